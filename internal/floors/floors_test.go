@@ -45,6 +45,7 @@ var plan = []floor{
 	{folder: "internal/watchdog", imports: "job"},        // detects handlers that no longer show signs of life
 	{folder: "internal/instrument", standardOnly: true},  // counters, gauges, histograms
 	{folder: "internal/telemetry", imports: "job internal/instrument"},
+	{folder: "internal/stats", imports: "job"}, // counts of ended jobs, with histograms
 	{folder: "migrations"},
 	{folder: "internal/shell", standardOnly: true},             // quoting for commands that people paste
 	{folder: "internal/humanize", standardOnly: true},          // readable counts, durations and times
@@ -53,9 +54,9 @@ var plan = []floor{
 	{folder: "internal/schema", imports: "migrations"},         // the schema version that this program needs
 
 	// database access and timing
-	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait"},
-	{folder: "internal/store/view", imports: "job internal/shell internal/store"},                             // queries for users
-	{folder: "internal/store/upkeep", imports: "job internal/store"},                                          // statements for maintenance
+	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait", tests: "internal/stats"},
+	{folder: "internal/store/view", imports: "job internal/shell internal/stats internal/store"},              // queries for users
+	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                           // statements for maintenance
 	{folder: "internal/store/admin", imports: "job internal/store internal/store/view internal/store/upkeep"}, // changes by operators
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "internal/access", imports: "job"},     // permissions
@@ -63,7 +64,7 @@ var plan = []floor{
 	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
 	{folder: "internal/journal", imports: "job internal/store internal/batch internal/telemetry internal/wait"},
-	{folder: "internal/ends", imports: "job internal/guard internal/telemetry"}, // counts of finished jobs, and the host's hook
+	{folder: "internal/ends", imports: "job internal/guard internal/stats internal/telemetry"}, // counts of finished jobs, and the host's hook
 	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/wait poller"},
 	{folder: "internal/doctor", imports: "job internal/humanize internal/shell internal/store internal/store/view internal/store/upkeep internal/telemetry scheduler"}, // findings and remedies
 	{folder: "internal/calendar", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/failpoint internal/telemetry internal/wait scheduler"},
@@ -85,7 +86,7 @@ var plan = []floor{
 	{folder: "internal/work", imports: "job internal/store internal/guard"},                                        // converts jobs on their way into and out of the engine
 	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
 	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // callers that wait for jobs to finish
-	{folder: "internal/engine", imports: "job internal/ends internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},                               // claims, runs, finishes, hands over and recovers the jobs of one identity
+	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},                // claims, runs, finishes, hands over and recovers the jobs of one identity
 	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
 	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only packages of this module need
 	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler"},

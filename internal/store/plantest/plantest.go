@@ -74,8 +74,8 @@ func Prepare(t *testing.T, url string, statements map[string]string) {
 
 // whole matches scans of a growing table in which no index condition limits where the scan starts. It also matches bitmap scans of such a
 // table, because they collect all rows before they return the first one, and scans of an index of live whose first column is not given.
-var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires)\b` +
-	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires)\b.*\n +[^I ].*` +
+var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires|stats)\b` +
+	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires|stats)\b.*\n +[^I ].*` +
 	`|using live_for_\w+ on .*\n +Index Cond: \(id .*`)
 
 // NotWhole checks a query plan and reports any full table scans.

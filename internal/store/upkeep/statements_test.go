@@ -15,6 +15,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // statements lists all SQL statements of the package. TestEveryStatementIsListed checks that none is missing. There is one line per
 // statement, sorted by name, so that concurrent changes rarely conflict.
 var statements = map[string]string{
+	"addStatsSQL":         addStatsSQL,
+	"addSumsSQL":          addSumsSQL,
 	"awaitedSQL":          awaitedSQL,
 	"behindSQL":           behindSQL,
 	"dayHasRowsSQL":       dayHasRowsSQL,
@@ -40,11 +42,13 @@ var statements = map[string]string{
 	"pruneFiresSQL":       pruneFiresSQL,
 	"prunePipelinesSQL":   prunePipelinesSQL,
 	"prunePodsSQL":        prunePodsSQL,
+	"pruneStatsSQL":       pruneStatsSQL,
 	"pruneSubmissionsSQL": pruneSubmissionsSQL,
 	"recountSQL":          recountSQL,
 	"retentionsSQL":       retentionsSQL,
 	"stillEndedSQL":       stillEndedSQL,
 	"strayRunsSQL":        strayRunsSQL,
+	"takeOldStatsSQL":     takeOldStatsSQL,
 	"takeTurnSQL":         takeTurnSQL,
 	"thinnedSQL":          thinnedSQL,
 	"turnsSQL":            turnsSQL,
@@ -55,6 +59,7 @@ var statements = map[string]string{
 // hot lists the statements whose plans are stored, so that changes show up in reviews.
 var hot = map[string]string{
 	"waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "overdue": overdueSQL,
+	"take_old_stats": takeOldStatsSQL, "prune_stats": pruneStatsSQL,
 }
 
 func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }

@@ -78,6 +78,7 @@ var statements = map[string]string{
 	"slotsInUseSQL":      slotsInUseSQL,
 	"spineSQL":           spineSQL,
 	"standingSQL":        standingSQL,
+	"statsSQL":           statsSQL,
 	"strongOwnerSQL":     strongOwnerSQL,
 	"tablesSQL":          tablesSQL,
 	"tracesOfFanOutSQL":  tracesOfFanOutSQL,
@@ -91,7 +92,7 @@ var hot = map[string]string{
 	"own_pipelines": ownPipelinesSQL, "fleet": fleetSQL, "traces_of_fan_out": tracesOfFanOutSQL, "news": newsSQL, "feed_page": feedPageSQL,
 	"notes": notesSQL, "jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "looked_pipelines": lookedPipelinesSQL,
 	"own_looked": ownLookedSQL, "ended_jobs": endedJobsSQL, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
-	"current_run": currentRunSQL, "named_run": namedRunSQL,
+	"current_run": currentRunSQL, "named_run": namedRunSQL, "stats": statsSQL,
 }
 
 func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }

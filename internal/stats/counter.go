@@ -1,0 +1,120 @@
+// Package stats counts the jobs that ended, by minute, lane, kind and state, with histograms of how long they waited and ran. It does no
+// I/O: a pod writes the rows of its [Counter] once a minute, and readers add the rows of all pods up.
+package stats
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Row holds the jobs of a lane, kind and state that ended on one pod within a minute, or on all pods within an hour.
+type Row struct {
+	At    time.Time `json:"at"` // when the minute or hour began
+	Lane  string    `json:"lane"`
+	Kind  string    `json:"kind"`
+	State job.State `json:"state"`
+	Boot  *string   `json:"boot"` // nil in the sum of an hour
+	Jobs  int64     `json:"jobs"`
+	Wait  Histogram `json:"wait"`
+	Run   Histogram `json:"run"`
+}
+
+// Times holds how long the last attempt of a job waited and ran. Negative values are unknown.
+type Times struct{ Wait, Run time.Duration }
+
+// NoRun is the Times of a job that ended without a handler's return.
+var NoRun = Times{-1, -1}
+
+const (
+	// mostCells limits the combinations of lane, kind and state in one minute, because clients choose the names of kinds. Further kinds are
+	// counted as Other.
+	mostCells = 2000
+	// mostRows limits the rows that wait for the database. The oldest are dropped first.
+	mostRows = 10_000
+	// Other is the kind of jobs beyond that limit. It is not a valid name.
+	Other = "(other)"
+)
+
+type cell struct {
+	lane, kind string
+	state      job.State
+}
+
+// Counter counts the jobs that end in this process. It is safe for concurrent use.
+type Counter struct {
+	mu      sync.Mutex
+	minute  time.Time // the start of the current minute
+	cells   map[cell]*Row
+	pending []Row // rows of earlier minutes that are not written yet
+}
+
+// NewCounter returns an empty Counter.
+func NewCounter(now time.Time) *Counter {
+	return &Counter{minute: now.Truncate(time.Minute), cells: map[cell]*Row{}}
+}
+
+// Count counts a job that has ended. It runs for every job, and does not read the clock.
+func (c *Counter) Count(lane, kind string, state job.State, t Times) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := cell{lane, kind, state}
+	row := c.cells[at]
+	if row == nil {
+		if len(c.cells) >= mostCells {
+			at.kind = Other
+		}
+		if row = c.cells[at]; row == nil {
+			row = &Row{Lane: at.lane, Kind: at.kind, State: at.state, Wait: Histogram{}, Run: Histogram{}}
+			c.cells[at] = row
+		}
+	}
+	row.Jobs++
+	row.Wait.Observe(t.Wait)
+	row.Run.Observe(t.Run)
+}
+
+// Rows returns the rows of all complete minutes that were not reported as written, oldest first. If the process is stopping, it includes the
+// current minute, and must not be called again. boot is the pod's boot ID.
+func (c *Counter) Rows(now time.Time, boot string, stopping bool) []Row {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// A minute is closed once, even if the clock is set back, because its rows are inserted only once.
+	if next := now.Truncate(time.Minute); next.After(c.minute) || stopping {
+		for _, row := range c.cells {
+			row.At, row.Boot = c.minute.UTC(), &boot
+			c.pending = append(c.pending, *row)
+		}
+		c.minute, c.cells = next, map[cell]*Row{}
+	}
+	if excess := len(c.pending) - mostRows; excess > 0 {
+		c.pending = slices.Clone(c.pending[excess:])
+	}
+	return slices.Clone(c.pending)
+}
+
+// Written removes the first n rows that Rows returned, because they are in the database.
+func (c *Counter) Written(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = slices.Clone(c.pending[n:])
+}
+
+// Sum adds up rows that have the same key, and calls key for each of them. The rows of the result are in no particular order.
+func Sum[K comparable](rows []Row, key func(Row) K) map[K]*Row {
+	sums := map[K]*Row{}
+	for _, row := range rows {
+		k := key(row)
+		sum := sums[k]
+		if sum == nil {
+			sum = &Row{At: row.At, Lane: row.Lane, Kind: row.Kind, State: row.State, Wait: Histogram{}, Run: Histogram{}}
+			sums[k] = sum
+		}
+		sum.Jobs += row.Jobs
+		sum.Wait.Add(row.Wait)
+		sum.Run.Add(row.Run)
+	}
+	return sums
+}

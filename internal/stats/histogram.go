@@ -1,0 +1,75 @@
+package stats
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+const (
+	// finest is the upper limit of the first bucket.
+	finest = 100 * time.Microsecond
+	// buckets is the number of buckets. The last one counts everything above 21 hours.
+	buckets = 60
+)
+
+// limits holds the upper limits of all buckets except the last. Each limit is √2 times the previous one.
+var limits = func() (list [buckets - 1]time.Duration) {
+	for i := range list {
+		list[i] = time.Duration(math.Round(float64(finest) * math.Pow(2, float64(i)/2)))
+	}
+	return list
+}()
+
+// Histogram counts durations in buckets of a fixed logarithmic scale. Buckets after the last used one are left out. Therefore, histograms of
+// different pods can be added up, and the histogram of short durations is small.
+type Histogram []int64
+
+// Observe counts a duration. It ignores negative durations, which stand for unknown ones.
+func (h *Histogram) Observe(d time.Duration) {
+	if d < 0 {
+		return
+	}
+	i, _ := slices.BinarySearch(limits[:], d)
+	h.grow(i + 1)
+	(*h)[i]++
+}
+
+// Add adds the counts of other.
+func (h *Histogram) Add(other Histogram) {
+	h.grow(len(other))
+	for i, n := range other {
+		(*h)[i] += n
+	}
+}
+
+func (h *Histogram) grow(n int) {
+	if more := n - len(*h); more > 0 {
+		*h = append(*h, make(Histogram, more)...)
+	}
+}
+
+// Quantile returns the duration below which a share of the durations lies, such as 0.95. It interpolates within a bucket, so the result is
+// at most √2 times too long or too short; within the first bucket, it can be shorter by more. It returns false if the histogram is empty.
+func (h Histogram) Quantile(share float64) (time.Duration, bool) {
+	var total int64
+	for _, n := range h {
+		total += n
+	}
+	left := share * float64(total)
+	for i, n := range h {
+		if n == 0 || float64(n) < left {
+			left -= float64(n)
+			continue
+		}
+		lower := time.Duration(0)
+		if i > 0 {
+			lower = limits[min(i, len(limits))-1]
+		}
+		if i >= len(limits) {
+			return lower, true // the last bucket has no upper limit
+		}
+		return lower + time.Duration(left/float64(n)*float64(limits[i]-lower)), true
+	}
+	return 0, false
+}

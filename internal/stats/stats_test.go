@@ -1,0 +1,170 @@
+package stats
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestADurationIsCountedInTheBucketOfItsLimits(t *testing.T) {
+	for _, c := range []struct {
+		d      time.Duration
+		bucket int
+	}{
+		{0, 0}, {time.Microsecond, 0}, {finest, 0}, {finest + 1, 1}, {2 * finest, 2}, {2*finest + 1, 3}, {time.Second, 27}, {22 * time.Hour, 59}, {math.MaxInt64, 59},
+	} {
+		is := is.New(t)
+		var h Histogram
+		h.Observe(c.d)
+		is.Equal(len(h), c.bucket+1) // later buckets are left out
+		is.Equal(h[c.bucket], int64(1))
+	}
+	is := is.New(t)
+	var h Histogram
+	h.Observe(-1)
+	is.Equal(len(h), 0) // an unknown duration is not counted
+	_, known := h.Quantile(0.5)
+	is.True(!known)
+}
+
+func TestQuantilesAreAtMostAFactorOfRootTwoOff(t *testing.T) {
+	is := is.New(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- a test
+	var h, parts Histogram
+	var list []time.Duration
+	for part := range 4 {
+		var one Histogram
+		for range 500 {
+			d := time.Duration(float64(finest) * math.Pow(10, float64(part)+r.Float64())) // 100 µs to 1 s, evenly by their logarithms
+			list = append(list, d)
+			h.Observe(d)
+			one.Observe(d)
+		}
+		parts.Add(one)
+	}
+	is.Equal(parts, h) // histograms of parts add up
+	slices.Sort(list)
+	for _, share := range []float64{0.01, 0.5, 0.9, 0.95, 0.999} {
+		got, known := h.Quantile(share)
+		is.True(known)
+		exact := list[int(share*float64(len(list)))]
+		off := math.Abs(math.Log2(float64(got) / float64(exact)))
+		if off > 0.5 {
+			t.Errorf("quantile %g is %s, the exact one is %s", share, got, exact)
+		}
+	}
+	one := Histogram{0, 0, 1}
+	least, _ := one.Quantile(0)
+	most, _ := one.Quantile(1)
+	is.Equal([]time.Duration{least, most}, []time.Duration{limits[1], limits[2]}) // between the limits of the only bucket
+}
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func TestEachMinuteIsWrittenOnceAndACrashLosesOnlyTheCurrentOne(t *testing.T) {
+	is := is.New(t)
+	c := NewCounter(noon.Add(20 * time.Second))
+	written := map[time.Time]int64{}
+	for minute := range 3 {
+		for range 10 {
+			c.Count("default", "k", job.Succeeded, Times{time.Millisecond, time.Second})
+		}
+		is.Equal(len(c.Rows(noon.Add(time.Duration(minute)*time.Minute+59*time.Second), "pod", false)), 0) // not over yet
+		rows := c.Rows(noon.Add(time.Duration(minute+1)*time.Minute), "pod", false)
+		is.Equal(len(rows), 1)
+		is.Equal(*rows[0].Boot, "pod")
+		written[rows[0].At] += rows[0].Jobs
+		c.Written(len(rows))
+	}
+	c.Count("default", "k", job.Succeeded, NoRun) // lost if the process is killed now
+	is.Equal(written, map[time.Time]int64{noon: 10, noon.Add(time.Minute): 10, noon.Add(2 * time.Minute): 10})
+	last := c.Rows(noon.Add(3*time.Minute+time.Second), "pod", true)
+	is.Equal([]any{len(last), last[0].At, last[0].Jobs, len(last[0].Run)}, []any{1, noon.Add(3 * time.Minute), int64(1), 0}) // a stopping process loses nothing
+}
+
+func TestAMinuteIsNotRepeatedAfterTheClockWasSetBack(t *testing.T) {
+	is := is.New(t)
+	c := NewCounter(noon)
+	c.Count("default", "k", job.Failed, NoRun)
+	is.Equal(len(c.Rows(noon.Add(time.Minute), "pod", false)), 1)
+	c.Count("default", "k", job.Failed, NoRun)
+	is.Equal(len(c.Rows(noon, "pod", false)), 1) // rows of a minute that was already written would be ignored
+	rows := c.Rows(noon.Add(2*time.Minute), "pod", false)
+	is.Equal([]time.Time{rows[0].At, rows[1].At}, []time.Time{noon, noon.Add(time.Minute)})
+}
+
+func TestRowsAreReturnedUntilTheyAreWritten(t *testing.T) {
+	is := is.New(t)
+	c := NewCounter(noon)
+	for minute := range 8 {
+		for i := range mostCells / 2 {
+			c.Count("default", fmt.Sprint(i), job.Succeeded, NoRun)
+		}
+		rows := c.Rows(noon.Add(time.Duration(minute+1)*time.Minute), "pod", false)
+		is.Equal(len(rows), (minute+1)*mostCells/2) // the database does not accept them
+	}
+	for minute := range 8 {
+		for i := range mostCells / 2 {
+			c.Count("default", fmt.Sprint(i), job.Succeeded, NoRun)
+		}
+		c.Rows(noon.Add(time.Duration(minute+10)*time.Minute), "pod", false)
+	}
+	rows := c.Rows(noon.Add(time.Hour), "pod", false)
+	is.Equal(len(rows), mostRows) // the oldest rows were dropped
+	is.Equal(rows[len(rows)-1].At, noon.Add(16*time.Minute))
+	c.Written(len(rows) - 1)
+	is.Equal(len(c.Rows(noon.Add(2*time.Hour), "pod", false)), 1)
+}
+
+func TestKindsBeyondTheLimitAreCountedTogether(t *testing.T) {
+	is := is.New(t)
+	c := NewCounter(noon)
+	for i := range mostCells + 5 {
+		c.Count("default", fmt.Sprint(i), job.Cancelled, NoRun)
+	}
+	c.Count("default", "0", job.Cancelled, NoRun)
+	rows := Sum(c.Rows(noon.Add(time.Minute), "pod", false), func(r Row) string { return r.Kind })
+	is.Equal(len(rows), mostCells+1)
+	is.Equal(rows[Other].Jobs, int64(5))
+	is.Equal(rows["0"].Jobs, int64(2))
+}
+
+func TestJobsAreCountedWhileRowsAreTaken(t *testing.T) {
+	is := is.New(t)
+	c := NewCounter(noon)
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for range 1000 {
+				c.Count("default", "k", job.Succeeded, Times{time.Millisecond, time.Millisecond})
+			}
+		})
+	}
+	var rows []Row
+	for minute := range 50 {
+		taken := c.Rows(noon.Add(time.Duration(minute)*time.Minute), "pod", false)
+		rows = append(rows, taken...)
+		c.Written(len(taken))
+	}
+	workers.Wait()
+	rows = append(rows, c.Rows(noon.Add(time.Hour), "pod", true)...)
+	sum := Sum(rows, func(r Row) job.State { return r.State })[job.Succeeded]
+	is.Equal([]int64{sum.Jobs, sum.Wait[7], sum.Run[7]}, []int64{4000, 4000, 4000})
+}
+
+func BenchmarkCount(b *testing.B) {
+	c := NewCounter(noon)
+	for b.Loop() {
+		c.Count("default", "plain", job.Succeeded, Times{3 * time.Millisecond, 10 * time.Microsecond})
+	}
+}

@@ -1,0 +1,166 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/stats"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const podA, podB = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
+
+// counted returns a row of a minute in which n jobs waited for 1 ms to 3 ms, and each ran for the given time.
+func counted(at time.Time, boot, lane, kind string, state job.State, n int64, run time.Duration) stats.Row {
+	row := stats.Row{At: at.UTC().Truncate(time.Minute), Lane: lane, Kind: kind, State: state, Boot: &boot, Jobs: n, Wait: stats.Histogram{}, Run: stats.Histogram{}}
+	for i := range n {
+		row.Wait.Observe(time.Millisecond + time.Duration(i%3)*time.Millisecond)
+		row.Run.Observe(run)
+	}
+	return row
+}
+
+func (w *world) addStats(rows ...stats.Row) {
+	w.t.Helper()
+	w.is.Helper()
+	w.is.NoErr(upkeep.AddStats(w.ctx(), w.Store, rows))
+}
+
+func (w *world) stats(window time.Duration, by view.StatsBy) job.Stats {
+	w.t.Helper()
+	w.is.Helper()
+	rows, err := view.ReadStats(w.ctx(), w.Store, view.StatsFilter{Window: window})
+	w.is.NoErr(err)
+	return rows.By(by)
+}
+
+func noPace(ctx context.Context) error { return ctx.Err() }
+
+func (w *world) sumStats() int {
+	w.t.Helper()
+	w.is.Helper()
+	n, err := upkeep.SumStats(w.ctx(), w.Store, 2*time.Hour, noPace)
+	w.is.NoErr(err)
+	return n
+}
+
+func TestTheNumbersOfTwoPodsAddUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	now := time.Now()
+	w.addStats(
+		counted(now.Add(-3*time.Minute), podA, "default", "mail", job.Succeeded, 90, 10*time.Millisecond),
+		counted(now.Add(-3*time.Minute), podB, "default", "mail", job.Failed, 10, time.Second),
+		counted(now.Add(-9*time.Minute), podB, "slow", "report", job.Succeeded, 5, time.Minute),
+		counted(now.Add(-9*time.Minute), podB, "slow", "mail", job.Cancelled, 1, -1),
+		counted(now.Add(-70*time.Minute), podA, "default", "mail", job.Succeeded, 7, time.Second), // before the last hour
+	)
+	s := w.stats(time.Hour, view.ByKind)
+	w.is.Equal([]int64{s.Total.Finished, s.Total.Succeeded, s.Total.Failed, s.Total.Cancelled}, []int64{106, 95, 10, 1})
+	w.is.Equal(len(s.Of), 2)
+	mail := s.Of[0]
+	w.is.Equal([]any{mail.Name, mail.Finished, mail.Failed}, []any{"mail", int64(101), int64(10)})
+	w.is.True(mail.RunP50.Duration() > 5*time.Millisecond && mail.RunP50.Duration() < 20*time.Millisecond)
+	w.is.True(mail.RunP95.Duration() > 500*time.Millisecond && mail.RunP95.Duration() < 2*time.Second)
+	w.is.True(mail.WaitP95.Duration() > time.Millisecond && mail.WaitP95.Duration() < 6*time.Millisecond)
+	var finished, failed int64
+	busy := 0
+	for i, one := range s.Total.Intervals {
+		w.is.Equal(one.At, s.Since.Add(time.Duration(i)*time.Minute))
+		finished, failed = finished+one.Finished, failed+one.Failed
+		if one.Finished > 0 {
+			busy++
+		}
+		w.is.Equal(one.RunP95 != nil, one.Finished > 0)
+	}
+	w.is.Equal([]any{finished, failed, busy, len(s.Total.Intervals)}, []any{int64(106), int64(10), 2, 61})
+	lanes := w.stats(time.Hour, view.ByLane)
+	w.is.Equal([]any{lanes.Of[0].Name, lanes.Of[0].Finished, lanes.Of[1].Name, lanes.Of[1].Finished}, []any{"default", int64(100), "slow", int64(6)})
+	w.is.Equal(w.stats(24*time.Hour, view.ByKind).Total.Finished, int64(113))
+	only, err := view.ReadStats(w.ctx(), w.Store, view.StatsFilter{Window: time.Hour, Lane: "slow", Kind: "mail"})
+	w.is.NoErr(err)
+	w.is.Equal(only.By(view.ByKind).Total.Finished, int64(1))
+	_, err = view.ReadStats(w.ctx(), w.Store, view.StatsFilter{Window: time.Minute})
+	w.is.True(err != nil) // there is no such period
+}
+
+func TestNumbersThatAreSentAgainAreAddedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	row := counted(time.Now(), podA, "default", "mail", job.Succeeded, 3, time.Second)
+	w.addStats(row)
+	w.addStats(row) // the first reply was lost
+	w.addStats()
+	w.is.Equal(w.stats(time.Hour, view.ByKind).Total.Finished, int64(3))
+}
+
+func TestNumbersByHourAreTheSumsOfTheMinutes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old := time.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour)
+	var rows []stats.Row
+	for minute := range 120 { // two hours
+		for _, boot := range []string{podA, podB} {
+			at := old.Add(time.Duration(minute) * time.Minute)
+			rows = append(rows, counted(at, boot, "default", "mail", job.Succeeded, int64(minute), time.Duration(minute+1)*time.Millisecond),
+				counted(at, boot, "default", "mail", job.Failed, 1, -1))
+		}
+	}
+	recent := counted(time.Now().Add(-time.Minute), podA, "default", "mail", job.Succeeded, 1, time.Second)
+	w.addStats(append(rows, recent)...)
+	before := w.stats(24*time.Hour, view.ByLane)
+	w.is.Equal(before.Total.Finished, int64(2*119*120/2+240+1))
+
+	sum := func() (int, error) { return upkeep.SumStats(w.ctx(), w.Store, 2*time.Hour, noPace) }
+	x, y := async(sum), async(sum) // two pods at the same time
+	a, err := x()
+	w.is.NoErr(err)
+	b, err := y()
+	w.is.NoErr(err)
+	w.is.Equal(a+b, len(rows))
+	w.is.Equal(w.count(`select count(*) from trapeze.stats where boot is not null`), 1) // the recent row
+	w.is.True(w.count(`select count(*) from trapeze.stats where boot is null`) <= 2*4)  // two hours, two states, and a share for each pod
+	after := w.stats(24*time.Hour, view.ByLane)
+	before.At, before.Since = after.At, after.Since
+	for i := range before.Total.Intervals {
+		before.Total.Intervals[i].At = after.Total.Intervals[i].At
+		before.Of[0].Intervals[i].At = after.Of[0].Intervals[i].At
+	}
+	w.is.Equal(after, before) // counts and quantiles are unchanged
+
+	w.addStats(counted(old, podB, "late", "mail", job.Succeeded, 4, time.Second)) // this pod had no connection to the database
+	w.is.Equal(w.sumStats(), 1)
+	w.is.Equal(w.stats(24*time.Hour, view.ByLane).Total.Finished, before.Total.Finished+4)
+	w.is.Equal(w.sumStats(), 0)
+}
+
+func TestOldNumbersAreDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, days := range []int{1, 29, 31, 40} {
+		w.addStats(counted(time.Now().AddDate(0, 0, -days), podA, "default", "mail", job.Succeeded, 1, time.Second))
+	}
+	w.sumStats()
+	n, err := upkeep.PruneStats(w.ctx(), w.Store, 30*24*time.Hour, 1)
+	w.is.NoErr(err)
+	w.is.Equal(n, 1) // one batch
+	n, err = upkeep.PruneStats(w.ctx(), w.Store, 30*24*time.Hour, 100)
+	w.is.NoErr(err)
+	w.is.Equal(n, 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.stats where at > now() - interval '30 days'`), 2)
+	w.is.Equal(w.stats(30*24*time.Hour, view.ByKind).Total.Finished, int64(2))
+}
+
+func TestAReadOfTooManyNumbersStatesHowFarItRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into trapeze.stats (at, lane, kind, state, jobs)
+		select now() - g % 1000 * interval '1 minute', 'default', 'k' || g, 'succeeded', 1 from generate_series(1, 100001) g`)
+	s := w.stats(24*time.Hour, view.ByLane)
+	w.is.Equal(s.Total.Finished, int64(100_000))
+	w.is.True(s.ReadSince != nil && time.Since(*s.ReadSince) > 16*time.Hour) // the oldest of 1,000 minutes
+	w.is.True(w.stats(time.Hour, view.ByLane).ReadSince == nil)
+}

@@ -1,0 +1,110 @@
+package upkeep
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/stats"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// addStatsSQL adds rows of one pod. A row that is already there was added by a statement whose reply was lost. Plan: one insert for each
+	// row.
+	addStatsSQL = `
+insert into trapeze.stats (at, lane, kind, state, boot, jobs, wait, run)
+select at, lane, kind, state, boot, jobs, wait, run
+from json_to_recordset($1::json) as r(at timestamptz, lane text, kind text, state text, boot uuid, jobs bigint, wait integer[], run integer[])
+on conflict (at, lane, kind, state, boot) do nothing returning 1`
+	// addSumsSQL adds the sums of hours.
+	addSumsSQL = `
+insert into trapeze.stats (at, lane, kind, state, jobs, wait, run)
+select at, lane, kind, state, jobs, wait, run
+from json_to_recordset($1::json) as r(at timestamptz, lane text, kind text, state text, jobs bigint, wait integer[], run integer[])
+returning 1`
+	// takeOldStatsSQL deletes and returns the oldest rows by minute, of hours that ended at least $1 ms ago. If another pod deletes the same
+	// rows, this statement waits for it and returns only the others. Plan: stats_to_sum, stops at the limit; stats_by_time for each row.
+	takeOldStatsSQL = `
+with old as materialized (
+	select s.at, s.lane, s.kind, s.state, s.boot from trapeze.stats s
+	where s.boot is not null and s.at < date_trunc('hour', now() - $1::bigint * interval '1 millisecond', 'UTC') order by s.at limit $2
+)
+delete from trapeze.stats s using old o
+where s.at = o.at and s.lane = o.lane and s.kind = o.kind and s.state = o.state and s.boot = o.boot
+returning s.at, s.lane, s.kind, s.state, s.boot::text, s.jobs, s.wait, s.run`
+	// pruneStatsSQL deletes the oldest rows, one small batch. Plan: stats_by_time, stops at the limit.
+	pruneStatsSQL = `
+with old as materialized (
+	select s.ctid as row from trapeze.stats s where s.at < now() - $1::bigint * interval '1 millisecond' order by s.at limit $2
+), gone as (
+	delete from trapeze.stats s where s.ctid = any (array(select row from old)) and s.at < now() - $1::bigint * interval '1 millisecond' returning 1
+)
+select count(*) from gone`
+)
+
+// AddStats adds a pod's rows. It can be repeated after an error: every row is added once.
+func AddStats(ctx context.Context, s *store.Store, rows []stats.Row) error {
+	for part := range slices.Chunk(rows, 1000) {
+		raw, err := json.Marshal(part)
+		if err == nil {
+			_, err = store.Rows(ctx, s, pgx.RowTo[int], addStatsSQL, string(raw))
+		}
+		if err != nil {
+			return fmt.Errorf("write the numbers of ended jobs: %w", err)
+		}
+	}
+	return nil
+}
+
+// SumStats replaces rows by minute with rows by hour, for hours that ended at least age ago. It returns the number of replaced rows. Several
+// pods can run it concurrently.
+func SumStats(ctx context.Context, s *store.Store, age time.Duration, pace Pace) (total int, err error) {
+	const limit = 10_000
+	for {
+		if err := pace(ctx); err != nil {
+			return total, err
+		}
+		var old []stats.Row
+		err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
+			if old, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[stats.Row], takeOldStatsSQL, age.Milliseconds(), limit); err != nil || len(old) == 0 {
+				return err
+			}
+			raw, err := json.Marshal(hours(old))
+			if err == nil {
+				_, err = store.Query(ctx, s, tx, pgx.RowTo[int], addSumsSQL, string(raw))
+			}
+			return err
+		})
+		if err != nil {
+			return total, fmt.Errorf("add up the numbers of ended jobs: %w", err)
+		}
+		if total += len(old); len(old) < limit {
+			return total, nil
+		}
+	}
+}
+
+// hours adds rows up by hour.
+func hours(rows []stats.Row) (list []*stats.Row) {
+	type key struct {
+		at         time.Time
+		lane, kind string
+		state      job.State
+	}
+	for k, sum := range stats.Sum(rows, func(r stats.Row) key { return key{r.At.UTC().Truncate(time.Hour), r.Lane, r.Kind, r.State} }) {
+		sum.At = k.at
+		list = append(list, sum)
+	}
+	return list
+}
+
+// PruneStats deletes at most limit rows that are older than keep, and returns how many it deleted.
+func PruneStats(ctx context.Context, s *store.Store, keep time.Duration, limit int) (int, error) {
+	return prune(ctx, s, pruneStatsSQL, keep, limit)
+}

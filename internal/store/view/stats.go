@@ -1,0 +1,154 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/stats"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// StatsBy selects the groups of [StatsRows.By].
+type StatsBy string
+
+// These are the groups.
+const (
+	ByLane StatsBy = "lane"
+	ByKind StatsBy = "kind"
+)
+
+// StatsFilter selects the numbers that [ReadStats] reads.
+type StatsFilter struct {
+	Window     time.Duration // the length of one of StatsWindows
+	Lane, Kind string        // only this lane or kind; empty means all
+}
+
+// StatsWindow is a period that [ReadStats] can read, with the length of its intervals.
+type StatsWindow struct {
+	Name          string
+	Length, Every time.Duration
+}
+
+// StatsWindows lists the periods. The intervals of all but the first are whole hours, because older rows are added up by hour.
+var StatsWindows = []StatsWindow{
+	{"1h", time.Hour, time.Minute}, {"24h", 24 * time.Hour, time.Hour}, {"7d", 7 * 24 * time.Hour, 3 * time.Hour}, {"30d", 30 * 24 * time.Hour, 12 * time.Hour},
+}
+
+// statsSQL reads the rows of a period, newest first. Plan: stats_by_time backwards, to the start of the period, stops at the limit.
+const statsSQL = `
+select s.at, s.lane, s.kind, s.state, null::text, s.jobs, s.wait, s.run from trapeze.stats s
+where s.at >= $1 and ($2::text is null or s.lane = $2) and ($3::text is null or s.kind = $3) order by s.at desc limit $4`
+
+// statsRead is the maximum number of rows that ReadStats reads. It reads 100,000 rows in about half a second.
+const statsRead = 100_000
+
+// StatsRows holds the rows of a period. [StatsRows.By] adds them up.
+type StatsRows struct {
+	in   job.Stats // the period
+	rows []stats.Row
+}
+
+// ReadStats reads the numbers of ended jobs in a period, of all pods.
+func ReadStats(ctx context.Context, s *store.Store, f StatsFilter) (StatsRows, error) {
+	window := slices.IndexFunc(StatsWindows, func(w StatsWindow) bool { return w.Length == f.Window })
+	if window < 0 {
+		return StatsRows{}, fmt.Errorf("%w: no numbers for a period of %s", job.ErrInvalid, f.Window)
+	}
+	now := time.Now().UTC()
+	in := job.Stats{Window: job.Seconds(f.Window), Every: job.Seconds(StatsWindows[window].Every), At: now}
+	in.Since = now.Add(-f.Window).Truncate(in.Every.Duration())
+	rows, err := store.Rows(ctx, s, pgx.RowToStructByPos[stats.Row], statsSQL, now.Add(-f.Window), store.Some(f.Lane), store.Some(f.Kind), statsRead)
+	if err != nil {
+		return StatsRows{}, fmt.Errorf("read the numbers of ended jobs: %w", err)
+	}
+	if len(rows) == statsRead {
+		in.ReadSince = &rows[statsRead-1].At
+	}
+	return StatsRows{in, rows}, nil
+}
+
+// By adds the rows up, in total and for each lane or kind.
+func (r StatsRows) By(by StatsBy) job.Stats {
+	made, total, groups := r.in, newGroup("", r.in), map[string]*group{}
+	for _, row := range r.rows {
+		name := row.Kind
+		if by == ByLane {
+			name = row.Lane
+		}
+		if groups[name] == nil {
+			groups[name] = newGroup(name, r.in)
+		}
+		groups[name].add(row, r.in)
+		total.add(row, r.in)
+	}
+	made.Total, made.Of = total.result(true), []job.StatsOf{}
+	for _, g := range groups {
+		made.Of = append(made.Of, g.result(false))
+	}
+	slices.SortFunc(made.Of, func(x, y job.StatsOf) int {
+		return cmp.Or(cmp.Compare(y.Finished, x.Finished), cmp.Compare(x.Name, y.Name))
+	})
+	return made
+}
+
+// group adds up the rows of one line of the result.
+type group struct {
+	job.StatsOf
+	waits, runs []stats.Histogram // by interval
+}
+
+func newGroup(name string, in job.Stats) *group {
+	n := int(in.At.Sub(in.Since)/in.Every.Duration()) + 1
+	g := &group{StatsOf: job.StatsOf{Name: name, Intervals: make([]job.StatsInterval, n)}, waits: make([]stats.Histogram, n), runs: make([]stats.Histogram, n)}
+	for i := range g.Intervals {
+		g.Intervals[i].At = in.Since.Add(time.Duration(i) * in.Every.Duration())
+	}
+	return g
+}
+
+func (g *group) add(row stats.Row, in job.Stats) {
+	i := min(int(row.At.Sub(in.Since)/in.Every.Duration()), len(g.Intervals)-1) // a pod's clock may be ahead
+	g.waits[i].Add(row.Wait)
+	g.runs[i].Add(row.Run)
+	g.Finished += row.Jobs
+	g.Intervals[i].Finished += row.Jobs
+	switch row.State {
+	case job.Succeeded:
+		g.Succeeded += row.Jobs
+	case job.Failed:
+		g.Failed += row.Jobs
+		g.Intervals[i].Failed += row.Jobs
+	case job.Cancelled:
+		g.Cancelled += row.Jobs
+	}
+}
+
+// result returns the numbers with their quantiles; each includes those of the intervals.
+func (g *group) result(each bool) job.StatsOf {
+	var wait, run stats.Histogram
+	for i := range g.Intervals {
+		wait.Add(g.waits[i])
+		run.Add(g.runs[i])
+		if each {
+			g.Intervals[i].WaitP95, g.Intervals[i].RunP95 = quantile(g.waits[i], 0.95), quantile(g.runs[i], 0.95)
+		}
+	}
+	g.WaitP50, g.WaitP95 = quantile(wait, 0.5), quantile(wait, 0.95)
+	g.RunP50, g.RunP95 = quantile(run, 0.5), quantile(run, 0.95)
+	return g.StatsOf
+}
+
+func quantile(h stats.Histogram, share float64) *job.Seconds {
+	d, known := h.Quantile(share)
+	if !known {
+		return nil
+	}
+	s := job.Seconds(d.Round(10 * time.Microsecond))
+	return &s
+}
