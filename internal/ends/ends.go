@@ -5,8 +5,10 @@ package ends
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/stats"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -22,6 +24,7 @@ type Hooks struct {
 
 // Ends counts finished jobs and calls the hooks. It is safe for concurrent use.
 type Ends struct {
+	Stats  *stats.Counter // counts for the table of statistics, which the pod writes once a minute
 	counts *telemetry.Ends
 	hooks  Hooks
 	calls  *calls
@@ -29,14 +32,19 @@ type Ends struct {
 
 // New returns an Ends whose counters belong to m and that calls hooks.
 func New(m *telemetry.Metrics, hooks Hooks, log *slog.Logger, repeated *telemetry.Damped) *Ends {
-	return &Ends{counts: telemetry.NewEnds(m), hooks: hooks, calls: newCalls(log, repeated)}
+	return &Ends{Stats: stats.NewCounter(time.Now()), counts: telemetry.NewEnds(m), hooks: hooks, calls: newCalls(log, repeated)}
 }
 
 // Of returns the counters for a kind with a handler in this process.
 func (e *Ends) Of(kind string) *telemetry.KindEnds { return e.counts.Of(kind) }
 
-// Report reports a finished job. kind holds the counters for the job's kind, or is nil. Report does not block.
-func (e *Ends) Report(kind *telemetry.KindEnds, end job.End) {
+// Report is like [Ends.ReportRun], for a job that ended without a handler's return.
+func (e *Ends) Report(kind *telemetry.KindEnds, end job.End) { e.ReportRun(kind, end, stats.NoRun) }
+
+// ReportRun reports a finished job, and how long its last attempt waited and ran. kind holds the counters for the job's kind, or is nil.
+// ReportRun does not block.
+func (e *Ends) ReportRun(kind *telemetry.KindEnds, end job.End, times stats.Times) {
+	e.Stats.Count(end.Lane, end.Kind, end.State, times)
 	if kind == nil {
 		e.counts.Count(end.State, end.ErrorClass, end.Kind)
 	} else {

@@ -105,6 +105,7 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 		one.watchdog.Stop()
 		_ = failpoint.Hit(failpoint.Handled)
 		took := time.Since(began)
+		one.took.Store(max(int64(took), 1))
 		one.handler.RunSeconds(took.Seconds())
 		x.noteRun(one.Claimed.Kind, took)
 		next = x.settleRun(one, outcome, err)
@@ -130,11 +131,16 @@ func (i *Identity) noteRun(kind string, took time.Duration) {
 
 // observeWait records how long a job has waited for its handler to be called.
 func (x *executor) observeWait(c *store.Claimed) {
-	if c.ReadyAt.Unix() > 0 {
-		// The wait can be negative, because a claim also sees jobs that were committed after the claim's now(), while the statement was
-		// being planned.
-		x.Metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(max(0, c.ClaimedAt.Sub(c.ReadyAt).Seconds()))
+	if wait, known := waited(c); known {
+		x.Metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(wait.Seconds())
 	}
+}
+
+// waited returns how long a job was due before it was claimed. The time is unknown for a recovered job, which has no due time.
+func waited(c *store.Claimed) (wait time.Duration, known bool) {
+	// The difference can be negative, because a claim also sees jobs that were committed after the claim's now(), while the statement was
+	// being planned.
+	return max(0, c.ClaimedAt.Sub(c.ReadyAt)), c.ReadyAt.Unix() > 0
 }
 
 // slotFree is called when a slot of a lane has become free.

@@ -173,7 +173,7 @@ func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
 	if state == job.Cancelled {
 		e.Reason = job.ReasonCancelled
 	}
-	fin.Ends.Report(one.handler.Ends, endOf(one, e, state))
+	fin.Ends.ReportRun(one.handler.Ends, endOf(one, e, state), one.times())
 }
 
 // endOf describes the end of a run or, if the state is pending, of an attempt that will be followed by another.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/journal"
+	"github.com/trapeze-run/trapeze/internal/stats"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/tracing"
@@ -35,6 +36,7 @@ type Run struct {
 	Ended   chan struct{} // closed when the handler has returned and the outcome is settled
 	span    tracing.Span
 	ahead   ranAhead
+	took    atomic.Int64    // duration of the handler's call in nanoseconds; 0 before it returns
 	handed  time.Time       // when the decision to start the job was made; zero for jobs claimed by the poller
 	undo    json.RawMessage // failure steps that the handler returned, or nil
 
@@ -104,6 +106,18 @@ func (one *Run) started() (at time.Time) {
 		at = one.Claimed.ClaimedAt
 	}
 	return at
+}
+
+// times returns how long the run waited for its claim, and how long its handler ran.
+func (one *Run) times() stats.Times {
+	t := stats.NoRun
+	if wait, known := waited(&one.Claimed); known {
+		t.Wait = wait
+	}
+	if took := one.took.Load(); took > 0 {
+		t.Run = time.Duration(took)
+	}
+	return t
 }
 
 func (one *Run) IsLost() bool {

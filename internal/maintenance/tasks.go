@@ -18,6 +18,9 @@ const (
 	keepPods        = 168 * time.Hour
 	keepSubmissions = 24 * time.Hour
 	keepPipelines   = time.Hour
+	// sumStatsAfter is the age at which the numbers of ended jobs are added up by hour. keepStats is how long they are kept.
+	sumStatsAfter = 2 * time.Hour
+	keepStats     = 30 * 24 * time.Hour
 	// endsAtOnce is the maximum number of jobs that one statement ends. prunesAtOnce is the maximum number of rows that one statement
 	// removes.
 	endsAtOnce   = 500
@@ -61,6 +64,7 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 			return upkeep.PruneFires(ctx, m.o.Store, m.o.RetainEvents, pace)
 		}},
 		{"keys", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return upkeep.PruneKeys(ctx, m.o.Store, pace) }},
+		{"stats", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.sumStats(ctx, pace) }},
 		{"vacuum", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.vacuum(ctx, pace) }},
 	}
 }
@@ -145,6 +149,15 @@ func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, e
 		errs = append(errs, err)
 	}
 	return total, errors.Join(errs...)
+}
+
+// sumStats adds up old numbers of ended jobs by hour, and deletes those that are no longer kept.
+func (m *Maintenance) sumStats(ctx context.Context, pace upkeep.Pace) (int, error) {
+	summed, err := upkeep.SumStats(ctx, m.o.Store, sumStatsAfter, pace)
+	gone, pruned := untilDry(ctx, pace, prunesAtOnce, keepStats, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
+		return upkeep.PruneStats(ctx, m.o.Store, keep, limit)
+	})
+	return summed + gone, errors.Join(err, pruned)
 }
 
 // deadAtLeast is the minimum number of dead rows at which a table is vacuumed, regardless of autovacuum's settings. Fewer dead rows do not

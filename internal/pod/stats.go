@@ -1,0 +1,38 @@
+package pod
+
+import (
+	"context"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+)
+
+// statsNotWritten is logged through [telemetry.Damped].
+const statsNotWritten = "could not write the numbers of ended jobs, retrying in a minute"
+
+// keepStats writes the numbers of ended jobs at the end of each minute until ctx ends. If the pod crashes, those of the current minute are
+// lost.
+func (p *Pod) keepStats(ctx context.Context) {
+	for wait.For(ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) {
+		p.writeStats(ctx, false)
+	}
+}
+
+// writeLastStats writes the numbers of a stopping pod.
+func (p *Pod) writeLastStats(ctx context.Context) {
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	p.writeStats(stopping, true)
+}
+
+func (p *Pod) writeStats(ctx context.Context, stopping bool) {
+	rows := p.Ends.Stats.Rows(time.Now(), p.Boot(), stopping)
+	if err := upkeep.AddStats(ctx, p.Slow, rows); err != nil {
+		p.Damped.Warn(ctx, statsNotWritten, telemetry.Err, p.DBError(err))
+		return
+	}
+	p.Ends.Stats.Written(len(rows))
+	p.Damped.Over(ctx, statsNotWritten)
+}
