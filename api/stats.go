@@ -1,0 +1,48 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+var statsRoutes = []Route{
+	{Method: http.MethodGet, Path: "/stats", Needs: access.WorkersView, Summary: "Count the jobs that ended in a period, with wait and run times, by lane or kind",
+		query: []string{"window", "by", "lane", "kind"}, out: of[job.Stats](), do: showStats},
+}
+
+func showStats(c *call) (any, error) {
+	window, err := windowOf(c.QueryParam("window"))
+	if err != nil {
+		return nil, err
+	}
+	by := storeview.StatsBy(c.QueryParam("by"))
+	switch by {
+	case "":
+		by = storeview.ByKind
+	case storeview.ByKind, storeview.ByLane:
+	default:
+		return nil, invalid("by %q: want lane or kind", by)
+	}
+	found, err := storeview.ReadStats(c.ctx(), c.lists, storeview.StatsFilter{Window: window.Length, Lane: c.QueryParam("lane"), Kind: c.QueryParam("kind")})
+	if err != nil {
+		return nil, err
+	}
+	return found.By(by), nil
+}
+
+// windowOf parses the name of a period. The default is the last hour.
+func windowOf(name string) (storeview.StatsWindow, error) {
+	var known []string
+	for _, w := range storeview.StatsWindows {
+		if w.Name == name || name == "" {
+			return w, nil
+		}
+		known = append(known, w.Name)
+	}
+	last := len(known) - 1
+	return storeview.StatsWindow{}, invalid("window %q: want %s or %s", name, strings.Join(known[:last], ", "), known[last])
+}
