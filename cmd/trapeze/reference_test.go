@@ -197,6 +197,7 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 		"pod": job.Pod{}, "lane": job.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
 		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
 		"quiet": job.Quiet{}, "gate": job.QueueState{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
+		"stats": job.Stats{}, "numbers": job.StatsOf{}, "interval": job.StatsInterval{},
 	}
 	for _, row := range table(t, "## Formats", "object") {
 		name, _, _ := strings.Cut(row[0], ":")

@@ -1,0 +1,50 @@
+//go:build long
+
+package main
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A pod that is killed has written the numbers of all minutes except its last.
+func TestAPodThatIsKilledLosesTheNumbersOfItsLastMinuteOnly(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	pool := pgtest.Connect(t, db.url)
+	p := serve(t, db.url, nil)
+	end := func(n int) {
+		t.Helper()
+		for range n {
+			db.enqueue("demo.noop", "--wait")
+		}
+	}
+	if left := time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)); left < 20*time.Second {
+		end(1) // the first jobs must end in one minute
+		pgtest.WaitFor(t, time.Minute, "the minute is over", func() bool {
+			return podtest.One[int](t, pool, `select count(*)::int from trapeze.stats`) > 0
+		})
+	}
+	end(5)
+	before := podtest.One[time.Time](t, pool, `select date_trunc('minute', now())`)
+	written := func() int {
+		return podtest.One[int](t, pool, `select coalesce(sum(jobs), 0)::int from trapeze.stats where at <= $1`, before)
+	}
+	want := podtest.One[int](t, pool, `select count(*)::int from trapeze.done`)
+	pgtest.WaitFor(t, 70*time.Second, "the pod has written the minute", func() bool { return written() == want })
+	end(3)
+	p.signal(syscall.SIGKILL)
+	p.end()
+	s := decoded[job.Stats](t, db.ok("stats", "--json"))
+	is.Equal(fmt.Sprint(s.Total.Finished), fmt.Sprint(want)) // the last three are lost
+	is.Equal(podtest.One[int](t, pool, `select count(*)::int from trapeze.done`), want+3)
+}
