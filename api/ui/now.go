@@ -168,14 +168,6 @@ func (b board) Parts(reasons ...string) (n int) {
 func (b board) Most() int       { return mostCounted }
 func (b board) MostLooked() int { return mostLooked }
 
-// now shows the overview.
-func (d *dashboard) now(p *page, r *http.Request) error {
-	b, err := d.readBoard(r)
-	b.Pods = slices.DeleteFunc(slices.Clone(b.Pods), func(p pod) bool { return p.ClosedAt != nil })
-	p.Title, p.Live, p.Data = "Now", "events/stream", b
-	return err
-}
-
 // lanes shows the lanes and their settings.
 func (d *dashboard) lanes(p *page, r *http.Request) error {
 	b, err := d.readBoard(r)

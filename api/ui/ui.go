@@ -52,6 +52,7 @@ type dashboard struct {
 	slots    *shared[[]storeview.BoardSlots]
 	queue    *shared[job.QueueState]
 	findings *shared[[]Finding]
+	stats    map[string]*shared[storeview.StatsRows] // by window
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash, and strip the prefix
@@ -69,7 +70,7 @@ func New(o Options) http.Handler {
 		}
 	}
 	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{},
-		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}}
+		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}, stats: sharedStats()}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/{file}", files)
 	mux.Handle("GET /static/{folder}/{file}", files)

@@ -5,6 +5,7 @@ import "./forms.js";
 import "./preview.js";
 import "./many.js";
 import "./undone.js";
+import "./chart.js";
 import { keepUp } from "./live.js";
 
 document.documentElement.classList.add("js");

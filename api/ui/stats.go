@@ -1,0 +1,135 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// overview is the content of the first page.
+type overview struct {
+	board
+	Window storeview.StatsWindow
+	Stats  job.Stats // by kind
+	lanes  job.Stats
+}
+
+// Windows lists the periods that the page can show.
+func (o overview) Windows() []storeview.StatsWindow { return storeview.StatsWindows }
+
+// Since returns the length of the period, as the job list takes it.
+func (o overview) Since() string { return fmt.Sprintf("%dh", int(o.Window.Length.Hours())) }
+
+// mostKinds is the number of kinds that the first page lists.
+const mostKinds = 10
+
+// Kinds returns the kinds with the most ended jobs. Others returns the number of remaining kinds.
+func (o overview) Kinds() []job.StatsOf { return o.Stats.Of[:min(len(o.Stats.Of), mostKinds)] }
+func (o overview) Others() int          { return max(len(o.Stats.Of)-mostKinds, 0) }
+
+// OfLane returns the numbers of a lane.
+func (o overview) OfLane(name string) job.StatsOf {
+	for _, of := range o.lanes.Of {
+		if of.Name == name {
+			return of
+		}
+	}
+	return job.StatsOf{Name: name}
+}
+
+// now shows the overview.
+func (d *dashboard) now(p *page, r *http.Request) (err error) {
+	o := overview{Window: storeview.StatsWindows[0]}
+	if name := r.URL.Query().Get("window"); name != "" {
+		i := slices.IndexFunc(storeview.StatsWindows, func(w storeview.StatsWindow) bool { return w.Name == name })
+		if i < 0 {
+			return invalid("window", name, "1h, 24h, 7d or 30d")
+		}
+		o.Window = storeview.StatsWindows[i]
+	}
+	if o.board, err = d.readBoard(r); err != nil {
+		return err
+	}
+	o.Pods = slices.DeleteFunc(slices.Clone(o.Pods), func(p pod) bool { return p.ClosedAt != nil })
+	rows, err := d.stats[o.Window.Name].get(r.Context(), r.Header.Get("X-Fresh") != "", func(ctx context.Context) (storeview.StatsRows, error) {
+		return storeview.ReadStats(ctx, d.o.Store, storeview.StatsFilter{Window: o.Window.Length})
+	})
+	o.Stats, o.lanes = rows.By(storeview.ByKind), rows.By(storeview.ByLane)
+	p.Title, p.Live, p.Data = "Now", "events/stream", o
+	return err
+}
+
+// sharedStats returns an empty cache for each period.
+func sharedStats() map[string]*shared[storeview.StatsRows] {
+	all := map[string]*shared[storeview.StatsRows]{}
+	for _, w := range storeview.StatsWindows {
+		all[w.Name] = &shared[storeview.StatsRows]{}
+	}
+	return all
+}
+
+// trend draws the numbers of finished jobs over a period as bars, with the newest on the right. The failed jobs are the lower part of a bar.
+type trend struct {
+	W, H             int
+	Finished, Failed string // SVG paths
+	Says             string // a description for screen readers
+}
+
+// trendHeight is the height of the longest bar. trendStep is the distance between bars.
+const (
+	trendHeight = 20
+	trendStep   = 3
+)
+
+func trendOf(of job.StatsOf) trend {
+	t := trend{W: len(of.Intervals) * trendStep, H: trendHeight}
+	most := int64(0)
+	for _, one := range of.Intervals {
+		most = max(most, one.Finished)
+	}
+	if most == 0 {
+		return trend{}
+	}
+	t.Says = fmt.Sprintf("Finished jobs over time, at most %s in an interval", number(most))
+	var finished, failed strings.Builder
+	for i, one := range of.Intervals {
+		drawBar(&finished, i, one.Finished, most)
+		drawBar(&failed, i, one.Failed, most)
+	}
+	t.Finished, t.Failed = finished.String(), failed.String()
+	return t
+}
+
+// drawBar appends a bar to a path. A bar is at least one unit high, so that a single job among thousands is visible.
+func drawBar(path *strings.Builder, i int, n, most int64) {
+	if n > 0 {
+		high := max(int(math.Round(float64(n)/float64(most)*trendHeight)), 1)
+		fmt.Fprintf(path, "M%d %dv-%dh%dv%dz", i*trendStep, trendHeight, high, trendStep-1, high)
+	}
+}
+
+// timing formats a wait or run time.
+func timing(d *job.Seconds) string {
+	switch {
+	case d == nil:
+		return "–"
+	case d.Duration() < time.Millisecond:
+		return "<1ms"
+	}
+	return length(d.Duration())
+}
+
+// seconds returns a wait or run time as a number for the chart, or an empty string if it is unknown.
+func seconds(d *job.Seconds) string {
+	if d == nil {
+		return ""
+	}
+	return fmt.Sprintf("%g", d.Duration().Seconds())
+}
