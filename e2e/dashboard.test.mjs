@@ -3,6 +3,7 @@ import "./tests/login.mjs";
 import "./tests/live.mjs";
 import "./tests/jobs.mjs";
 import "./tests/act.mjs";
+import "./tests/stats.mjs";
 import "./tests/lanes.mjs";
 import "./tests/schedules.mjs";
 import "./tests/audit.mjs";

@@ -14,6 +14,11 @@ const charts = [
   { at: "#chart-times", columns: ["wait", "run"], labels: ["Wait p95", "Run p95"], colours: ["--wait", "--good"], format: length },
 ];
 
+// Times are local. An axis over several days has only dates.
+const clock = (style) => { const format = new Intl.DateTimeFormat([], style); return (at) => at == null ? "–" : format.format(at * 1000); };
+const day = { day: "numeric", month: "short" }, time = { hour: "2-digit", minute: "2-digit" };
+const dated = clock(day), timed = clock(time), moment = clock({ ...day, ...time });
+
 function numbers(columns) {
   const rows = all("#stats-numbers tr[data-at]"), value = (text) => text === "" ? null : Number(text);
   return ["at", ...columns].map((name) => rows.map((row) => value(row.dataset[name])));
@@ -30,11 +35,11 @@ function make(box, { columns, labels, colours, format, bars }) {
   return new uPlot({
     ...size(box),
     cursor: { y: false, drag: { setScale: false }, points: { show: !bars } },
-    axes: [axis, { ...axis, size: 56, values: (_, list) => list.map(format), ...(bars && { incrs: whole }) }],
+    axes: [{ ...axis, values: (_, list) => list.map(list.at(-1) - list[0] > 172800 ? dated : timed) }, { ...axis, size: 56, values: (_, list) => list.map(format), ...(bars && { incrs: whole }) }],
     scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.1 : 1] } },
-    series: [{ label: "From" }, ...labels.map((label, i) => ({
+    series: [{ label: "From", value: (_, v) => moment(v) }, ...labels.map((label, i) => ({
       label, stroke: colour(colours[i]), width: bars ? 0 : 2, value: (_, v) => format(v),
-      ...(bars && { fill: colour(colours[i]), paths: uPlot.paths.bars({ size: [0.8, 40] }), points: { show: false } }),
+      ...(bars && { fill: colour(colours[i]), paths: uPlot.paths.bars({ size: [0.8, 40] }), points: { show: false } }), ...(!bars && { points: { show: true, size: 4 } }),
     }))],
   }, numbers(columns), box);
 }
