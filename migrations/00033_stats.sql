@@ -1,7 +1,7 @@
 -- The number of jobs that ended, with their wait and run times, by minute, lane, kind and state. Locks: none; one new table.
 
 -- +goose Up
--- Each pod adds its rows at the end of a minute, outside the commits that end jobs. Rows older than two hours are added up by hour and over all pods.
+-- Each pod adds its rows at the end of a minute, outside the commits that end jobs. Older rows are added up by hour and over all pods.
 -- A histogram's element i counts the durations up to 100 µs times √2 to the power i - 1; trailing zeros are left out.
 create table trapeze.stats (
     at    timestamptz not null,             -- when the minute or the hour began, by the pod's clock

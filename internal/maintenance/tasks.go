@@ -18,8 +18,9 @@ const (
 	keepPods        = 168 * time.Hour
 	keepSubmissions = 24 * time.Hour
 	keepPipelines   = time.Hour
-	// sumStatsAfter is the age at which the numbers of ended jobs are added up by hour. keepStats is how long they are kept.
-	sumStatsAfter = 2 * time.Hour
+	// sumStatsAfter is the age at which the numbers of an hour are added up. The dashboard shows the last hour by minute. keepStats is how
+	// long the numbers are kept.
+	sumStatsAfter = time.Hour
 	keepStats     = 30 * 24 * time.Hour
 	// endsAtOnce is the maximum number of jobs that one statement ends. prunesAtOnce is the maximum number of rows that one statement
 	// removes.

@@ -42,7 +42,7 @@ func noPace(ctx context.Context) error { return ctx.Err() }
 func (w *world) sumStats() int {
 	w.t.Helper()
 	w.is.Helper()
-	n, err := upkeep.SumStats(w.ctx(), w.Store, 2*time.Hour, noPace)
+	n, err := upkeep.SumStats(w.ctx(), w.Store, time.Hour, noPace)
 	w.is.NoErr(err)
 	return n
 }
@@ -114,7 +114,7 @@ func TestNumbersByHourAreTheSumsOfTheMinutes(t *testing.T) {
 	before := w.stats(24*time.Hour, view.ByLane)
 	w.is.Equal(before.Total.Finished, int64(2*119*120/2+240+1))
 
-	sum := func() (int, error) { return upkeep.SumStats(w.ctx(), w.Store, 2*time.Hour, noPace) }
+	sum := func() (int, error) { return upkeep.SumStats(w.ctx(), w.Store, time.Hour, noPace) }
 	x, y := async(sum), async(sum) // two pods at the same time
 	a, err := x()
 	w.is.NoErr(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/trapeze-run/trapeze/internal/stats"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -42,7 +43,7 @@ var StatsWindows = []StatsWindow{
 
 // statsSQL reads the rows of a period, newest first. Plan: stats_by_time backwards, to the start of the period, stops at the limit.
 const statsSQL = `
-select s.at, s.lane, s.kind, s.state, null::text, s.jobs, s.wait, s.run from trapeze.stats s
+select s.at, s.lane, s.kind, s.state, s.jobs, s.wait, s.run from trapeze.stats s
 where s.at >= $1 and ($2::text is null or s.lane = $2) and ($3::text is null or s.kind = $3) order by s.at desc limit $4`
 
 // statsRead is the maximum number of rows that ReadStats reads. It reads 100,000 rows in about half a second.
@@ -63,7 +64,7 @@ func ReadStats(ctx context.Context, s *store.Store, f StatsFilter) (StatsRows, e
 	now := time.Now().UTC()
 	in := job.Stats{Window: job.Seconds(f.Window), Every: job.Seconds(StatsWindows[window].Every), At: now}
 	in.Since = now.Add(-f.Window).Truncate(in.Every.Duration())
-	rows, err := store.Rows(ctx, s, pgx.RowToStructByPos[stats.Row], statsSQL, now.Add(-f.Window), store.Some(f.Lane), store.Some(f.Kind), statsRead)
+	rows, err := store.Rows(ctx, s, scanStats, statsSQL, now.Add(-f.Window), store.Some(f.Lane), store.Some(f.Kind), statsRead)
 	if err != nil {
 		return StatsRows{}, fmt.Errorf("read the numbers of ended jobs: %w", err)
 	}
@@ -71,6 +72,14 @@ func ReadStats(ctx context.Context, s *store.Store, f StatsFilter) (StatsRows, e
 		in.ReadSince = &rows[statsRead-1].At
 	}
 	return StatsRows{in, rows}, nil
+}
+
+// scanStats reads a row. For a FlatArray, pgx needs no reflection, which would make the whole read several times as slow.
+func scanStats(row pgx.CollectableRow) (r stats.Row, err error) {
+	var wait, run pgtype.FlatArray[int64]
+	err = row.Scan(&r.At, &r.Lane, &r.Kind, &r.State, &r.Jobs, &wait, &run)
+	r.Wait, r.Run = stats.Histogram(wait), stats.Histogram(run)
+	return r, err
 }
 
 // By adds the rows up, in total and for each lane or kind.
