@@ -113,3 +113,16 @@ func TestTheFirstPageBeginsWithTheLastHour(t *testing.T) {
 	response, _ := p.get(p.url + "?window=2h")
 	is.Equal(response.StatusCode, http.StatusBadRequest)
 }
+
+func TestTheFirstPageReportsThatTheNumbersCannotBeRead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{InsecureAllowAll: true})
+	p.exec(`alter table trapeze.stats rename to elsewhere`)
+	response, page := p.get(p.url)
+	is.Equal(response.StatusCode, http.StatusInternalServerError)
+	is.True(strings.Contains(said(page), "Now")) // the navigation is still there
+	p.exec(`alter table trapeze.elsewhere rename to stats`)
+	response, _ = p.get(p.url)
+	is.Equal(response.StatusCode, http.StatusOK)
+}

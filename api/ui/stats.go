@@ -17,9 +17,11 @@ import (
 type overview struct {
 	board
 	Window storeview.StatsWindow
-	Stats  job.Stats // by kind
-	lanes  job.Stats
+	numbers
 }
+
+// numbers holds the numbers of ended jobs, by kind and by lane. Requests share them.
+type numbers struct{ Stats, lanes job.Stats }
 
 // Windows lists the periods that the page can show.
 func (o overview) Windows() []storeview.StatsWindow { return storeview.StatsWindows }
@@ -58,19 +60,22 @@ func (d *dashboard) now(p *page, r *http.Request) (err error) {
 		return err
 	}
 	o.Pods = slices.DeleteFunc(slices.Clone(o.Pods), func(p pod) bool { return p.ClosedAt != nil })
-	rows, err := d.stats[o.Window.Name].get(r.Context(), r.Header.Get("X-Fresh") != "", func(ctx context.Context) (storeview.StatsRows, error) {
-		return storeview.ReadStats(ctx, d.o.Store, storeview.StatsFilter{Window: o.Window.Length})
+	o.numbers, err = d.stats[o.Window.Name].get(r.Context(), r.Header.Get("X-Fresh") != "", func(ctx context.Context) (numbers, error) {
+		rows, err := storeview.ReadStats(ctx, d.o.Store, storeview.StatsFilter{Window: o.Window.Length})
+		if err != nil {
+			return numbers{}, err
+		}
+		return numbers{rows.By(storeview.ByKind), rows.By(storeview.ByLane)}, nil
 	})
-	o.Stats, o.lanes = rows.By(storeview.ByKind), rows.By(storeview.ByLane)
 	p.Title, p.Live, p.Data = "Now", "events/stream", o
 	return err
 }
 
 // sharedStats returns an empty cache for each period.
-func sharedStats() map[string]*shared[storeview.StatsRows] {
-	all := map[string]*shared[storeview.StatsRows]{}
+func sharedStats() map[string]*shared[numbers] {
+	all := map[string]*shared[numbers]{}
 	for _, w := range storeview.StatsWindows {
-		all[w.Name] = &shared[storeview.StatsRows]{}
+		all[w.Name] = &shared[numbers]{}
 	}
 	return all
 }

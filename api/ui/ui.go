@@ -52,7 +52,7 @@ type dashboard struct {
 	slots    *shared[[]storeview.BoardSlots]
 	queue    *shared[job.QueueState]
 	findings *shared[[]Finding]
-	stats    map[string]*shared[storeview.StatsRows] // by window
+	stats    map[string]*shared[numbers] // by window
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash, and strip the prefix
