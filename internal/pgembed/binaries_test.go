@@ -145,6 +145,26 @@ func TestABrokenDownloadLeavesNothingBehind(t *testing.T) {
 	is.Equal(len(left), 0)
 }
 
+func TestADownloadWithAnotherChecksumIsRefused(t *testing.T) {
+	is := is.New(t)
+	t.Setenv("PGBIN", "")
+	for sum, complaint := range map[string]string{strings.Repeat("0", 64): "checksums do not match", fmt.Sprintf("%x", sha256.Sum256([]byte("not an archive"))): "not a valid zip file"} {
+		repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, ".sha256") {
+				fmt.Fprint(w, sum)
+				return
+			}
+			fmt.Fprint(w, "not an archive")
+		}))
+		defer repository.Close()
+		_, err := Start(t.Context(), Options{places: &places{}, CacheDir: t.TempDir(), Repository: repository.URL})
+		is.True(errors.Is(err, ErrNoBinaries))
+		if !strings.Contains(err.Error(), complaint) {
+			t.Errorf("%v does not contain %q", err, complaint)
+		}
+	}
+}
+
 // pack returns an archive in the repository's format: a zip file that contains a tar.xz of bin, lib and share. A relocated PostgreSQL looks
 // for share beside bin; a distribution's build falls back to its original location.
 func pack(t *testing.T, bin string) []byte {
