@@ -68,6 +68,7 @@ var knownErrors = []struct {
 	{job.ErrKeyHeld, http.StatusConflict, "unique_key_held"},
 	{job.ErrNotTerminal, http.StatusConflict, "not_terminal"},
 	{job.ErrPartOfPipeline, http.StatusConflict, "part_of_pipeline"},
+	{job.ErrFailuresChanged, http.StatusConflict, "failures_changed"},
 	{job.ErrWrongToken, http.StatusForbidden, "wrong_token"},
 	{job.ErrInvalidSetting, http.StatusUnprocessableEntity, "invalid_request"},
 	{job.ErrKindInTwoLanes, http.StatusConflict, "kind_in_two_lanes"},

@@ -31,6 +31,7 @@ type Selection struct {
 		ErrorClass string   `json:"error_class,omitempty"`
 		ErrorCode  string   `json:"error_code,omitempty"`
 		Children   *bool    `json:"children,omitempty"` // false excludes children of fan-outs
+		Failures   string   `json:"failures,omitempty"` // the set of a group of GET /failures, without other filters; only for retry
 	} `json:"filter"`
 	DryRun bool `json:"dry_run"` // only count the jobs and list a sample
 }
@@ -54,6 +55,7 @@ func (s Selection) Jobs() (f job.Filter, err error) {
 			return f, err
 		}
 	}
+	f.Failures = s.Filter.Failures
 	f.Reason, f.ErrorClass, f.ErrorCode = job.Reason(s.Filter.Reason), job.ErrorClass(s.Filter.ErrorClass), s.Filter.ErrorCode
 	if err := f.Validate(); err != nil {
 		return f, err

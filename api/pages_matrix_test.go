@@ -41,7 +41,7 @@ func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
 		is.NoErr(err)
 		for _, page := range ui.Pages() {
 			for _, id := range []int64{own.ID, others.ID} {
-				path := strings.NewReplacer("{$}", "", "{id}", strconv.FormatInt(id, 10), "{name}", "nightly").Replace(page.Path)
+				path := strings.NewReplacer("{$}", "", "{id}", strconv.FormatInt(id, 10), "{name}", "nightly", "{group}", "0123456789abcdef").Replace(page.Path)
 				got := knock(e, http.MethodGet, "/x/ui"+path, user)
 				if want := expectedPage(page, role, id == own.ID); got != want {
 					t.Errorf("%s as %s, on an own job: %t: %d, want %d", path, role.Name, id == own.ID, got, want)
@@ -51,7 +51,7 @@ func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
 	}
 	for _, page := range ui.Pages() {
 		is.True(slices.Contains(access.Permissions, page.Needs)) // every page needs a valid permission
-		is.Equal(knock(e, http.MethodGet, "/x/ui"+strings.NewReplacer("{$}", "", "{id}", "1", "{name}", "nightly").Replace(page.Path), ""), http.StatusUnauthorized)
+		is.Equal(knock(e, http.MethodGet, "/x/ui"+strings.NewReplacer("{$}", "", "{id}", "1", "{name}", "nightly", "{group}", "0123456789abcdef").Replace(page.Path), ""), http.StatusUnauthorized)
 	}
 }
 

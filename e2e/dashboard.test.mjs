@@ -4,6 +4,7 @@ import "./tests/live.mjs";
 import "./tests/jobs.mjs";
 import "./tests/act.mjs";
 import "./tests/stats.mjs";
+import "./tests/failures.mjs";
 import "./tests/lanes.mjs";
 import "./tests/schedules.mjs";
 import "./tests/audit.mjs";

@@ -51,6 +51,8 @@ var (
 	// ErrPartOfPipeline means that a job cannot be deleted on its own because it is a later step of a pipeline. Deleting the first job
 	// deletes the whole pipeline.
 	ErrPartOfPipeline = errors.New("the job is part of a pipeline")
+	// ErrFailuresChanged means that the jobs of a group of failures are not those that the caller read. Nothing was retried.
+	ErrFailuresChanged = errors.New("the group of failures has changed")
 	// ErrWrongToken means that the token for completing a part does not belong to the job.
 	ErrWrongToken = errors.New("wrong token for this job")
 	// ErrInvalid means that an option is out of range.

@@ -20,6 +20,7 @@ type Filter struct {
 	Reason     Reason
 	ErrorClass ErrorClass
 	ErrorCode  string
+	Failures   string // the set of a group of failures, as GET /failures returns it; only for Admin.RunManyAgain, without other fields
 	Owner      string // the submitter
 	Limit      int    // page size: default 50, at most 1000; commands ignore it
 	Cursor     string // where the previous page ended; commands ignore it
@@ -34,6 +35,8 @@ func (f Filter) Validate() error {
 		return fmt.Errorf("unknown error class %q: want one of %v", f.ErrorClass, ErrorClasses())
 	case f.ErrorCode != CleanCode(f.ErrorCode):
 		return fmt.Errorf("invalid error code %q: want at most %d bytes of A-Z a-z 0-9 _ - . : and /", f.ErrorCode, MaxCodeBytes)
+	case f.Failures != "" && len(f.asked()) > 1:
+		return fmt.Errorf("failures cannot be combined with other filters")
 	}
 	return nil
 }
@@ -71,7 +74,7 @@ func (f Filter) MarshalJSON() ([]byte, error) { return json.Marshal(f.asked()) }
 func (f Filter) asked() map[string]any {
 	asked := map[string]any{}
 	for name, value := range map[string]string{"kind": f.Kind, "lane": f.Lane, "subject": f.Subject, "reason": string(f.Reason),
-		"error_class": string(f.ErrorClass), "error_code": f.ErrorCode} {
+		"error_class": string(f.ErrorClass), "error_code": f.ErrorCode, "failures": f.Failures} {
 		if value != "" {
 			asked[name] = value
 		}

@@ -70,6 +70,7 @@ var (
 	ErrKeyHeld             = job.ErrKeyHeld
 	ErrNotTerminal         = job.ErrNotTerminal
 	ErrPartOfPipeline      = job.ErrPartOfPipeline
+	ErrFailuresChanged     = job.ErrFailuresChanged
 
 	ErrUnknownKind = job.ErrUnknownKind
 	ErrUnknownLane = job.ErrUnknownLane

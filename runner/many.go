@@ -9,6 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -131,6 +132,13 @@ func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m
 	if !f.Any() {
 		return m, nil, fmt.Errorf("%w: the filter is empty", job.ErrInvalid)
 	}
+	if f.Failures != "" {
+		if ids, err = failed(ctx, p, f, ended); err != nil {
+			return m, nil, err
+		}
+		m.Matched, m.Sample = len(ids), ids[:min(len(ids), manySample)]
+		return m, ids, nil
+	}
 	for _, state := range f.States {
 		if state.Terminal() != ended || state == job.Succeeded {
 			return m, nil, fmt.Errorf("%w: %s", job.ErrInvalid, unfit(state, ended))
@@ -155,6 +163,15 @@ func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m
 	}
 	m.Matched, m.Sample = len(ids), ids[:min(len(ids), manySample)]
 	return m, ids, nil
+}
+
+// failed returns the jobs of the set of failures that a filter names.
+func failed(ctx context.Context, p *pod.Pod, f job.Filter, ended bool) ([]int64, error) {
+	if err := f.Validate(); err != nil || !ended {
+		return nil, fmt.Errorf("%w: failures: only a retry without other filters can use it", job.ErrInvalid)
+	}
+	ids, err := view.FailureSet(ctx, p.Commands, f.Failures)
+	return ids, p.DBError(err)
 }
 
 // auditEntry returns the audit entry of a command that affects many jobs. It records the filter and the number of jobs.

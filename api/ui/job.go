@@ -1,12 +1,14 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
 	"strconv"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/failures"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -19,6 +21,7 @@ type jobPage struct {
 	Actions   []action
 	Blockers  []job.Blocker // why the job does not run
 	CanReprio bool
+	Group     string // the group of failures of a failed job; otherwise empty
 	Editable  string    // the arguments that a visitor can edit for a retry; empty if they cannot be edited
 	Hidden    bool      // values in the arguments are hidden from the visitor
 	Approval  *approval // nil if the job does not await approval
@@ -58,6 +61,9 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	show.CanReprio = p.Sees(access.WorkersManage, h.Submitter) && (h.State == job.Pending || h.State == job.AwaitingApproval)
 	if p.Sees(access.JobsRetry, h.Submitter) && p.Sees(access.JobsArgs, h.Submitter) && (h.State == job.Failed || h.State == job.Cancelled) {
 		show.Editable = editable(h.Args)
+	}
+	if h.State == job.Failed {
+		show.Group = failures.ID(h.Kind, cmp.Or(text(h.Error), text(h.Reason)))
 	}
 	p.Title, p.Data = "Job "+strconv.FormatInt(id, 10), show
 	p.Live, p.Still = "jobs/"+strconv.FormatInt(id, 10)+"/stream", h.State.Terminal()

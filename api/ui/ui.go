@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/failures"
 	"github.com/trapeze-run/trapeze/internal/store"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -53,6 +54,7 @@ type dashboard struct {
 	queue    *shared[job.QueueState]
 	findings *shared[[]Finding]
 	stats    map[string]*shared[numbers] // by window
+	failed   map[string]*shared[failures.List] // by period
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash, and strip the prefix
@@ -70,7 +72,7 @@ func New(o Options) http.Handler {
 		}
 	}
 	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{},
-		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}, stats: sharedStats()}
+		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}, stats: sharedStatsfailed: failedByPeriod()}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/{file}", files)
 	mux.Handle("GET /static/{folder}/{file}", files)
@@ -106,6 +108,8 @@ var pages = []view{
 	{true, "/jobs", "jobs.html", "jobs", access.JobsRead, (*dashboard).jobs},
 	{true, "/jobs/new", "submit.html", "jobs", access.JobsSubmit, (*dashboard).submit},
 	{true, "/jobs/{id}", "job.html", "jobs", access.JobsRead, (*dashboard).job},
+	{true, "/failures", "failures.html", "failures", access.JobsRead, (*dashboard).failures},
+	{true, "/failures/{group}", "failure.html", "failures", access.JobsRead, (*dashboard).failure},
 	{false, "/schedules", "schedules.html", "schedules", access.WorkersView, (*dashboard).schedules},
 	{false, "/schedules/{name}", "schedule.html", "schedules", access.WorkersView, (*dashboard).schedule},
 	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, (*dashboard).lanes},
@@ -118,7 +122,7 @@ var pages = []view{
 
 // Page describes one kind of page. A test uses it to request every page with every role.
 type Page struct {
-	Path  string // relative to the dashboard's root; may contain {id} or {name}
+	Path  string // relative to the dashboard's root; may contain {id}, {name} or {group}
 	Needs access.Permission
 	Own   bool // visitors who may only see their own jobs may open it
 }

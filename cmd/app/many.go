@@ -44,6 +44,11 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 		return err
 	}
 	return onClient(c, func(at *client.Client) error {
+		if m.which.failures != "" {
+			if selection, err = failureSet(c, at, selection, m.which.failures); err != nil {
+				return err
+			}
+		}
 		if !m.dryRun && !m.yes && show.CanAsk(c) {
 			if err := m.confirm(c, at, selection); err != nil {
 				return err
@@ -56,6 +61,13 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 		}
 		return show.Done(c, did, "%s", m.summary(did))
 	})
+}
+
+// failureSet selects the jobs that a group of failures has now, of those that failed since the selection's time.
+func failureSet(c *cobra.Command, at *client.Client, s api.Selection, group string) (api.Selection, error) {
+	found, err := client.Get[failureGroup](c.Context(), at, client.Path("/failures/:id", group), client.Query("since", s.Filter.Since, "limit", "1"))
+	s.Filter.Since, s.Filter.Failures = "", found.Set
+	return s, err
 }
 
 // unasked is the largest number of jobs that a bulk command changes without asking for confirmation.
@@ -127,7 +139,7 @@ A filter instead of an id retries all failed jobs that match, at most 10,000 at 
 more than 100 jobs; --yes skips the question.
 
 Exit code 1 when the job does not exist, is neither failed nor cancelled, or when another job holds its unique key.`,
-		Example: "  trapeze retry 4711\n  trapeze retry 4711 --args '{\"year\":2024}'\n  trapeze retry --kind csv_ingest --since 2h --dry-run",
+		Example: "  trapeze retry 4711\n  trapeze retry 4711 --args '{\"year\":2024}'\n  trapeze retry --kind csv_ingest --since 2h --dry-run\n  trapeze retry --failures 3f2a9c1e5b7d0846",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
 			if len(words) == 0 && c.Flags().Changed("args") {
@@ -137,6 +149,7 @@ Exit code 1 when the job does not exist, is neither failed nor cancelled, or whe
 		},
 	}
 	m.flags(c)
+	c.Flags().StringVar(&m.which.failures, "failures", "", "only the jobs of a group that trapeze failures lists; --since is then since when they failed, default 24h")
 	c.Flags().StringVar(&args, "args", "", "other arguments, as JSON, @file, or - for standard input")
 	return c
 }

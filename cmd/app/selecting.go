@@ -21,6 +21,7 @@ type jobFlags struct {
 	kind, lane, subject, pipeline, parent, moment string
 	children                                      string
 	reason, class, code                           string
+	failures                                      string // a group of failures; only for retry
 }
 
 func (s *jobFlags) flags(c *cobra.Command) {
@@ -41,7 +42,7 @@ func (s *jobFlags) flags(c *cobra.Command) {
 
 // any reports whether at least one flag restricts the selection.
 func (s *jobFlags) any() bool {
-	return len(s.states) > 0 || s.kind+s.lane+s.subject+s.pipeline+s.parent+s.moment+s.reason+s.class+s.code != ""
+	return len(s.states) > 0 || s.kind+s.lane+s.subject+s.pipeline+s.parent+s.moment+s.reason+s.class+s.code+s.failures != ""
 }
 
 // selection returns the flags as the body of a bulk command.

@@ -17,6 +17,7 @@ for (const [name, path, says] of [
   ["empty-now", "", "No waiting jobs."],
   ["empty-pipelines", "pipelines", "There are no pipelines yet."],
   ["empty-jobs", "jobs", "There are no jobs yet."],
+  ["empty-failures", "failures", "No job failed in this period."],
   ["empty-schedules", "schedules", "There are no schedules yet."],
   ["empty-audit", "audit?action=job.cancel", "No entries match."], // the sign-in is an entry
 ]) {
@@ -29,7 +30,7 @@ for (const [name, path, says] of [
 
 for (const [name, path] of Object.entries({
   now: () => "", pipelines: () => "pipelines", pipeline: (ids) => `pipelines/${ids.pipeline}`, "pipeline-done": (ids) => `pipelines/${ids.chain}`,
-  jobs: () => "jobs", "job-running": (ids) => `jobs/${ids.running}`, "job-failed": (ids) => `jobs/${ids.failed}`,
+  failures: () => "failures", jobs: () => "jobs", "job-running": (ids) => `jobs/${ids.running}`, "job-failed": (ids) => `jobs/${ids.failed}`,
   schedules: () => "schedules", schedule: () => "schedules/reports-hourly", "job-waits": (ids) => `jobs/${ids.waits}`, "job-remote": (ids) => `jobs/${ids.remote}`,
   lanes: () => "lanes", pods: () => "pods", audit: () => "audit",
 })) {

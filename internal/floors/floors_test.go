@@ -55,7 +55,8 @@ var plan = []floor{
 
 	// database access and timing
 	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait", tests: "internal/stats"},
-	{folder: "internal/store/view", imports: "job internal/shell internal/stats internal/store"},              // queries for users
+	{folder: "internal/failures", imports: "job"},                                                             // groups of failed jobs
+	{folder: "internal/store/view", imports: "job internal/failures internal/shell internal/stats internal/store"},                         // queries for users
 	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                           // statements for maintenance
 	{folder: "internal/store/admin", imports: "job internal/store internal/store/view internal/store/upkeep"}, // changes by operators
 	{folder: "internal/bus", imports: "job internal/failpoint"},
@@ -105,8 +106,8 @@ var plan = []floor{
 	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that are killed
 	{folder: "internal/ha", testOnly: true},                                     // failover tests, which use only the built program
 	{folder: "internal/demokinds", imports: "job runner"},
-	{folder: "api/ui", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
-	{folder: "api", imports: "job internal/doctor runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside"},
+	{folder: "api/ui", imports: "job internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
+	{folder: "api", imports: "job internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside"},
 	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
 	{folder: "remote/remotepb"},
 	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
@@ -131,7 +132,7 @@ var plan = []floor{
 	{folder: "internal/cli/demo", imports: "handlers job runner internal/humanize internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
 
 	// top layer
-	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/humanize internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
+	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/failures internal/humanize internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
 	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // includes its own PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},

@@ -62,6 +62,7 @@ func TestAListOfRareEndsReadsNoMoreOfALongHistory(t *testing.T) {
 			"rare_count":     plantest.Literals("{failed}", "-infinity", "10001"),
 			"ended_jobs":     append(append(plantest.Literals("{failed}"), "null", "null", "null", "null", "null", "null", "null", "null"), "'50'", "'false'", "null", "null", "null", "null"),
 			"rare_pipelines": append(plantest.Literals("{failed}"), "null", "null", "null", "null", "'50'"),
+			"failures":       {"null", "null", "'10000'"},
 		} {
 			found[name] = plantest.Read(t, plantest.Explain(t, conn, name, hot[name], "analyze, buffers, format json", args...))
 		}

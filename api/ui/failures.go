@@ -1,0 +1,141 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/failures"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+)
+
+// These limits apply to the groups and jobs that the pages of failures show.
+const (
+	mostFailureGroups = 100
+	mostFailedJobs    = 100
+)
+
+// failureList is the content of the page that lists groups of failures.
+type failureList struct {
+	*filters
+	failures.List
+	Shown []failures.Group
+	Own   bool // only the visitor's jobs were read
+}
+
+// failures lists the groups of failed jobs.
+func (d *dashboard) failures(p *page, r *http.Request) (err error) {
+	l := failureList{filters: failureFilters(r, "failures"), Own: p.Owner(access.JobsRead) != ""}
+	if l.List, err = d.readFailures(r, p, l.Get("since")); err != nil {
+		return err
+	}
+	if kind := l.Get("kind"); kind != "" {
+		l.List = l.OfKind(kind)
+	}
+	l.Shown = l.Groups[:min(len(l.Groups), mostFailureGroups)]
+	p.Title, p.Live, p.Data = "Failures", "events/stream", l
+	return nil
+}
+
+// failureGroup is the content of the page of one group.
+type failureGroup struct {
+	failureList
+	Group   failures.Group
+	Members []failures.Job // the latest ones; none if no job of the group failed in the period
+}
+
+// failure shows one group of failed jobs.
+func (d *dashboard) failure(p *page, r *http.Request) (err error) {
+	g := failureGroup{failureList: failureList{filters: failureFilters(r, "failures/"+r.PathValue("group")), Own: p.Owner(access.JobsRead) != ""}}
+	if g.List, err = d.readFailures(r, p, g.Get("since")); err != nil {
+		return err
+	}
+	var members []failures.Job
+	g.Group, members, _ = g.Of(r.PathValue("group"))
+	g.Members = members[:min(len(members), mostFailedJobs)]
+	p.Title, p.Live, p.Data = "Failures", "events/stream", g
+	return nil
+}
+
+// failureFilters returns the filters of a page of failures. By default, it covers a day.
+func failureFilters(r *http.Request, path string) *filters {
+	f := filtersOf(r, path)
+	if f.Get("since") == "" {
+		f.Values.Set("since", defaultSince)
+	}
+	return f
+}
+
+// failedByPeriod returns an empty cache for each period that the pages of failures offer.
+func failedByPeriod() map[string]*shared[failures.List] {
+	periods := map[string]*shared[failures.List]{"all": {}}
+	for _, one := range sinces {
+		periods[one.Value] = &shared[failures.List]{}
+	}
+	return periods
+}
+
+// readFailures reads the failures that the visitor may see.
+func (d *dashboard) readFailures(r *http.Request, p *page, since string) (failures.List, error) {
+	from, err := parseSince(since, p.Now)
+	if err != nil {
+		return failures.List{}, err
+	}
+	owner := p.Owner(access.JobsRead)
+	read := func(ctx context.Context) (failures.List, error) {
+		return storeview.Failures(ctx, d.o.Store, from, owner)
+	}
+	if cached := d.failed[since]; cached != nil && owner == "" {
+		return cached.get(r.Context(), r.Header.Get("X-Fresh") != "", read)
+	}
+	return read(r.Context())
+}
+
+// Retry returns the button that retries exactly the jobs that a group has on the page.
+func (l failureList) Retry(g failures.Group) many {
+	raw, _ := json.Marshal(map[string]string{"failures": g.Set}) // a map of strings can always be encoded
+	return many{Path: "admin/workers/jobs/retry", Label: "Retry", Filter: string(raw), Words: short(mostWords, g.Kind) + ": " + short(mostWords, g.Error)}
+}
+
+// Most returns the maximum number of jobs that a page reads.
+func (l failureList) Most() int { return storeview.MostFailures }
+
+// Link returns the URL of a group's page, for the same period.
+func (l failureList) Link(g failures.Group) string {
+	return filters{map[string][]string{"since": {l.Get("since")}}, "failures/" + g.ID}.First()
+}
+
+// Trend returns a drawing of the number of failures in each part of the period.
+func (l failureList) Trend(g failures.Group) bars {
+	return barsOf(g.Trend, length(l.Until.Sub(l.Since)/failures.Parts))
+}
+
+// bars draws counts, with the newest on the right.
+type bars struct {
+	W, H int
+	Bars []struct{ X, Y, H int }
+	Says string // a description for screen readers
+}
+
+// These are the dimensions of bars.
+const (
+	barsStep   = 5
+	barsHeight = 20
+)
+
+// barsOf draws counts. part describes the time that each of them covers.
+func barsOf(counts []int, part string) bars {
+	most := slices.Max(append([]int{1}, counts...))
+	b := bars{W: len(counts) * barsStep, H: barsHeight, Says: fmt.Sprintf("At most %s in %s; the newest is the last: %s", number(most), part, strings.Trim(fmt.Sprint(counts), "[]"))}
+	for i, n := range counts {
+		if n > 0 {
+			high := max(n*barsHeight/most, 2)
+			b.Bars = append(b.Bars, struct{ X, Y, H int }{i * barsStep, barsHeight - high, high})
+		}
+	}
+	return b
+}

@@ -1,0 +1,90 @@
+package app
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/failures"
+	"github.com/trapeze-run/trapeze/internal/humanize"
+)
+
+func newFailuresCommand() *cobra.Command {
+	var (
+		since, kind string
+		limit       int
+	)
+	c := &cobra.Command{
+		Use:   "failures [GROUP]",
+		Short: "List failed jobs grouped by kind and error",
+		Long: `List the jobs that failed, grouped by kind and error, the largest group first. Errors of a group differ only in numbers, ids,
+hexadecimal values and quoted text. With the id of a group, list its jobs. The command reads at most 10,000 failed jobs; if more failed, it
+prints on stderr how far back it has read.
+
+trapeze retry --failures GROUP retries the jobs of a group.`,
+		Example: `  trapeze failures --since 1h
+  trapeze failures 3f2a9c1e5b7d0846
+  trapeze retry --failures 3f2a9c1e5b7d0846 --dry-run`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, words []string) (err error) {
+			if since, err = moment(since); err != nil {
+				return err
+			}
+			if limit < 1 || limit > 1000 {
+				return exit.Usage("--limit %d: want 1 to 1000", limit)
+			}
+			return onClient(c, func(at *client.Client) error {
+				query := client.Query("since", since, "limit", strconv.Itoa(limit))
+				if len(words) == 1 {
+					return printMembers(c, at, words[0], query)
+				}
+				query.Set("kind", kind)
+				return printFailures(c, at, query)
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&since, "since", "24h", "only jobs that failed since a time such as 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
+	f.StringVar(&kind, "kind", "", "only this kind")
+	f.IntVar(&limit, "limit", 50, "maximum number of rows")
+	return c
+}
+
+// printFailures prints groups of failures.
+func printFailures(c *cobra.Command, at *client.Client, query url.Values) error {
+	now := time.Now()
+	found, err := client.Get[failures.List](c.Context(), at, "/failures", query)
+	if err != nil {
+		return err
+	}
+	if !found.Complete {
+		fmt.Fprintf(c.ErrOrStderr(), "only the failed jobs since %s were read: more jobs have failed\n", humanize.Clock(&found.Since))
+	}
+	return show.List(c, "ID KIND JOBS FIRST LAST NEWEST ERROR", show.Rows(found.Groups), func(g failures.Group) []string {
+		return []string{g.ID, g.Kind, strconv.Itoa(g.Jobs), humanize.Since(&g.First, now), humanize.Since(&g.Last, now), strconv.FormatInt(g.Newest, 10), g.Error}
+	})
+}
+
+// failureGroup is the response to GET /failures/:id.
+type failureGroup struct {
+	failures.Group
+	Members []failures.Job `json:"members"`
+}
+
+// printMembers prints the jobs of a group of failures.
+func printMembers(c *cobra.Command, at *client.Client, id string, query url.Values) error {
+	now := time.Now()
+	found, err := client.Get[failureGroup](c.Context(), at, client.Path("/failures/:id", id), query)
+	if err != nil {
+		return err
+	}
+	return show.List(c, "ID KIND SUBJECT TRY FAILED ERROR", show.Rows(found.Members), func(one failures.Job) []string {
+		return []string{strconv.FormatInt(one.ID, 10), one.Kind, humanize.Short(one.Subject, 30), strconv.Itoa(one.Attempt), humanize.Since(&one.FailedAt, now), one.Error}
+	})
+}

@@ -1,0 +1,136 @@
+package failures
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Job is a failed job.
+type Job struct {
+	ID       int64          `json:"id,string"`
+	Kind     string         `json:"kind"`
+	Subject  string         `json:"subject"`
+	Attempt  int            `json:"attempt"`
+	FailedAt time.Time      `json:"failed_at"`
+	Class    job.ErrorClass `json:"error_class"`
+	Error    string         `json:"error"` // the first line, see [Line]
+}
+
+// Group describes the failed jobs of one kind that have the same normalized error.
+type Group struct {
+	ID      string         `json:"id"` // depends only on the kind and the normalized error
+	Kind    string         `json:"kind"`
+	Error   string         `json:"error"`       // normalized, see [Normalize]
+	Example string         `json:"example"`     // the first line of the newest error
+	Class   job.ErrorClass `json:"error_class"` // of the newest error
+	Jobs    int            `json:"jobs"`
+	Newest  int64          `json:"newest,string"` // the job that failed last
+	First   time.Time      `json:"first_failed_at"`
+	Last    time.Time      `json:"last_failed_at"`
+	Trend   []int          `json:"trend"` // jobs that failed in each of [Parts] equal parts of the period
+	Set     string         `json:"set"`   // identifies exactly these jobs, see [Set]
+}
+
+// Parts is the number of parts into which a trend divides the period.
+const Parts = 24
+
+// List holds the failed jobs of a period in groups, the largest group first.
+type List struct {
+	Groups   []Group   `json:"failures"`
+	Jobs     int       `json:"jobs"`     // jobs in all groups
+	Since    time.Time `json:"since"`    // start of the period that was read
+	Until    time.Time `json:"until"`    // when it was read
+	Complete bool      `json:"complete"` // false: more jobs failed than one request reads, and Since is the time that it reached
+
+	jobs []Job
+	ids  map[pair]string
+}
+
+// pair is a kind with an error.
+type pair struct{ kind, err string }
+
+// New groups jobs, which must be sorted with the latest failure first.
+func New(jobs []Job, since, until time.Time, complete bool) List {
+	l := List{Jobs: len(jobs), Since: since, Until: until, Complete: complete, jobs: jobs, ids: map[pair]string{}}
+	of := map[string][]Job{}
+	for _, one := range jobs {
+		id := l.groupOf(one)
+		of[id] = append(of[id], one)
+	}
+	for id, members := range of {
+		l.Groups = append(l.Groups, l.group(id, members))
+	}
+	slices.SortFunc(l.Groups, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), b.Last.Compare(a.Last), cmp.Compare(a.ID, b.ID))
+	})
+	return l
+}
+
+func (l List) group(id string, members []Job) Group {
+	newest := members[0]
+	g := Group{ID: id, Kind: newest.Kind, Error: Normalize(newest.Error), Example: newest.Error, Class: newest.Class, Jobs: len(members), Newest: newest.ID,
+		First: members[len(members)-1].FailedAt, Last: newest.FailedAt, Trend: make([]int, Parts)}
+	span := max(l.Until.Sub(l.Since), 1)
+	for _, one := range members {
+		part := int(float64(one.FailedAt.Sub(l.Since)) / float64(span) * Parts)
+		g.Trend[min(max(part, 0), Parts-1)]++
+	}
+	g.Set = setOf(id, members).String()
+	return g
+}
+
+// groupOf returns the id of a job's group. Most jobs have the error of an earlier one, so its result is kept.
+func (l List) groupOf(one Job) string {
+	key := pair{one.Kind, one.Error}
+	id, ok := l.ids[key]
+	if !ok {
+		id = ID(one.Kind, one.Error)
+		l.ids[key] = id
+	}
+	return id
+}
+
+// ID returns the id of the group to which a failed job of a kind with an error belongs.
+func ID(kind, text string) string {
+	sum := sha256.Sum256([]byte(kind + "\x00" + Normalize(text)))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Of returns a group, and its jobs with the latest failure first. It returns false if no job of the list belongs to the group.
+func (l List) Of(id string) (g Group, jobs []Job, found bool) {
+	at := slices.IndexFunc(l.Groups, func(g Group) bool { return g.ID == id })
+	if at < 0 {
+		return g, nil, false
+	}
+	return l.Groups[at], l.members(id), true
+}
+
+func (l List) members(id string) (jobs []Job) {
+	for _, one := range l.jobs {
+		if l.groupOf(one) == id {
+			jobs = append(jobs, one)
+		}
+	}
+	return jobs
+}
+
+// OfKind returns the list without the jobs of other kinds.
+func (l List) OfKind(kind string) List {
+	return New(slices.DeleteFunc(slices.Clone(l.jobs), func(one Job) bool { return one.Kind != kind }), l.Since, l.Until, l.Complete)
+}
+
+// digest returns a hash of jobs and of the times at which they failed.
+func digest(jobs []Job) string {
+	jobs = slices.SortedFunc(slices.Values(jobs), func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
+	h := sha256.New()
+	for _, one := range jobs {
+		_ = binary.Write(h, binary.BigEndian, []int64{one.ID, one.FailedAt.UnixMicro()}) // a hash returns no error
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}

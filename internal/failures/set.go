@@ -1,0 +1,60 @@
+package failures
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Set identifies exactly the jobs that a [Group] had when it was read. A retry of the set therefore neither includes a job that failed
+// later nor one that has failed again.
+type Set struct {
+	Group       string
+	First, Last time.Time // when the first and the last of its jobs failed
+
+	digest string
+}
+
+func setOf(id string, jobs []Job) Set {
+	return Set{id, jobs[len(jobs)-1].FailedAt, jobs[0].FailedAt, digest(jobs)}
+}
+
+// String returns the set in the form that [ParseSet] reads.
+func (s Set) String() string {
+	return fmt.Sprintf("%s.%d.%d.%s", s.Group, s.First.UnixMicro(), s.Last.UnixMicro(), s.digest)
+}
+
+// lastMicro is later than all times of jobs, and earlier than the last time that PostgreSQL can store.
+const lastMicro = 1e18
+
+// ParseSet parses the set of a group. It returns [job.ErrInvalid] if the text is not a set.
+func ParseSet(text string) (s Set, err error) {
+	parts := strings.Split(text, ".")
+	if len(parts) == 4 {
+		first, err1 := strconv.ParseInt(parts[1], 10, 64)
+		last, err2 := strconv.ParseInt(parts[2], 10, 64)
+		if s = (Set{parts[0], time.UnixMicro(first), time.UnixMicro(last), parts[3]}); err1 == nil && err2 == nil && 0 <= first && first <= last && last < lastMicro && s.String() == text {
+			return s, nil
+		}
+	}
+	return s, fmt.Errorf("%w: failures %.100q: want the set of a group of failures", job.ErrInvalid, text)
+}
+
+// IDs returns the ids of the set's jobs, in ascending order. jobs are the jobs that failed from First to Last. It returns
+// [job.ErrFailuresChanged] if their group is not the set any more.
+func (s Set) IDs(jobs []Job) ([]int64, error) {
+	found := List{jobs: jobs, ids: map[pair]string{}}.members(s.Group)
+	if len(found) == 0 || digest(found) != s.digest {
+		return nil, fmt.Errorf("%w: read the group again", job.ErrFailuresChanged)
+	}
+	ids := make([]int64, len(found))
+	for i, one := range found {
+		ids[i] = one.ID
+	}
+	slices.Sort(ids)
+	return ids, nil
+}

@@ -1,0 +1,116 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/failures"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// MostFailures is the maximum number of jobs that [Failures] reads.
+const MostFailures = 10_000
+
+// failuresSQL reads the jobs that failed in a period, the latest first. Plan: done_failed_by_end backwards in each day of the period, stops at
+// the limit; jobs_pkey for each job.
+const failuresSQL = `
+select j.id, j.kind, j.subject, d.attempt, d.finished_at, d.class, d.error from (
+	select ` + failureColumns + ` from trapeze.done_failed d
+	where d.finished_at >= coalesce($1::timestamptz, '-infinity') and d.finished_at <= coalesce($2::timestamptz, 'infinity')
+	order by d.finished_at desc, d.id desc limit $3
+) d join trapeze.jobs j on j.id = d.id
+order by d.finished_at desc, d.id desc`
+
+// ownFailuresSQL reads the newest jobs of submitter $3, and for those that failed since $1 how they failed. The other rows have no error.
+// Plan: jobs_by_submitter backwards, stops at the limit; done_by_id in the days since a job was created.
+const ownFailuresSQL = `
+select j.id, j.kind, j.subject, j.created_at, d.attempt, d.finished_at, d.class, d.error from (
+	select id, kind, subject, created_at from trapeze.jobs where submitter = $3 and submitter <> '' order by created_at desc, id desc limit $2
+) j left join lateral (
+	select ` + failureColumns + ` from trapeze.done_failed d
+	where ` + endedSince + ` and d.finished_at >= coalesce($1::timestamptz, '-infinity') limit 1
+) d on true`
+
+const failureColumns = `d.id, d.attempt, d.finished_at, coalesce(d.error_class, '') as class, left(coalesce(nullif(d.error, ''), d.reason), 500) as error`
+
+// Failures groups the jobs that failed since a time, or ever if since is zero. If owner is not empty, it reads only the owner's jobs. It reads
+// at most 10,000 jobs: those that failed last, or the newest jobs of the owner.
+func Failures(ctx context.Context, s *store.Store, since time.Time, owner string) (failures.List, error) {
+	from, until := store.Some(since), time.Now()
+	if since.IsZero() {
+		from = nil
+	}
+	read := func() ([]failures.Job, *time.Time, error) { return failedJobs(ctx, s, from, nil) }
+	if owner != "" {
+		read = func() ([]failures.Job, *time.Time, error) { return ownFailedJobs(ctx, s, from, owner) }
+	}
+	jobs, reached, err := read()
+	if err != nil {
+		return failures.List{}, fmt.Errorf("read the failed jobs: %w", err)
+	}
+	switch {
+	case reached != nil && reached.After(since):
+		return failures.New(jobs, *reached, until, false), nil
+	case since.IsZero() && len(jobs) > 0:
+		since = jobs[len(jobs)-1].FailedAt
+	case since.IsZero():
+		since = until
+	}
+	return failures.New(jobs, since, until, true), nil
+}
+
+// failedJobs reads the jobs that failed in a period. If it did not reach the start of the period, it returns the time that it reached.
+func failedJobs(ctx context.Context, s *store.Store, from, to *time.Time) (jobs []failures.Job, reached *time.Time, err error) {
+	jobs, err = store.Rows(ctx, s, pgx.RowToStructByPos[failures.Job], failuresSQL, from, to, MostFailures)
+	if len(jobs) == MostFailures {
+		reached = &jobs[len(jobs)-1].FailedAt
+	}
+	for i := range jobs {
+		jobs[i].Error = failures.Line(jobs[i].Error)
+	}
+	return jobs, reached, err
+}
+
+// ownFailedJobs reads the failed ones among the newest jobs of an owner. If the owner has more jobs, it returns the time at which the oldest of
+// these was created.
+func ownFailedJobs(ctx context.Context, s *store.Store, from *time.Time, owner string) (jobs []failures.Job, reached *time.Time, err error) {
+	type row struct {
+		ID            int64
+		Kind, Subject string
+		CreatedAt     time.Time
+		Attempt       *int
+		FailedAt      *time.Time
+		Class         *job.ErrorClass
+		Error         *string
+	}
+	rows, err := store.Rows(ctx, s, pgx.RowToStructByPos[row], ownFailuresSQL, from, MostFailures, owner)
+	for _, r := range rows {
+		if r.FailedAt != nil {
+			jobs = append(jobs, failures.Job{ID: r.ID, Kind: r.Kind, Subject: r.Subject, Attempt: *r.Attempt, FailedAt: *r.FailedAt, Class: *r.Class, Error: failures.Line(*r.Error)})
+		}
+	}
+	slices.SortFunc(jobs, func(a, b failures.Job) int { return b.FailedAt.Compare(a.FailedAt) })
+	if len(rows) == MostFailures {
+		reached = &rows[len(rows)-1].CreatedAt
+	}
+	return jobs, reached, err
+}
+
+// FailureSet returns the ids of a set of failures. It returns [job.ErrFailuresChanged] if the group is not the set any more, and
+// [job.ErrInvalid] if the text is not a set.
+func FailureSet(ctx context.Context, s *store.Store, text string) ([]int64, error) {
+	set, err := failures.ParseSet(text)
+	if err != nil {
+		return nil, err
+	}
+	jobs, _, err := failedJobs(ctx, s, &set.First, &set.Last)
+	if err != nil {
+		return nil, fmt.Errorf("read the set of failures %s: %w", set.Group, err)
+	}
+	return set.IDs(jobs)
+}
