@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/failures"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -20,7 +21,9 @@ type attempt struct {
 	Reason string     // the reason in that event
 	Actor  string
 	To     job.State
-	X, W   int64 // position and width of the bar, in thousandths of the displayed time
+	Error  string // the first line of the error with which it ended, or empty
+	Detail string // the whole error with its stack, if it has more than one line
+	X, W   int64  // position and width of the bar, in thousandths of the displayed time
 }
 
 // mostAttempts limits the number of claims that are drawn. The latest ones are drawn.
@@ -35,6 +38,10 @@ func attemptsOf(h history, now time.Time) []attempt {
 			last := &list[len(list)-1]
 			at := e.At
 			last.Ended, last.Event, last.To, last.Reason, last.Actor = &at, e.Event, e.To, reasonIn(e.Fields), e.Actor
+			last.fail(text(e.Message))
+		}
+		if e.Event == "job.operator_retry" && len(list) > 0 && list[len(list)-1].To.Terminal() {
+			list[len(list)-1].fail(errorIn(e.Fields))
 		}
 		if e.To == job.Running && e.From != job.Running {
 			one := attempt{Began: e.At, To: job.Running, Pod: text(e.Pod), Remote: e.Remote}
@@ -51,6 +58,9 @@ func attemptsOf(h history, now time.Time) []attempt {
 	if len(list) == 0 {
 		return nil
 	}
+	if last := &list[len(list)-1]; h.State.Terminal() && last.To.Terminal() {
+		last.fail(text(h.Error)) // the event of the end has only the start of a long error
+	}
 	from, to := h.CreatedAt, now
 	if h.Missing > 0 || len(list) == mostAttempts {
 		from = list[0].Began
@@ -61,6 +71,17 @@ func attemptsOf(h history, now time.Time) []attempt {
 	place(list, from, to)
 	slices.Reverse(list)
 	return list
+}
+
+// fail sets the error of an attempt, unless the text is empty.
+func (a *attempt) fail(text string) {
+	if text = strings.TrimSpace(text); text == "" {
+		return
+	}
+	a.Error, _, _ = strings.Cut(text, "\n")
+	if a.Detail = ""; a.Error != text || len(text) > failures.MaxBytes {
+		a.Detail = text
+	}
 }
 
 // place sets the position of each attempt on an axis of length 1000.
@@ -98,4 +119,13 @@ func reasonIn(fields json.RawMessage) string {
 		return ""
 	}
 	return f.Reason
+}
+
+// errorIn returns the error in the fields of an event.
+func errorIn(fields json.RawMessage) string {
+	var f struct{ Error string }
+	if json.Unmarshal(fields, &f) != nil {
+		return ""
+	}
+	return f.Error
 }

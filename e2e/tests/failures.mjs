@@ -48,3 +48,16 @@ scene("a submitter sees no failures of others", async ({ page, pod }) => {
   await page.getByText("No job failed in this period.").waitFor();
   assert.equal(await page.getByText("not for everyone").count(), 0);
 }, { as: "submitter" });
+
+scene("a job's page shows the error and the stack of each attempt", async ({ page, pod }) => {
+  const id = await pod.submit("demo.panic", { where: "handler" }, { max_attempts: 2 });
+  await pod.reaches(id, "failed");
+  await page.goto(`/ui/jobs/${id}`);
+  const attempts = page.locator("section[aria-labelledby=h-attempts] tbody tr");
+  assert.equal(await attempts.count(), 2);
+  for (const one of await attempts.all()) {
+    await one.getByText("panic: panic on request").first().click();
+    await one.locator("pre", { hasText: /goroutine \d+/ }).waitFor();
+  }
+  await look(page, "job-attempts", []);
+});

@@ -40,7 +40,8 @@ const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 
 
 // retryJobsSQL makes failed and cancelled jobs pending again, in their next epoch. It keeps the fence, and resets attempts and crashes. The
 // caller has reserved the unique key, which is held only until the claim, because afterwards it could suppress a newer submission. If the
-// lane has been deleted, the job moves to the lane of its kind.
+// lane has been deleted, the job moves to the lane of its kind. The event that ended the job has only the first 500 characters of its error, so
+// the event of the retry keeps a longer one.
 //
 // A job needs approval if its lane requires approval or if the job was awaiting approval before. A job that has already run needs approval
 // only if it gets new arguments ($3), or if it was last cancelled while it was awaiting approval. In both cases, its present arguments have
@@ -50,7 +51,7 @@ const retryJobsSQL = `
 with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
 ), back as materialized (
-	select g.id, g.started_at, g.fence, g.claim_xid, g.state, g.event_no + 1 as event_no, g.epoch + 1 as epoch, g.priority,
+	select g.id, g.started_at, g.fence, g.claim_xid, g.state, g.event_no + 1 as event_no, g.epoch + 1 as epoch, g.priority, g.error,
 		case when j.unique_key is not null then 'pending' end as unique_while, coalesce(n.name, k.lane, 'default') as lane, j.kind, j.subject,
 		a.to_state is not distinct from 'cancelled' or (g.fence = 0 or $3::boolean)
 			and (coalesce(n.requires_approval and (j.parent_id is null or $3::boolean), false) or a.to_state is not null) as asks
@@ -68,7 +69,7 @@ with gone as (
 ), events as (
 	insert into trapeze.job_events (job, event_no, fence, claim_xid, from_state, to_state, event, actor, fields)
 	select id, event_no, fence, claim_xid, state, case when asks then 'awaiting_approval' else 'pending' end, 'job.operator_retry', $2,
-		json_build_object('epoch', epoch)
+		json_strip_nulls(json_build_object('epoch', epoch, 'error', case when length(error) > 500 then error end))
 	from back
 )
 select id from back where not asks`
