@@ -72,7 +72,7 @@ func New(o Options) http.Handler {
 		}
 	}
 	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{},
-		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}, stats: sharedStatsfailed: failedByPeriod()}
+		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}, stats: sharedStats(), failed: failedByPeriod()}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/{file}", files)
 	mux.Handle("GET /static/{folder}/{file}", files)

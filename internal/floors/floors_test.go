@@ -55,10 +55,10 @@ var plan = []floor{
 
 	// database access and timing
 	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait", tests: "internal/stats"},
-	{folder: "internal/failures", imports: "job"},                                                             // groups of failed jobs
-	{folder: "internal/store/view", imports: "job internal/failures internal/shell internal/stats internal/store"},                         // queries for users
-	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                           // statements for maintenance
-	{folder: "internal/store/admin", imports: "job internal/store internal/store/view internal/store/upkeep"}, // changes by operators
+	{folder: "internal/failures", imports: "job"},                                                                  // groups of failed jobs
+	{folder: "internal/store/view", imports: "job internal/failures internal/shell internal/stats internal/store"}, // queries for users
+	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                                // statements for maintenance
+	{folder: "internal/store/admin", imports: "job internal/store internal/store/view internal/store/upkeep"},      // changes by operators
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "internal/access", imports: "job"},     // permissions
 	{folder: "internal/cursor", standardOnly: true}, // pagination cursors

@@ -94,7 +94,7 @@ var hot = map[string]string{
 	"own_pipelines": ownPipelinesSQL, "fleet": fleetSQL, "traces_of_fan_out": tracesOfFanOutSQL, "news": newsSQL, "feed_page": feedPageSQL,
 	"notes": notesSQL, "jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "looked_pipelines": lookedPipelinesSQL,
 	"own_looked": ownLookedSQL, "ended_jobs": endedJobsSQL, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
-	"current_run": currentRunSQL, "named_run": namedRunSQL, "stats": statsSQLfailures": failuresSQL, "own_failures": ownFailuresSQL,
+	"current_run": currentRunSQL, "named_run": namedRunSQL, "stats": statsSQL, "failures": failuresSQL, "own_failures": ownFailuresSQL,
 }
 
 func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }
