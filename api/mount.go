@@ -21,7 +21,7 @@ import (
 
 // routes lists all routes except /metrics and the dashboard's pages. The routes of each resource are defined in its own file. A test fails
 // if a route has no permission or no summary.
-var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRoutes, failureRoutes, eraseRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
+var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRoutes, failureRoutes, kindRoutes, eraseRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
 	podRoutes, doctorRoutes, statsRoutes, scheduleRoutes, retentionRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
 
 // Routes returns the routes of the API.

@@ -44,6 +44,7 @@ var meanings = map[string]string{
 	"expression":      "schedule expression: cron with five or six fields, @daily and similar, @every 15m, or @at 2027-01-31T03:00",
 	"transactions":    "warn about transactions older than this duration, default 5m; twelve times this age is a failure",
 	"overdue":         "report due jobs that have not started after this duration, default 5m",
+	"order":           "a column, the largest value first, default run_p95; or kind",
 	"window":          "1h, 24h, 7d or 30d, default 1h",
 	"by":              "lane or kind, default kind",
 	"zone":            "IANA time zone, default UTC",

@@ -5,6 +5,7 @@ import "./tests/jobs.mjs";
 import "./tests/act.mjs";
 import "./tests/stats.mjs";
 import "./tests/failures.mjs";
+import "./tests/kinds.mjs";
 import "./tests/lanes.mjs";
 import "./tests/schedules.mjs";
 import "./tests/audit.mjs";

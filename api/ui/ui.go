@@ -55,6 +55,7 @@ type dashboard struct {
 	findings *shared[[]Finding]
 	stats    map[string]*shared[numbers] // by window
 	failed   map[string]*shared[failures.List] // by period
+	byKind   map[string]*shared[kindsRead]           // by period
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash, and strip the prefix
@@ -72,7 +73,7 @@ func New(o Options) http.Handler {
 		}
 	}
 	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{},
-		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}, stats: sharedStats(), failed: failedByPeriod()}
+		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}, stats: sharedStats(), failed: failedByPeriod(), byKind: kindsByPeriod()}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/{file}", files)
 	mux.Handle("GET /static/{folder}/{file}", files)
@@ -113,6 +114,7 @@ var pages = []view{
 	{false, "/schedules", "schedules.html", "schedules", access.WorkersView, (*dashboard).schedules},
 	{false, "/schedules/{name}", "schedule.html", "schedules", access.WorkersView, (*dashboard).schedule},
 	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, (*dashboard).lanes},
+	{false, "/kinds", "kinds.html", "kinds", access.WorkersView, (*dashboard).kinds},
 	{false, "/pods", "pods.html", "pods", access.WorkersView, (*dashboard).pods},
 	{false, "/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},
 	{false, "/settings", "settings.html", "settings", access.WorkersView, (*dashboard).settings},

@@ -22,7 +22,7 @@ var words = template.FuncMap{
 	"calls": calls, "counts": counts, "text": text[string], "reason": text[job.Reason], "class": text[job.ErrorClass], "quality": text[job.OutcomeStatus], "file": files.address, "percent": percent, "title": title, "at": at,
 	"add": func(a, b int) int { return a + b }, "less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known, "rows": rowsFor,
 	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "escape": url.PathEscape, "took": tookOf, "missed": missedWords,
-	"trend": trendOf, "timing": timing, "seconds": seconds,
+	"trend": trendOf, "timing": timing, "rate": rate, "seconds": seconds,
 }
 
 // moment is a time in the formats that pages show.

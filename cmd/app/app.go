@@ -104,7 +104,7 @@ NO_COLOR=1 disables colors.`,
 	f.String("reason", "", "reason, recorded in the audit log")
 	root.AddCommand(
 		server.Command(o.Register, o.Configure), newWorkerCommand(o.Register, o.Configure), newMigrateCommand(),
-		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newFailuresCommand(), newEventsCommand(), newPsCommand(),
+		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newFailuresCommand(), newKindsCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
 		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
 		newPauseCommand(), newUnpauseCommand(), newCronCommand(), newRetentionCommand(), newEraseCommand(),
@@ -127,7 +127,7 @@ var groups = []struct {
 	id, title string
 	commands  []string
 }{
-	{"look", "Inspect:", []string{"ps", "job", "jobs", "failures", "pipeline", "pipelines", "lanes", "pods", "stats", "events", "doctor", "audit", "export"}},
+	{"look", "Inspect:", []string{"ps", "job", "jobs", "failures", "pipeline", "pipelines", "lanes", "kinds", "pods", "stats", "events", "doctor", "audit", "export"}},
 	{"act", "Operate:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
 		"unpause", "freeze", "thaw", "lane", "cron", "retention", "erase"}},
 	{GroupRun, "Run:", []string{"serve", "worker", "enqueue", "migrate"}},

@@ -36,7 +36,7 @@ scene("hostile arguments, results, subjects, keys and errors are shown as text o
   const bytes = await pod.submit("demo.fail", { message: "bytes ", bytes_b64: Buffer.from([0, 1, 7, 27, 91, 51, 49, 109, 127, 128, 255, 60, 98, 62]).toString("base64") });
   for (const id of [...ids, bytes]) await pod.reaches(id, "succeeded", "failed");
 
-  for (const path of ["", "jobs?since=all", "failures", "pipelines", "schedules", "lanes", "pods", "audit"]) {
+  for (const path of ["", "jobs?since=all", "failures", "kinds", "pipelines", "schedules", "lanes", "pods", "audit"]) {
     await calm(page, path);
     const read = page.waitForResponse((answer) => answer.url() === page.url());
     await again(page); // now updated by the script

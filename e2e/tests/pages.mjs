@@ -32,7 +32,7 @@ for (const [name, path] of Object.entries({
   now: () => "", pipelines: () => "pipelines", pipeline: (ids) => `pipelines/${ids.pipeline}`, "pipeline-done": (ids) => `pipelines/${ids.chain}`,
   failures: () => "failures", jobs: () => "jobs", "job-running": (ids) => `jobs/${ids.running}`, "job-failed": (ids) => `jobs/${ids.failed}`,
   schedules: () => "schedules", schedule: () => "schedules/reports-hourly", "job-waits": (ids) => `jobs/${ids.waits}`, "job-remote": (ids) => `jobs/${ids.remote}`,
-  lanes: () => "lanes", pods: () => "pods", audit: () => "audit",
+  lanes: () => "lanes", kinds: () => "kinds?window=24h", pods: () => "pods", audit: () => "audit",
 })) {
   scene(`/ui/: ${name} is accessible in the light theme, in the dark theme and on a phone`, async ({ page }) => {
     const { ids } = await furnished();

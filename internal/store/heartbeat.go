@@ -18,7 +18,8 @@ type PodInfo struct {
 	Version string
 	Kinds   []string
 	Slots   int
-	Before  string // the previous boot id of this process, if it lost its lease; otherwise empty
+	Limits  json.RawMessage // the limits of each kind, as JSON
+	Before  string          // the previous boot id of this process, if it lost its lease; otherwise empty
 }
 
 // registerSQL opens a pod's row. A boot id is used only once. If an operator drained the pod by name, it stays drained until it is resumed,
@@ -26,8 +27,8 @@ type PodInfo struct {
 // processes may have the same name. It locks that row until it commits; see lockPods. Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
 with joined as (
-	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
-	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, now() + @lease::bigint * interval '1 millisecond',
+	insert into trapeze.pods (boot, name, version, kinds, slots, limits, lease_until, drained)
+	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, @limits::jsonb, now() + @lease::bigint * interval '1 millisecond',
 		coalesce((select o.drained from trapeze.pods o where o.name = @name order by o.boot = @before::uuid desc nulls last, o.started_at desc limit 1
 			for no key update), false)
 	on conflict (boot) do nothing
@@ -38,7 +39,7 @@ select 1, boot, 'pod.joined', @name from joined`)
 
 // Register opens the row of a pod with a lease of the given length.
 func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) error {
-	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"before", Some(p.Before)}})
+	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"lease", lease.Milliseconds()}, {"before", Some(p.Before)}})
 	if err != nil {
 		return fmt.Errorf("register pod %s: %w", p.Boot, err)
 	}

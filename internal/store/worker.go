@@ -31,13 +31,13 @@ with mine as (
 	from trapeze.pods p where w.boot = @boot::uuid and p.boot = w.boot and ` + stillOpen + ` and w.owner = @owner
 	returning w.boot, w.stream, w.stream_key, w.acknowledged
 ), known as (
-	update trapeze.pods p set name = @name, version = @version, kinds = @kinds, slots = @slots, draining = false,
+	update trapeze.pods p set name = @name, version = @version, kinds = @kinds, slots = @slots, limits = @limits, draining = false,
 		lease_until = now() + @lease::bigint * interval '1 millisecond'
 	from mine m where p.boot = m.boot and ` + stillOpen + `
 	returning m.stream, m.stream_key, m.acknowledged
 ), joined as (
-	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
-	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, now() + @lease::bigint * interval '1 millisecond',
+	insert into trapeze.pods (boot, name, version, kinds, slots, limits, lease_until, drained)
+	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, @limits::jsonb, now() + @lease::bigint * interval '1 millisecond',
 		coalesce((select o.drained from trapeze.pods o where o.name = @name order by o.started_at desc limit 1), false)
 	where not exists (select from trapeze.pods where boot = @boot)
 	on conflict (boot) do nothing
@@ -53,7 +53,7 @@ select stream, stream_key, @owner::text, true, acknowledged from known union all
 // [WorkerPolicies]. OpenWorker returns [job.ErrLeaseLost] if the row is closed or belongs to another principal.
 func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (WorkerRow, error) {
 	for last := false; ; last = true {
-		found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], openWorkerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"owner", owner}, {"key", key}, {"policies", policies}})
+		found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], openWorkerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"lease", lease.Milliseconds()}, {"owner", owner}, {"key", key}, {"policies", policies}})
 		if err != nil {
 			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, err)
 		}

@@ -40,7 +40,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, err)
 	}
-	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.HandledKinds, Slots: o.Slots}
+	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.HandledKinds, Slots: o.Slots, Limits: inner.Limits()}
 	row, err := store.OpenWorker(ctx, h.pod.RemoteStore, info, o.Owner, key, policies, h.pod.Opts.LeaseFor)
 	if errors.Is(err, job.ErrLeaseLost) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrClosed)

@@ -52,6 +52,8 @@ var statements = map[string]string{
 	"jobsOfSQL":          jobsOfSQL,
 	"jobSQL":             jobSQL,
 	"jobsSQL":            jobsSQL,
+	"kindJobsSQL":        kindJobsSQL,
+	"kindPodsSQL":        kindPodsSQL,
 	"laneGatesSQL":       laneGatesSQL,
 	"laneUseSQL":         laneUseSQL,
 	"lookedSQL":          lookedSQL,

@@ -1,0 +1,103 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// kindsRead holds the kinds with the numbers of a period.
+type kindsRead struct {
+	kinds []job.KindUse
+	ended job.Stats
+}
+
+// kindList is the content of the page that lists kinds.
+type kindList struct {
+	Window storeview.StatsWindow
+	Order  string
+	Kinds  []job.KindUse
+	Total  int // number of kinds, of which the page lists the first
+	Ended  job.Stats
+}
+
+// mostKindsListed is the maximum number of kinds that the page lists.
+const mostKindsListed = 200
+
+// kindColumn is a column by which the page can be sorted.
+type kindColumn struct {
+	Order, Name string
+}
+
+// Columns lists the columns with numbers.
+func (kindList) Columns() []kindColumn {
+	return []kindColumn{{"finished", "Finished"}, {"failed", "Failed"}, {"run_p50", "Run p50"}, {"run_p95", "Run p95"}, {"wait_p50", "Wait p50"},
+		{"wait_p95", "Wait p95"}, {"running", "Running"}, {"waiting", "Waiting"}}
+}
+
+// Link returns the URL of the page for a period and an order.
+func (kindList) Link(window, order string) string {
+	return "kinds?" + url.Values{"window": {window}, "order": {order}}.Encode()
+}
+
+// Windows lists the periods that the page can show.
+func (kindList) Windows() []storeview.StatsWindow { return storeview.StatsWindows }
+
+// Since returns the length of the period, as the page of failures takes it.
+func (l kindList) Since() string { return fmt.Sprintf("%dh", int(l.Window.Length.Hours())) }
+
+// PerMinute returns the number of jobs of a kind that ended in a minute, on average.
+func (l kindList) PerMinute(k job.KindUse) float64 {
+	return float64(k.Ended.Finished) / l.Ended.At.Sub(l.Ended.Since).Minutes()
+}
+
+// rate formats a number of jobs per minute.
+func rate(perMinute float64) string {
+	if perMinute < 1 {
+		return fmt.Sprintf("%.1f/h", perMinute*60)
+	}
+	return fmt.Sprintf("%.1f/min", perMinute)
+}
+
+// kinds lists the kinds, the slowest first.
+func (d *dashboard) kinds(p *page, r *http.Request) error {
+	l := kindList{Window: storeview.StatsWindows[0], Order: r.URL.Query().Get("order")}
+	if l.Order == "" {
+		l.Order = storeview.KindOrders[0]
+	}
+	if name := r.URL.Query().Get("window"); name != "" {
+		i := slices.IndexFunc(storeview.StatsWindows, func(w storeview.StatsWindow) bool { return w.Name == name })
+		if i < 0 {
+			return invalid("window", name, "1h, 24h, 7d or 30d")
+		}
+		l.Window = storeview.StatsWindows[i]
+	}
+	found, err := d.byKind[l.Window.Name].get(r.Context(), r.Header.Get("X-Fresh") != "", func(ctx context.Context) (k kindsRead, err error) {
+		k.kinds, k.ended, err = storeview.Kinds(ctx, d.o.Store, l.Window.Length)
+		return k, err
+	})
+	if err != nil {
+		return err
+	}
+	l.Kinds, l.Total, l.Ended = slices.Clone(found.kinds), len(found.kinds), found.ended
+	if err := storeview.SortKinds(l.Kinds, l.Order); err != nil {
+		return err
+	}
+	l.Kinds = l.Kinds[:min(len(l.Kinds), mostKindsListed)]
+	p.Title, p.Live, p.Data = "Kinds", "events/stream", l
+	return nil
+}
+
+// kindsByPeriod returns an empty cache for each period.
+func kindsByPeriod() map[string]*shared[kindsRead] {
+	all := map[string]*shared[kindsRead]{}
+	for _, w := range storeview.StatsWindows {
+		all[w.Name] = &shared[kindsRead]{}
+	}
+	return all
+}

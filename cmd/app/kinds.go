@@ -1,0 +1,66 @@
+package app
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func newKindsCommand() *cobra.Command {
+	var window, order string
+	c := &cobra.Command{
+		Use:   "kinds",
+		Short: "List kinds with their run and wait times, open jobs, pods and limits",
+		Long: `List the kinds that pods handle, that have open jobs, or whose jobs ended in a period. The slowest kind comes first: the one with the
+highest 95th percentile of run times. Each pod adds its numbers once a minute.`,
+		Example: "  trapeze kinds\n  trapeze kinds --window 24h --order wait_p95",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return onClient(c, func(at *client.Client) error {
+				found, err := client.Get[struct {
+					Kinds []job.KindUse `json:"kinds"`
+				}](c.Context(), at, "/kinds", client.Query("window", window, "order", order))
+				if err != nil {
+					return err
+				}
+				return show.List(c, "KIND FINISHED FAILED RUN-P50 RUN-P95 WAIT-P50 WAIT-P95 RUNNING WAITING LANE PODS LIMITS", show.Rows(found.Kinds), func(k job.KindUse) []string {
+					e := k.Ended
+					return []string{k.Kind, strconv.FormatInt(e.Finished, 10), strconv.FormatInt(e.Failed, 10), timing(e.RunP50), timing(e.RunP95), timing(e.WaitP50),
+						timing(e.WaitP95), strconv.Itoa(k.Running), strconv.Itoa(k.Waiting), k.Lane, kindPods(k), kindLimits(k)}
+				})
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&window, "window", "1h", "period: 1h, 24h, 7d or 30d")
+	f.StringVar(&order, "order", "run_p95", "largest value first: run_p95, run_p50, wait_p95, wait_p50, finished, failed, running or waiting; or kind")
+	return c
+}
+
+// kindPods describes the pods that handle a kind, by version.
+func kindPods(k job.KindUse) string {
+	var list []string
+	for _, h := range k.Handlers {
+		list = append(list, strings.TrimSpace(humanize.Count(len(h.Pods), "pod", "pods")+" "+h.Version))
+	}
+	return cmp.Or(strings.Join(list, ", "), "none")
+}
+
+// kindLimits describes the limits of a kind, each only once.
+func kindLimits(k job.KindUse) string {
+	var list []string
+	for _, h := range k.Handlers {
+		if h.Limits != nil && !slices.Contains(list, h.Limits.String()) {
+			list = append(list, h.Limits.String())
+		}
+	}
+	return strings.Join(list, "; ")
+}

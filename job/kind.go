@@ -1,0 +1,54 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// KindUse describes a kind with its jobs and the pods that handle it.
+type KindUse struct {
+	Kind        string        `json:"kind"`
+	Lane        string        `json:"lane"`          // the lane that its jobs use by default
+	Slots       *int          `json:"slots"`         // slots of the lane across all pods; nil means no limit
+	SlotsPerPod *int          `json:"slots_per_pod"` // slots of the lane on each pod; nil means no limit
+	Running     int           `json:"running"`       // running jobs
+	Waiting     int           `json:"waiting"`       // due jobs that are not running
+	Oldest      *time.Time    `json:"oldest"`        // when the oldest of those became due
+	Ended       StatsOf       `json:"ended"`         // the jobs that ended in the period
+	Handlers    []KindHandler `json:"handlers"`      // empty if no pod handles the kind
+}
+
+// KindHandler lists the pods that handle a kind in the same version and with the same limits.
+type KindHandler struct {
+	Version string      `json:"version"`
+	Pods    []string    `json:"pods"`
+	Remote  bool        `json:"remote"` // they are remote workers
+	Limits  *KindLimits `json:"limits"` // nil if the pods run a release that does not report them
+}
+
+// KindLimits holds the limits that a pod declares for the jobs of a kind.
+type KindLimits struct {
+	Timeout     Seconds  `json:"timeout_s"` // 0 means no limit
+	MaxAttempts int      `json:"max_attempts"`
+	MaxCrashes  int      `json:"max_crashes"`
+	StaleAfter  *Seconds `json:"stale_after_s"` // 0 means no limit; nil means the setting of the lane
+}
+
+// String describes the limits in words.
+func (l KindLimits) String() string {
+	count := func(n int, one, many string) string {
+		if n == 1 {
+			many = one
+		}
+		return fmt.Sprintf("%d %s", n, many)
+	}
+	words := []string{count(l.MaxAttempts, "attempt", "attempts"), count(l.MaxCrashes, "crash", "crashes")}
+	if l.Timeout > 0 {
+		words = append(words, "timeout "+l.Timeout.String())
+	}
+	if l.StaleAfter != nil && *l.StaleAfter > 0 {
+		words = append(words, "stale after "+l.StaleAfter.String())
+	}
+	return strings.Join(words, ", ")
+}
