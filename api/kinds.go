@@ -15,9 +15,13 @@ var kindRoutes = []Route{
 
 // kindList is the response to GET /kinds.
 type kindList struct {
-	Kinds []job.KindUse `json:"kinds"`
+	Kinds []job.KindUse `json:"kinds"` // at most mostKinds
+	Total int           `json:"total"` // number of kinds
 	Ended job.Stats     `json:"ended"` // the numbers of all kinds together
 }
+
+// mostKinds is the maximum number of kinds that one response lists.
+const mostKinds = 1000
 
 func listKinds(c *call) (any, error) {
 	window, err := windowOf(c.QueryParam("window"))
@@ -28,5 +32,9 @@ func listKinds(c *call) (any, error) {
 	if found.Kinds, found.Ended, err = storeview.Kinds(c.ctx(), c.lists, window.Length); err != nil {
 		return nil, err
 	}
-	return found, storeview.SortKinds(found.Kinds, c.QueryParam("order"))
+	if err := storeview.SortKinds(found.Kinds, c.QueryParam("order")); err != nil {
+		return nil, err
+	}
+	found.Total, found.Kinds = len(found.Kinds), found.Kinds[:min(len(found.Kinds), mostKinds)]
+	return found, nil
 }

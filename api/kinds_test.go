@@ -85,4 +85,8 @@ func TestKindsShowTheirTimesJobsPodsAndLimits(t *testing.T) {
 	page = h.send("GET", "/ui/kinds?order=finished&window=24h", "", "X-Who", "vic").text
 	is.True(strings.Index(page, `id="kind-slow"`) > strings.Index(page, `id="kind-quick"`))
 	close(h.held(running))
+
+	exec(`update trapeze.pods set limits = null`) // a pod of an earlier release
+	is.Equal(find(read(""), "limited").Handlers[0].Limits, nil)
+	is.True(strings.Contains(h.send("GET", "/ui/kinds?window=7d", "", "X-Who", "vic").text, "not reported"))
 }
