@@ -20,8 +20,11 @@ var jobCommandRoutes = []Route{
 		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/stop", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath,
 		Summary: "End a job at once, without waiting for its handler", out: of[endedJob](), do: onJob(adminStop)},
-	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath, Summary: "Delete a finished job, or a pipeline by the id of its first job",
-		out: object("id", textual, "deleted", schema{"type": "integer"}), do: onJob(deleteJob)},
+	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath,
+		Summary: "Cancel a job that is not running, or delete a finished job, or a pipeline by the id of its first job",
+		out:     object("id", textual, "deleted", schema{"type": "integer"}, "state", textual), do: onJob(deleteJob)},
+	{Method: http.MethodPost, Path: "/jobs/:id/stack", Needs: access.JobsStack, scope: jobInPath, Summary: "Read the stack of the handler of a running job",
+		out: of[job.Stack](), do: onJob(readStack)},
 	{Method: http.MethodPost, Path: "/jobs/:id/approve", Needs: access.JobsApprove, scope: jobInPath, Summary: "Approve a job that awaits approval",
 		do: onJob(approveJob)},
 	{Method: http.MethodPost, Path: "/jobs/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry a failed or cancelled job, optionally with other args",
@@ -65,7 +68,14 @@ func endedBy(id int64, state job.State) reply {
 	return reply{status, endedJob{ID: id, State: state}}
 }
 
+// deleteJob deletes a finished job, and cancels a waiting one. A job that is running must be cancelled first, because its handler may need
+// time to stop.
 func deleteJob(c *call, id int64) (any, error) {
+	j, err := c.r.Job(c.ctx(), id)
+	if err == nil && !j.State.Terminal() && j.State != job.Running {
+		did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name)
+		return map[string]any{"id": idText(id), "deleted": 0, "state": did.State}, err
+	}
 	n, err := c.r.Admin().Delete(c.ctx(), id, c.caller.Name)
 	return map[string]any{"id": idText(id), "deleted": n}, err
 }

@@ -34,8 +34,10 @@ func TestAJobIsSteeredOverHTTP(t *testing.T) {
 	is.Equal(h.send("GET", "/jobs/"+later, "").body["priority"], -100.0)
 	refused(h.send("PATCH", "/admin/workers/jobs/"+later+"/priority", `{"priority":101}`), http.StatusUnprocessableEntity, "invalid_request")
 	refused(h.send("PATCH", "/admin/workers/jobs/"+later+"/priority", `{}`), http.StatusBadRequest, "invalid_request")
-	refused(h.send("DELETE", "/jobs/"+later, ""), http.StatusConflict, "not_terminal")
-	is.Equal(h.send("POST", "/jobs/"+later+"/cancel", "").status, http.StatusOK)
+	deleted := h.send("DELETE", "/jobs/"+later, "") // a job that is not running is cancelled, and can be retried
+	is.Equal(deleted.status, http.StatusOK)
+	is.Equal([]any{deleted.body["state"], deleted.body["deleted"]}, []any{"cancelled", 0.0})
+	is.Equal(h.send("GET", "/jobs/"+later, "").body["state"], "cancelled")
 
 	again := h.send("POST", "/jobs/"+later+"/retry", `{"args":{"other":true}}`)
 	is.Equal(again.status, http.StatusAccepted)
