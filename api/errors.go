@@ -62,6 +62,8 @@ var knownErrors = []struct {
 	{job.ErrNotAwaitingApproval, http.StatusConflict, "not_awaiting_approval"},
 	{job.ErrOwnSubmission, http.StatusForbidden, "own_submission"},
 	{job.ErrNotQueued, http.StatusConflict, "not_queued"},
+	{job.ErrNotRunning, http.StatusConflict, "not_running"},
+	{job.ErrNoAnswer, http.StatusGatewayTimeout, "no_answer"},
 	{job.ErrNotFailed, http.StatusConflict, "not_failed"},
 	{job.ErrStillEnding, http.StatusConflict, "still_ending"},
 	{job.ErrPruned, http.StatusConflict, "no_longer_kept"},

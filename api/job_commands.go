@@ -32,7 +32,7 @@ var jobCommandRoutes = []Route{
 	{Method: http.MethodPost, Path: "/jobs/:id/complete", Needs: access.JobsSubmit, scope: jobInPath, Summary: "Complete a deferred job, or one part of it, with its token",
 		in: completion{}, do: onJob(completeJob)},
 	{Method: http.MethodPatch, Path: "/admin/workers/jobs/:id/priority", Needs: access.WorkersManage, right: access.JobsRead, scope: jobInPath,
-		Summary: "Change the priority of a waiting job", in: newPriority{}, do: onJob(setPriority)},
+		Summary: "Change the priority of a waiting job, or of the next steps of a running one", in: newPriority{}, do: onJob(setPriority)},
 }
 
 // endedJob is the response to a command that cancels or stops a job.
@@ -78,6 +78,10 @@ func deleteJob(c *call, id int64) (any, error) {
 	}
 	n, err := c.r.Admin().Delete(c.ctx(), id, c.caller.Name)
 	return map[string]any{"id": idText(id), "deleted": n}, err
+}
+
+func readStack(c *call, id int64) (any, error) {
+	return c.r.Admin().Stack(c.ctx(), id, c.caller.Name)
 }
 
 func approveJob(c *call, id int64) (any, error) {

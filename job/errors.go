@@ -35,8 +35,12 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrKeyReused means that the idempotency key was used for a different submission.
 	ErrKeyReused = errors.New("idempotency key was used for a different submission")
-	// ErrNotQueued means that a job's priority cannot be changed because the job is running.
+	// ErrNotQueued means that a job's priority cannot be changed because the job is running. Only its next steps can get another priority.
 	ErrNotQueued = errors.New("the job is not queued: it is running")
+	// ErrNotRunning means that no pod is running the job, so there is no stack to read.
+	ErrNotRunning = errors.New("no pod is running the job")
+	// ErrNoAnswer means that the pod that is running the job did not answer. It may be cut off from the database, or run an older release.
+	ErrNoAnswer = errors.New("the pod did not answer")
 	// ErrNotFailed means that the job or pipeline to retry is neither failed nor cancelled.
 	ErrNotFailed = errors.New("only failed or cancelled jobs can be retried")
 	// ErrStillEnding means that jobs related to the one being retried have not ended yet. They are still being cancelled, or the job that

@@ -64,6 +64,8 @@ var (
 	ErrNotAwaitingApproval = job.ErrNotAwaitingApproval
 	ErrOwnSubmission       = job.ErrOwnSubmission
 	ErrNotQueued           = job.ErrNotQueued
+	ErrNotRunning          = job.ErrNotRunning
+	ErrNoAnswer            = job.ErrNoAnswer
 	ErrNotFailed           = job.ErrNotFailed
 	ErrStillEnding         = job.ErrStillEnding
 	ErrPruned              = job.ErrPruned

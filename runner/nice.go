@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -10,19 +11,52 @@ import (
 
 // SetPriority changes the priority of a waiting job, from −100 to 100; jobs with a higher priority run first. Jobs of equal priority run in
 // the order in which they became ready. With chain, the planned steps after the job get the priority too. A step without a priority of its
-// own always inherits the previous step's priority.
+// own always inherits the previous step's priority. With chain, the job may be running: then its next steps get the priority, and the job
+// itself if it is retried.
 //
-// It returns [job.ErrInvalid] if the priority is out of range, [job.ErrNotFound], [job.ErrNotQueued] if the job is running, or
-// [job.ErrAlreadyTerminal]. After [job.ErrOutcomeUnknown], the call can be repeated.
+// It returns [job.ErrInvalid] if the priority is out of range, [job.ErrNotFound], [job.ErrNotQueued] if the job is running and chain is not
+// set, or [job.ErrAlreadyTerminal]. [job.ErrNoAnswer] means that the priority is stored, but the pod that is running the job has not
+// confirmed it: a next step may still get the old one. After [job.ErrOutcomeUnknown], the call can be repeated.
 func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bool, actor string) error {
 	if priority < job.MinPriority || priority > job.MaxPriority {
 		return fmt.Errorf("%w: change the priority of job %d to %d: want %d to %d", job.ErrInvalid, id, priority, job.MinPriority, job.MaxPriority)
 	}
-	if err := admin.SetPriority(ctx, a.pod.Commands, id, priority, chain, named(actor)); err != nil {
+	if err := a.setPriority(ctx, id, priority, chain, named(actor)); err != nil {
 		return a.pod.CommandError(err)
 	}
 	// A concurrent claim may have skipped the job because its row was locked, so wake the pods.
 	a.pod.Wake()
 	a.pod.WakePeers()
+	return nil
+}
+
+// setPriority changes the priority of a job. If the job is running, its pod confirms the priority of the next steps. If the job ended before
+// that, setPriority continues with the step that followed it.
+func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bool, actor string) error {
+	for ran := false; id != 0; {
+		err := admin.SetPriority(ctx, a.pod.Commands, id, priority, chain, actor)
+		switch {
+		case chain && errors.Is(err, job.ErrNotQueued):
+		case ran && errors.Is(err, job.ErrAlreadyTerminal):
+			if id, err = admin.NextStep(ctx, a.pod.Commands, id); err != nil {
+				return err
+			}
+			continue
+		default:
+			return err
+		}
+		asked, err := admin.SetChainPriority(ctx, a.pod.Commands, id, priority, actor)
+		if errors.Is(err, job.ErrNotRunning) {
+			continue // it has just ended, or waits for a retry
+		}
+		if err != nil {
+			return err
+		}
+		answer, err := a.answer(ctx, asked)
+		if err != nil || answer.At != nil {
+			return err
+		}
+		ran = true
+	}
 	return nil
 }

@@ -21,6 +21,8 @@ type jobPage struct {
 	Actions   []action
 	Blockers  []job.Blocker // why the job does not run
 	CanReprio bool
+	OfChain   bool // the priority applies to the next steps of a running job
+	CanStack  bool
 	Group     string // the group of failures of a failed job; otherwise empty
 	Editable  string    // the arguments that a visitor can edit for a retry; empty if they cannot be edited
 	Hidden    bool      // values in the arguments are hidden from the visitor
@@ -58,7 +60,9 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	}
 	show.Newest = slices.Clone(h.Events)
 	slices.Reverse(show.Newest)
-	show.CanReprio = p.Sees(access.WorkersManage, h.Submitter) && (h.State == job.Pending || h.State == job.AwaitingApproval)
+	show.OfChain = h.State == job.Running && len(job.Following(h.Planned)) > 0
+	show.CanReprio = p.Sees(access.WorkersManage, h.Submitter) && (h.State == job.Pending || h.State == job.AwaitingApproval || show.OfChain)
+	show.CanStack = h.State == job.Running && h.Worker == nil && p.Sees(access.JobsStack, h.Submitter)
 	if p.Sees(access.JobsRetry, h.Submitter) && p.Sees(access.JobsArgs, h.Submitter) && (h.State == job.Failed || h.State == job.Cancelled) {
 		show.Editable = editable(h.Args)
 	}

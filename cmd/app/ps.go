@@ -20,14 +20,23 @@ func newPsCommand() *cobra.Command {
 		Short: "List running jobs by pod, and the lanes with their waiting jobs",
 		Long: `List running jobs with pod, start time and progress, then the lanes: slots used, limit, waiting jobs, age of the oldest due job, and
 whether the lane is open. All values are from one snapshot. A paused or frozen queue is shown first. Jobs on remote
-workers are marked.`,
+workers are marked.
+
+--stack prints the stack of the goroutine that is running a job's handler, on any pod, and nothing else. Exit code 1 when no pod is running
+the job, or when a remote worker is.`,
 		Example: `  trapeze ps
   trapeze ps --watch=1s
+  trapeze ps --stack 4711
   trapeze ps --json | jq '.running[].job'`,
 		Args: cobra.NoArgs,
 	}
 	every := show.WatchFlag(c)
+	var stack string
+	c.Flags().StringVar(&stack, "stack", "", "print the stack of the handler of this running job")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if stack != "" {
+			return onOne(printStack)(c, []string{stack})
+		}
 		return onClient(c, func(at *client.Client) error {
 			return show.Watch(c, *every, func(ctx context.Context) error {
 				now, err := client.Get[job.Fleet](ctx, at, "/admin/workers/status", nil)
@@ -42,6 +51,19 @@ workers are marked.`,
 		})
 	}
 	return c
+}
+
+// printStack prints the stack of the handler of a running job.
+func printStack(c *cobra.Command, at *client.Client, id int64) error {
+	got, err := client.Post[job.Stack](c.Context(), at, client.Path("/jobs/:id/stack", id), nil)
+	if err != nil {
+		return err
+	}
+	if show.WantsJSON(c) {
+		return show.JSON(c, got)
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "job %d, fence %d, on pod %s, %s\n\n%s\n", got.Job, got.Fence, humanize.Printable(got.Pod), humanize.Clock(&got.At), got.Stack)
+	return err
 }
 
 func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {

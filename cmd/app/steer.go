@@ -72,9 +72,10 @@ func newNiceCommand() *cobra.Command {
 		Use:   "nice ID PRIORITY",
 		Short: "Change the priority of a waiting job",
 		Long: `Change the priority of a waiting job, -100 to 100, higher first. Jobs of equal priority start in the order they became due. Next steps
-without a priority inherit it; --chain sets it for the other steps too.
+without a priority inherit it; --chain sets it for the other steps too. For a running job, --chain changes the priority of its next steps,
+and its own if it is retried.
 
-Exit code 1 when the job does not exist, is running, or has finished.`,
+Exit code 1 when the job does not exist, is running and --chain is not given, or has finished.`,
 		Example: "  trapeze nice 4711 50\n  trapeze nice 4711 -20 --chain",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, words []string) error {

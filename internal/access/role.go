@@ -35,7 +35,7 @@ const (
 var BuiltIn = []Role{
 	{Name: Viewer, Permissions: []Permission{JobsRead, WorkersView}, Scope: All},
 	{Name: Submitter, Permissions: []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsArgs}, Scope: Own},
-	{Name: Operator, Permissions: []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, WorkersView, WorkersManage,
+	{Name: Operator, Permissions: []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, JobsStack, WorkersView, WorkersManage,
 		SchedulesManage, AuditRead}, Scope: All},
 	{Name: PlatformAdmin, Permissions: Permissions, Scope: All},
 	{Name: Worker, Permissions: []Permission{WorkersStream}, Scope: Own},

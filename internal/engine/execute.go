@@ -81,14 +81,15 @@ func (x *executor) startInserted(boot string, n store.NewJob) bool {
 
 // runClaim runs a claimed job. If its outcome was written in a separate transaction, it then runs the next step. After a group commit, the
 // next step runs on a new goroutine.
-func (x *executor) runClaim(one *Run) {
+func (x *executor) runClaim(one *Run, goroutine uint64) {
 	for one != nil {
-		one = x.runHandler(one)
+		one = x.runHandler(one, goroutine)
 	}
 }
 
 // runHandler calls the handler and settles its run. It returns the next step if that has already started in this process.
-func (x *executor) runHandler(one *Run) (next *Run) {
+func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
+	one.goroutine.Store(goroutine)
 	unwatch := context.AfterFunc(one.Ctx, func() { x.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
 	x.startWatchdog(one)
@@ -101,6 +102,7 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 	var outcome *work.Outcome
 	err := guard.ErrExited // kept unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls have run
 	defer func() {
+		one.goroutine.Store(0)
 		unwatch()
 		one.watchdog.Stop()
 		_ = failpoint.Hit(failpoint.Handled)

@@ -91,7 +91,7 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	case c.Step+1 > job.MaxChainSteps:
 		return fail(fmt.Errorf("%w: fan-out at step %d of at most %d", job.ErrTooLarge, c.Step, job.MaxChainSteps))
 	}
-	planned, err := work.DecodePlan(c.ID, c.Planned)
+	planned, err := one.plan()
 	if err != nil {
 		return fail(err)
 	}
@@ -105,7 +105,7 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	if err != nil {
 		return fail(err)
 	}
-	from := predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter}
+	from := predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: one.nextPriority(), submitter: c.Submitter}
 	for i, w := range fan.Children {
 		if err := fin.intake.CheckFollowing("child", w); err != nil {
 			return fail(fmt.Errorf("child %d: %w", i+1, err))

@@ -29,7 +29,7 @@ func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, 
 // nextStep builds the row of the next step without its id. It returns nil if the pipeline has no next step.
 func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	c := &one.Claimed
-	planned, err := work.DecodePlan(c.ID, c.Planned)
+	planned, err := one.plan()
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 	if err := w.EncodePlan(); err != nil {
 		return nil, err
 	}
-	n := fin.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
+	n := fin.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: one.nextPriority(), submitter: c.Submitter})
 	n.Branch, n.Trace = c.Branch, one.span.Traceparent(c.Trace)
 	if c.Step == 0 && len(planned.Chain) == 0 {
 		n.Pipeline = new(string) // the pipeline appears in lists from its second step on

@@ -116,6 +116,7 @@ func (e *Engine) apply(b store.Beat) {
 			e.dropAhead(c.JobID, c.Fence)
 		}
 	}
+	e.asked.set(b.Requests)
 	if e.Unknown.Due() {
 		e.Wake()
 	}

@@ -40,6 +40,9 @@ type Run struct {
 	handed  time.Time       // when the decision to start the job was made; zero for jobs claimed by the poller
 	undo    json.RawMessage // failure steps that the handler returned, or nil
 
+	goroutine atomic.Uint64       // number of the goroutine that is running the handler, or 0
+	niced     atomic.Pointer[int] // priority that an operator gave to the next steps; nil if none
+
 	turn     chan struct{} // held by the transaction that currently locks the lease
 	writing  atomic.Uint64 // id of the goroutine whose function is writing in that transaction, or 0
 	watchdog watchdog.Watchdog

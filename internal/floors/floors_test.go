@@ -40,7 +40,7 @@ var plan = []floor{
 	{folder: "internal/guard", standardOnly: true},       // turns panics in handlers into errors
 	{folder: "internal/batch", standardOnly: true},       // group commits
 	{folder: "internal/faultnet", imports: ""},           // network faults on demand
-	{folder: "internal/pool", standardOnly: true},        // reusable goroutines
+	{folder: "internal/pool", imports: "internal/guard"}, // reusable goroutines
 	{folder: "internal/lease", imports: "internal/wait"}, // how long a pod can rely on owning its jobs
 	{folder: "internal/watchdog", imports: "job"},        // detects handlers that no longer show signs of life
 	{folder: "internal/instrument", standardOnly: true},  // counters, gauges, histograms

@@ -50,12 +50,44 @@ func Call(fn func() error) error {
 	return err
 }
 
-// Goroutine returns the number of the calling goroutine, counted from 1. It takes about a microsecond. Its only purpose is to distinguish a
-// nested call, which would wait for itself, from a concurrent call.
+// Goroutine returns the number of the calling goroutine, counted from 1. It takes about a microsecond. It distinguishes a nested call,
+// which would wait for itself, from a concurrent call, and finds a goroutine for [StackOf].
 func Goroutine() uint64 {
 	var buf [40]byte
 	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
 	digits, _, _ := bytes.Cut(text, []byte(" "))
 	n, _ := strconv.ParseUint(string(digits), 10, 64)
 	return n
+}
+
+// These limit the memory for the stacks of all goroutines.
+const (
+	firstStacks = 1 << 20
+	mostStacks  = 64 << 20
+)
+
+// StackOf returns the stack of the goroutine with the given number, in the form of [debug.Stack], cut to most bytes. It returns an empty
+// string if the goroutine has ended. All goroutines stop while their stacks are read, which takes milliseconds if there are thousands.
+func StackOf(goroutine uint64, most int) string {
+	head := fmt.Sprintf("goroutine %d ", goroutine)
+	for size := firstStacks; ; size *= 4 {
+		buf := make([]byte, size)
+		n := runtime.Stack(buf, true)
+		for stack := range bytes.SplitSeq(buf[:n], []byte("\n\n")) {
+			if bytes.HasPrefix(stack, []byte(head)) {
+				return cut(string(stack), most)
+			}
+		}
+		if n < size || size >= mostStacks {
+			return ""
+		}
+	}
+}
+
+// cut shortens a stack to complete lines of at most most bytes together.
+func cut(stack string, most int) string {
+	if len(stack) <= most {
+		return stack
+	}
+	return stack[:strings.LastIndexByte(stack[:most], '\n')+1] + "…"
 }

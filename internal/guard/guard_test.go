@@ -35,3 +35,22 @@ func TestAGoroutineThatEndsWithoutReturningIsAnError(t *testing.T) {
 	is := is.New(t)
 	is.Equal(guard.Call(func() error { runtime.Goexit(); return nil }), guard.ErrExited)
 }
+
+func TestTheStackOfAnotherGoroutineIsReadAndCut(t *testing.T) {
+	is := is.New(t)
+	number, end, ended := make(chan uint64), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		number <- guard.Goroutine()
+		<-end
+	}()
+	n := <-number
+	stack := guard.StackOf(n, 1<<16)
+	is.True(strings.HasPrefix(stack, "goroutine ") && strings.Contains(stack, "TestTheStackOfAnotherGoroutineIsReadAndCut"))
+	is.Equal(strings.Count(stack, "\n\n"), 0) // only one goroutine
+	short := guard.StackOf(n, 60)
+	is.True(len(short) <= 60+len("…") && strings.HasSuffix(short, "\n…") && strings.HasPrefix(stack, strings.TrimSuffix(short, "…")))
+	close(end)
+	<-ended
+	is.Equal(guard.StackOf(1<<60, 1<<16), "") // there is no such goroutine
+}

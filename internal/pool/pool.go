@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/trapeze-run/trapeze/internal/guard"
 )
 
 // idleFor is how long an idle goroutine waits before it exits.
@@ -15,7 +17,7 @@ const idleFor = time.Second
 // item has a goroutine to itself. With a new goroutine for each item, short jobs would spend a third of their processor time on growing the
 // stack and on scanning it during garbage collection.
 type Pool[T any] struct {
-	run func(T)
+	run func(item T, goroutine uint64)
 
 	mu       sync.Mutex
 	queue    []T
@@ -26,8 +28,8 @@ type Pool[T any] struct {
 	idlers   sync.WaitGroup
 }
 
-// New returns a pool that calls run for each item.
-func New[T any](run func(T)) *Pool[T] { return &Pool[T]{run: run} }
+// New returns a pool that calls run for each item, with the number of the goroutine; see [guard.Goroutine].
+func New[T any](run func(item T, goroutine uint64)) *Pool[T] { return &Pool[T]{run: run} }
 
 // Give queues items to run. It does not block.
 func (p *Pool[T]) Give(items ...T) {
@@ -69,10 +71,11 @@ func (p *Pool[T]) work() {
 	called := make(chan struct{}, 1) // buffered for one call; the next call comes only after take
 	timer := time.NewTimer(idleFor)
 	defer timer.Stop()
+	goroutine := guard.Goroutine()
 	for started := true; ; {
 		item, ok, rest := p.take(started, called)
 		if started = false; ok {
-			p.run(item)
+			p.run(item, goroutine)
 			continue
 		}
 		if !rest {

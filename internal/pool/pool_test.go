@@ -18,7 +18,7 @@ func TestNoItemWaitsForAnother(t *testing.T) {
 	began.Add(items)
 	open := make(chan struct{})
 	var times [items]atomic.Int32
-	h := New(func(one int) {
+	h := New(func(one int, _ uint64) {
 		times[one].Add(1)
 		began.Done()
 		<-open
@@ -44,7 +44,7 @@ func TestGoroutinesAreUsedAgainAndNoneIsLeft(t *testing.T) {
 	done.Add(items)
 	var mu sync.Mutex
 	now, most := 0, 0
-	h := New(func(one int) {
+	h := New(func(one int, _ uint64) {
 		defer done.Done()
 		mu.Lock()
 		now++

@@ -84,6 +84,7 @@ type Beat struct {
 	Lanes      []Lane
 	LaneKinds  []LaneKind
 	Cancels    []CancelRequest
+	Requests   []ClaimRequest
 	NextDue    *time.Time    // the earliest due time of any parked job
 	NextLapse  *time.Time    // the earliest expiry of a lease among the other open pods
 	SweepIsDue bool          // jobs of a closed pod must be recovered
@@ -104,7 +105,7 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 // closed to it; the pod with the latest stream may read without renewing. If lease_until is beyond now + 2 leases, a clock has jumped, and
 // the lease counts as expired. Plan: a primary key update of one narrow row; one page each of lanes, gate, pods and schedules; the first
 // row of parked_for_promotion; one row each of cluster and feed_epoch.
-var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
+var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatRequests, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
 
 // DueAt is an expression for the time at which the next occurrence of a schedule s is due. A schedule that has not been planned yet is due
 // immediately; null means never. The index schedules_due has the same expression.
@@ -143,6 +144,10 @@ const (
 	beatCancels = `
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
 		from trapeze.cancel_requests where pod = @boot), '[]')::text`
+	// beatRequests returns the unanswered requests for the pod's claims. Plan: claim_requests_open.
+	beatRequests = `
+	coalesce((select json_agg(json_build_object('id', id, 'job_id', job_id, 'fence', fence, 'what', what, 'priority', priority))
+		from trapeze.claim_requests where pod = @boot and answered_at is null), '[]')::text`
 	// beatMoments returns the time at which the next job becomes due, from the first row of parked_for_promotion, and the time at which the
 	// next lease expires.
 	beatMoments = `
@@ -187,9 +192,9 @@ func beat(ctx context.Context, s *Store, boot string, lease time.Duration, drain
 }
 
 func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
-	var lanes, kinds, cancels string
+	var lanes, kinds, cancels, requests string
 	var left int64
-	err = row.Scan(&b.Open, &b.Now, &b.Paused, &b.Drained, &lanes, &kinds, &cancels, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance, &left,
+	err = row.Scan(&b.Open, &b.Now, &b.Paused, &b.Drained, &lanes, &kinds, &cancels, &requests, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance, &left,
 		&b.NextFire, &b.History)
 	if err != nil {
 		return b, err
@@ -198,7 +203,7 @@ func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	for _, part := range []struct {
 		text string
 		into any
-	}{{lanes, &b.Lanes}, {kinds, &b.LaneKinds}, {cancels, &b.Cancels}} {
+	}{{lanes, &b.Lanes}, {kinds, &b.LaneKinds}, {cancels, &b.Cancels}, {requests, &b.Requests}} {
 		if err := json.Unmarshal([]byte(part.text), part.into); err != nil {
 			return b, err
 		}

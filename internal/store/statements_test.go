@@ -25,6 +25,7 @@ var statements = map[string]string{
 	"renameKeySQL":         renameKeySQL.text,
 	"acknowledgeSQL":       acknowledgeSQL.text,
 	"adoptSQL":             adoptSQL.text,
+	"answerRequestSQL":     answerRequestSQL.text,
 	"analyzeEmptiedSQL":    analyzeEmptiedSQL,
 	"bulkBegunSQL":         bulkBegunSQL.text,
 	"bulkRestSQL":          bulkRestSQL.text,

@@ -95,6 +95,15 @@ func PlanOf(steps []Step) (p Plan) {
 	return p
 }
 
+// SetPriority gives all steps a priority.
+func (p Plan) SetPriority(priority *int) {
+	for _, steps := range [][]Step{p.Own, p.Chain, p.Undo} {
+		for i := range steps {
+			steps[i].Priority = priority
+		}
+	}
+}
+
 // FollowedBy returns the remaining plan after the job has succeeded with the given outcome.
 func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 	if !o.EndChain {

@@ -16,6 +16,7 @@ var moments = map[string][]string{
 	"submissions":     {"created_at"},
 	"job_progress":    {"updated_at"},
 	"cancel_requests": {"created_at"},
+	"claim_requests":  {"created_at", "answered_at"},
 	"pods":            {"started_at", "lease_until", "closed_at", "swept_at"},
 	"slot_grants":     {"wants_since"},
 	"pipelines":       {"created_at"},

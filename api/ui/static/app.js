@@ -6,6 +6,7 @@ import "./preview.js";
 import "./many.js";
 import "./undone.js";
 import "./chart.js";
+import "./stack.js";
 import { keepUp } from "./live.js";
 
 document.documentElement.classList.add("js");

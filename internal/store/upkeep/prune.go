@@ -10,7 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// prunePodsSQL deletes the rows of closed pods together with their cancel requests. pruneSubmissionsSQL deletes expired idempotency keys.
+// prunePodsSQL deletes the rows of closed pods together with their cancel requests, and requests that
+// were not removed by the command that made them. pruneSubmissionsSQL deletes expired idempotency keys.
 // Each statement deletes one small batch.
 const (
 	prunePodsSQL = `
@@ -22,6 +23,8 @@ with old as (
 ), told as (
 	delete from trapeze.cancel_requests c
 	where c.created_at < now() - interval '10 minutes' and not exists (select from trapeze.live l where l.id = c.job_id and l.fence = c.fence)
+), asked as (
+	delete from trapeze.claim_requests where created_at < now() - interval '10 minutes'
 )
 select count(*) from old`
 	pruneSubmissionsSQL = `

@@ -1,0 +1,134 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// stuckInTheBasement blocks until its context ends. Tests look for its name in stacks.
+func stuckInTheBasement(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func deepHandler(levels int, ctx context.Context) error {
+	if levels > 0 {
+		return deepHandler(levels-1, ctx)
+	}
+	return stuckInTheBasement(ctx)
+}
+
+func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	roles := byName(map[string][]string{"ana": {"operator"}, "sub": {"submitter"}, "vera": {"viewer"}})
+	stuck := func(r *runner.Runner) {
+		runner.HandleRaw(r, "stuck", func(ctx context.Context, _ *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return nil, deepHandler(3, ctx)
+		})
+	}
+	h := newHostOn(t, pool, api.Options{Authenticate: roles}, stuck)
+	id := h.send("POST", "/jobs", `{"kind":"stuck"}`, "X-Who", "ana").body["id"].(string)
+	other := h.send("POST", "/jobs", `{"kind":"wait"}`, "X-Who", "ana").body["id"].(string)
+	h.untilAs(id, job.Running, "X-Who", "ana")
+	h.untilAs(other, job.Running, "X-Who", "ana")
+
+	// Another process answers the request; the pod that runs the job reads its stack.
+	asking, err := runner.New(pool, runner.Options{})
+	is.NoErr(err)
+	defer asking.Close()
+	number, err := strconv.ParseInt(id, 10, 64)
+	is.NoErr(err)
+	var stack job.Stack
+	pgtest.Wait(t, "the handler is blocked", func() bool {
+		stack, err = asking.Admin().Stack(t.Context(), number, "ana")
+		is.NoErr(err)
+		return strings.Contains(stack.Stack, "stuckInTheBasement")
+	})
+	is.Equal(stack.Boot, h.Boot())
+	is.Equal(stack.Pod, h.PodName())
+	is.True(strings.HasPrefix(stack.Stack, "goroutine ") && strings.Contains(stack.Stack, "[chan receive") || strings.Contains(stack.Stack, "[select"))
+	is.Equal(strings.Count(stack.Stack, "goroutine "), 1+strings.Count(stack.Stack, "in goroutine")) // no other goroutine's
+	is.True(strings.Count(stack.Stack, "deepHandler(") >= 4)
+
+	a := h.send("POST", "/jobs/"+id+"/stack", "", "X-Who", "ana")
+	is.Equal(a.status, http.StatusOK)
+	is.True(strings.Contains(a.body["stack"].(string), "stuckInTheBasement"))
+	is.True(!strings.Contains(h.send("POST", "/jobs/"+other+"/stack", "", "X-Who", "ana").body["stack"].(string), "stuckInTheBasement"))
+	for _, who := range []string{"vera", "sub"} {
+		is.Equal(h.send("POST", "/jobs/"+id+"/stack", "", "X-Who", who).status, http.StatusForbidden) // it has a permission of its own
+	}
+	trail := h.send("GET", "/admin/audit?action=job.stack&target=job+"+id, "", "X-Who", "ana").body["audit"]
+	is.True(len(trail.([]any)) >= 2)
+
+	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "", "X-Who", "ana").status, http.StatusAccepted)
+	h.untilAs(id, job.Cancelled, "X-Who", "ana")
+	a = h.send("POST", "/jobs/"+id+"/stack", "", "X-Who", "ana")
+	is.Equal([]any{a.status, a.body["code"]}, []any{http.StatusConflict, "not_running"})
+	is.Equal(h.send("POST", "/jobs/987654321/stack", "", "X-Who", "ana").status, http.StatusNotFound)
+	var left int
+	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from trapeze.claim_requests`).Scan(&left))
+	is.Equal(left, 0) // a request is removed with its answer
+}
+
+// A worker goroutine that has gone on to another job must not answer for the one before.
+func TestAStackIsNeverThatOfTheNextJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "brief", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return nil, nil
+		})
+		runner.HandleRaw(r, "stuck", func(ctx context.Context, _ *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return nil, stuckInTheBasement(ctx)
+		})
+	})
+	for range 20 {
+		brief := h.submit(`{"kind":"brief"}`)
+		stuck := h.submit(`{"kind":"stuck"}`)
+		a := h.send("POST", "/jobs/"+brief+"/stack", "")
+		is.True(!strings.Contains(a.text, "stuckInTheBasement"))
+		is.Equal(h.send("POST", "/jobs/"+stuck+"/cancel", "").status/100, 2)
+	}
+}
+
+func TestAPriorityGivenToARunningChainIsThatOfItsNextSteps(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{Authenticate: as("ana", "operator")})
+	id := h.submit(`{"kind":"hold","priority":3,"chain":[{"kind":"hold"},{"kind":"echo","priority":7}]}`)
+	h.until(id, job.Running)
+	path := "/admin/workers/jobs/" + id + "/priority"
+	is.Equal(h.send("PATCH", path, `{"priority":50}`).body["code"], "not_queued") // only the chain can get another priority
+	is.Equal(h.send("PATCH", path, `{"priority":50,"chain":true}`).status, http.StatusOK)
+	is.Equal(h.send("GET", "/jobs/"+id, "").body["priority"], 50.0)
+	close(h.held(id))
+	h.until(id, job.Succeeded)
+	step := func(n float64) (found map[string]any) {
+		pgtest.Wait(t, "the step exists", func() bool {
+			for _, one := range h.send("GET", "/jobs?pipeline="+id, "").body["jobs"].([]any) {
+				if j := one.(map[string]any); j["step"] == n {
+					found = j
+				}
+			}
+			return found != nil
+		})
+		return found
+	}
+	second := step(1)
+	is.Equal(second["priority"], 50.0) // inherited
+	close(h.held(second["id"].(string)))
+	is.Equal(step(2)["priority"], 50.0) // instead of its own
+}

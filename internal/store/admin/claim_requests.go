@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// askClaimSQL makes a request to the pod that is running a job, and describes that pod. Plan: live_pkey, pods_pkey and
+	// remote_workers_pkey, one row each.
+	askClaimSQL = `
+with asked as (
+	insert into trapeze.claim_requests (pod, job_id, fence, what, priority)
+	select l.pod, l.id, l.fence, $2, $3 from trapeze.live l where l.id = $1 and l.state = 'running'
+	returning id, pod, fence
+)
+select a.id, a.pod::text, a.fence, coalesce((select p.name from trapeze.pods p where p.boot = a.pod), ''),
+	exists (select from trapeze.remote_workers w where w.boot = a.pod)
+from asked a`
+	// claimAnswerSQL reads the answer to a request, and whether the pod still holds the claim. Plan: claim_requests_pkey, live_pkey.
+	claimAnswerSQL = `
+select r.answered_at, coalesce(r.answer, ''), exists (select from trapeze.live l where l.id = r.job_id and l.fence = r.fence and l.state = 'running')
+from trapeze.claim_requests r where r.id = $1`
+	// removeRequestSQL deletes a request. Plan: claim_requests_pkey.
+	removeRequestSQL = `delete from trapeze.claim_requests where id = $1`
+)
+
+// Asked is a request to the pod that runs a claim.
+type Asked struct {
+	ID     int64
+	Boot   string
+	Fence  int64
+	Pod    string // its name
+	Remote bool   // a remote worker runs the job
+}
+
+// Answer is the answer of a pod to a request.
+type Answer struct {
+	At   *time.Time // nil while there is none
+	Text string
+	Held bool // the pod still holds the claim
+}
+
+// ask makes a request to the pod that is running a job, and notifies the pod on commit. It returns nil if the job is not running.
+func ask(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, what string, priority *int) (*Asked, error) {
+	found, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[Asked], askClaimSQL, id, what, priority)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], s.NotifySettings(ctx, tx)
+}
+
+// AskStack asks the pod that is running a job for the stack of its handler. It returns [job.ErrNotFound], or [job.ErrNotRunning] if no pod
+// is running the job.
+func AskStack(ctx context.Context, s *store.Store, id int64, actor string) (asked Asked, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		a, err := ask(ctx, s, tx, id, store.RequestStack, nil)
+		switch {
+		case err != nil:
+			return err
+		case a == nil:
+			exists, err := store.Query(ctx, s, tx, pgx.RowTo[int64], jobExistsSQL, id)
+			if err == nil && len(exists) == 0 {
+				err = job.ErrNotFound
+			}
+			return orElse(err, job.ErrNotRunning)
+		case a.Remote:
+			return fmt.Errorf("remote worker %s: %w", a.Pod, job.ErrNotRunning)
+		}
+		asked = *a
+		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.stack", Target: jobTarget(id)})
+	})
+	if err != nil {
+		err = fmt.Errorf("read the stack of job %d: %w", id, err)
+	}
+	return asked, err
+}
+
+// ReadAnswer reads the answer to a request.
+func ReadAnswer(ctx context.Context, s *store.Store, request int64) (Answer, error) {
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[Answer], claimAnswerSQL, request)
+	if err != nil || len(found) == 0 {
+		return Answer{}, err // the maintenance has removed a request of long ago
+	}
+	return found[0], nil
+}
+
+// RemoveRequest removes a request.
+func RemoveRequest(ctx context.Context, s *store.Store, request int64) error {
+	_, err := s.Pool().Exec(ctx, s.In(removeRequestSQL), request)
+	return err
+}

@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// niceRunningSQL changes the priority with which a running job is retried. Plan: Index Scan on live_pkey, one row.
+	niceRunningSQL = `
+with held as materialized (
+	select l.id, l.priority from trapeze.live l where l.id = $1 and l.state = 'running' for update
+), niced as (
+	update trapeze.live l set priority = $2, event_no = l.event_no + 1 from held h where l.id = h.id
+	returning l.id, l.event_no, l.fence
+), event as (
+	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor, fields)
+	select n.id, n.event_no, n.fence, 'running', 'running', 'job.niced', $3, json_build_object('priority', $2::int, 'before', h.priority)
+	from niced n join held h on h.id = n.id
+)
+select priority::int from held`
+	// nextStepSQL finds the job that followed a job. Plan: jobs_pkey, jobs_of_pipeline.
+	nextStepSQL = `
+select n.id from trapeze.jobs j join trapeze.jobs n on n.pipeline_id = j.pipeline_id and coalesce(n.group_id, 0) = coalesce(j.group_id, 0)
+	and coalesce(n.child_no, 0) = coalesce(j.child_no, 0) and n.step > 0 and n.step = j.step + 1
+where j.id = $1 and n.parent_id = j.id limit 1`
+)
+
+// SetChainPriority changes the priority of a running job, which applies if it is retried, and of the steps planned after it. It returns the
+// request to the job's pod, which builds the next step from the plan that it read with the claim. It returns [job.ErrNotRunning] if the job
+// is not running. If a transaction of the handler locks the job's row, it retries until that transaction has ended.
+func SetChainPriority(ctx context.Context, s *store.Store, id int64, priority int, actor string) (asked Asked, err error) {
+	ctx, cancel := s.Bounded(ctx)
+	defer cancel()
+	for {
+		asked, err = niceRunning(ctx, s, id, priority, actor)
+		if err == nil {
+			return asked, nil
+		}
+		if !isHeld(err) {
+			return asked, fmt.Errorf("change the priority of the steps after job %d: %w", id, err)
+		}
+		select {
+		case <-ctx.Done():
+			return asked, fmt.Errorf("change the priority of job %d: its row is locked by a transaction that does not end: %w", id, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func niceRunning(ctx context.Context, s *store.Store, id int64, priority int, actor string) (asked Asked, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		if err := s.BoundLocks(ctx, tx); err != nil {
+			return err
+		}
+		before, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(niceRunningSQL), []any{id, priority, actor})
+		if err != nil {
+			return err
+		}
+		a, err := ask(ctx, s, tx, id, store.RequestPriority, &priority)
+		if err != nil || a == nil || len(before) == 0 {
+			return orElse(err, job.ErrNotRunning)
+		}
+		asked = *a
+		steps, err := nicePlans(ctx, s, tx, id, priority)
+		if err != nil {
+			return err
+		}
+		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.nice", Target: jobTarget(id),
+			Before: map[string]any{"priority": before[0]}, After: map[string]any{"priority": priority, "steps": steps}})
+	})
+	return asked, err
+}
+
+// NextStep returns the job that followed a job in its chain, or 0 if there is none.
+func NextStep(ctx context.Context, s *store.Store, id int64) (int64, error) {
+	found, err := store.Rows(ctx, s, pgx.RowTo[int64], nextStepSQL, id)
+	if err != nil {
+		return 0, fmt.Errorf("find the step after job %d: %w", id, err)
+	}
+	return append(found, 0)[0], nil
+}
