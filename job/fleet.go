@@ -26,6 +26,7 @@ type LaneUse struct {
 	Running          int        `json:"running"`
 	Waiting          int        `json:"waiting"` // jobs that are due but not claimed
 	Oldest           *time.Time `json:"oldest_waiting_since"`
-	Paused           bool       `json:"paused"` // the queue is paused: no pod claims jobs in any lane
-	Frozen           bool       `json:"frozen"` // the queue is frozen for maintenance
+	Paused           bool       `json:"paused"`                 // the queue is paused: no pod claims jobs in any lane
+	Frozen           bool       `json:"frozen"`                 // the queue is frozen for maintenance
+	Drain            *Closure   `json:"drain,omitempty" db:"-"` // who drained the lane, and why; nil if it is open or was drained in SQL
 }

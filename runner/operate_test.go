@@ -209,7 +209,8 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	is.Equal(frozen.State, job.Pending) // it does not start on insert
 	now, err := r.Admin().Status(t.Context())
 	is.NoErr(err)
-	is.Equal(now.Queue, job.QueueState{Frozen: true})
+	is.True(now.Queue.Frozen && !now.Queue.Paused)
+	is.Equal([]string{now.Queue.Freeze.Actor, now.Lanes[0].Drain.Actor}, []string{"bob", "ann"})
 	thawed, err := r.Admin().Thaw(t.Context(), "bob")
 	is.NoErr(err)
 	is.True(thawed)

@@ -59,7 +59,7 @@ func laneState(l job.LaneUse) string {
 	case !l.Enabled:
 		return "disabled"
 	case l.Drained:
-		return "drained"
+		return "drained" + closedBy(l.Drain)
 	case l.RequiresApproval:
 		return "open, needs approval"
 	}

@@ -98,13 +98,25 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 func gateCloses(g job.QueueState) string {
 	switch {
 	case g.Paused && g.Frozen:
-		return "No job starts: the queue is paused and frozen. To open it, run trapeze unpause and trapeze thaw."
+		return "No job starts: the queue is paused" + closedBy(g.Pause) + " and frozen" + closedBy(g.Freeze) + ". To open it, run trapeze unpause and trapeze thaw."
 	case g.Paused:
-		return "No job starts: the queue is paused. To open it, run trapeze unpause."
+		return "No job starts: the queue is paused" + closedBy(g.Pause) + ". To open it, run trapeze unpause."
 	case g.Frozen:
-		return "No job starts: the queue is frozen. To open it, run trapeze thaw."
+		return "No job starts: the queue is frozen" + closedBy(g.Freeze) + ". To open it, run trapeze thaw."
 	}
 	return ""
+}
+
+// closedBy describes since when, by whom and why the queue or a lane is closed. It returns an empty string for nil.
+func closedBy(c *job.Closure) string {
+	if c == nil {
+		return ""
+	}
+	text := " since " + humanize.Clock(&c.Since) + " by " + humanize.Printable(c.Actor)
+	if c.Reason != "" {
+		text += ": " + humanize.Short(c.Reason, 60)
+	}
+	return text
 }
 
 // podWith returns the name of a pod, marked if it is a remote worker.

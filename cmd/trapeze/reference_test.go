@@ -197,7 +197,7 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
 		"pod": job.Pod{}, "lane": job.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
 		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
-		"kind": job.KindUse{}, "handler": job.KindHandler{}, "limits": job.KindLimits{}, "group": failures.Group{}, "member": failures.Job{}, "quiet": job.Quiet{}, "gate": job.QueueState{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
+		"kind": job.KindUse{}, "handler": job.KindHandler{}, "limits": job.KindLimits{}, "group": failures.Group{}, "member": failures.Job{}, "quiet": job.Quiet{}, "gate": job.QueueState{}, "closure": job.Closure{}, "stack": job.Stack{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
 		"stats": job.Stats{}, "numbers": job.StatsOf{}, "interval": job.StatsInterval{},
 	}
 	for _, row := range table(t, "## Formats", "object") {

@@ -29,6 +29,7 @@ var statements = map[string]string{
 	"branchJobsSQL":      branchJobsSQL,
 	"branchStatesSQL":    branchStatesSQL,
 	"clockSQL":           clockSQL,
+	"closuresSQL":        closuresSQL,
 	"currentJobsSQL":     currentJobsSQL,
 	"currentRunSQL":      currentRunSQL,
 	"endedJobsSQL":       endedJobsSQL,

@@ -76,6 +76,9 @@ func LanesUpTo(ctx context.Context, s *store.Store, most int) ([]job.LaneUse, er
 
 func lanes(ctx context.Context, s *store.Store, sql string, args ...any) ([]job.LaneUse, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.LaneUse], sql, args...)
+	if err == nil {
+		err = addClosures(nil, list, closuresOf(ctx, s))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list lanes: %w", err)
 	}
@@ -164,6 +167,11 @@ func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) 
 			now.Lanes, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[job.LaneUse], laneUseSQL)
 		}
 		if err == nil {
+			err = addClosures(&now.Queue, now.Lanes, func(sql string, args ...any) ([]closure, error) {
+				return store.Query(ctx, s, tx, pgx.RowToStructByPos[closure], sql, args...)
+			})
+		}
+		if err == nil {
 			now.Pods, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[job.Pod], podsSQL, false)
 		}
 		if err == nil {
@@ -195,7 +203,9 @@ func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job
 	gate, err := store.Rows(ctx, s, pgx.RowToStructByPos[gateAt], gateAtSQL)
 	if err == nil {
 		now.Queue, now.At = gate[0].QueueState, gate[0].At
-		now.Lanes, err = LanesUpTo(ctx, s, most.Waiting)
+		if err = addClosures(&now.Queue, nil, closuresOf(ctx, s)); err == nil {
+			now.Lanes, err = LanesUpTo(ctx, s, most.Waiting)
+		}
 	}
 	if err == nil {
 		now.Pods, err = store.Rows(ctx, s, pgx.RowToStructByPos[job.Pod], boardPodsSQL, most.Pods)

@@ -1,0 +1,63 @@
+package view
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// closuresSQL finds in the audit log when, by whom and why each target was closed. It finds nothing for a target that was closed in SQL
+// after an operator had opened it. Plan: audit_of_target backwards for each target, stops at its latest entry of these actions.
+const closuresSQL = `
+select w.target, a.action, a.at, a.actor, a.reason from unnest($1::text[], $2::text[], $3::text[]) as w(target, closes, opens)
+cross join lateral (
+	select a.action, a.at, a.actor, a.reason from trapeze.audit a
+	where a.target = w.target and a.allowed and a.action in (w.closes, w.opens) order by a.id desc limit 1
+) a
+where a.action = w.closes`
+
+type closure struct {
+	Target, Action string
+	job.Closure
+}
+
+// closuresOf returns a function that reads closures.
+func closuresOf(ctx context.Context, s *store.Store) func(string, ...any) ([]closure, error) {
+	return func(sql string, args ...any) ([]closure, error) {
+		return store.Rows(ctx, s, pgx.RowToStructByPos[closure], sql, args...)
+	}
+}
+
+// addClosures adds to a closed queue and to drained lanes why they are closed. It reads nothing if all are open.
+func addClosures(queue *job.QueueState, lanes []job.LaneUse, read func(sql string, args ...any) ([]closure, error)) error {
+	var targets, closes, opens []string
+	to := map[[2]string]**job.Closure{}
+	want := func(closed bool, target, close, open string, at **job.Closure) {
+		if closed {
+			targets, closes, opens = append(targets, target), append(closes, close), append(opens, open)
+			to[[2]string{target, close}] = at
+		}
+	}
+	if queue != nil {
+		want(queue.Paused, "gate", "gate.pause", "gate.unpause", &queue.Pause)
+		want(queue.Frozen, "gate", "gate.freeze", "gate.thaw", &queue.Freeze)
+	}
+	for i := range lanes {
+		want(lanes[i].Drained, "lane "+lanes[i].Name, "lane.drain", "lane.resume", &lanes[i].Drain)
+	}
+	if len(targets) == 0 {
+		return nil
+	}
+	found, err := read(closuresSQL, targets, closes, opens)
+	if err != nil {
+		return fmt.Errorf("read why they are closed: %w", err)
+	}
+	for _, c := range found {
+		*to[[2]string{c.Target, c.Action}] = &c.Closure
+	}
+	return nil
+}
