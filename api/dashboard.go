@@ -13,7 +13,7 @@ import (
 
 // pageRoutes returns the routes of the dashboard at /ui/. The pages check permissions themselves, and report errors as HTML.
 func (s *service) pageRoutes() []Route {
-	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Sessions: s.opts.Login != nil,
+	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Searched: s.secrets.searched, Sessions: s.opts.Login != nil,
 		Challenge: s.opts.Challenge, FourEyes: s.fourEyes(), Examine: s.findings, Retention: s.retentionSettings(), Limits: s.limitSettings()})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {

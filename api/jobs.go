@@ -15,7 +15,7 @@ import (
 
 var jobRoutes = []Route{
 	{Method: http.MethodGet, Path: "/jobs", Needs: access.JobsRead, scope: ownJobs, Summary: "List jobs, newest first",
-		query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "current", "since", "children", "reason", "error_class", "error_code", "limit", "cursor"},
+		query: []string{"state", "kind", "lane", "subject", "pipeline", "parent", "current", "since", "children", "reason", "error_class", "error_code", "search", "limit", "cursor"},
 		out:   page("jobs", component("Job")), do: listJobs},
 	{Method: http.MethodGet, Path: "/jobs/current", Needs: access.JobsRead, scope: ownJobs, Summary: "Show the current run of a kind and subject",
 		query: []string{"kind", "subject"}, out: component("Job"), do: showCurrent},
@@ -33,7 +33,19 @@ func listJobs(c *call) (any, error) {
 		return nil, err
 	}
 	filter.Owner = c.caller.Owner(access.JobsRead)
-	found, err := storeview.Jobs(c.ctx(), c.lists, filter)
+	search, err := storeview.ParseSearch(c.QueryParam("search"))
+	if err != nil {
+		return nil, invalid("%s", err)
+	}
+	allowed, _ := c.caller.Can(access.JobsArgs)
+	search, filter, err = search.For(filter, allowed, c.caller.Owner(access.JobsArgs))
+	if err != nil {
+		return nil, forbidden("%s", err)
+	}
+	if err := c.secrets.searched(c.Request(), c.caller, search); err != nil {
+		return nil, err
+	}
+	found, err := storeview.SearchJobs(c.ctx(), c.lists, filter, search)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -135,6 +136,16 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 		}
 	}
 	return what, s.readings.note(request, v, target)
+}
+
+// searched writes an audit entry for a search of the args or errors of other principals' jobs, because its result reveals them.
+func (s *secrets) searched(request *http.Request, to access.Principal, search storeview.Search) error {
+	if !search.Secret() || to.Owner(access.JobsArgs) != "" {
+		return nil
+	}
+	v := s.view(to)
+	v.shownOf = []string{"search " + search.String()}
+	return s.readings.note(request, v, "jobs")
 }
 
 // hideSetting returns the named schedule's setting, without the secrets that the reader may not see. The jobs of a schedule belong to no

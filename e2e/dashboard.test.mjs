@@ -6,6 +6,7 @@ import "./tests/act.mjs";
 import "./tests/stats.mjs";
 import "./tests/failures.mjs";
 import "./tests/kinds.mjs";
+import "./tests/search.mjs";
 import "./tests/lanes.mjs";
 import "./tests/schedules.mjs";
 import "./tests/audit.mjs";

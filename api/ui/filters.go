@@ -121,7 +121,7 @@ func jobFilter(f *filters, now time.Time) (s job.Filter, err error) {
 	switch state := f.Get("state"); state {
 	case "":
 	case "open":
-		s.States = []job.State{job.AwaitingApproval, job.Pending, job.Running, job.Waiting}
+		s.States = open
 	default:
 		for name := range strings.SplitSeq(state, ",") {
 			if !job.State(name).Known() {
@@ -168,4 +168,20 @@ func pipelineFilter(f *filters, now time.Time) (s storeview.PipelineFilter, err 
 	return s, err
 }
 
-func filtersOf(r *http.Request, path string) *filters { return &filters{r.URL.Query(), path} }
+// filtersOf returns the filters in a request. A form sends several states as several values.
+func filtersOf(r *http.Request, path string) *filters {
+	values := r.URL.Query()
+	if states := values["state"]; len(states) > 1 {
+		values.Set("state", strings.Join(states, ","))
+	}
+	return &filters{values, path}
+}
+
+// open lists the states of unfinished jobs.
+var open = []job.State{job.AwaitingApproval, job.Pending, job.Running, job.Waiting}
+
+// Has reports whether the list filters by a state.
+func (f filters) Has(state job.State) bool {
+	asked := f.Get("state")
+	return slices.Contains(strings.Split(asked, ","), string(state)) || asked == "open" && slices.Contains(open, state)
+}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -33,7 +34,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 		return err
 	}
 	filter.Owner = p.Owner(access.JobsRead)
-	found, err := storeview.Jobs(r.Context(), d.o.Store, filter)
+	found, err := d.search(p, r, l.Get("search"), filter)
 	if err != nil {
 		return err
 	}
@@ -50,6 +51,22 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 		p.Live = "events/stream"
 	}
 	return err
+}
+
+// search lists the jobs that match a filter and the text of the search field.
+func (d *dashboard) search(p *page, r *http.Request, text string, f job.Filter) (storeview.Page, error) {
+	search, err := storeview.ParseSearch(text)
+	if err != nil {
+		return storeview.Page{}, fmt.Errorf("%s (%w)", err, job.ErrInvalid)
+	}
+	search, f, err = search.For(f, p.May(string(access.JobsArgs)), p.Owner(access.JobsArgs))
+	if err != nil {
+		return storeview.Page{}, fmt.Errorf("%w: %w", errForbidden, err)
+	}
+	if err := d.o.Searched(r, p.Principal, search); err != nil {
+		return storeview.Page{}, err
+	}
+	return storeview.SearchJobs(r.Context(), d.o.Store, f, search)
 }
 
 // pipelineList is one page of the pipeline list.

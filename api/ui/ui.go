@@ -28,6 +28,9 @@ type Options struct {
 	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
 	// ShownSchedule does the same for the arguments of the named schedule. By default nothing is hidden.
 	ShownSchedule func(request *http.Request, to access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
+	// Searched writes an audit entry before a visitor searches the args or errors of others, and returns an error if that fails. By default
+	// nothing is written.
+	Searched func(*http.Request, access.Principal, storeview.Search) error
 	// Sessions enables the login form. POST login must begin a session, and POST logout must end it.
 	Sessions bool
 	// Challenge is the WWW-Authenticate header of a 401. Required.
@@ -66,6 +69,9 @@ func New(o Options) http.Handler {
 	}
 	if o.Shown == nil {
 		o.Shown = func(_ *http.Request, _ access.Principal, j job.Job) (job.Job, error) { return j, nil }
+	}
+	if o.Searched == nil {
+		o.Searched = func(*http.Request, access.Principal, storeview.Search) error { return nil }
 	}
 	if o.ShownSchedule == nil {
 		o.ShownSchedule = func(_ *http.Request, _ access.Principal, _ string, s job.ScheduleSetting) (job.ScheduleSetting, error) {

@@ -18,6 +18,7 @@ func newJobsCommand() *cobra.Command {
 	var (
 		which   jobFlags
 		limit   int
+		search  string
 		current bool
 	)
 	c := &cobra.Command{
@@ -26,12 +27,16 @@ func newJobsCommand() *cobra.Command {
 		Example: `  trapeze jobs --state running,pending
   trapeze jobs --state failed --since 24h --json | jq -r .error
   trapeze jobs --pipeline 4711
+  trapeze jobs --search 'refused args.user.id=7' --state failed
   trapeze jobs --current --kind factor_sync --subject 2025`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			query, err := which.query()
 			if err != nil {
 				return err
+			}
+			if search != "" {
+				query.Set("search", search)
 			}
 			if current {
 				query.Set("current", "true")
@@ -53,6 +58,7 @@ func newJobsCommand() *cobra.Command {
 		},
 	}
 	which.flags(c)
+	c.Flags().StringVar(&search, "search", "", "only jobs with this id, or with this text in the kind, subject, submitter or error; also error=text and args.path=value")
 	c.Flags().BoolVar(&current, "current", false, "only the current run of each kind and subject: the running job, else the latest")
 	c.Flags().IntVar(&limit, "limit", 50, "maximum number of rows; 0 for all")
 	return c

@@ -203,14 +203,14 @@ scene("jobs are found by state, kind and subject, and invalid filters are report
   const id = await pod.submit("demo.echo", {}, { subject: "needle/7" });
   await pod.reaches(id, "succeeded");
   await page.goto("/ui/jobs");
-  await page.getByLabel("State").selectOption("succeeded");
+  await page.getByRole("checkbox", { name: "succeeded" }).check();
   await page.getByLabel("Kind").fill("demo.echo");
   await page.getByLabel("Subject").fill("needle/7");
-  await page.getByRole("button", { name: "Filter" }).click();
+  await page.getByRole("button", { name: "Search" }).click();
   await page.locator(`#job-${id}`).waitFor();
   assert.equal(await page.locator("tbody tr").count(), 1);
   await page.getByLabel("Subject").fill("in no haystack");
-  await page.getByRole("button", { name: "Filter" }).click();
+  await page.getByRole("button", { name: "Search" }).click();
   await page.getByText("No jobs match").waitFor();
   assert.equal((await page.goto("/ui/jobs?state=sideways")).status(), 400);
   await page.getByText("Invalid filter").waitFor();

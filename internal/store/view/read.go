@@ -69,13 +69,25 @@ order by created_at desc, id desc limit $10`
 
 // Jobs returns a page of jobs, newest first.
 func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
-	limit := f.Limit
-	if limit <= 0 {
+	f.States = f.Possible()
+	args, at, limit, err := listArguments(f)
+	if err != nil {
+		return Page{}, err
+	}
+	list, full, until, err := readPage(ctx, s, f, args, at, limit)
+	if err != nil {
+		return Page{}, fmt.Errorf("list jobs: %w", err)
+	}
+	return pageOf(list, full, until, limit), nil
+}
+
+// listArguments returns the arguments of jobsSQL up to $14, the time of the cursor, and the page size.
+func listArguments(f job.Filter) (args []any, at *time.Time, limit int, err error) {
+	if limit = f.Limit; limit <= 0 {
 		limit = 50
 	}
 	limit = min(limit, 1000)
 	var states []string
-	f.States = f.Possible()
 	for _, state := range f.States {
 		states = append(states, string(state))
 	}
@@ -84,15 +96,12 @@ func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
 		since = &f.Since
 	}
 	at, before, err := pageCursor(f.Cursor)
-	if err != nil {
-		return Page{}, err
-	}
-	args := []any{states, store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline), store.Some(f.Parent), since,
-		at, before, limit, f.Current || f.WithChildren(), store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode)}
-	list, full, until, err := readPage(ctx, s, f, args, at, limit)
-	if err != nil {
-		return Page{}, fmt.Errorf("list jobs: %w", err)
-	}
+	return []any{states, store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline), store.Some(f.Parent), since,
+		at, before, limit, f.Current || f.WithChildren(), store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode)}, at, limit, err
+}
+
+// pageOf returns a page with its cursor.
+func pageOf(list []job.Job, full bool, until *walkEnd, limit int) Page {
 	page := Page{Jobs: list}
 	switch {
 	case until != nil:
@@ -101,7 +110,7 @@ func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
 		last := list[len(list)-1]
 		page.Cursor = pageAfter(last.CreatedAt, last.ID)
 	}
-	return page, nil
+	return page
 }
 
 // readPage reads a page using the most selective condition, which is a pipeline, a rare end state or an open state. Without such a

@@ -34,6 +34,7 @@ var statements = map[string]string{
 	"currentRunSQL":      currentRunSQL,
 	"endedJobsSQL":       endedJobsSQL,
 	"enqueuedSQL":        enqueuedSQL,
+	"errorIDsSQL":        errorIDsSQL,
 	"exportEventsSQL":    exportEventsSQL,
 	"exportJobsSQL":      exportJobsSQL,
 	"namedRunSQL":        namedRunSQL,
@@ -79,6 +80,9 @@ var statements = map[string]string{
 	"rarePipelinesSQL":   rarePipelinesSQL,
 	"scheduleHealthSQL":  scheduleHealthSQL,
 	"searchEventsSQL":    searchEventsSQL,
+	"searchFewSQL":       searchFewSQL,
+	"searchJobsSQL":      searchJobsSQL,
+	"searchOwnJobsSQL":   searchOwnJobsSQL,
 	"serverSQL":          serverSQL,
 	"slotsInUseSQL":      slotsInUseSQL,
 	"spineSQL":           spineSQL,
@@ -97,7 +101,9 @@ var hot = map[string]string{
 	"own_pipelines": ownPipelinesSQL, "fleet": fleetSQL, "traces_of_fan_out": tracesOfFanOutSQL, "news": newsSQL, "feed_page": feedPageSQL,
 	"notes": notesSQL, "jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "looked_pipelines": lookedPipelinesSQL,
 	"own_looked": ownLookedSQL, "ended_jobs": endedJobsSQL, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
-	"current_run": currentRunSQL, "named_run": namedRunSQL, "stats": statsSQL, "failures": failuresSQL, "own_failures": ownFailuresSQL,
+	"current_run": currentRunSQL, "named_run": namedRunSQL, "stats": statsSQL, "failures": failuresSQL, "own_failures": ownFailuresSQLclosures": closuresSQL,
+	"error_ids":  errorIDsSQL,
+	"search_few": searchFewSQL, "search_jobs": searchJobsSQL, "search_own_jobs": searchOwnJobsSQL,
 }
 
 func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }

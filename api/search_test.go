@@ -1,0 +1,174 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// searched is a host with jobs of two submitters, ana and bob, and the ids of those jobs by name.
+type searched struct {
+	*host
+	ids map[string]string
+}
+
+func newSearched(t *testing.T) searched {
+	t.Helper()
+	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{
+		"root": {"platform_admin"}, "olga": {"operator"}, "vera": {"viewer"}, "ana": {"submitter"}, "bob": {"submitter"}, "both": {"submitter", "viewer"},
+	})}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "fails", func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return nil, errors.New("dial db-7: connection refused (100% sure)")
+		})
+	})
+	s := searched{h, map[string]string{}}
+	for _, one := range []struct{ name, who, body string }{
+		{"ana waits", "ana", `{"kind":"echo","subject":"invoice/2025","delay":3600,"args":{"user":{"id":7,"name":"Zoë Lee"},"tags":["x","y"]}}`},
+		{"bob waits", "bob", `{"kind":"echo","subject":"invoice/2026","delay":3600,"args":{"user":{"id":8}}}`},
+		{"ana failed", "ana", `{"kind":"fails","subject":"Import","args":{"user":{"id":7}}}`},
+		{"bob failed", "bob", `{"kind":"fails","subject":"import","args":{"user":{"id":7},"ok":true}}`},
+		{"ana done", "ana", `{"kind":"echo","subject":"invoice/2025","args":{"user":{"id":7}}}`},
+		{"both waits", "both", `{"kind":"wait","subject":"other","delay":3600,"args":{"user":{"id":7}}}`},
+	} {
+		s.ids[one.name] = h.send("POST", "/jobs", one.body, "X-Who", one.who).body["id"].(string)
+	}
+	for name, state := range map[string]job.State{"ana failed": job.Failed, "bob failed": job.Failed, "ana done": job.Succeeded} {
+		h.untilAs(s.ids[name], state, "X-Who", "root")
+	}
+	return s
+}
+
+// found returns the names of the jobs that a search finds, sorted, and the status.
+func (s searched) found(who, search string, more ...string) (names []string, status int) {
+	s.t.Helper()
+	a := s.send("GET", "/jobs?search="+url.QueryEscape(search)+strings.Join(more, ""), "", "X-Who", who)
+	if a.status != http.StatusOK {
+		return nil, a.status
+	}
+	names = []string{}
+	for _, one := range a.body["jobs"].([]any) {
+		for name, id := range s.ids {
+			if one.(map[string]any)["id"] == id {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, a.status
+}
+
+func TestJobsAreFoundByTextErrorAndArgs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := newSearched(t)
+	for _, c := range []struct {
+		search, more string
+		want         []string
+	}{
+		{"invoice/2025", "", []string{"ana done", "ana waits"}},
+		{"INVOICE", "", []string{"ana done", "ana waits", "bob waits"}}, // upper and lower case are the same
+		{"invoice", "&state=pending,failed", []string{"ana waits", "bob waits"}},
+		{"invoice", "&state=succeeded", []string{"ana done"}},
+		{"ana", "", []string{"ana done", "ana failed", "ana waits"}},     // the submitter
+		{"fail", "", []string{"ana failed", "bob failed"}},               // the kind
+		{"connection refused", "", []string{"ana failed", "bob failed"}}, // the error
+		{`error="connection refused" bob`, "", []string{"bob failed"}},   // both conditions
+		{"100% sure", "", []string{"ana failed", "bob failed"}},          // % is no wildcard
+		{"1_0% sure", "", []string{}},                                    // neither is _
+		{"error=refused", "&state=failed", []string{"ana failed", "bob failed"}},
+		{"#" + s.ids["ana done"], "", []string{"ana done"}},
+		{"#" + s.ids["bob waits"], "&since=1ns", []string{"bob waits"}}, // an id is found no matter how old the job is
+		{"#" + s.ids["bob waits"], "&state=failed", []string{}},
+		{"args.user.id=7", "", []string{"ana failed", "ana waits", "bob failed", "both waits"}}, // unfinished and failed jobs
+		{"args.user.id=7 args.ok=true", "", []string{"bob failed"}},
+		{`args.user.name="Zoë Lee"`, "", []string{"ana waits"}},
+		{"args.tags.1=y", "", []string{"ana waits"}},
+		{"args.user.id=7 import", "", []string{"ana failed", "bob failed"}},
+		{"args.user.id=7 error=refused", "&state=failed", []string{"ana failed", "bob failed"}},
+		{"args.user.id=70", "", []string{}},
+		{"args.user=7", "", []string{}},
+		{"nothing like it", "", []string{}},
+	} {
+		got, status := s.found("root", c.search, c.more)
+		is.Equal(status, http.StatusOK)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("search %q%s finds %q, want %q", c.search, c.more, got, c.want)
+		}
+	}
+	for _, wrong := range []string{"args.=7", "args.user.id", "error=", "error=a error=b", strings.Repeat("x", 501), strings.Repeat("args.a=1 ", 6)} {
+		_, status := s.found("root", wrong)
+		is.Equal(status, http.StatusBadRequest)
+	}
+	_, status := s.found("root", "args.user.id=7", "&state=succeeded")
+	is.Equal(status, http.StatusBadRequest) // succeeded jobs are too many to search their args
+	_, status = s.found("root", "x", "&current=true")
+	is.Equal(status, http.StatusBadRequest)
+}
+
+func TestASearchRevealsNothingThatItsCallerMayNotSee(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := newSearched(t)
+	want := func(who, search string, names ...string) {
+		t.Helper()
+		got, status := s.found(who, search)
+		is.Equal(status, http.StatusOK)
+		is.Equal(got, append([]string{}, names...))
+	}
+	// A submitter finds only their own jobs, by any condition.
+	want("bob", "invoice", "bob waits")
+	want("bob", "ana")
+	want("bob", "refused", "bob failed")
+	want("bob", "error=refused", "bob failed")
+	want("bob", "args.user.id=7", "bob failed")
+	want("bob", "#"+s.ids["ana waits"])
+	want("bob", "#"+s.ids["bob waits"], "bob waits")
+	// Without jobs:args, args and errors are not searched: neither explicitly nor by a text.
+	for _, who := range []string{"olga", "vera"} {
+		want(who, "invoice", "ana done", "ana waits", "bob waits")
+		want(who, "refused")
+		for _, secret := range []string{"error=refused", "args.user.id=7", "invoice args.user.id=7"} {
+			a := s.send("GET", "/jobs?search="+url.QueryEscape(secret), "", "X-Who", who)
+			is.Equal(a.status, http.StatusForbidden)
+			is.True(strings.Contains(a.text, "jobs:args"))
+			is.Equal(s.send("GET", "/ui/jobs?search="+url.QueryEscape(secret), "", "X-Who", who).status, http.StatusForbidden)
+		}
+	}
+	// jobs:args for own jobs only does not open the jobs of others to a caller who may read them.
+	want("both", "args.user.id=7", "both waits")
+	want("both", "error=refused")
+	want("both", "refused")
+	want("both", "invoice", "ana done", "ana waits", "bob waits")
+
+	// Searching the secrets of others is recorded, even if nothing is found.
+	before := s.readings()
+	want("root", "args.user.id=70")
+	is.Equal(s.readings(), before+1)
+	want("bob", "args.user.id=70")
+	is.Equal(s.readings(), before+1)
+}
+
+func TestTheJobsPageSearches(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := newSearched(t)
+	page := s.send("GET", "/ui/jobs?search=invoice&state=pending&state=failed", "", "X-Who", "root").text
+	is.True(strings.Contains(page, "job-"+s.ids["ana waits"]) && strings.Contains(page, "job-"+s.ids["bob waits"]))
+	is.True(!strings.Contains(page, "job-"+s.ids["ana done"]) && !strings.Contains(page, "job-"+s.ids["ana failed"]))
+	is.True(strings.Contains(page, `value="invoice"`))
+	is.Equal(strings.Count(page, " checked"), 2)     // both states are still selected
+	is.True(!strings.Contains(page, "all matching")) // a command would ignore the search
+	page = s.send("GET", "/ui/jobs?state=pending&state=failed", "", "X-Who", "root").text
+	is.True(strings.Contains(page, "job-"+s.ids["bob failed"]) && !strings.Contains(page, "job-"+s.ids["ana done"]))
+	is.Equal(s.send("GET", "/ui/jobs?search=args.x", "", "X-Who", "root").status, http.StatusBadRequest)
+}

@@ -1,0 +1,200 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// A search reads the jobs that its filter selects, newest first, because no index serves its text. If the filter selects only unfinished,
+// failed or cancelled jobs, and there are at most mostSearched of these, it reads all of them. Otherwise it walks over all jobs in parts and
+// ends its page after a limited time, see [walk].
+
+// These limits apply to the unfinished, failed and cancelled jobs that a search reads at once, and to those of them whose error matches.
+const (
+	mostSearched = 100_000
+	mostErrors   = 10_000
+)
+
+// searchedText and searchedArgs are the conditions of a search, with a condition on the error between them. The arguments are those of
+// [Search.arguments], from $15 on.
+const (
+	searchedText = `($15::text is null or kind ilike $15 or subject ilike $15 or submitter ilike $15 or `
+	searchedArgs = `) and ($18::text[] is null or not exists (select from unnest($18, $19::text[]) as a(path, value)
+		where (args #>> string_to_array(a.path, '.')) is distinct from a.value))`
+)
+
+// searchJobsSQL lists the jobs that match a search, newest first, back to the job ($21, $22). $20 lists the jobs whose error matches. If
+// there are too many, $17 is true, and each job is probed in the failed and cancelled jobs. Plan: as for jobsSQL; the text and the args are
+// a filter of jobs_by_age.
+const searchJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + searchedWalk
+
+// searchOwnJobsSQL is like searchJobsSQL for the jobs of one submitter. Plan: jobs_by_submitter backwards, otherwise as for searchJobsSQL.
+const searchOwnJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $23 and submitter <> '' and ` + searchedWalk
+
+const searchedWalk = searchedText + `id = any($20::bigint[]) or $17::boolean and coalesce(
+		(select d.error ilike $15 from trapeze.done_failed d where ` + searchedEnd + ` limit 1),
+		(select d.error ilike $15 from trapeze.done_cancelled d where ` + searchedEnd + ` limit 1))` + searchedArgs + `
+	and ($16::text is null or error ilike $16) and ` + jobsMatched + `
+	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
+	and (created_at, id) >= (coalesce($21::timestamptz, '-infinity'), $22::bigint)` + jobsOrdered
+
+const searchedEnd = `d.id = job.id and d.finished_at >= job.created_at - interval '1 day'`
+
+// searchFewSQL lists unfinished, failed and cancelled jobs that match a search, newest first. If $20 is not null, it lists only that
+// submitter's jobs. Plan: live, parked and the days of these states since $7; jobs_pkey for each, a sort of the matching jobs; a probe of
+// its place for each, stops at the limit.
+const searchFewSQL = `
+select ` + jobColumns + ` from (
+	select j.id as wanted, j.created_at as made from (
+		select l.id as searched, null::text as failure from trapeze.live l
+		where l.id > 0 and l.state = any($1::text[]) and ($3::text is null or l.lane = $3)
+		union all
+		select k.id, null from trapeze.parked k
+		where k.id > 0 and case k.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end = any($1)
+			and ($3 is null or k.lane = $3)
+		union all
+		select d.id, d.error from trapeze.done d
+		where ` + rareEnd + ` and d.finished_at >= coalesce($7::timestamptz, '-infinity') and ($3 is null or d.lane = $3)
+			and ($12::text is null or d.reason = $12) and ($13::text is null or d.error_class = $13) and ($14::text is null or d.error_code = $14)
+	) c cross join lateral (select * from trapeze.jobs o where o.id = c.searched offset 0) j
+	where ` + searchedText + `$17::boolean and failure ilike $15` + searchedArgs + ` and ($16::text is null or failure ilike $16)
+		and ($2::text is null or kind = $2) and ($4::text is null or subject = $4) and ($5::bigint is null or pipeline_id = $5)
+		and ($6::bigint is null or parent_id = $6) and ($11 or group_id is null) and ($7 is null or created_at >= $7)
+		and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ($20::text is null or submitter = $20 and submitter <> '')
+	order by j.created_at desc, j.id desc offset 0
+) w cross join lateral (
+	select ` + jobColumns + ` from ` + jobOf + ` job where id = w.wanted and state = any($1) and ($3 is null or lane = $3)
+		and ($12 is null or reason = $12) and ($13 is null or error_class = $13) and ($14 is null or error_code = $14) offset 0
+) job
+order by w.made desc, w.wanted desc limit $10`
+
+// errorIDsSQL lists failed and cancelled jobs that ended since $1 and whose error matches. Plan: the days of these states since then.
+const errorIDsSQL = `
+select d.id from trapeze.done d where d.id > 0 and d.state in ('failed', 'cancelled') and d.finished_at >= coalesce($1::timestamptz, '-infinity')
+	and d.error ilike $2::text limit $3`
+
+// SearchJobs returns a page of the jobs that match a filter and a search, newest first. The caller has passed both to [Search.For]. If the
+// text is a job id, that job comes first, in addition to the limit, no matter when it was created.
+func SearchJobs(ctx context.Context, s *store.Store, f job.Filter, q Search) (Page, error) {
+	if !q.Any() {
+		return Jobs(ctx, s, f)
+	}
+	var page Page
+	var err error
+	if !q.onlyID() {
+		page, err = searchJobs(ctx, s, f, q)
+	}
+	if err != nil && !errors.Is(err, job.ErrInvalid) {
+		err = fmt.Errorf("search jobs: %w", err)
+	}
+	if err != nil {
+		return Page{}, err
+	}
+	if f.Cursor != "" || q.Secret() || q.id() == 0 {
+		return page, nil
+	}
+	named, err := Job(ctx, s, q.id())
+	if errors.Is(err, job.ErrNotFound) {
+		return page, nil
+	}
+	f.Since, f.States = time.Time{}, f.Possible()
+	if err == nil && (f.Owner == "" || f.Owner == named.Submitter) && (f.Kind == "" || f.Kind == named.Kind) &&
+		(f.Subject == "" || f.Subject == named.Subject) && matchesFilter(f, named) {
+		page.Jobs = append([]job.Job{named}, slices.DeleteFunc(page.Jobs, func(j job.Job) bool { return j.ID == named.ID })...)
+	}
+	return page, err
+}
+
+func searchJobs(ctx context.Context, s *store.Store, f job.Filter, q Search) (page Page, err error) {
+	if f.Current {
+		return page, fmt.Errorf("%w: want a search or the current runs, not both", job.ErrInvalid)
+	}
+	if f.States, err = q.states(f); err != nil {
+		return page, err
+	}
+	if f.Children == nil {
+		f.Children = new(true)
+	}
+	args, at, limit, err := listArguments(f)
+	if err != nil {
+		return page, err
+	}
+	args = append(args, q.arguments()...)
+	list, full, found, err := searchFew(ctx, s, f, args, at, limit)
+	var until *walkEnd
+	if err == nil && !found {
+		list, full, until, err = searchWalk(ctx, s, args, q, f.Owner, limit)
+	}
+	if err != nil {
+		return page, err
+	}
+	return pageOf(list, full, until, limit), nil
+}
+
+// searchFew searches unfinished, failed and cancelled jobs if the filter selects no others. If found is false, the caller must walk over all
+// jobs.
+func searchFew(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full, found bool, err error) {
+	if len(f.States) == 0 || slices.Contains(f.States, job.Succeeded) {
+		return nil, false, false, nil
+	}
+	counted := []string{string(job.Running)} // stands for all unfinished jobs
+	for _, state := range f.States {
+		if state.Terminal() {
+			counted = append(counted, string(state))
+		}
+	}
+	if onlyOf(f.States, job.Failed, job.Cancelled) {
+		counted = counted[1:]
+	}
+	found, err = rare(ctx, s, counted, args[6].(*time.Time), at, mostSearched, func(since *time.Time) (bool, error) {
+		own := append(slices.Clone(args), store.Some(f.Owner))
+		own[6] = since
+		list, full, err = rowsWithin(ctx, s, scanJob, jobBytes, searchFewSQL, own...)
+		return full || len(list) == limit, err
+	})
+	return list, full, found, err
+}
+
+// searchWalk searches a page part by part. For an owner, it reads only that submitter's jobs. See [walk].
+func searchWalk(ctx context.Context, s *store.Store, args []any, q Search, owner string, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
+	ids, few, err := errorIDs(ctx, s, args[6].(*time.Time), q)
+	if err != nil {
+		return nil, false, nil, err
+	}
+	args[16] = q.errors && !few
+	args = append(args, ids)
+	sql, ends, whose := searchJobsSQL, lookedSQL, []any(nil)
+	if owner != "" {
+		sql, ends, whose = searchOwnJobsSQL, ownLookedSQL, []any{owner}
+	}
+	return walk(s.SearchFor, limit, walkEnd{args[7].(*time.Time), args[8].(int64)}, jobBytes, func(from walkEnd, n int) ([]walkEnd, error) {
+		return store.Rows(ctx, s, pgx.RowToStructByPos[walkEnd], ends, append([]any{args[6], from.At, from.ID, n}, whose...)...)
+	}, func(from walkEnd, down *walkEnd, limit int) ([]job.Job, bool, error) {
+		args[7], args[8], args[9] = from.At, from.ID, limit
+		return rowsWithin(ctx, s, scanJob, jobBytes, sql, append(append(args[:20:20], down.bounds()...), whose...)...)
+	})
+}
+
+// errorIDs returns the jobs whose error contains the text of a search. If few is false, there are too many to list.
+func errorIDs(ctx context.Context, s *store.Store, since *time.Time, q Search) (ids []int64, few bool, err error) {
+	if !q.errors || q.Text == "" {
+		return nil, true, nil
+	}
+	n, err := store.Rows(ctx, s, pgx.RowTo[int], rareCountSQL, []string{string(job.Failed), string(job.Cancelled)}, since, mostSearched+1)
+	if err != nil || n[0] > mostSearched {
+		return nil, false, err
+	}
+	ids, err = store.Rows(ctx, s, pgx.RowTo[int64], errorIDsSQL, since, pattern(q.Text), mostErrors+1)
+	if len(ids) > mostErrors {
+		return nil, false, err
+	}
+	return ids, true, err
+}
