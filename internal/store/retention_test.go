@@ -157,6 +157,7 @@ func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.is.NoErr(w.Leave(w.ctx(), a))
 	w.exec(`update trapeze.pods set closed_at = now() - interval '2 hours' where boot = $1`, a)
+	w.exec(`insert into trapeze.claim_requests (pod, job_id, fence, what, created_at) select $1, g, 1, 'stack', now() - g * interval '9 minutes' from generate_series(1, 2) g`, b)
 	n, err := upkeep.PrunePods(w.ctx(), w.Store, time.Hour, 500)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0) // the pod's jobs have not been recovered yet
@@ -168,4 +169,5 @@ func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(pods), 1)
 	w.is.Equal(pods[0].Boot, b)
+	w.is.Equal(w.count(`select sum(job_id)::int from trapeze.claim_requests`), 1) // the command that made the other request has given up long ago
 }

@@ -1,0 +1,44 @@
+package runner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Without notifications, the pod reads the request with its next heartbeat.
+func TestAPodWithoutNotificationsAnswersWithItsNextHeartbeat(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	wait, _ := gate(t)
+	quietly := runner.Options{DirectURL: "off", HeartbeatEvery: 200 * time.Millisecond}
+	r := start(t, pgtest.Connect(t, url), quietly, map[string]does{"k": until(wait)})
+	asker, err := runner.New(pgtest.Connect(t, url), runner.Options{DirectURL: "off"})
+	is.NoErr(err)
+	defer asker.Close()
+	id := begun(t, r, of("k"))
+	stack, err := asker.Admin().Stack(t.Context(), id, "ann")
+	is.NoErr(err)
+	is.True(strings.Contains(stack.Stack, "runner_test.") && strings.Contains(stack.Stack, "until"))
+	is.Equal(stack.Boot, r.Boot())
+	later := enqueue(t, r, of("k"), runner.Delay(time.Hour))
+	_, err = asker.Admin().Stack(t.Context(), later, "ann")
+	is.True(errors.Is(err, job.ErrNotRunning))
+
+	// A pod that does not read its requests, as one of an earlier release, does not answer.
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `alter table trapeze.claim_requests add constraint silent check (answered_at is null)`)
+	began := time.Now()
+	_, err = asker.Admin().Stack(t.Context(), id, "ann")
+	is.True(errors.Is(err, job.ErrNoAnswer))
+	is.True(time.Since(began) < 15*time.Second)
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.claim_requests`), 0) // the request is removed all the same
+}
