@@ -23,7 +23,7 @@ type jobPage struct {
 	CanReprio bool
 	OfChain   bool // the priority applies to the next steps of a running job
 	CanStack  bool
-	Group     string // the group of failures of a failed job; otherwise empty
+	Group     string    // the group of failures of a failed job; otherwise empty
 	Editable  string    // the arguments that a visitor can edit for a retry; empty if they cannot be edited
 	Hidden    bool      // values in the arguments are hidden from the visitor
 	Approval  *approval // nil if the job does not await approval

@@ -56,9 +56,9 @@ type dashboard struct {
 	slots    *shared[[]storeview.BoardSlots]
 	queue    *shared[job.QueueState]
 	findings *shared[[]Finding]
-	stats    map[string]*shared[numbers] // by window
+	stats    map[string]*shared[numbers]       // by window
 	failed   map[string]*shared[failures.List] // by period
-	byKind   map[string]*shared[kindsRead]           // by period
+	byKind   map[string]*shared[kindsRead]     // by period
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash, and strip the prefix

@@ -101,7 +101,7 @@ var hot = map[string]string{
 	"own_pipelines": ownPipelinesSQL, "fleet": fleetSQL, "traces_of_fan_out": tracesOfFanOutSQL, "news": newsSQL, "feed_page": feedPageSQL,
 	"notes": notesSQL, "jobs_of_pipeline": jobsOfPipelineSQL, "looked": lookedSQL, "looked_pipelines": lookedPipelinesSQL,
 	"own_looked": ownLookedSQL, "ended_jobs": endedJobsSQL, "rare_count": rareCountSQL, "rare_pipelines": rarePipelinesSQL,
-	"current_run": currentRunSQL, "named_run": namedRunSQL, "stats": statsSQL, "failures": failuresSQL, "own_failures": ownFailuresSQLclosures": closuresSQL,
+	"current_run": currentRunSQL, "named_run": namedRunSQL, "stats": statsSQL, "failures": failuresSQL, "own_failures": ownFailuresSQL, "closures": closuresSQL,
 	"error_ids":  errorIDsSQL,
 	"search_few": searchFewSQL, "search_jobs": searchJobsSQL, "search_own_jobs": searchOwnJobsSQL,
 }
