@@ -105,6 +105,17 @@ func (p *pod) until(id int64, state job.State) {
 // get requests and parses a page.
 func (p *pod) get(address string, header ...string) (*http.Response, *html.Node) {
 	p.t.Helper()
+	response, body := p.raw(address, header...)
+	page, err := html.Parse(strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return response, page
+}
+
+// raw requests a page or a file, and returns its text.
+func (p *pod) raw(address string, header ...string) (*http.Response, string) {
+	p.t.Helper()
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, address, nil)
 	if err != nil {
 		p.t.Fatal(err)
@@ -121,11 +132,7 @@ func (p *pod) get(address string, header ...string) (*http.Response, *html.Node)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	page, err := html.Parse(strings.NewReader(string(body)))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return response, page
+	return response, string(body)
 }
 
 // attribute returns the value of a node's attribute.

@@ -65,7 +65,7 @@ func expectedPage(page ui.Page, role access.Role, own bool) int {
 		return http.StatusSeeOther // redirected to the first page that the caller may see
 	case !sees(page):
 		return http.StatusForbidden
-	case role.Scope == access.Own && strings.HasSuffix(page.Path, "{id}") && !own:
+	case role.Scope == access.Own && strings.Contains(page.Path, "{id}") && !own:
 		return http.StatusNotFound
 	}
 	return http.StatusOK

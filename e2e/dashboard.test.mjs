@@ -11,6 +11,7 @@ import "./tests/lanes.mjs";
 import "./tests/schedules.mjs";
 import "./tests/audit.mjs";
 import "./tests/settings.mjs";
+import "./tests/read.mjs";
 import "./tests/hostile.mjs";
 import "./tests/keyboard.mjs";
 import "./tests/pages.mjs";

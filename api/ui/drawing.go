@@ -137,7 +137,7 @@ func shade(j job.Job) string {
 
 // fanBoxes returns the boxes of a fan-out: one for all children, then one for each child that is running or has failed.
 func fanBoxes(s job.TreeJob, now time.Time) []box {
-	all := box{H: fanH, State: "branches", Title: number(s.FanOut.Branches) + " children", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
+	all := box{H: fanH, State: "branches", Title: number(s.FanOut.Branches) + " children", Link: "jobs/" + strconv.FormatInt(s.ID, 10) + "/children"}
 	x, done := 0, 0
 	for _, c := range counts(s.FanOut) {
 		w := max(c.N*(boxW-24)/max(s.FanOut.Branches, 1), 3)

@@ -30,6 +30,9 @@ func parse() map[string]*template.Template {
 		list[file] = template.Must(template.Must(layout.Clone()).ParseFS(sources, "templates/"+file))
 	}
 	for _, p := range pages {
+		if p.file == "" {
+			continue
+		}
 		list[p.file] = template.Must(template.Must(layout.Clone()).ParseFS(sources, "templates/"+p.file))
 	}
 	return list
@@ -45,6 +48,7 @@ type page struct {
 	Still bool      // the page no longer changes
 	Now   time.Time // when the data was read
 	Data  any
+	file  *download // sent instead of a page if it is not nil
 	Queue job.QueueState
 	visitor
 	Session  bool // the visitor has a session to log out of
@@ -103,6 +107,10 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 		}
 		if err == nil {
 			err = v.show(d, p, r.WithContext(ctx))
+		}
+		if err == nil && p.file != nil {
+			p.file.write(w)
+			return
 		}
 		if err == nil {
 			p.Queue, err = d.queue.get(ctx, r.Header.Get("X-Fresh") != "", func(ctx context.Context) (job.QueueState, error) { return storeview.Queue(ctx, d.o.Store) })

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 
@@ -12,6 +13,7 @@ import (
 type pipelinePage struct {
 	tree
 	Drawing drawing
+	Gantt   gantt
 	Actions []action
 }
 
@@ -26,7 +28,7 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 		return err
 	}
 	owner := t.Jobs[0].Submitter // all jobs of a pipeline have the same submitter
-	show := pipelinePage{tree: t, Drawing: draw(t, p.Now)}
+	show := pipelinePage{tree: t, Drawing: draw(t, p.Now), Gantt: ganttOf(t, p.Now)}
 	number := strconv.FormatInt(id, 10)
 	if t.Status == job.PipelineRunning && p.Sees(access.JobsCancel, owner) {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/abort", "Abort",
@@ -40,7 +42,7 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/children/retry", "Retry failed children",
 			"The failed children of pipeline " + number + " run again independently. The step after them does not run again, and the pipeline stays partial.", false})
 	}
-	p.Title, p.Data = "Pipeline "+number, show
+	p.Title, p.Data = short(60, cmp.Or(t.Name, t.Jobs[0].Kind))+" · Pipeline "+number, show
 	p.Live, p.Still = "pipelines/"+number+"/stream", t.Status.Over() && !t.runsAgain()
 	return nil
 }

@@ -99,6 +99,17 @@ func (d *dashboard) readTree(ctx context.Context, who access.Principal, id int64
 	return t, err
 }
 
+// shownJob reads a job as the visitor may see it, with hidden values masked.
+func (d *dashboard) shownJob(r *http.Request, p *page, id int64) (j job.Job, err error) {
+	if err := d.mustSee(r.Context(), p.Principal, id); err != nil {
+		return j, err
+	}
+	if j, err = storeview.Job(r.Context(), d.o.Store, id); err != nil {
+		return j, err
+	}
+	return d.o.Shown(r, p.Principal, j)
+}
+
 // history is a job with its events, oldest first.
 type history struct {
 	job.Job

@@ -102,7 +102,7 @@ func New(o Options) http.Handler {
 type view struct {
 	own   bool // visitors who may only see their own jobs may open it, and see nothing else on it
 	path  string
-	file  string // the name of the template
+	file  string // the name of the template; empty for a download
 	here  string // the page's entry in the navigation
 	needs access.Permission
 	show  func(d *dashboard, p *page, r *http.Request) error // reads the content of the page
@@ -117,6 +117,9 @@ var pages = []view{
 	{true, "/jobs/{id}", "job.html", "jobs", access.JobsRead, (*dashboard).job},
 	{true, "/failures", "failures.html", "failures", access.JobsRead, (*dashboard).failures},
 	{true, "/failures/{group}", "failure.html", "failures", access.JobsRead, (*dashboard).failure},
+	{true, "/jobs/{id}/children", "children.html", "pipelines", access.JobsRead, (*dashboard).children},
+	{true, "/jobs/{id}/args", "", "jobs", access.JobsRead, jobValue("args")},
+	{true, "/jobs/{id}/result", "", "jobs", access.JobsRead, jobValue("result")},
 	{false, "/schedules", "schedules.html", "schedules", access.WorkersView, (*dashboard).schedules},
 	{false, "/schedules/{name}", "schedule.html", "schedules", access.WorkersView, (*dashboard).schedule},
 	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, (*dashboard).lanes},

@@ -18,7 +18,7 @@ import (
 
 // words lists the functions that templates call.
 var words = template.FuncMap{
-	"ago": ago, "lasted": lasted, "number": number[int], "count": number[int64], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty,
+	"ago": ago, "lasted": lasted, "number": number[int], "count": number[int64], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty, "folds": folds,
 	"calls": calls, "counts": counts, "text": text[string], "reason": text[job.Reason], "class": text[job.ErrorClass], "quality": text[job.OutcomeStatus], "file": files.address, "percent": percent, "title": title, "at": at,
 	"add": func(a, b int) int { return a + b }, "less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known, "rows": rowsFor,
 	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "escape": url.PathEscape, "took": tookOf, "missed": missedWords,
@@ -26,7 +26,7 @@ var words = template.FuncMap{
 }
 
 // moment is a time in the formats that pages show.
-type moment struct{ ISO, Full, Text string }
+type moment struct{ ISO, Full, Clock, Text string }
 
 // ago describes how long before or after now a time is. It is empty for nil and for the zero time.
 func ago(now time.Time, at any) moment {
@@ -42,7 +42,7 @@ func ago(now time.Time, at any) moment {
 	if t.IsZero() {
 		return moment{}
 	}
-	m := moment{ISO: t.UTC().Format(time.RFC3339Nano), Full: t.UTC().Format("2006-01-02 15:04:05.000 UTC")}
+	m := moment{ISO: t.UTC().Format(time.RFC3339Nano), Full: t.UTC().Format("2006-01-02 15:04:05.000 UTC"), Clock: t.UTC().Format("2006-01-02 15:04:05 UTC")}
 	switch d := now.Sub(t); {
 	case d > -time.Second && d < time.Second:
 		m.Text = "now"

@@ -40,9 +40,9 @@ async function watch(context, origin, complaints, expected) {
 }
 
 // visit opens a page of the pod as a user, or without a login if as is null.
-export async function visit(browser, pod, { as = "operator", scheme = "light", size = { width: 1200, height: 800 }, expected = [], complaints = [] } = {}) {
+export async function visit(browser, pod, { as = "operator", scheme = "light", size = { width: 1200, height: 800 }, expected = [], complaints = [], zone = "UTC" } = {}) {
   const context = await browser.newContext({
-    baseURL: pod.url, colorScheme: scheme, viewport: size, locale: "en-GB", timezoneId: "UTC", reducedMotion: "reduce",
+    baseURL: pod.url, colorScheme: scheme, viewport: size, locale: "en-GB", timezoneId: zone, reducedMotion: "reduce",
   });
   context.setDefaultTimeout(15_000);
   await watch(context, pod.url, complaints, expected);

@@ -74,7 +74,7 @@ scene("a schedule is paused, resumed and triggered on its page, which links to i
   assert.equal(audit[0].reason, "the month's end");
   await fire.getByRole("link").click();
   await state(page, "succeeded");
-  await page.locator("#h-args ~ pre", { hasText: '"from"' }).waitFor();
+  await page.locator("#args", { hasText: '"from"' }).waitFor();
 });
 
 scene("a schedule is changed: only changed settings are sent, and invalid ones are rejected with a message", async ({ page, pod, undo }) => {

@@ -7,6 +7,9 @@ import "./many.js";
 import "./undone.js";
 import "./chart.js";
 import "./stack.js";
+import "./zone.js";
+import "./json.js";
+import "./zoom.js";
 import { keepUp } from "./live.js";
 
 document.documentElement.classList.add("js");

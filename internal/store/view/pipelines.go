@@ -222,3 +222,19 @@ func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states 
 	}
 	return list, nil
 }
+
+// branchPageSQL lists the last jobs of a fan-out's branches by position, after a position. Plan: as for branchStatesSQL.
+const branchPageSQL = `
+select ` + jobColumns + ` from ` + jobOf + ` job
+where id = any(array(select b.id from (` + store.BranchTails + `) b)) and ($3::text is null or state = $3) and child_no > $4
+order by child_no limit $5`
+
+// BranchPage returns the last jobs of a fan-out's branches that follow a position in the fan-out. An empty state means any. After the first
+// 8 MiB, the jobs have no arguments, results or plans.
+func BranchPage(ctx context.Context, s *store.Store, pipeline, id int64, state job.State, after, limit int) ([]job.Job, error) {
+	list, err := store.Rows(ctx, s, leanJobs(), branchPageSQL, pipeline, id, store.Some(string(state)), after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the children of job %d: %w", id, err)
+	}
+	return list, nil
+}

@@ -18,7 +18,7 @@ var readers = map[string]string{
 	"job": jobSQL, "jobs": jobsSQL, "own_jobs": ownJobsSQL, "open_jobs": openJobsSQL, "ended_jobs": endedJobsSQL, "jobs_of": jobsOfSQL,
 	"jobs_of_pipeline": jobsOfPipelineSQL,
 	"pipeline":         pipelineSQL, "pipelines": pipelinesSQL, "own_pipelines": ownPipelinesSQL, "rare_pipelines": rarePipelinesSQL,
-	"spine": spineSQL, "branch_jobs": branchJobsSQL, "branch_states": branchStatesSQL,
+	"spine": spineSQL, "branch_jobs": branchJobsSQL, "branch_page": branchPageSQL, "branch_states": branchStatesSQL,
 }
 
 func TestJobsAreReadByTheirPlacesThoughTheseWereEmptyWhenAnalyzed(t *testing.T) {

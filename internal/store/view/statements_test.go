@@ -27,6 +27,7 @@ var statements = map[string]string{
 	"boardSlotsSQL":      boardSlotsSQL,
 	"branchesSQL":        branchesSQL,
 	"branchJobsSQL":      branchJobsSQL,
+	"branchPageSQL":      branchPageSQL,
 	"branchStatesSQL":    branchStatesSQL,
 	"clockSQL":           clockSQL,
 	"closuresSQL":        closuresSQL,

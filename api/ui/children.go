@@ -1,0 +1,61 @@
+package ui
+
+import (
+	"net/http"
+	"strconv"
+
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// childList is one page of the children of a fan-out.
+type childList struct {
+	*filters
+	Of       job.Job
+	Fan      *job.TreeFanOut // nil if the job has not fanned out
+	Children []job.Job       // each child by the last job of its chain
+	Next     string
+	Later    bool
+	State    job.State // empty for any
+}
+
+// children lists the children of a job's fan-out by position.
+func (d *dashboard) children(p *page, r *http.Request) error {
+	id, err := parseID(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if err := d.mustSee(r.Context(), p.Principal, id); err != nil {
+		return err
+	}
+	number := strconv.FormatInt(id, 10)
+	l := childList{filters: filtersOf(r, "jobs/"+number+"/children")}
+	if l.State = job.State(l.Get("state")); l.State != "" && !l.State.Known() {
+		return invalid("state", string(l.State), "one of the seven states")
+	}
+	at, err := l.begins()
+	if err != nil {
+		return err
+	}
+	after := 0
+	if l.Later = at != ""; l.Later {
+		if after, err = strconv.Atoi(at); err != nil {
+			return invalid("cursor", l.Get("cursor"), "the cursor of the previous page")
+		}
+	}
+	if l.Of, err = storeview.Job(r.Context(), d.o.Store, id); err != nil {
+		return err
+	}
+	if l.Fan, err = storeview.FanOutOf(r.Context(), d.o.Store, id, 0); err != nil {
+		return err
+	}
+	if l.Fan != nil {
+		l.Children, err = storeview.BranchPage(r.Context(), d.o.Store, l.Of.PipelineID, id, l.State, after, perPage)
+	}
+	if last := len(l.Children) - 1; last == perPage-1 && l.Children[last].ChildNo != nil {
+		l.Next = l.From(strconv.Itoa(*l.Children[last].ChildNo))
+	}
+	p.Title, p.Data = short(60, l.Of.Kind)+" · Children of job "+number, l
+	p.Live, p.Still = "pipelines/"+strconv.FormatInt(l.Of.PipelineID, 10)+"/stream", l.Later
+	return err
+}

@@ -1,0 +1,82 @@
+package ui
+
+import (
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// gantt shows when the jobs of a pipeline waited and ran, on a common time axis of length 1000.
+type gantt struct {
+	From, To time.Time
+	Ticks    []string // the time since From at equal distances
+	Rows     []ganttRow
+}
+
+// ganttRow is the row of one job.
+type ganttRow struct {
+	job.Job
+	Child        bool
+	Wait, Run    segment // of width 0 if there is none
+	Waited, Took string
+}
+
+// segment is a part of the time axis.
+type segment struct{ X, W int64 }
+
+// quarters is the number of parts between the ticks of the axis.
+const quarters = 4
+
+// ganttOf returns the time chart of the steps that are drawn, and of the children that are drawn. The bar of a fan-out ends with its last
+// child.
+func ganttOf(t tree, now time.Time) (g gantt) {
+	for _, s := range t.Latest() {
+		g.Rows = append(g.Rows, ganttRow{Job: s.Job})
+		if s.FanOut != nil {
+			for _, child := range s.FanOut.Shown {
+				g.Rows = append(g.Rows, ganttRow{Job: child.Job, Child: true})
+			}
+		}
+	}
+	for i, r := range g.Rows {
+		if i == 0 || r.CreatedAt.Before(g.From) {
+			g.From = r.CreatedAt
+		}
+		if end := r.ends(now); end.After(g.To) {
+			g.To = end
+		}
+	}
+	for i := range g.Rows {
+		r := &g.Rows[i]
+		end := r.ends(now)
+		started := end
+		if r.StartedAt != nil && r.State != job.Pending && r.State != job.AwaitingApproval { // a retry waits again
+			started = *r.StartedAt
+			r.Run, r.Took = g.segment(started, end), length(max(end.Sub(started), 0))
+		}
+		r.Wait, r.Waited = g.segment(r.CreatedAt, started), length(max(started.Sub(r.CreatedAt), 0))
+	}
+	for i := range int64(quarters + 1) {
+		g.Ticks = append(g.Ticks, length(g.To.Sub(g.From)*time.Duration(i)/quarters))
+	}
+	return g
+}
+
+// ends returns the end of a job's bar.
+func (r ganttRow) ends(now time.Time) time.Time {
+	if r.FinishedAt != nil && r.State.Terminal() {
+		return *r.FinishedAt
+	}
+	return now
+}
+
+// segment returns the place of a period on the axis.
+func (g gantt) segment(from, to time.Time) segment {
+	whole := max(g.To.Sub(g.From), time.Microsecond)
+	at := func(t time.Time) int64 { return min(max(int64(1000*float64(t.Sub(g.From))/float64(whole)), 0), 1000) }
+	x := min(at(from), 996)
+	return segment{x, max(at(to)-x, 4)}
+}
+
+// Shade returns the colour of the bar.
+func (r ganttRow) Shade() string { return shade(r.Job) }
