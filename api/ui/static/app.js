@@ -10,6 +10,7 @@ import "./stack.js";
 import "./zone.js";
 import "./json.js";
 import "./zoom.js";
+import "./keys.js";
 import { keepUp } from "./live.js";
 
 document.documentElement.classList.add("js");
