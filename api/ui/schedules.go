@@ -203,5 +203,5 @@ func scheduleActions(s job.Schedule) []action {
 	if s.Paused {
 		return append(list, action{"POST", path + "/resume", "Resume", "", false})
 	}
-	return append(list, action{"POST", path + "/pause", "Pause", "Schedule " + s.Name + " does not fire until it is resumed. Occurrences during the pause are skipped.", true})
+	return append(list, action{"POST", path + "/pause", "Pause", "Schedule " + s.Name + " does not fire until it is resumed. Occurrences during the pause are skipped.", false})
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { again, state } from "../lib/acts.mjs";
-import { look } from "../lib/look.mjs";
+import { fits, look } from "../lib/look.mjs";
 import { until } from "../lib/pod.mjs";
 import { scene } from "../lib/scene.mjs";
 
@@ -128,4 +128,59 @@ scene("shortcuts move between pages and rows, a sheet lists them, and fields and
   await page.getByLabel("Shortcuts are on").check();
   await keys("Escape", "g", "j");
   await page.waitForURL("**/ui/jobs");
+});
+
+const everywhere = ["", "pipelines", "jobs", "schedules", "lanes", "pods", "audit", "settings", "settings/roles"];
+
+scene("no button breaks its text, and only actions that destroy something are red", async ({ page, pod, undo }) => {
+  await pod.api("PUT", "/admin/workers/lanes/a-lane-with-a-long-name-indeed", { slots: 2, slots_per_pod: 1, poll_interval_ms: 500, stale_after_s: 60 }, "admin");
+  undo(() => pod.api("DELETE", "/admin/workers/lanes/a-lane-with-a-long-name-indeed", undefined, "admin"));
+  await pod.api("PUT", "/admin/workers/schedules/layout", { expression: "0 8 1 * *", kind: "demo.echo" }, "admin");
+  undo(() => pod.api("DELETE", "/admin/workers/schedules/layout", undefined, "admin"));
+  const waits = await pod.submit("demo.noop", {}, { needs_approval: true });
+  undo(() => pod.api("POST", `/jobs/${waits}/cancel`, {}));
+  const red = new Set();
+  for (const width of [390, 768, 1280]) {
+    await page.setViewportSize({ width, height: 800 });
+    for (const path of [...everywhere, `jobs/${waits}`, "schedules/layout"]) {
+      await page.goto("/ui/" + path);
+      await page.locator("main h1").waitFor();
+      await fits(page, `/ui/${path} at ${width}`);
+      const { broken, danger } = await page.evaluate(() => {
+        const buttons = [...document.querySelectorAll("button, .button")].filter((one) => one.checkVisibility());
+        const lines = (one) => [...one.childNodes].filter((part) => part.nodeType === 3).map((part) => {
+          const range = document.createRange();
+          range.selectNodeContents(part);
+          return new Set([...range.getClientRects()].map((box) => box.top)).size;
+        });
+        return { broken: buttons.filter((one) => Math.max(...lines(one), 0) > 1).map((one) => one.textContent), danger: buttons.filter((one) => one.classList.contains("danger")).map((one) => one.firstChild.data.trim()) };
+      });
+      assert.deepEqual(broken, [], `/ui/${path} at ${width}`);
+      danger.forEach((text) => red.add(text));
+    }
+  }
+  assert.deepEqual([...red].filter((text) => !/^(Cancel|Reject|Stop now|Abort|Delete|Remove|Revoke)/.test(text)), []);
+}, { as: "admin", within: 120_000 });
+
+scene("columns without content are not shown, and come back with content", async ({ page, pod, undo }) => {
+  await page.goto("/ui/schedules");
+  assert.equal(await page.locator("#zone-choice").isVisible(), false, "without a local zone there is no choice");
+  await page.goto("/ui/lanes");
+  await page.locator("#lane-default").waitFor();
+  const limits = page.getByRole("columnheader", { name: "Limits" });
+  assert.equal(await limits.isVisible(), false);
+  await pod.api("PUT", "/admin/workers/lanes/limited", { max_age_s: 60 }, "admin");
+  undo(() => pod.api("DELETE", "/admin/workers/lanes/limited", undefined, "admin"));
+  await again(page);
+  await limits.waitFor();
+  assert.equal(await page.locator("#zone-choice").isVisible(), false, "an update keeps what a script hid");
+  await page.locator("#lane-limited").getByText("maximum age 60 s").waitFor();
+  await page.setViewportSize({ width: 390, height: 800 });
+  const ids = await Promise.all([1, 2, 3].map((n) => pod.submit("demo.noop", {}, { subject: `dense/${n}` })));
+  await page.goto("/ui/jobs");
+  const card = await page.locator(`#job-${ids[0]}`).boundingBox();
+  const box = await page.getByLabel(`Select job ${ids[0]}`).boundingBox();
+  const texts = await page.locator(`#job-${ids[0]} td:not(.pick)`).evaluateAll((cells) => cells.filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect().right));
+  assert.ok(Math.max(...texts) <= box.x, "no text is below the box");
+  assert.ok(card.height < 110, `a card of a job is ${card.height} pixels high on a phone`);
 });

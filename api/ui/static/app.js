@@ -11,6 +11,7 @@ import "./zone.js";
 import "./json.js";
 import "./zoom.js";
 import "./keys.js";
+import "./columns.js";
 import { keepUp } from "./live.js";
 
 document.documentElement.classList.add("js");

@@ -31,7 +31,7 @@ const actions = {
   k: () => step(-1),
   x: () => $("input[name=pick]", document.activeElement.closest("tr") ?? document.createElement("tr"))?.click(),
   p: () => { if (!$("#hold").hidden) $("#hold").click(); },
-  u: () => { if (!$("#zones").hidden) switchZone(); },
+  u: () => { if (!$("#zone-choice").hidden) switchZone(); },
   g: () => { goAt = Date.now(); },
 };
 

@@ -23,7 +23,7 @@ function show() {
     if (one.classList.contains("clock")) one.textContent = text;
     one.title = utc || one.classList.contains("clock") ? exact : `${text} · ${exact}`;
   }
-  $("#zone").textContent = utc ? "UTC" : local;
+  $("#shown-zone").textContent = utc ? "UTC" : local;
   $("#other-zone").textContent = utc ? "Show " + local : "Show UTC";
 }
 
@@ -33,7 +33,7 @@ export function switchZone() {
   show();
 }
 
-$("#zones").hidden = local === "UTC"; // there is nothing to choose
+$("#zone-choice").hidden = local === "UTC"; // there is nothing to choose
 $("#other-zone").addEventListener("click", switchZone);
 document.addEventListener("renewed", show);
 show();
