@@ -55,8 +55,8 @@ scene("a viewer is shown no button that would fail, and the API rejects the acti
   for (const path of ["", "pipelines", "jobs", "jobs?kind=demo.fail", `jobs/${running}`, `jobs/${waits}`, `jobs/${failed}`, "lanes", "pods"]) {
     await page.goto("/ui/" + path);
     await page.locator("main h1").waitFor();
-    const buttons = await page.locator("main :is(button:visible, [data-send], [data-form], [data-bulk], [data-many], input[type=checkbox]:not([name=state])").allInnerTexts();
-    assert.deepEqual(buttons.filter((text) => !/^(Filter$|Fold all|Copy)/.test(text) && text !== "Search"), [], `/ui/${path} has nothing to press`);
+    const buttons = await page.locator("main :is(button:visible, [data-send], [data-form], [data-bulk], [data-many], input[type=checkbox]:not([name=state]))").allInnerTexts();
+    assert.deepEqual(buttons.filter((text) => !/^(Filter$|Search$|Fold all|Copy)/.test(text)), [], `/ui/${path} has nothing to press`);
   }
   assert.equal(await page.getByRole("link", { name: "Audit" }).count(), 0, "the audit is not for him");
   for (const [method, path] of [["POST", `jobs/${running}/cancel`], ["POST", `jobs/${waits}/approve`], ["POST", `jobs/${failed}/retry`], ["POST", "admin/workers/pause"]]) {
