@@ -66,6 +66,6 @@ func (w *wrongTokens) write() {
 	defer cancel()
 	entry := admin.AuditEntry{Actor: "anonymous", Action: "authenticate", Target: "credentials", Refused: "unauthenticated: unknown, expired or forged credentials", After: count}
 	if err := admin.Audit(ctx, w.store, entry); err != nil {
-		slog.WarnContext(ctx, "wrong credentials not recorded in the audit log", "requests", count.Requests, telemetry.Err, err)
+		slog.WarnContext(ctx, "wrong credentials not recorded in the audit log", telemetry.Count, count.Requests, telemetry.Err, err)
 	}
 }

@@ -125,7 +125,7 @@ func (s *keySet) renewed() []*key {
 func (s *keySet) update() []*key {
 	if time.Since(s.tried) >= s.interval {
 		if err := s.load(); err != nil {
-			slog.Error("JWKS not read: the previous keys stay in use", "source", s.name, "err", err)
+			slog.Error("JWKS not read: the previous keys stay in use", "path", s.name, "err", err)
 		}
 	}
 	return s.latest.Load().keys
