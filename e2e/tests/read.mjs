@@ -165,16 +165,17 @@ scene("no button breaks its text, and only actions that destroy something are re
 scene("columns without content are not shown, and come back with content", async ({ page, pod, undo }) => {
   await page.goto("/ui/schedules");
   assert.equal(await page.locator("#zone-choice").isVisible(), false, "without a local zone there is no choice");
-  await page.goto("/ui/lanes");
-  await page.locator("#lane-default").waitFor();
-  const limits = page.getByRole("columnheader", { name: "Limits" });
-  assert.equal(await limits.isVisible(), false);
-  await pod.api("PUT", "/admin/workers/lanes/limited", { max_age_s: 60 }, "admin");
-  undo(() => pod.api("DELETE", "/admin/workers/lanes/limited", undefined, "admin"));
-  await again(page);
-  await limits.waitFor();
+  await pod.api("PUT", "/admin/workers/lanes/columns", {}, "admin");
+  undo(() => pod.api("DELETE", "/admin/workers/lanes/columns?move_to=default", undefined, "admin"));
+  const bare = await pod.submit("demo.noop", {}, { lane: "columns" });
+  await page.goto("/ui/jobs?lane=columns");
+  await page.locator(`#job-${bare}`).waitFor();
+  const subject = page.getByRole("columnheader", { name: "Subject" });
+  assert.equal(await subject.isVisible(), false);
+  const full = await pod.submit("demo.noop", {}, { lane: "columns", subject: "filled" });
+  await page.locator(`#job-${full}`).getByText("filled").waitFor();
+  assert.ok(await subject.isVisible());
   assert.equal(await page.locator("#zone-choice").isVisible(), false, "an update keeps what a script hid");
-  await page.locator("#lane-limited").getByText("maximum age 60 s").waitFor();
   await page.setViewportSize({ width: 390, height: 800 });
   const ids = await Promise.all([1, 2, 3].map((n) => pod.submit("demo.noop", {}, { subject: `dense/${n}` })));
   await page.goto("/ui/jobs");
