@@ -168,7 +168,7 @@ func TestTheJobsPageSearches(t *testing.T) {
 	is.True(!strings.Contains(page, "job-"+s.ids["ana done"]) && !strings.Contains(page, "job-"+s.ids["ana failed"]))
 	is.True(strings.Contains(page, `value="invoice"`))
 	is.Equal(len(regexp.MustCompile(`name="state" value="\w+" checked`).FindAllString(page, -1)), 2) // both states are still selected
-	is.True(!strings.Contains(page, "all matching")) // a command would ignore the search
+	is.True(!strings.Contains(page, "all matching"))                                                 // a command would ignore the search
 	page = s.send("GET", "/ui/jobs?state=pending&state=failed", "", "X-Who", "root").text
 	is.True(strings.Contains(page, "job-"+s.ids["bob failed"]) && !strings.Contains(page, "job-"+s.ids["ana done"]))
 	is.Equal(s.send("GET", "/ui/jobs?search=args.x", "", "X-Who", "root").status, http.StatusBadRequest)
