@@ -1,12 +1,15 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 
 	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/doctor"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -54,4 +57,50 @@ func (s *service) visitor(request *http.Request) (access.Principal, error) {
 		err = fmt.Errorf("%w: %w", access.ErrUnauthenticated, err)
 	}
 	return p, err
+}
+
+// findings runs doctor's checks for the dashboard.
+func (s *service) findings(ctx context.Context) (list []ui.Finding, err error) {
+	found, err := inside.Of(s.r).Pod.Examine(ctx, s.lists, doctor.Thresholds{Transaction: doctor.DefaultThreshold, Overdue: doctor.DefaultThreshold})
+	for _, one := range found {
+		list = append(list, ui.Finding{Check: one.Check, Status: string(one.Status), Says: one.Says, Do: one.Do})
+	}
+	return list, err
+}
+
+// retentionSettings lists how long this pod keeps finished jobs and events.
+func (s *service) retentionSettings() []ui.Setting {
+	o := inside.Of(s.r).Pod.Options()
+	return []ui.Setting{
+		{Name: "Succeeded jobs", Value: ui.Lasting(max(o.RetainSucceeded, 0), "forever"), Variable: "TRAPEZE_RETENTION_SUCCEEDED"},
+		{Name: "Failed jobs", Value: ui.Lasting(max(o.RetainFailed, 0), "forever"), Variable: "TRAPEZE_RETENTION_FAILED"},
+		{Name: "Cancelled jobs", Value: ui.Lasting(max(o.RetainCancelled, 0), "forever"), Variable: "TRAPEZE_RETENTION_CANCELLED"},
+		{Name: "Events", Value: ui.Lasting(max(o.RetainEvents, 0), "forever"), Variable: "TRAPEZE_RETENTION_EVENTS"},
+	}
+}
+
+// limitSettings lists the limits of jobs and of the API on this pod.
+func (s *service) limitSettings() []ui.Setting {
+	o, approval, rate := inside.Of(s.r).Pod.Options(), "any approver", "no limit"
+	if o.FourEyes {
+		approval = "a person other than the submitter"
+	}
+	if s.opts.ChangesPerSecond >= 0 {
+		rate = fmt.Sprintf("%g a second, %d in a burst", s.opts.ChangesPerSecond, s.opts.ChangesBurst)
+	}
+	return []ui.Setting{
+		{Name: "Attempts of a job", Value: fmt.Sprint(o.MaxAttempts), Variable: "TRAPEZE_MAX_ATTEMPTS"},
+		{Name: "Crashes of a job's pods", Value: fmt.Sprint(o.MaxCrashes), Variable: "TRAPEZE_MAX_CRASHES"},
+		{Name: "Duration of a run", Value: ui.Lasting(o.Timeout, "no limit"), Variable: "TRAPEZE_TIMEOUT"},
+		{Name: "Run without activity", Value: ui.Lasting(o.StaleAfter, "no limit"), Variable: "TRAPEZE_STALE_AFTER"},
+		{Name: "Age of a job since it became due", Value: ui.Lasting(o.MaxAge, "no limit"), Variable: "TRAPEZE_MAX_AGE"},
+		{Name: "Wait for approval", Value: ui.Lasting(o.ApprovalTTL, "no limit"), Variable: "TRAPEZE_APPROVAL_TTL"},
+		{Name: "Approval by", Value: approval, Variable: "TRAPEZE_FOUR_EYES"},
+		{Name: "Children of a fan-out", Value: fmt.Sprint(o.MaxFanOut)},
+		{Name: "Interval of a schedule", Value: "at least " + ui.Lasting(o.MinScheduleInterval, "0s"), Variable: "TRAPEZE_MIN_SCHEDULE_INTERVAL"},
+		{Name: "Slots", Value: fmt.Sprint(o.Slots), Variable: "TRAPEZE_SLOTS"},
+		{Name: "Changes by a principal or from an address", Value: rate},
+		{Name: "Size of a request", Value: fmt.Sprintf("%d KiB", s.opts.MaxBodyBytes>>10)},
+		{Name: "Streams", Value: fmt.Sprintf("%d, %d of a principal", s.opts.Streams.Most, s.opts.Streams.MostEach)},
+	}
 }

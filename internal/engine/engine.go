@@ -22,7 +22,7 @@ type Engine struct {
 
 	history   historySeen // the database history that heartbeats have reported
 	comparing wait.Signal // requests a comparison of the claims with the table
-	asked     requests
+	asked     *requests
 	Following following
 	reread    wait.Signal   // requests an immediate heartbeat after settings of lanes, pods or the queue have changed
 	hurry     chan struct{} // closed to cut short the grace period of a drain
@@ -36,10 +36,11 @@ func New(s Services, o Options, m member) *Engine {
 			Services: s, Opts: o, Member: m, Kinds: map[string]*Handler{}, Handled: map[string]bool{}, HandledKinds: []string{},
 			Lanes: slots.NewLanes(o.Slots, o.PollEvery, o.MayUse), Marks: &slots.Marks{}, ahead: slots.NewAhead(), Lease: lease.New(o.Boot), Runs: newRuns(),
 		},
-		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(), asked: requests{some: wait.NewSignal()},
+		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
 	}
 	i := &e.Identity
 	e.executor = &executor{Identity: i}
+	e.asked = &requests{Identity: i, some: wait.NewSignal()}
 	e.claims = &claimer{Identity: i, exec: e.executor}
 	e.submitter = &submitter{Identity: i, start: e.startInserted, mark: e.claims.findMarks}
 	e.fanOuts = &fanOuts{Identity: i, intake: e.submitter, Unsettled: unsettled{some: wait.NewSignal()}}

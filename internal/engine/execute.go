@@ -138,13 +138,6 @@ func (x *executor) observeWait(c *store.Claimed) {
 	}
 }
 
-// waited returns how long a job was due before it was claimed. The time is unknown for a recovered job, which has no due time.
-func waited(c *store.Claimed) (wait time.Duration, known bool) {
-	// The difference can be negative, because a claim also sees jobs that were committed after the claim's now(), while the statement was
-	// being planned.
-	return max(0, c.ClaimedAt.Sub(c.ReadyAt)), c.ReadyAt.Unix() > 0
-}
-
 // slotFree is called when a slot of a lane has become free.
 func (x *executor) slotFree(lane string) {
 	x.fillSlots()

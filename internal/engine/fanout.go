@@ -91,7 +91,7 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	case c.Step+1 > job.MaxChainSteps:
 		return fail(fmt.Errorf("%w: fan-out at step %d of at most %d", job.ErrTooLarge, c.Step, job.MaxChainSteps))
 	}
-	planned, err := one.plan()
+	planned, err := one.plannedSteps()
 	if err != nil {
 		return fail(err)
 	}
@@ -136,7 +136,7 @@ func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (js
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}
-	work.Emit(join)
+	work.MarkEmitted(join)
 	chain, undo := planned.FollowedBy(o)
 	steps := slices.Concat(planned.Own, join, chain, undo)
 	if len(steps) == 0 && one.Claimed.Planned != nil {

@@ -29,7 +29,7 @@ func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, 
 // nextStep builds the row of the next step without its id. It returns nil if the pipeline has no next step.
 func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	c := &one.Claimed
-	planned, err := one.plan()
+	planned, err := one.plannedSteps()
 	if err != nil {
 		return nil, err
 	}

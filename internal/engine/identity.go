@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -256,4 +258,20 @@ type Handler struct {
 	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
 	RunSeconds  func(seconds float64) // records the duration of a run
 	Ends        *telemetry.KindEnds   // nil for a kind that only remote workers run
+}
+
+// Limits returns the limits of each handled kind, as JSON. A pod stores them with its row, so that operators see them.
+func (i *Identity) Limits() json.RawMessage {
+	limits := map[string]job.KindLimits{}
+	for _, name := range i.HandledKinds {
+		k := i.Kinds[name]
+		one := job.KindLimits{Timeout: job.Seconds(k.Timeout), MaxAttempts: cmp.Or(k.MaxAttempts, i.Opts.MaxAttempts), MaxCrashes: cmp.Or(k.MaxCrashes, i.Opts.MaxCrashes)}
+		if k.StaleAfter != nil {
+			after := job.Seconds(*k.StaleAfter)
+			one.StaleAfter = &after
+		}
+		limits[name] = one
+	}
+	raw, _ := json.Marshal(limits) // numbers and strings can always be encoded
+	return raw
 }

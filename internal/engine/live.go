@@ -24,7 +24,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	var life sync.WaitGroup
 	life.Go(func() { e.beat(alive) })
 	life.Go(func() { e.compare(alive) })
-	life.Go(func() { e.answerRequests(alive) })
+	life.Go(func() { e.asked.run(alive) })
 	life.Go(func() { e.ends.flusher.run(alive) })
 	life.Go(func() { e.ends.groups.run(alive) })
 	life.Go(func() { e.settleUntil(alive) })

@@ -111,6 +111,13 @@ func (one *Run) started() (at time.Time) {
 	return at
 }
 
+// waited returns how long a job was due before it was claimed. The time is unknown for a recovered job, which has no due time.
+func waited(c *store.Claimed) (wait time.Duration, known bool) {
+	// The difference can be negative, because a claim also sees jobs that were committed after the claim's now(), while the statement was
+	// being planned.
+	return max(0, c.ClaimedAt.Sub(c.ReadyAt)), c.ReadyAt.Unix() > 0
+}
+
 // times returns how long the run waited for its claim, and how long its handler ran.
 func (one *Run) times() stats.Times {
 	t := stats.NoRun
@@ -327,4 +334,21 @@ func (one *Run) hasRun(before time.Duration) {
 	}
 	timer, done := time.AfterFunc(one.handler.Timeout-before, func() { one.cancel(job.ErrTimeout) }), one.done
 	one.done = func() { timer.Stop(); done() }
+}
+
+// nextPriority returns the priority of next steps that set none.
+func (one *Run) nextPriority() int {
+	if p := one.niced.Load(); p != nil {
+		return *p
+	}
+	return one.Claimed.Priority
+}
+
+// plannedSteps decodes the steps planned after the job. If an operator gave the chain another priority during the run, all steps have it.
+func (one *Run) plannedSteps() (work.Plan, error) {
+	plan, err := work.DecodePlan(one.Claimed.ID, one.Claimed.Planned)
+	if p := one.niced.Load(); p != nil {
+		plan.SetPriority(p)
+	}
+	return plan, err
 }

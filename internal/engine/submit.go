@@ -59,7 +59,7 @@ func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 // because these belong to the pipeline.
 func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	w.Emitted = true
-	work.Emit(w.Planned)
+	work.MarkEmitted(w.Planned)
 	if err := sub.CheckSubmission(w); err != nil {
 		return err
 	}

@@ -58,8 +58,8 @@ type Step struct {
 	Emitted bool `json:"emitted,omitempty"` // a handler returned the step; see [Submission.Emitted]
 }
 
-// Emit marks steps that a handler returned.
-func Emit(steps []Step) {
+// MarkEmitted marks steps that a handler returned.
+func MarkEmitted(steps []Step) {
 	for i := range steps {
 		steps[i].Emitted = true
 	}
