@@ -51,11 +51,11 @@ func TestARejectedRetryWithOtherArgumentsNeedsApprovalAgain(t *testing.T) {
 	is.True(h.send("POST", "/admin/workers/jobs/"+id+"/stop", "", root...).status < 300)
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", `{"args":{"n":2}}`, ana...).body["state"], "awaiting_approval")
 	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "", root...).status, http.StatusOK)
-	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "awaiting_approval") // these arguments were rejected
+	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "awaiting_approval") // these arguments were rejected, so they need approval again
 	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", root...).status, http.StatusOK)
 	h.untilAs(id, job.Running, ana...)
 	is.True(h.send("POST", "/admin/workers/jobs/"+id+"/stop", "", root...).status < 300)
-	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "pending") // and now they are approved
+	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "pending") // these arguments have been approved
 }
 
 func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {

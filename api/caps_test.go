@@ -24,7 +24,7 @@ func TestARoleCapsThePriorityDelayAndAttemptsOfItsSubmitters(t *testing.T) {
 	for _, wrong := range []string{`"max_priority":101`, `"max_delay":-1`, `"max_attempts":0`} {
 		is.Equal(put("wrong", `{"permissions":["jobs:submit"],"scope":"own",`+wrong+`}`).status, http.StatusBadRequest)
 	}
-	is.Equal(put("wrong", `{"permissions":["jobs:read"],"scope":"own","max_priority":1}`).status, http.StatusBadRequest) // a cap without a use
+	is.Equal(put("wrong", `{"permissions":["jobs:read"],"scope":"own","max_priority":1}`).status, http.StatusBadRequest) // a cap without the permission to submit
 
 	for _, c := range []struct{ who, body, above string }{
 		{"ana", `"priority":6`, "priority 6 is above your cap of 5"},
@@ -34,7 +34,7 @@ func TestARoleCapsThePriorityDelayAndAttemptsOfItsSubmitters(t *testing.T) {
 		{"ana", `"priority":5,"delay":3600,"max_attempts":3,"chain":[{"kind":"echo","priority":-5}]`, ""},
 		{"bob", `"priority":20,"delay":3600,"max_attempts":3`, ""}, // the highest cap of several roles applies
 		{"bob", `"priority":21`, "priority 21 is above your cap of 20"},
-		{"eve", `"priority":100,"delay":"720h","max_attempts":50`, ""}, // a role without caps
+		{"eve", `"priority":100,"delay":"720h","max_attempts":50`, ""}, // eve has a role without caps
 		{"root", `"priority":100,"delay":"720h","max_attempts":50`, ""},
 	} {
 		a := h.send("POST", "/jobs", `{"kind":"echo",`+c.body+`}`, "X-Who", c.who)
@@ -47,7 +47,7 @@ func TestARoleCapsThePriorityDelayAndAttemptsOfItsSubmitters(t *testing.T) {
 	}
 	plain := h.send("POST", "/jobs", `{"kind":"echo","delay":3600}`, "X-Who", "ana")
 	is.Equal(plain.status, http.StatusAccepted)
-	is.Equal(h.send("GET", "/jobs/"+plain.body["id"].(string), "", "X-Who", "ana").body["priority"], 5.0) // the default of 10 is above the cap
+	is.Equal(h.send("GET", "/jobs/"+plain.body["id"].(string), "", "X-Who", "ana").body["priority"], 5.0) // the default, 10, is above the cap
 	audited := h.send("GET", "/admin/audit?actor=ana", "", "X-Who", "root").body["audit"].([]any)
 	is.True(len(audited) > 0)
 	is.Equal(audited[0].(map[string]any)["allowed"], false) // refusals are audited

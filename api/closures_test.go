@@ -44,10 +44,10 @@ func TestAPauseAndADrainShowSinceWhenByWhomAndWhy(t *testing.T) {
 	now = h.send("GET", "/admin/workers/status", "", "X-Who", "vera").body
 	gate = now["gate"].(map[string]any)
 	is.Equal(gate["pause"], nil)
-	says(gate["freeze"], "bob", "upgrade") // the other lock keeps its reason
+	says(gate["freeze"], "bob", "upgrade") // the freeze keeps its own reason
 	is.Equal(now["lanes"].([]any)[0].(map[string]any)["drain"], nil)
 
-	// A pause in SQL has no audit entry, so the earlier one must not be shown for it.
+	// A pause made in SQL has no audit entry. The page must not show the entry of the earlier pause for it.
 	is.Equal(h.send("POST", "/admin/workers/thaw", "", "X-Who", "bob").status, http.StatusOK)
 	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `update trapeze.gate set paused = true`)
 	is.NoErr(err)

@@ -68,7 +68,7 @@ func (s *service) findings(ctx context.Context) (list []ui.Finding, err error) {
 	return list, err
 }
 
-// retentionSettings lists how long this pod keeps finished jobs and events.
+// retentionSettings lists how long this pod keeps finished jobs and events, by setting.
 func (s *service) retentionSettings() []ui.Setting {
 	o := inside.Of(s.r).Pod.Options()
 	return []ui.Setting{
@@ -79,7 +79,7 @@ func (s *service) retentionSettings() []ui.Setting {
 	}
 }
 
-// limitSettings lists the limits of jobs and of the API on this pod.
+// limitSettings lists this pod's limits on jobs and API requests.
 func (s *service) limitSettings() []ui.Setting {
 	o, approval, rate := inside.Of(s.r).Pod.Options(), "any approver", "no limit"
 	if o.FourEyes {

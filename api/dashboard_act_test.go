@@ -35,14 +35,14 @@ func TestANewJobsFormIsFilledInForThoseWhoMaySeeTheArguments(t *testing.T) {
 		is.True(strings.Contains(filled("bob", access.PlatformAdmin), secret))
 		trail, err := admin.AuditTrail(t.Context(), inside.Of(p.Runner).Store, admin.AuditFilter{Actor: "bob", Action: "job.read_args", Limit: 1})
 		is.NoErr(err)
-		is.Equal(len(trail), 1) // the reading of another principal's secrets is audited
+		is.Equal(len(trail), 1) // reading another principal's secrets is audited
 		is.Equal(strings.TrimSpace(filled("ida", "operator")), "{}")
 		is.True(strings.Contains(filled("ana", "submitter"), secret)) // ana's own job
 	}
 	response, _ := p.get(p.url+"jobs/new?like="+text(id), "X-Name", "eve", "X-Role", "submitter")
 	is.Equal(response.StatusCode, http.StatusNotFound) // another principal's job
 	_, page := p.get(p.url+"jobs/new?kind=echo", "X-Name", "eve", "X-Role", "submitter")
-	is.Equal(strings.TrimSpace(field(form(page, "POST jobs"), "args")), "{}") // nor is it found by its kind
+	is.Equal(strings.TrimSpace(field(form(page, "POST jobs"), "args")), "{}") // the job is not found by its kind either
 	is.True(!strings.Contains(said(page), "#"+text(id)))
 	response, _ = p.get(p.url+"jobs/new", "X-Name", "eve", "X-Role", "viewer")
 	is.Equal(response.StatusCode, http.StatusForbidden)
@@ -82,7 +82,7 @@ func TestTheFailedChildrenOfAPartialPipelineAreRetried(t *testing.T) {
 	pgtest.Wait(t, "the children have succeeded", func() bool {
 		return len(h.send("GET", "/jobs?state=succeeded&kind=sick", "", ana...).body["jobs"].([]any)) == 2
 	})
-	is.Equal(h.send("POST", children, "", ana...).body["code"], "not_failed") // no child is failed any more
+	is.Equal(h.send("POST", children, "", ana...).body["code"], "not_failed") // no child is in a failed state any more
 	alone := h.send("POST", "/jobs", `{"kind":"spread","args":{}}`, ana...).body["id"].(string)
 	h.untilAs(alone, job.Succeeded, ana...)
 	is.Equal(h.send("POST", "/pipelines/"+alone+"/children/retry", "", ana...).body["code"], "not_failed")
@@ -99,7 +99,7 @@ func TestAJobThatAwaitsApprovalIsApprovedOrRejectedByThoseWhoMay(t *testing.T) {
 		_, page := p.get(address, "X-Name", "bob", "X-Role", "operator")
 		list := offered(page)
 		is.True(slices.Contains(list, approve))
-		is.Equal(strings.Count(strings.Join(list, "\n"), cancel), 1) // Reject, and no second button that cancels
+		is.Equal(strings.Count(strings.Join(list, "\n"), cancel), 1) // the Reject button, and no second button that cancels the job
 		is.True(strings.Contains(said(page), "Reject"))
 	}
 	_, page := p.get(p.url+"jobs/"+text(id), "X-Name", "ana", "X-Role", "submitter")

@@ -113,7 +113,7 @@ func (p *pod) get(address string, header ...string) (*http.Response, *html.Node)
 	return response, page
 }
 
-// raw requests a page or a file, and returns its text.
+// raw requests a page or a file and returns the response with its text.
 func (p *pod) raw(address string, header ...string) (*http.Response, string) {
 	p.t.Helper()
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, address, nil)

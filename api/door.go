@@ -86,7 +86,7 @@ func (d *door) who(request *http.Request) (access.Principal, error) {
 	return p.With(known.rights).Capped(known.caps), err
 }
 
-// authenticate returns the sender of a request without its permissions.
+// authenticate returns the principal that sent a request. Its permissions are not filled in yet.
 func (d *door) authenticate(request *http.Request) (access.Principal, error) {
 	p, err := d.opts.Authenticate(request)
 	if err == nil && !(d.opts.open && p.Name == access.Everyone) {
@@ -149,7 +149,7 @@ func (d *door) guard(request *http.Request, to Route) error {
 	}
 	err := d.pages.Check(request)
 	if err == nil && usedTLS(request, d.opts.TrustedProxies) && strings.HasPrefix(request.Header.Get("Origin"), "http:") {
-		err = errors.New("the page was not loaded over TLS") // the check above compares only the hosts
+		err = errors.New("the page was not loaded over TLS") // the check above compares only the host names
 	}
 	if err == nil && to.changes() {
 		err = requirePageOrigin(request)

@@ -58,8 +58,8 @@ func exportEvents(c *call) (any, error) {
 	})
 }
 
-// export audits an export of jobs or events, and streams the rows that write encodes. After an error it aborts the connection, so that a client cannot mistake a partial export for
-// a complete one.
+// export audits an export of jobs or events, and streams the rows that write encodes. After an error it aborts the connection, so that a
+// client cannot mistake a partial export for a complete one.
 func export(c *call, what string, write func(context.Context, *store.Store, pgx.Tx, *json.Encoder) error) error {
 	select {
 	case exporting <- struct{}{}:
@@ -68,7 +68,7 @@ func export(c *call, what string, write func(context.Context, *store.Store, pgx.
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "two exports are already running: try again later"}
 	}
 	ctx := c.ctx()
-	if !c.opts.open { // otherwise the caller has no identity
+	if !c.opts.open { // without authentication, the caller has no identity to audit
 		if err := c.door.audit(ctx, admin.AuditEntry{Actor: c.caller.Name, Action: "export." + what, Target: what}); err != nil {
 			return err
 		}

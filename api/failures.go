@@ -21,7 +21,7 @@ var failureRoutes = []Route{
 // failureList is the response to GET /failures.
 type failureList struct {
 	failures.List
-	Total int `json:"groups"` // number of groups, which may exceed the limit
+	Total int `json:"groups"` // the number of groups, which may exceed the limit
 }
 
 // failureGroup is the response to GET /failures/:id.

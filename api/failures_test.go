@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// failing registers the kinds bad and worse, whose jobs fail with the error in their arguments.
+// failing registers the kinds bad and worse. Their jobs fail with the error given in their arguments.
 func failing(r *runner.Runner) {
 	for _, kind := range []string{"bad", "worse"} {
 		runner.HandleRaw(r, kind, func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
@@ -29,7 +29,7 @@ func failing(r *runner.Runner) {
 	}
 }
 
-// fail submits a job that fails with an error, and waits for that. It returns the job's ID.
+// fail submits a job that fails with the given error, waits until it has failed, and returns its ID.
 func (h *host) fail(kind, text string, header ...string) string {
 	h.t.Helper()
 	a := h.send("POST", "/jobs", fmt.Sprintf(`{"kind":%q,"args":%q}`, kind, text), header...)
@@ -38,7 +38,7 @@ func (h *host) fail(kind, text string, header ...string) string {
 	return id
 }
 
-// groups returns the groups of failures in a response.
+// groups returns the failure groups in a response.
 func groups(a answer) (list []map[string]any) {
 	all, _ := a.body["failures"].([]any)
 	for _, one := range all {
@@ -76,7 +76,7 @@ func TestFailuresAreGroupedByKindAndError(t *testing.T) {
 	is.True(first["first_failed_at"].(string) < first["last_failed_at"].(string))
 	only := h.send("GET", "/failures?kind=worse", "")
 	is.Equal(len(groups(only)), 1)
-	is.True(groups(only)[0]["id"] != first["id"]) // the same error of another kind is another group
+	is.True(groups(only)[0]["id"] != first["id"]) // the same error in another kind forms another group
 	few := h.send("GET", "/failures?limit=1", "")
 	is.Equal([]any{len(groups(few)), few.body["groups"]}, []any{1, 3.0})
 
@@ -108,19 +108,19 @@ func TestARetryOfAGroupOfFailuresIsExactlyTheGroupThatWasShown(t *testing.T) {
 	}
 	set := groups(h.send("GET", "/failures", ""))[0]["set"].(string)
 	page := h.send("GET", "/ui/failures", "").text
-	is.True(strings.Contains(page, set)) // the button of the page sends the set
+	is.True(strings.Contains(page, set)) // the button on the page sends the set
 	later := h.fail("bad", "row 9 is bad")
 
 	retry := func(path, filter string, dry bool) answer {
 		return h.send("POST", "/admin/workers/jobs/"+path, fmt.Sprintf(`{"filter":%s,"dry_run":%t}`, filter, dry))
 	}
 	filter := fmt.Sprintf(`{"failures":%q}`, set)
-	moved := func(sql string) { // as if the other job had ended in between, in a transaction that was committed later
+	moved := func(sql string) { // moved simulates that the other job ended in between, in a transaction that committed later
 		_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `update trapeze.done set finished_at = finished_at `+sql+` where id = $1::text::bigint`, later)
 		is.NoErr(err)
 	}
 	moved(`- (select max(finished_at) - min(finished_at) from trapeze.done) + interval '1 microsecond'`)
-	is.Equal(retry("retry", filter, false).body["code"], "failures_changed") // no more jobs than were shown
+	is.Equal(retry("retry", filter, false).body["code"], "failures_changed") // a retry includes no more jobs than the page showed
 	moved(`+ interval '1 hour'`)
 	is.Equal(retry("retry", filter, true).body["matched"], 3.0)
 	did := retry("retry", filter, false)
@@ -131,11 +131,11 @@ func TestARetryOfAGroupOfFailuresIsExactlyTheGroupThatWasShown(t *testing.T) {
 			return j["epoch"] == 2.0 && j["state"] == "failed"
 		})
 	}
-	is.Equal(h.send("GET", "/jobs/"+later, "").body["epoch"], 1.0) // it failed after the group was read
+	is.Equal(h.send("GET", "/jobs/"+later, "").body["epoch"], 1.0) // it failed after the group was read, so it was not retried
 
 	again := retry("retry", filter, false)
 	is.Equal([]any{again.status, again.body["code"]}, []any{http.StatusConflict, "failures_changed"})
-	is.Equal(h.send("GET", "/jobs/"+ids[0], "").body["epoch"], 2.0) // the jobs failed again, which is another set
+	is.Equal(h.send("GET", "/jobs/"+ids[0], "").body["epoch"], 2.0) // the jobs have failed again, which makes a different set
 	is.Equal(retry("retry", `{"failures":"x"}`, false).status, http.StatusBadRequest)
 	is.Equal(retry("retry", fmt.Sprintf(`{"failures":%q,"kind":"bad"}`, set), false).status, http.StatusBadRequest)
 	is.Equal(retry("cancel", filter, false).status, http.StatusBadRequest)
@@ -167,7 +167,7 @@ func TestFailuresOfOthersAreHiddenFromASubmitter(t *testing.T) {
 		page := h.send("GET", "/ui/failures", "", "X-Who", who)
 		is.Equal(page.status, http.StatusOK)
 		is.Equal(strings.Contains(page.text, "data-many"), retries)         // only an operator may retry a group
-		is.Equal(strings.Contains(page.text, "secret place"), who != "sub") // also after others have read the page
+		is.Equal(strings.Contains(page.text, "secret place"), who != "sub") // even after others have read the page
 	}
 	is.True(!strings.Contains(h.send("GET", "/ui/failures/"+hidden, "", "X-Who", "sub").text, "secret"))
 	body := fmt.Sprintf(`{"filter":{"failures":%q}}`, all[0]["set"])
@@ -208,5 +208,5 @@ func TestAJobsPageShowsTheErrorAndTheStackOfEachAttempt(t *testing.T) {
 	})
 	shown = attempts()
 	is.Equal(strings.Count(shown, "the first error"), 2)
-	is.Equal(strings.Count(shown, "end of the long error"), 2) // a retry keeps the whole error of the attempt before it
+	is.Equal(strings.Count(shown, "end of the long error"), 2) // a retry keeps the whole error of the previous attempt
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fourEyes returns a host on which another person must approve a job. ada and olga may do everything, and sam submits. Jobs of kind fail
-// need approval; jobs of kind echo do not.
+// fourEyes returns a host that requires approval by another person. ada and olga have full access, and sam can submit jobs. Jobs of kind
+// fail need approval; jobs of kind echo do not.
 func fourEyes(t *testing.T) *host {
 	t.Helper()
 	is := is.New(t)
@@ -57,10 +57,10 @@ func TestAnotherPersonMustApproveAJob(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", olga...).status, http.StatusOK)
 	h.untilAs(id, job.Failed, ada...)
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", `{"args":{"n":2}}`, olga...).status, http.StatusAccepted) // the new arguments need approval
-	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", olga...).body["code"], "own_submission")            // they are olga's
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", olga...).body["code"], "own_submission")            // olga supplied these arguments
 	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "", ada...).status, http.StatusOK)
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ada...).status, http.StatusAccepted)
-	for _, who := range [][]string{ada, olga} { // the submitter, and the author of the arguments
+	for _, who := range [][]string{ada, olga} { // the submitter, and the person who changed the arguments
 		is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", who...).body["code"], "own_submission")
 	}
 
@@ -69,7 +69,7 @@ func TestAnotherPersonMustApproveAJob(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs/"+sams+"/approve", "", ada...).status, http.StatusOK)
 	made, err := h.Enqueue(t.Context(), runner.Raw{Name: "fail"}, runner.NeedsApproval())
 	is.NoErr(err)
-	is.NoErr(h.Admin().Approve(t.Context(), made.ID, "ada")) // a job of the program has no submitter
+	is.NoErr(h.Admin().Approve(t.Context(), made.ID, "ada")) // a job submitted by the program itself has no submitter
 	made, err = h.Enqueue(t.Context(), runner.Raw{Name: "fail"}, runner.NeedsApproval(), runner.Submitter("ada"))
 	is.NoErr(err)
 	is.True(errors.Is(h.Admin().Approve(t.Context(), made.ID, "ada"), runner.ErrOwnSubmission)) // the Go API applies the rule too
@@ -96,10 +96,10 @@ func TestNoPipelineAndNoScheduleLeadsAroundTheOtherPerson(t *testing.T) {
 			is.Equal(h.send("POST", path+"/retry", `{"args":{"n":2}}`, who...).status, http.StatusForbidden) // the new arguments were never approved
 		}
 	}
-	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "", ada...).status, http.StatusAccepted) // the original ones were
+	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "", ada...).status, http.StatusAccepted) // the original arguments were approved
 
 	for _, setting := range []string{`{"expression":"@yearly","kind":"fail"}`, `{"expression":"@yearly","kind":"echo","lane":"risky"}`} {
-		is.Equal(h.send("PUT", "/admin/workers/schedules/nightly", setting, ada...).status, http.StatusForbidden) // its jobs would need no approval
+		is.Equal(h.send("PUT", "/admin/workers/schedules/nightly", setting, ada...).status, http.StatusForbidden) // the schedule's jobs would not need approval
 	}
 	is.Equal(h.send("PUT", "/admin/workers/schedules/nightly", `{"expression":"@yearly","kind":"echo"}`, ada...).status, http.StatusOK)
 	is.Equal(h.send("PUT", "/admin/workers/lanes/risky", `{"requires_approval":true,"kinds":["echo"]}`, olga...).status, http.StatusOK)

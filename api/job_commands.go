@@ -137,8 +137,8 @@ func retryJob(c *call, id int64) (any, error) {
 	return retryAnswer{ID: id, State: string(state), Retried: idTexts(ids)}, nil
 }
 
-// mayChange rejects new arguments for a later step of an approved pipeline, unless the caller alone may approve it. The first job's history
-// shows whether the pipeline needed approval. Once that history is pruned, the current lane settings decide.
+// mayChange rejects new arguments for a later step of an approved pipeline, unless the caller may approve the step without another person.
+// The first job's history shows whether the pipeline needed approval. Once that history has been pruned, the current lane settings decide.
 func mayChange(c *call, id int64) error {
 	step, err := c.r.Job(c.ctx(), id)
 	if err != nil || step.PipelineID == id || c.caller.Sees(access.JobsApprove, step.Submitter) && !c.fourEyes() {

@@ -68,13 +68,13 @@ func TestKindsShowTheirTimesJobsPodsAndLimits(t *testing.T) {
 	is.True(limited.Handlers[0].Limits.MaxCrashes > 0)
 	is.Equal([]int{find(list, "hold").Running, find(list, "hold").Waiting}, []int{1, 0})
 	orphan := find(list, "orphan")
-	is.Equal([]int{orphan.Running, orphan.Waiting, len(orphan.Handlers)}, []int{0, 1, 0}) // waits, and no pod handles it
+	is.Equal([]int{orphan.Running, orphan.Waiting, len(orphan.Handlers)}, []int{0, 1, 0}) // its job waits, and no pod handles the kind
 	is.True(orphan.Oldest != nil)
 	for _, wrong := range []string{"?order=size", "?window=2h"} {
 		is.Equal(h.send("GET", "/kinds"+wrong, "", "X-Who", "vic").status, http.StatusBadRequest)
 		is.Equal(h.send("GET", "/ui/kinds"+wrong, "", "X-Who", "vic").status, http.StatusBadRequest)
 	}
-	is.Equal(h.send("GET", "/kinds", "", "X-Who", "sub").status, http.StatusForbidden) // the numbers include the jobs of others
+	is.Equal(h.send("GET", "/kinds", "", "X-Who", "sub").status, http.StatusForbidden) // the counts would include other submitters' jobs
 
 	page := h.send("GET", "/ui/kinds", "", "X-Who", "vic").text
 	is.True(strings.Index(page, `id="kind-slow"`) < strings.Index(page, `id="kind-quick"`))
@@ -86,7 +86,7 @@ func TestKindsShowTheirTimesJobsPodsAndLimits(t *testing.T) {
 	is.True(strings.Index(page, `id="kind-slow"`) > strings.Index(page, `id="kind-quick"`))
 	close(h.held(running))
 
-	exec(`update trapeze.pods set limits = null`) // a pod of an earlier release
+	exec(`update trapeze.pods set limits = null`) // as if the pod ran an earlier release
 	is.Equal(find(read(""), "limited").Handlers[0].Limits, nil)
 	is.True(strings.Contains(h.send("GET", "/ui/kinds?window=7d", "", "X-Who", "vic").text, "not reported"))
 }

@@ -31,7 +31,7 @@ type Selection struct {
 		ErrorClass string   `json:"error_class,omitempty"`
 		ErrorCode  string   `json:"error_code,omitempty"`
 		Children   *bool    `json:"children,omitempty"` // false excludes children of fan-outs
-		Failures   string   `json:"failures,omitempty"` // the set of a group of GET /failures, without other filters; only for retry
+		Failures   string   `json:"failures,omitempty"` // the set of a failure group from GET /failures; only for a retry, without other filters
 	} `json:"filter"`
 	DryRun bool `json:"dry_run"` // only count the jobs and list a sample
 }

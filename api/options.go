@@ -48,8 +48,8 @@ type Options struct {
 	Hosts []string
 	// Streams limits live streams.
 	Streams StreamOptions
-	// HSTS adds Strict-Transport-Security to responses over TLS, except for loopback host names. Browsers then use TLS for every service on
-	// the host, on all ports.
+	// HSTS adds Strict-Transport-Security to responses over TLS, except for loopback host names. Browsers then use TLS for every port of
+	// the host, and so for every other service on it.
 	HSTS bool
 
 	open bool // requests are not authenticated; set by withDefaults

@@ -108,16 +108,16 @@ func retryPipeline(c *call, id int64) (any, error) {
 	return map[string]any{"pipeline": idText(id), "retried": idTexts(ids)}, err
 }
 
-// childrenRetried is the response to a retry of failed children.
+// childrenRetried is the response to a request to retry failed children.
 type childrenRetried struct {
 	Pipeline int64 `json:"pipeline,string"`
 	Retried  int   `json:"retried"`
 	Skipped  int   `json:"skipped"` // children that could not be retried
-	More     bool  `json:"more"`    // more children have failed; repeat the request
+	More     bool  `json:"more"`    // there are more failed children; repeat the request
 }
 
-// retryChildren retries the failed children of a pipeline that is partial or running. If their fan-out has ended, they run independently,
-// and its join does not run again.
+// retryChildren retries the failed children of a pipeline that is partial or running. If the children's fan-out has ended, they run on
+// their own and the join does not run again.
 func retryChildren(c *call, id int64) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func retryChildren(c *call, id int64) (any, error) {
 		return nil, err
 	}
 	var did runner.Many
-	if p.Status == job.PipelinePartial || p.Status == job.PipelineRunning { // otherwise the failed jobs include the step that failed
+	if p.Status == job.PipelinePartial || p.Status == job.PipelineRunning { // in any other state, the failed jobs include the step that failed
 		did, err = c.r.Admin().RunManyAgain(c.ctx(), job.Filter{Pipeline: id, States: []job.State{job.Failed}}, false, c.caller.Name)
 	}
 	if err == nil && did.Matched == 0 {

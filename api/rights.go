@@ -35,7 +35,7 @@ type cachedRights struct {
 
 func newRights(st *store.Store) *rights { return &rights{store: st, known: map[string]cachedRights{}} }
 
-// of returns a principal's permissions and caps. An unknown role grants nothing.
+// of returns a principal's permissions and caps. A role that does not exist grants nothing.
 func (r *rights) of(ctx context.Context, p access.Principal) (cachedRights, error) {
 	key := strings.Join(append([]string{p.Name}, p.Roles...), "\x00")
 	r.mu.Lock()

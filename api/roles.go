@@ -41,14 +41,14 @@ type role struct {
 	BuiltIn bool `json:"built_in"`
 }
 
-// caps is the JSON form of the highest values that a role allows in submissions. A missing field means that there is no cap.
+// caps is the JSON form of a role's caps: the highest values that its holders can set when they submit a job. A missing field means no cap.
 type caps struct {
 	MaxPriority *int   `json:"max_priority,omitempty"`
 	MaxDelay    *Delay `json:"max_delay,omitempty"`
 	MaxAttempts *int   `json:"max_attempts,omitempty"`
 }
 
-// roleFrom converts a row of the role table.
+// roleFrom converts a row of the role table to its JSON form.
 func roleFrom(one admin.Role) role {
 	shown := role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope, caps: caps{MaxPriority: one.MaxPriority, MaxAttempts: one.MaxAttempts}}
 	if one.MaxDelayMS != nil {
@@ -219,8 +219,8 @@ func revokeRole(c *call) (any, error) {
 	return nil, c.rightsChanged(admin.RevokeRole(c.ctx(), inside.Of(c.r).Store, admin.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
 }
 
-// cap applies the caps of a principal's roles to s. It returns an error if s sets a higher value. A priority that s does not set is the
-// default, or the cap if that is lower.
+// cap applies the caps of a principal's roles to s. It returns an error if s sets a value above a cap. If s does not set a priority, it
+// gets the default priority, or the cap if that is lower.
 func (s *Submission) cap(caps access.Caps) error {
 	if limit := caps.Priority; limit != nil {
 		if s.Priority == nil && *limit < job.DefaultPriority {
@@ -245,7 +245,7 @@ func (s *Submission) cap(caps access.Caps) error {
 	return nil
 }
 
-// aboveCap returns the error for a submission that exceeds a cap. The rejection is audited.
+// aboveCap returns the error for a submission that exceeds a cap. The refusal is audited.
 func aboveCap[T any](what string, asked, limit T) error {
 	return &problem{status: http.StatusForbidden, code: "above_cap", message: fmt.Sprintf("%s %v is above your cap of %v", what, asked, limit),
 		detail: fmt.Sprintf("submit with %s %v or less, or ask for a role with a higher cap", what, limit), refused: true}

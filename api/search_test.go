@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// searched is a host with jobs of two submitters, ana and bob, and the ids of those jobs by name.
+// searched is a host with jobs submitted by ana and bob. It holds the ids of those jobs by name.
 type searched struct {
 	*host
 	ids map[string]string
@@ -49,7 +49,7 @@ func newSearched(t *testing.T) searched {
 	return s
 }
 
-// found returns the names of the jobs that a search finds, sorted, and the status.
+// found returns the sorted names of the jobs that a search finds, and the status of the response.
 func (s searched) found(who, search string, more ...string) (names []string, status int) {
 	s.t.Helper()
 	a := s.send("GET", "/jobs?search="+url.QueryEscape(search)+strings.Join(more, ""), "", "X-Who", who)
@@ -77,20 +77,20 @@ func TestJobsAreFoundByTextErrorAndArgs(t *testing.T) {
 		want         []string
 	}{
 		{"invoice/2025", "", []string{"ana done", "ana waits"}},
-		{"INVOICE", "", []string{"ana done", "ana waits", "bob waits"}}, // upper and lower case are the same
+		{"INVOICE", "", []string{"ana done", "ana waits", "bob waits"}}, // the search ignores case
 		{"invoice", "&state=pending,failed", []string{"ana waits", "bob waits"}},
 		{"invoice", "&state=succeeded", []string{"ana done"}},
-		{"ana", "", []string{"ana done", "ana failed", "ana waits"}},     // the submitter
-		{"fail", "", []string{"ana failed", "bob failed"}},               // the kind
-		{"connection refused", "", []string{"ana failed", "bob failed"}}, // the error
+		{"ana", "", []string{"ana done", "ana failed", "ana waits"}},     // a submitter
+		{"fail", "", []string{"ana failed", "bob failed"}},               // a kind
+		{"connection refused", "", []string{"ana failed", "bob failed"}}, // an error
 		{`error="connection refused" bob`, "", []string{"bob failed"}},   // both conditions
-		{"100% sure", "", []string{"ana failed", "bob failed"}},          // % is no wildcard
-		{"1_0% sure", "", []string{}},                                    // neither is _
+		{"100% sure", "", []string{"ana failed", "bob failed"}},          // % is not a wildcard
+		{"1_0% sure", "", []string{}},                                    // _ is not a wildcard either
 		{"error=refused", "&state=failed", []string{"ana failed", "bob failed"}},
 		{"#" + s.ids["ana done"], "", []string{"ana done"}},
 		{"#" + s.ids["bob waits"], "&since=1ns", []string{"bob waits"}}, // an id is found no matter how old the job is
 		{"#" + s.ids["bob waits"], "&state=failed", []string{}},
-		{"args.user.id=7", "", []string{"ana failed", "ana waits", "bob failed", "both waits"}}, // unfinished and failed jobs
+		{"args.user.id=7", "", []string{"ana failed", "ana waits", "bob failed", "both waits"}}, // args are searched in unfinished and failed jobs
 		{"args.user.id=7 args.ok=true", "", []string{"bob failed"}},
 		{`args.user.name="Zoë Lee"`, "", []string{"ana waits"}},
 		{"args.tags.1=y", "", []string{"ana waits"}},
@@ -111,7 +111,7 @@ func TestJobsAreFoundByTextErrorAndArgs(t *testing.T) {
 		is.Equal(status, http.StatusBadRequest)
 	}
 	_, status := s.found("root", "args.user.id=7", "&state=succeeded")
-	is.Equal(status, http.StatusBadRequest) // succeeded jobs are too many to search their args
+	is.Equal(status, http.StatusBadRequest) // there are too many succeeded jobs to search their args
 	_, status = s.found("root", "x", "&current=true")
 	is.Equal(status, http.StatusBadRequest)
 }
@@ -126,7 +126,7 @@ func TestASearchRevealsNothingThatItsCallerMayNotSee(t *testing.T) {
 		is.Equal(status, http.StatusOK)
 		is.Equal(got, append([]string{}, names...))
 	}
-	// A submitter finds only their own jobs, by any condition.
+	// A submitter finds only their own jobs, with every condition.
 	want("bob", "invoice", "bob waits")
 	want("bob", "ana")
 	want("bob", "refused", "bob failed")
@@ -134,7 +134,7 @@ func TestASearchRevealsNothingThatItsCallerMayNotSee(t *testing.T) {
 	want("bob", "args.user.id=7", "bob failed")
 	want("bob", "#"+s.ids["ana waits"])
 	want("bob", "#"+s.ids["bob waits"], "bob waits")
-	// Without jobs:args, args and errors are not searched: neither explicitly nor by a text.
+	// Without jobs:args, neither an explicit condition nor a plain text searches args and errors.
 	for _, who := range []string{"olga", "vera"} {
 		want(who, "invoice", "ana done", "ana waits", "bob waits")
 		want(who, "refused")
@@ -145,13 +145,13 @@ func TestASearchRevealsNothingThatItsCallerMayNotSee(t *testing.T) {
 			is.Equal(s.send("GET", "/ui/jobs?search="+url.QueryEscape(secret), "", "X-Who", who).status, http.StatusForbidden)
 		}
 	}
-	// jobs:args for own jobs only does not open the jobs of others to a caller who may read them.
+	// A caller who may read all jobs, but has jobs:args only for their own, cannot search the args and errors of other jobs.
 	want("both", "args.user.id=7", "both waits")
 	want("both", "error=refused")
 	want("both", "refused")
 	want("both", "invoice", "ana done", "ana waits", "bob waits")
 
-	// Searching the secrets of others is recorded, even if nothing is found.
+	// A search of other submitters' secrets is audited, even if it finds nothing.
 	before := s.readings()
 	want("root", "args.user.id=70")
 	is.Equal(s.readings(), before+1)
@@ -168,7 +168,7 @@ func TestTheJobsPageSearches(t *testing.T) {
 	is.True(!strings.Contains(page, "job-"+s.ids["ana done"]) && !strings.Contains(page, "job-"+s.ids["ana failed"]))
 	is.True(strings.Contains(page, `value="invoice"`))
 	is.Equal(len(regexp.MustCompile(`name="state" value="\w+" checked`).FindAllString(page, -1)), 2) // both states are still selected
-	is.True(!strings.Contains(page, "all matching"))                                                 // a command would ignore the search
+	is.True(!strings.Contains(page, "all matching"))                                                 // a command on all matching jobs would ignore the search
 	page = s.send("GET", "/ui/jobs?state=pending&state=failed", "", "X-Who", "root").text
 	is.True(strings.Contains(page, "job-"+s.ids["bob failed"]) && !strings.Contains(page, "job-"+s.ids["ana done"]))
 	is.Equal(s.send("GET", "/ui/jobs?search=args.x", "", "X-Who", "root").status, http.StatusBadRequest)

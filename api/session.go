@@ -68,7 +68,8 @@ func login(c *call) (any, error) {
 	return nil, redirect(c, next)
 }
 
-// owner returns the principal of a new session. It returns an error if Authenticate does not accept the session, or if the name is reserved.
+// owner returns the principal for a new session. It returns an error if Authenticate rejects the session, or if the principal's name is
+// reserved.
 func (d *door) owner(request *http.Request, session string) (access.Principal, error) {
 	request = request.Clone(request.Context())
 	request.Header.Del("Authorization")
@@ -115,15 +116,15 @@ func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
 	}
 }
 
-// prefixOf returns the path below which the API is mounted, as the client sees it. It is empty at the root.
+// prefixOf returns the path prefix under which the API is mounted, as the client sees it. The prefix is empty if the API is at the root.
 func prefixOf(c echo.Context, to Route) string {
-	stripped := strings.TrimSuffix(requestURL(c.Request()).Path, c.Request().URL.Path) // by http.StripPrefix
+	stripped := strings.TrimSuffix(requestURL(c.Request()).Path, c.Request().URL.Path) // the part removed by http.StripPrefix
 	return stripped + strings.TrimSuffix(c.Path(), to.Path)
 }
 
-// cookieName returns the name by which browsers know the session cookie. Browsers send cookies to all ports of a host, so the name contains
-// the port. Over TLS, its prefix prevents other hosts and unencrypted responses from setting the cookie: __Host- at the root of the host,
-// and __Secure- below a prefix, because __Host- cookies have the path /.
+// cookieName returns the name of the session cookie in browsers. Browsers send cookies to all ports of a host, so the name contains the
+// port. Over TLS, the name has a prefix that stops other hosts and unencrypted responses from setting the cookie. At the root of the host,
+// the prefix is __Host-. Below a path it is __Secure-, because a __Host- cookie must have the path /.
 func (d *door) cookieName(request *http.Request, prefix string) string {
 	name := access.SessionCookie
 	if _, port, err := net.SplitHostPort(request.Host); err == nil && validPort.MatchString(port) {
@@ -140,8 +141,8 @@ func (d *door) cookieName(request *http.Request, prefix string) string {
 
 var validPort = regexp.MustCompile(`^[0-9]{1,5}$`)
 
-// ownSession returns a request with this dashboard's session cookie renamed to [access.SessionCookie], and without any other cookie of that
-// name.
+// ownSession returns a copy of a request in which this dashboard's session cookie has the name [access.SessionCookie]. Other cookies of
+// that name are removed.
 func (d *door) ownSession(request *http.Request, prefix string) *http.Request {
 	name := d.cookieName(request, prefix)
 	if name == access.SessionCookie || request.Header.Get("Cookie") == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stuckInTheBasement blocks until its context ends. Tests look for its name in stacks.
+// stuckInTheBasement blocks until its context ends. Tests search stacks for its name.
 func stuckInTheBasement(ctx context.Context) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
@@ -46,7 +46,7 @@ func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
 	h.untilAs(id, job.Running, "X-Who", "ana")
 	h.untilAs(other, job.Running, "X-Who", "ana")
 
-	// Another process answers the request; the pod that runs the job reads its stack.
+	// One process answers the request, although another pod runs the job and reads its stack.
 	asking, err := runner.New(pool, runner.Options{})
 	is.NoErr(err)
 	defer asking.Close()
@@ -61,7 +61,7 @@ func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
 	is.Equal(stack.Boot, h.Boot())
 	is.Equal(stack.Pod, h.PodName())
 	is.True(strings.HasPrefix(stack.Stack, "goroutine ") && strings.Contains(stack.Stack, "[chan receive") || strings.Contains(stack.Stack, "[select"))
-	is.Equal(strings.Count(stack.Stack, "goroutine "), 1+strings.Count(stack.Stack, "in goroutine")) // no other goroutine's
+	is.Equal(strings.Count(stack.Stack, "goroutine "), 1+strings.Count(stack.Stack, "in goroutine")) // the stack of only one goroutine
 	is.True(strings.Count(stack.Stack, "deepHandler(") >= 4)
 
 	a := h.send("POST", "/jobs/"+id+"/stack", "", "X-Who", "ana")
@@ -69,7 +69,7 @@ func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
 	is.True(strings.Contains(a.body["stack"].(string), "stuckInTheBasement"))
 	is.True(!strings.Contains(h.send("POST", "/jobs/"+other+"/stack", "", "X-Who", "ana").body["stack"].(string), "stuckInTheBasement"))
 	for _, who := range []string{"vera", "sub"} {
-		is.Equal(h.send("POST", "/jobs/"+id+"/stack", "", "X-Who", who).status, http.StatusForbidden) // it has a permission of its own
+		is.Equal(h.send("POST", "/jobs/"+id+"/stack", "", "X-Who", who).status, http.StatusForbidden) // reading a stack needs a separate permission
 	}
 	trail := h.send("GET", "/admin/audit?action=job.stack&target=job+"+id, "", "X-Who", "ana").body["audit"]
 	is.True(len(trail.([]any)) >= 2)
@@ -81,13 +81,13 @@ func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs/987654321/stack", "", "X-Who", "ana").status, http.StatusNotFound)
 	var left int
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from trapeze.claim_requests`).Scan(&left))
-	is.Equal(left, 0) // a request is removed with its answer
+	is.Equal(left, 0) // a request is removed once it has been answered
 }
 
 // waitInTheAttic blocks until open is closed.
 func waitInTheAttic(open chan struct{}) { <-open }
 
-// While the outcome of a returned handler is being written, its goroutine may already be running another job.
+// After a handler returns, its goroutine may already be running another job while the outcome is being written.
 func TestAHandlerThatHasReturnedHasNoStack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -103,8 +103,8 @@ func TestAHandlerThatHasReturnedHasNoStack(t *testing.T) {
 	pool := inside.Of(h.Runner).Store.Pool()
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()                 // otherwise the pod could not drain after a failure
-	_, err = tx.Exec(t.Context(), `select from trapeze.live where id = $1 for update`, id) // the outcome cannot be written
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()                 // without this, the pod could not drain after a test failure
+	_, err = tx.Exec(t.Context(), `select from trapeze.live where id = $1 for update`, id) // the lock prevents the outcome from being written
 	is.NoErr(err)
 	stacks := make([]byte, 8<<20)
 	in := func() bool { return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "waitInTheAttic(") }
@@ -134,7 +134,7 @@ func TestAPriorityGivenToARunningChainIsThatOfItsNextSteps(t *testing.T) {
 	id := h.submit(`{"kind":"hold","priority":3,"chain":[{"kind":"hold"},{"kind":"echo","priority":7}]}`)
 	h.until(id, job.Running)
 	path := "/admin/workers/jobs/" + id + "/priority"
-	is.Equal(h.send("PATCH", path, `{"priority":50}`).body["code"], "not_queued") // only the chain can get another priority
+	is.Equal(h.send("PATCH", path, `{"priority":50}`).body["code"], "not_queued") // only the priority of the whole chain can be changed
 	is.Equal(h.send("PATCH", path, `{"priority":50,"chain":true}`).status, http.StatusOK)
 	is.Equal(h.send("GET", "/jobs/"+id, "").body["priority"], 50.0)
 	close(h.held(id))
@@ -151,7 +151,7 @@ func TestAPriorityGivenToARunningChainIsThatOfItsNextSteps(t *testing.T) {
 		return found
 	}
 	second := step(1)
-	is.Equal(second["priority"], 50.0) // inherited
+	is.Equal(second["priority"], 50.0) // the step inherits the chain's priority
 	close(h.held(second["id"].(string)))
-	is.Equal(step(2)["priority"], 50.0) // instead of its own
+	is.Equal(step(2)["priority"], 50.0) // the chain's priority replaces the step's own
 }

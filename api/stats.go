@@ -34,7 +34,7 @@ func showStats(c *call) (any, error) {
 	return found.By(by), nil
 }
 
-// windowOf parses the name of a period. The default is the last hour.
+// windowOf parses the name of a period. An empty name means the last hour.
 func windowOf(name string) (storeview.StatsWindow, error) {
 	var known []string
 	for _, w := range storeview.StatsWindows {
@@ -56,7 +56,7 @@ var kindRoutes = []Route{
 type kindList struct {
 	Kinds []job.KindUse `json:"kinds"` // at most mostKinds
 	Total int           `json:"total"` // number of kinds
-	Ended job.Stats     `json:"ended"` // the numbers of all kinds together
+	Ended job.Stats     `json:"ended"` // statistics for all kinds together
 }
 
 // mostKinds is the maximum number of kinds that one response lists.

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// addNumbers inserts the numbers of a few minutes and of an hour of yesterday.
+// addNumbers inserts statistics for a few recent minutes and for one hour of yesterday.
 func addNumbers(t *testing.T, r *runner.Runner) {
 	t.Helper()
 	_, err := inside.Of(r).Store.Pool().Exec(t.Context(), `
@@ -50,7 +50,7 @@ func TestTheNumbersOfEndedJobsAreReadByLaneAndKind(t *testing.T) {
 	is.Equal([]string{s.Of[0].Name, s.Of[1].Name, s.Of[2].Name}, []string{"mail", "report", "<b>kind</b>"})
 	is.True(s.Of[0].RunP50.Duration() > 800*time.Microsecond && s.Of[0].RunP50.Duration() < 1200*time.Microsecond)
 	is.True(s.Of[1].WaitP95.Duration() > 800*time.Millisecond)
-	is.Equal(s.Of[2].RunP50, nil) // no handler returned
+	is.Equal(s.Of[2].RunP50, nil) // no handler has returned
 	day := read("?window=24h&by=lane")
 	is.Equal([]any{day.Of[0].Name, day.Of[1].Name, day.Of[1].Failed, day.Every.Duration()}, []any{"default", "slow", int64(90), time.Hour})
 	is.Equal(read("?window=7d&kind=report").Total.Failed, int64(90))
@@ -71,7 +71,7 @@ func TestASubmitterDoesNotSeeTheNumbersOfOthers(t *testing.T) {
 	is.Equal(h.send("GET", "/stats", "").status, http.StatusForbidden)
 }
 
-// links returns the links of a page whose text is the given one.
+// links returns the targets of the links on a page that have the given text.
 func links(page *html.Node, text string) (list []string) {
 	for n := range page.Descendants() {
 		if n.Type == html.ElementNode && n.Data == "a" && n.FirstChild != nil && n.FirstChild.Data == text {
@@ -88,7 +88,7 @@ func TestTheFirstPageBeginsWithTheLastHour(t *testing.T) {
 	_, page := p.get(p.url)
 	is.True(strings.Contains(said(page), "Each pod adds its numbers once a minute. A pod that crashes loses those of its last minute."))
 	addNumbers(t, p.Runner)
-	_, page = p.get(p.url, "X-Fresh", "1") // not the read that the first request shares
+	_, page = p.get(p.url, "X-Fresh", "1") // a new read, which the first request does not share
 	mustBeHarmless(t, p.url, page)
 	text := said(page)
 	for _, want := range []string{"Ended jobs", "1,211", "1 cancelled", "mail", "report", "<b>kind</b>"} {
@@ -105,7 +105,7 @@ func TestTheFirstPageBeginsWithTheLastHour(t *testing.T) {
 			}
 		}
 	}
-	is.Equal(rows, 61) // the numbers of the charts, for readers without JavaScript
+	is.Equal(rows, 61) // the chart's values as a table, for readers without JavaScript
 
 	_, page = p.get(p.url + "?window=24h")
 	is.True(strings.Contains(said(page), "1,301"))

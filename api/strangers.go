@@ -60,7 +60,7 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 	return &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "authentication required", detail: detail, refused: true}
 }
 
-// wrong logs and audits a request with wrong credentials.
+// wrong logs and audits a request that has wrong credentials.
 func (s *strangers) wrong(request *http.Request, from string, err error) {
 	s.log(request, from, err)
 	s.tokens.add(from)
@@ -87,8 +87,8 @@ func showsCredentials(request *http.Request) bool {
 		request.TLS != nil && len(request.TLS.PeerCertificates) > 0
 }
 
-// wrongTokens audits requests with wrong credentials. It writes the first one at once, and then the number of further ones once per
-// interval, so that a flood does not fill the table. It is safe for concurrent use.
+// wrongTokens audits requests with wrong credentials. It writes an entry for the first request immediately. After that, it writes one entry
+// per interval with the number of further requests, so that a flood does not fill the table. It is safe for concurrent use.
 type wrongTokens struct {
 	store    *store.Store
 	interval time.Duration
@@ -101,7 +101,7 @@ type wrongTokens struct {
 // wrongCount is the content of the audit entry.
 type wrongCount struct {
 	Requests int64            `json:"requests"`
-	From     map[string]int64 `json:"from"` // the number for each address, for up to mostSources addresses
+	From     map[string]int64 `json:"from"` // the number of requests from each address, for at most mostSources addresses
 }
 
 const mostSources = 20
@@ -128,7 +128,7 @@ func (w *wrongTokens) add(from string) {
 	}
 }
 
-// write audits the requests since the last entry, and schedules the next entry. If there were none, it stops until the next request.
+// write audits the requests since the last entry and schedules the next entry. If there were none, it schedules nothing.
 func (w *wrongTokens) write() {
 	w.mu.Lock()
 	count := w.count

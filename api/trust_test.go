@@ -25,7 +25,7 @@ import (
 
 const secretOfIssuer = "a secret of more than thirty-two bytes"
 
-// signing returns options that accept tokens of an identity provider, and a function that makes such tokens.
+// signing returns options that accept tokens from an identity provider, and a function that makes such tokens.
 func signing(t *testing.T) (api.Options, func(name string, change ...any) string) {
 	t.Helper()
 	is := is.New(t)
@@ -44,7 +44,7 @@ func signing(t *testing.T) (api.Options, func(name string, change ...any) string
 	}
 }
 
-// trail returns the audit entries of an action, newest first.
+// trail returns the audit entries for an action, newest first.
 func (h *host) trail(action string) []admin.AuditRow {
 	h.t.Helper()
 	rows, err := admin.AuditTrail(h.t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Action: action})
@@ -71,7 +71,7 @@ func TestRefusedJWTsSayWhyInTheLogWithoutTheToken(t *testing.T) {
 	h := newHost(t, o)
 	expired := token("ana", "exp", time.Now().Add(-time.Hour).Unix())
 	is.Equal(h.signIn(expired).status, http.StatusUnauthorized)
-	is.True(strings.Contains(log.String(), "token is expired")) // the reason of a refused sign-in
+	is.True(strings.Contains(log.String(), "token is expired")) // the reason for a refused sign-in
 	is.True(strings.Contains(log.String(), "path=/trapeze/ui/login"))
 	other := token("ana", "aud", "another application")
 	is.Equal(h.send("GET", "/jobs", "", "Authorization", "Bearer "+other).status, http.StatusUnauthorized)
@@ -127,7 +127,7 @@ func TestAFirstWrongTokenIsAuditedAtOnce(t *testing.T) {
 		h.signIn("wrong-0123456789-0123456789")
 	}
 	rows := h.trail("authenticate")
-	is.Equal(len(rows), 1) // the other 59 are in the entry of the next minute
+	is.Equal(len(rows), 1) // the next minute's entry covers the other 59
 	is.Equal([]any{rows[0].Actor, rows[0].Allowed, string(rows[0].After)}, []any{"anonymous", false, `{"requests":1,"from":{"127.0.0.1":1}}`})
 }
 
@@ -159,17 +159,17 @@ func TestTwoDashboardsOnOneHostDoNotSignEachOtherOut(t *testing.T) {
 	is := is.New(t)
 	one, other := guarded(t, api.Options{}), guarded(t, api.Options{})
 	first, second := cookie(t, one.signIn(anasToken)), cookie(t, other.signIn(vicsToken))
-	is.True(first.Name != second.Name) // a browser would replace a cookie of the same name
+	is.True(first.Name != second.Name) // a browser would replace one with the other if the names were equal
 	is.Equal([]any{first.Path, first.HttpOnly, first.SameSite}, []any{"/trapeze", true, http.SameSiteStrictMode})
-	both := first.Name + "=" + first.Value + "; theme=dark; " + second.Name + "=" + second.Value // browsers send cookies to all ports of a host
+	both := first.Name + "=" + first.Value + "; theme=dark; " + second.Name + "=" + second.Value // browsers send a cookie to all ports of a host
 	page := one.send("GET", "/ui/jobs", "", "Cookie", both)
 	is.Equal(page.status, http.StatusOK)
 	is.True(strings.Contains(page.text, "ana"))
 	page = other.send("GET", "/ui/jobs", "", "Cookie", both)
 	is.Equal(page.status, http.StatusOK)
 	is.True(strings.Contains(page.text, "vic"))
-	is.Equal(one.send("GET", "/jobs", "", "Cookie", "trapeze_session="+first.Value).status, http.StatusUnauthorized) // only the own name counts
-	is.Equal(one.send("POST", "/jobs", `{"kind":"echo"}`, "Cookie", both).status, http.StatusForbidden)              // a session without an origin
+	is.Equal(one.send("GET", "/jobs", "", "Cookie", "trapeze_session="+first.Value).status, http.StatusUnauthorized) // only this server's cookie name counts
+	is.Equal(one.send("POST", "/jobs", `{"kind":"echo"}`, "Cookie", both).status, http.StatusForbidden)              // a request with a session, but without an Origin header
 	is.Equal(one.send("POST", "/jobs", `{"kind":"echo"}`, "Cookie", both, "Sec-Fetch-Site", "same-origin").status, http.StatusAccepted)
 	out := cookie(t, one.send("POST", "/ui/logout", "", "Cookie", both, "Sec-Fetch-Site", "same-origin"))
 	is.Equal(out.Name, first.Name)
@@ -215,8 +215,8 @@ func TestTheSessionCookieIsHostOnlyUnderTLS(t *testing.T) {
 	}
 }
 
-// Another host of the same domain, or an attacker on an unencrypted connection, can set the cookie without the prefix, but not the one with
-// it.
+// Another host in the same domain, or an attacker on an unencrypted connection, can set the cookie that has no prefix, but not the one that
+// has it.
 func TestASessionUnderTLSIsReadFromTheHostOnlyCookieOnly(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -277,7 +277,8 @@ func TestHSTSIsSentUnderTLS(t *testing.T) {
 	}
 }
 
-// An attacker on an unencrypted connection can serve a page of the same host, whose requests carry the session.
+// An attacker on an unencrypted connection can serve a page under the same host name. The browser sends the session with that page's
+// requests.
 func TestAPageThatWasLoadedWithoutTLSChangesNothingUnderTLS(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -292,5 +293,5 @@ func TestAPageThatWasLoadedWithoutTLSChangesNothingUnderTLS(t *testing.T) {
 	is.Equal(status("https://jobs.example/admin/workers/thaw", "http://jobs.example"), http.StatusForbidden)
 	is.Equal(status("https://jobs.example/admin/workers/thaw", "https://jobs.example"), http.StatusOK)
 	is.Equal(status("http://jobs.example/admin/workers/thaw", "http://jobs.example"), http.StatusOK)
-	is.Equal(status("http://jobs.example/admin/workers/thaw", "https://jobs.example"), http.StatusOK) // a proxy that is not trusted uses TLS
+	is.Equal(status("http://jobs.example/admin/workers/thaw", "https://jobs.example"), http.StatusOK) // TLS ends at a proxy that is not trusted
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// A submitter can choose the kinds of jobs, so unknown kinds must not fill the Now page and the findings.
+// Submitters can choose arbitrary kinds, so unknown kinds must not fill the Now page or doctor's findings.
 func TestUnknownKindsOfASubmitterShareARowOfTheNowPageAndAFinding(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -20,7 +20,7 @@ func TestUnknownKindsOfASubmitterShareARowOfTheNowPageAndAFinding(t *testing.T) 
 	}
 	page := h.send("GET", "/ui/", "", "X-Who", "root").text
 	is.Equal(strings.Count(page, "nobody."), 20)
-	is.Equal(strings.Count(page, "65 other kinds"), 2) // those without a handler, and the scheduled ones
+	is.Equal(strings.Count(page, "65 other kinds"), 2) // one row for the kinds without a handler, and one for the scheduled jobs
 	found := 0
 	for _, one := range h.send("GET", "/doctor", "", "X-Who", "root").body["findings"].([]any) {
 		if f := one.(map[string]any); f["check"] == "kinds" {

@@ -128,7 +128,7 @@ func (c Config) Options() (api.Options, error) {
 		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, c.OnLoopback(), c.vars.Hosts
 		o.Challenge = `X-Forwarded-User realm="trapeze"` // the header that the proxy must set
 	case "none":
-		o.InsecureAllowAll, o.LoopbackOnly, o.Streams.MostEach = true, true, 0 // all requests have the same principal
+		o.InsecureAllowAll, o.LoopbackOnly, o.Streams.MostEach = true, true, 0 // without authentication, all requests share one principal
 	default:
 		return o, fmt.Errorf("TRAPEZE_AUTH=%q: want token, jwt, header or none", c.Auth)
 	}

@@ -157,7 +157,7 @@ func TestAWorldReadableTokensFileOrTLSKeyIsAWarning(t *testing.T) {
 		is.NoErr(os.WriteFile(file, nil, 0o600))
 	}
 	is.Equal(len(c.Warnings()), 0)
-	is.NoErr(os.Chmod(key, 0o640)) // a group can be trusted
+	is.NoErr(os.Chmod(key, 0o640)) // files that the group can read are accepted
 	is.Equal(len(c.Warnings()), 0)
 	for variable, file := range map[string]string{"TRAPEZE_TOKENS_FILE": tokens, "TRAPEZE_TLS_KEY": key} {
 		is.NoErr(os.Chmod(file, 0o644))

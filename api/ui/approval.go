@@ -7,13 +7,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// approval holds the buttons for a job that awaits approval. Their dialog shows the job's facts and arguments.
+// approval holds the buttons for a job that awaits approval. The buttons open a dialog that shows the job's details and arguments.
 type approval struct {
 	ID      int64
-	Alone   bool // the page shows no other job
+	Alone   bool // no other job is on the page
 	Approve bool
 	Reject  bool
-	Own     bool // the visitor could approve the job, but submitted it, and another person must approve it
+	Own     bool // the visitor has permission to approve the job, but another person must do so because the visitor submitted it
 }
 
 // Approval returns the buttons that the visitor may use for a job that awaits approval.

@@ -13,13 +13,13 @@ type childList struct {
 	*filters
 	Of       job.Job
 	Fan      *job.TreeFanOut // nil if the job has not fanned out
-	Children []job.Job       // each child by the last job of its chain
+	Children []job.Job       // the last job of each child's chain
 	Next     string
 	Later    bool
-	State    job.State // empty for any
+	State    job.State // empty means any state
 }
 
-// children lists the children of a job's fan-out by position.
+// children lists the children of a job's fan-out in order of their position.
 func (d *dashboard) children(p *page, r *http.Request) error {
 	id, err := parseID(r.PathValue("id"))
 	if err != nil {

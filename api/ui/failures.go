@@ -13,13 +13,13 @@ import (
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// These limits apply to the groups and jobs that the pages of failures show.
+// These limit the groups and jobs on the failure pages.
 const (
 	mostFailureGroups = 100
 	mostFailedJobs    = 100
 )
 
-// failureList is the content of the page that lists groups of failures.
+// failureList is the content of the page that lists failure groups.
 type failureList struct {
 	*filters
 	failures.List
@@ -27,7 +27,7 @@ type failureList struct {
 	Own   bool // only the visitor's jobs were read
 }
 
-// failures lists the groups of failed jobs.
+// failures shows the groups of failed jobs.
 func (d *dashboard) failures(p *page, r *http.Request) (err error) {
 	l := failureList{filters: failureFilters(r, "failures"), Own: p.Owner(access.JobsRead) != ""}
 	if l.List, err = d.readFailures(r, p, l.Get("since")); err != nil {
@@ -41,11 +41,11 @@ func (d *dashboard) failures(p *page, r *http.Request) (err error) {
 	return nil
 }
 
-// failureGroup is the content of the page of one group.
+// failureGroup is the content of the page for one failure group.
 type failureGroup struct {
 	failureList
 	Group   failures.Group
-	Members []failures.Job // the latest ones; none if no job of the group failed in the period
+	Members []failures.Job // the latest failures; empty if none occurred in the period
 }
 
 // failure shows one group of failed jobs.
@@ -61,7 +61,7 @@ func (d *dashboard) failure(p *page, r *http.Request) (err error) {
 	return nil
 }
 
-// failureFilters returns the filters of a page of failures. By default, it covers a day.
+// failureFilters returns the filters of a failure page. The default period is one day.
 func failureFilters(r *http.Request, path string) *filters {
 	f := filtersOf(r, path)
 	if f.Get("since") == "" {
@@ -70,7 +70,7 @@ func failureFilters(r *http.Request, path string) *filters {
 	return f
 }
 
-// failedByPeriod returns an empty cache for each period that the pages of failures offer.
+// failedByPeriod returns an empty cache for each period that visitors can choose on the failure pages.
 func failedByPeriod() map[string]*shared[failures.List] {
 	periods := map[string]*shared[failures.List]{"all": {}}
 	for _, one := range sinces {
@@ -95,7 +95,7 @@ func (d *dashboard) readFailures(r *http.Request, p *page, since string) (failur
 	return read(r.Context())
 }
 
-// Retry returns the button that retries exactly the jobs that a group has on the page.
+// Retry returns the button that retries exactly the jobs that the page shows in a group.
 func (l failureList) Retry(g failures.Group) many {
 	raw, _ := json.Marshal(map[string]string{"failures": g.Set}) // a map of strings can always be encoded
 	return many{Path: "admin/workers/jobs/retry", Label: "Retry", Filter: string(raw), Words: short(mostWords, g.Kind) + ": " + short(mostWords, g.Error)}
@@ -109,7 +109,7 @@ func (l failureList) Link(g failures.Group) string {
 	return filters{map[string][]string{"since": {l.Get("since")}}, "failures/" + g.ID}.First()
 }
 
-// Trend returns a drawing of the number of failures in each part of the period.
+// Trend returns a bar chart of the failures in each part of the period.
 func (l failureList) Trend(g failures.Group) bars {
 	return barsOf(g.Trend, length(l.Until.Sub(l.Since)/failures.Parts))
 }
@@ -121,13 +121,13 @@ type bars struct {
 	Says string // a description for screen readers
 }
 
-// These are the dimensions of bars.
+// These are the dimensions of a bar chart.
 const (
 	barsStep   = 5
 	barsHeight = 20
 )
 
-// barsOf draws counts. part describes the time that each of them covers.
+// barsOf draws counts as bars. part describes the length of time that each bar covers.
 func barsOf(counts []int, part string) bars {
 	most := slices.Max(append([]int{1}, counts...))
 	b := bars{W: len(counts) * barsStep, H: barsHeight, Says: fmt.Sprintf("At most %s in %s; the newest is the last: %s", number(most), part, strings.Trim(fmt.Sprint(counts), "[]"))}

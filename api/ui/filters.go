@@ -168,7 +168,7 @@ func pipelineFilter(f *filters, now time.Time) (s storeview.PipelineFilter, err 
 	return s, err
 }
 
-// filtersOf returns the filters in a request. A form sends several states as several values.
+// filtersOf returns the filters in a request. If a form selects several states, the request repeats the parameter.
 func filtersOf(r *http.Request, path string) *filters {
 	values := r.URL.Query()
 	if states := values["state"]; len(states) > 1 {
@@ -180,7 +180,7 @@ func filtersOf(r *http.Request, path string) *filters {
 // open lists the states of unfinished jobs.
 var open = []job.State{job.AwaitingApproval, job.Pending, job.Running, job.Waiting}
 
-// Has reports whether the list filters by a state.
+// Has reports whether the list's filter includes a state.
 func (f filters) Has(state job.State) bool {
 	asked := f.Get("state")
 	return slices.Contains(strings.Split(asked, ","), string(state)) || asked == "open" && slices.Contains(open, state)

@@ -9,7 +9,7 @@ import (
 // gantt shows when the jobs of a pipeline waited and ran, on a common time axis of length 1000.
 type gantt struct {
 	From, To time.Time
-	Ticks    []string // the time since From at equal distances
+	Ticks    []string // the time since From at evenly spaced positions
 	Rows     []ganttRow
 }
 
@@ -17,18 +17,17 @@ type gantt struct {
 type ganttRow struct {
 	job.Job
 	Child        bool
-	Wait, Run    segment // of width 0 if there is none
+	Wait, Run    segment // width 0 means that there is none
 	Waited, Took string
 }
 
 // segment is a part of the time axis.
 type segment struct{ X, W int64 }
 
-// quarters is the number of parts between the ticks of the axis.
+// quarters is the number of intervals between the ticks on the axis.
 const quarters = 4
 
-// ganttOf returns the time chart of the steps that are drawn, and of the children that are drawn. The bar of a fan-out ends with its last
-// child.
+// ganttOf returns the time chart for the steps and children that the page draws. The bar of a fan-out ends when its last child ends.
 func ganttOf(t tree, now time.Time) (g gantt) {
 	for _, s := range t.Latest() {
 		g.Rows = append(g.Rows, ganttRow{Job: s.Job})
@@ -50,7 +49,7 @@ func ganttOf(t tree, now time.Time) (g gantt) {
 		r := &g.Rows[i]
 		end := r.ends(now)
 		started := end
-		if r.StartedAt != nil && r.State != job.Pending && r.State != job.AwaitingApproval { // a retry waits again
+		if r.StartedAt != nil && r.State != job.Pending && r.State != job.AwaitingApproval { // a retried job is waiting again
 			started = *r.StartedAt
 			r.Run, r.Took = g.segment(started, end), length(max(end.Sub(started), 0))
 		}
@@ -62,7 +61,7 @@ func ganttOf(t tree, now time.Time) (g gantt) {
 	return g
 }
 
-// ends returns the end of a job's bar.
+// ends returns the time at which a job's bar ends.
 func (r ganttRow) ends(now time.Time) time.Time {
 	if r.FinishedAt != nil && r.State.Terminal() {
 		return *r.FinishedAt
@@ -70,7 +69,7 @@ func (r ganttRow) ends(now time.Time) time.Time {
 	return now
 }
 
-// segment returns the place of a period on the axis.
+// segment returns the part of the axis that a period covers.
 func (g gantt) segment(from, to time.Time) segment {
 	whole := max(g.To.Sub(g.From), time.Microsecond)
 	at := func(t time.Time) int64 { return min(max(int64(1000*float64(t.Sub(g.From))/float64(whole)), 0), 1000) }

@@ -18,7 +18,7 @@ func TestTheTimelineOfAPipelineShowsWhenItsJobsWaitedAndRan(t *testing.T) {
 	p.Jobs = []job.TreeJob{
 		{Job: job.Job{ID: 1, State: job.Succeeded, CreatedAt: start, StartedAt: after(25), FinishedAt: after(50)}},
 		{Job: job.Job{ID: 2, State: job.Waiting, CreatedAt: *after(50), StartedAt: after(50)}, FanOut: &job.TreeFanOut{Branches: 9, Shown: []job.TreeJob{
-			{Job: job.Job{ID: 3, State: job.Pending, CreatedAt: *after(60), StartedAt: after(70), FinishedAt: after(75)}}, // a child that is retried
+			{Job: job.Job{ID: 3, State: job.Pending, CreatedAt: *after(60), StartedAt: after(70), FinishedAt: after(75)}}, // a child that was retried
 		}}},
 	}
 	g := ganttOf(p, *after(100))
@@ -31,5 +31,5 @@ func TestTheTimelineOfAPipelineShowsWhenItsJobsWaitedAndRan(t *testing.T) {
 	is.True(g.Rows[2].Child)
 	one := tree{}
 	one.Jobs = []job.TreeJob{{Job: job.Job{State: job.Pending, CreatedAt: start}}}
-	is.Equal(ganttOf(one, start).Rows[0].Wait, segment{0, 4}) // an axis without length
+	is.Equal(ganttOf(one, start).Rows[0].Wait, segment{0, 4}) // an axis of zero length
 }

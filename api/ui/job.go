@@ -21,11 +21,11 @@ type jobPage struct {
 	Actions   []action
 	Blockers  []job.Blocker // why the job does not run
 	CanReprio bool
-	OfChain   bool // the priority applies to the next steps of a running job
+	OfChain   bool // the priority of a running job applies to its next steps
 	CanStack  bool
-	Group     string    // the group of failures of a failed job; otherwise empty
-	Editable  string    // the arguments that a visitor can edit for a retry; empty if they cannot be edited
-	Hidden    bool      // values in the arguments are hidden from the visitor
+	Group     string    // the failure group of a failed job; otherwise empty
+	Editable  string    // the arguments that the visitor can edit for a retry; empty if editing is not possible
+	Hidden    bool      // some values in the arguments are hidden from the visitor
 	Approval  *approval // nil if the job does not await approval
 }
 
@@ -102,7 +102,7 @@ func (v visitor) jobActions(j job.Job) (list []action) {
 	over := j.State.Terminal()
 	offer(access.JobsRetry, j.State == job.Failed || j.State == job.Cancelled, action{"POST", "jobs/" + id + "/retry", "Retry",
 		"Job " + id + " runs again in a new epoch, with the same arguments.", false})
-	rejects := j.State == job.AwaitingApproval && v.Sees(access.JobsApprove, j.Submitter) // the button Reject sends the same request
+	rejects := j.State == job.AwaitingApproval && v.Sees(access.JobsApprove, j.Submitter) // the Reject button sends the same request
 	offer(access.JobsCancel, !over && !j.CancelRequested && !rejects, action{"POST", "jobs/" + id + "/cancel", "Cancel",
 		"Job " + id + " is cancelled: at once if it is not running, otherwise when its handler returns.", true})
 	offer(access.WorkersManage, j.State == job.Running && v.Sees(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",

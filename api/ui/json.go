@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// fold is a line of formatted JSON. If the line opens an object or an array, it holds the lines of the contents and the closing line.
+// fold is a line of formatted JSON. If the line opens an object or array, fold also holds the lines inside it and the closing line.
 type fold struct {
 	Text  string
 	Lines []fold
 	End   string
-	Open  bool // the contents are shown at first
+	Open  bool // initially unfolded
 }
 
 // Tail returns the closing line without its indentation.
 func (f fold) Tail() string { return strings.TrimSpace(f.End) }
 
-// Long values are shown with only their outermost level unfolded. Deeper levels than deepest cannot be folded.
+// Long values are initially unfolded at the outermost level only. Levels below deepest cannot be folded.
 const (
 	shortJSON = 200 // lines
 	deepest   = 50
 )
 
-// folds formats JSON as lines that can be folded.
+// folds formats JSON as foldable lines.
 func folds(raw json.RawMessage) []fold {
 	lines := strings.Split(pretty(raw), "\n")
 	return foldLines(lines, 0, len(lines) <= shortJSON)
@@ -66,7 +66,7 @@ func (f download) write(w http.ResponseWriter) {
 	_, _ = w.Write(f.body) // the client may have disconnected
 }
 
-// jobValue returns a handler that downloads the arguments or the result of a job. Hidden values are masked, as on the job's page.
+// jobValue returns a handler that serves a job's arguments or result as a download. Hidden values are masked, as on the job's page.
 func jobValue(of string) func(*dashboard, *page, *http.Request) error {
 	return func(d *dashboard, p *page, r *http.Request) error {
 		id, err := parseID(r.PathValue("id"))

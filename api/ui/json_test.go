@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// unfolded returns all lines of a value, with folded ones.
+// unfolded returns all lines of a value, including folded ones.
 func unfolded(list []fold) (text string) {
 	for _, f := range list {
 		text += f.Text + "\n" + unfolded(f.Lines)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// kindsRead holds the kinds with the numbers of a period.
+// kindsRead holds the kinds with their statistics for a period.
 type kindsRead struct {
 	kinds []job.KindUse
 	ended job.Stats
@@ -22,7 +22,7 @@ type kindList struct {
 	Window storeview.StatsWindow
 	Order  string
 	Kinds  []job.KindUse
-	Total  int // number of kinds, of which the page lists the first
+	Total  int // the number of all kinds, including those that the page omits
 	Ended  job.Stats
 }
 
@@ -34,13 +34,13 @@ type kindColumn struct {
 	Order, Name string
 }
 
-// Columns lists the columns with numbers.
+// Columns lists the columns by which the page can be sorted.
 func (kindList) Columns() []kindColumn {
 	return []kindColumn{{"finished", "Finished"}, {"failed", "Failed"}, {"run_p50", "Run p50"}, {"run_p95", "Run p95"}, {"wait_p50", "Wait p50"},
 		{"wait_p95", "Wait p95"}, {"running", "Running"}, {"waiting", "Waiting"}}
 }
 
-// Link returns the URL of the page for a period and an order.
+// Link returns the URL of the page with the given period and order.
 func (kindList) Link(window, order string) string {
 	return "kinds?" + url.Values{"window": {window}, "order": {order}}.Encode()
 }
@@ -48,10 +48,10 @@ func (kindList) Link(window, order string) string {
 // Windows lists the periods that the page can show.
 func (kindList) Windows() []storeview.StatsWindow { return storeview.StatsWindows }
 
-// Since returns the length of the period, as the page of failures takes it.
+// Since returns the length of the period in the form that the failure pages accept.
 func (l kindList) Since() string { return fmt.Sprintf("%dh", int(l.Window.Length.Hours())) }
 
-// PerMinute returns the number of jobs of a kind that ended in a minute, on average.
+// PerMinute returns the average number of a kind's jobs that ended per minute.
 func (l kindList) PerMinute(k job.KindUse) float64 {
 	return float64(k.Ended.Finished) / l.Ended.At.Sub(l.Ended.Since).Minutes()
 }
@@ -64,7 +64,7 @@ func rate(perMinute float64) string {
 	return fmt.Sprintf("%.1f/min", perMinute)
 }
 
-// kinds lists the kinds, the slowest first.
+// kinds shows the kinds, slowest first by default.
 func (d *dashboard) kinds(p *page, r *http.Request) error {
 	l := kindList{Window: storeview.StatsWindows[0], Order: r.URL.Query().Get("order")}
 	if l.Order == "" {

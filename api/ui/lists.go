@@ -53,7 +53,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 	return err
 }
 
-// search lists the jobs that match a filter and the text of the search field.
+// search lists the jobs that match a filter and the text in the search field.
 func (d *dashboard) search(p *page, r *http.Request, text string, f job.Filter) (storeview.Page, error) {
 	search, err := storeview.ParseSearch(text)
 	if err != nil {

@@ -21,10 +21,10 @@ type many struct {
 // mostWords limits the displayed length of each filter value, in characters.
 const mostWords = 60
 
-// manyOf returns the buttons that act on all jobs matching a list's filter. It returns none for an unfiltered list or a search, and omits buttons that
-// have no effect on the selected states.
+// manyOf returns the buttons that act on all jobs matching a list's filter. It returns none for an unfiltered list or a search, and omits
+// buttons that have no effect on the selected states.
 func (v visitor) manyOf(f *filters) (list []many) {
-	if !f.Set() && f.Get("since") == "" || f.Get("search") != "" { // a command has no search, so it would affect other jobs too
+	if !f.Set() && f.Get("since") == "" || f.Get("search") != "" { // a command ignores the search, so it would affect other jobs too
 		return nil
 	}
 	var states []job.State

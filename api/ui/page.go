@@ -48,10 +48,10 @@ type page struct {
 	Still bool      // the page no longer changes
 	Now   time.Time // when the data was read
 	Data  any
-	file  *download // sent instead of a page if it is not nil
+	file  *download // if not nil, sent instead of a page
 	Queue job.QueueState
 	visitor
-	Session  bool // the visitor has a session to log out of
+	Session  bool // the visitor has a session and can log out
 	FourEyes bool // visitors cannot approve the jobs that they submitted
 }
 

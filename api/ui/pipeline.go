@@ -47,7 +47,7 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	return nil
 }
 
-// runsAgain reports whether a child has not finished, which in a finished pipeline is a child that runs again.
+// runsAgain reports whether any child is unfinished. In a finished pipeline, such a child is running again after a retry.
 func (t tree) runsAgain() bool {
 	for _, j := range t.Jobs {
 		if j.FanOut == nil {

@@ -99,7 +99,7 @@ func (d *dashboard) readTree(ctx context.Context, who access.Principal, id int64
 	return t, err
 }
 
-// shownJob reads a job as the visitor may see it, with hidden values masked.
+// shownJob reads a job in the form that the visitor may see, with hidden values masked.
 func (d *dashboard) shownJob(r *http.Request, p *page, id int64) (j job.Job, err error) {
 	if err := d.mustSee(r.Context(), p.Principal, id); err != nil {
 		return j, err

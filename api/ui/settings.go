@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Setting is a setting of this pod, which the page only shows.
+// Setting is one of this pod's settings. The page shows it, but cannot change it.
 type Setting struct {
 	Name     string
 	Value    string
@@ -25,7 +25,7 @@ type Finding struct {
 	Check, Status, Says, Do string
 }
 
-// Shape returns the state whose symbol shows a finding's status.
+// Shape returns the job state whose symbol the page shows for a finding's status.
 func (f Finding) Shape() string {
 	switch f.Status {
 	case "ok":
@@ -38,7 +38,7 @@ func (f Finding) Shape() string {
 
 // settingsPage is the content of the page with retention, limits and exports.
 type settingsPage struct {
-	Kinds     []job.Retention // the retention of single kinds
+	Kinds     []job.Retention // retention settings for individual kinds
 	Defaults  []Setting
 	Limits    []Setting
 	KindNames []string
@@ -49,7 +49,7 @@ func (settingsPage) Keeps(r job.Retention) string {
 	return Lasting(r.Keep.Duration(), "forever")
 }
 
-// Lasting formats a duration. For 0 it returns the given text.
+// Lasting formats a duration. It returns the text zero if the duration is 0.
 func Lasting(d time.Duration, zero string) string {
 	if d == 0 {
 		return zero
@@ -57,7 +57,7 @@ func Lasting(d time.Duration, zero string) string {
 	return length(d)
 }
 
-// settings shows retention, limits and exports.
+// settings shows the page with retention, limits and exports.
 func (d *dashboard) settings(p *page, r *http.Request) error {
 	show := settingsPage{Defaults: d.o.Retention, Limits: d.o.Limits}
 	var err error
@@ -78,10 +78,10 @@ func (d *dashboard) settings(p *page, r *http.Request) error {
 // doctorPage is the content of the page with doctor's findings.
 type doctorPage struct {
 	Findings []Finding
-	Problems int // findings that are not ok
+	Problems int // the number of findings that are not ok
 }
 
-// examineFor is the timeout of the checks. They are most useful while the database is slow.
+// examineFor is the timeout for doctor's checks. It is long because the checks matter most when the database is slow.
 const examineFor = 25 * time.Second
 
 // doctor shows doctor's findings. The page does not refresh itself, because the checks are more expensive than other pages.
@@ -104,18 +104,18 @@ type rolesPage struct {
 	BuiltIn     []access.Role
 	Custom      []admin.Role
 	Grants      []grant
-	Next        string // the URL of the next page of grants, or empty if there is none
-	Later       bool   // not the first page of grants
+	Next        string // the URL of the next page of grants, or empty on the last page
+	Later       bool   // this is not the first page of grants
 	Permissions []access.Permission
 }
 
-// grant is a grant with the request that revokes it.
+// grant is a grant together with the request that revokes it.
 type grant struct {
 	admin.RoleGrant
 	Revoke string
 }
 
-// roles shows the roles and a page of grants.
+// roles shows the roles and one page of grants.
 func (d *dashboard) roles(p *page, r *http.Request) error {
 	show := rolesPage{BuiltIn: access.BuiltIn, Permissions: access.Permissions}
 	after, err := cursor.Opened("grants", r.URL.Query().Get("cursor"))

@@ -13,30 +13,30 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// overview is the content of the first page.
+// overview is the content of the Now page.
 type overview struct {
 	board
 	Window storeview.StatsWindow
 	numbers
 }
 
-// numbers holds the numbers of ended jobs, by kind and by lane. Requests share them.
+// numbers holds the statistics of ended jobs by kind and by lane. Concurrent requests share one read.
 type numbers struct{ Stats, lanes job.Stats }
 
 // Windows lists the periods that the page can show.
 func (o overview) Windows() []storeview.StatsWindow { return storeview.StatsWindows }
 
-// Since returns the length of the period, as the job list takes it.
+// Since returns the length of the period in the form that the job list accepts.
 func (o overview) Since() string { return fmt.Sprintf("%dh", int(o.Window.Length.Hours())) }
 
-// mostKinds is the number of kinds that the first page lists.
+// mostKinds is the maximum number of kinds on the Now page.
 const mostKinds = 10
 
 // Kinds returns the kinds with the most ended jobs. Others returns the number of remaining kinds.
 func (o overview) Kinds() []job.StatsOf { return o.Stats.Of[:min(len(o.Stats.Of), mostKinds)] }
 func (o overview) Others() int          { return max(len(o.Stats.Of)-mostKinds, 0) }
 
-// OfLane returns the numbers of a lane.
+// OfLane returns the statistics of a lane.
 func (o overview) OfLane(name string) job.StatsOf {
 	for _, of := range o.lanes.Of {
 		if of.Name == name {
@@ -80,7 +80,8 @@ func sharedStats() map[string]*shared[numbers] {
 	return all
 }
 
-// trend draws the numbers of finished jobs over a period as bars, with the newest on the right. The failed jobs are the lower part of a bar.
+// trend draws the number of finished jobs over a period as bars, with the newest on the right. The lower part of each bar shows the failed
+// jobs.
 type trend struct {
 	W, H             int
 	Finished, Failed string // SVG paths
@@ -131,7 +132,7 @@ func timing(d *job.Seconds) string {
 	return length(d.Duration())
 }
 
-// seconds returns a wait or run time as a number for the chart, or an empty string if it is unknown.
+// seconds formats a wait or run time as a number for the chart. It returns an empty string if the time is unknown.
 func seconds(d *job.Seconds) string {
 	if d == nil {
 		return ""

@@ -11,21 +11,22 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submission is the content of the page that submits a job. Its form is filled in from a template: an earlier job.
+// submission is the content of the page that submits a job. Its form is filled in from an earlier job, the template.
 type submission struct {
 	Kind     string
 	Lane     string
 	Subject  string
 	Priority *int
 	Args     string    // the arguments of the template, or {}
-	Like     int64     // the ID of the template; 0 if there is none
-	Copied   bool      // Args holds the arguments of the template
-	Hidden   bool      // the visitor may not see the arguments of the template
-	Until    time.Time // how far back the search for a template got, if it stopped early
+	Like     int64     // the ID of the template, or 0 if there is none
+	Copied   bool      // the form contains the template's arguments
+	Hidden   bool      // the visitor may not see the template's arguments
+	Until    time.Time // if the search for a template stopped early, the time that it reached
 	scheduleChoices
 }
 
-// submit shows the form for a new job. The template is the job in the parameter like, or the latest job of the kind in the parameter kind.
+// submit shows the form for a new job. The template is either the job with the ID in the parameter like, or the latest job of the kind in
+// the parameter kind.
 func (d *dashboard) submit(p *page, r *http.Request) error {
 	show := submission{Kind: r.URL.Query().Get("kind"), Args: "{}"}
 	like, until, err := d.template(r.Context(), p.Principal, r.URL.Query().Get("like"), show.Kind)
@@ -35,11 +36,11 @@ func (d *dashboard) submit(p *page, r *http.Request) error {
 	show.Until = until
 	if like != nil {
 		show.Kind, show.Like = like.Kind, like.ID
-		if r.URL.Query().Get("like") != "" { // a copy of this job, and not only its kind
+		if r.URL.Query().Get("like") != "" { // copy this particular job, not only its kind
 			show.Lane, show.Subject, show.Priority = like.Lane, like.Subject, &like.Priority
 		}
 		if show.Hidden = !p.Sees(access.JobsArgs, like.Submitter); !show.Hidden {
-			shown, err := d.o.Shown(r, p.Principal, *like) // audits the reading of another principal's secrets
+			shown, err := d.o.Shown(r, p.Principal, *like) // if the secrets belong to another principal, Shown audits that they were read
 			if err != nil {
 				return err
 			}
@@ -55,8 +56,8 @@ func (d *dashboard) submit(p *page, r *http.Request) error {
 	return err
 }
 
-// template returns the job with an ID, or the latest job of a kind that the visitor may see. It returns nil if neither is given, or if it
-// found no such job of the kind. If the search stopped early, until is the time it got back to.
+// template returns the job with the given ID, or the latest visible job of the given kind. It returns nil if neither is given or if the
+// kind has no such job. If the search stopped early, until is the time that it reached.
 func (d *dashboard) template(ctx context.Context, who access.Principal, like, kind string) (found *job.Job, until time.Time, err error) {
 	if like != "" {
 		id, err := parseID(like)

@@ -21,8 +21,8 @@ type attempt struct {
 	Reason string     // the reason in that event
 	Actor  string
 	To     job.State
-	Error  string // the first line of the error with which it ended, or empty
-	Detail string // the whole error with its stack, if it has more than one line
+	Error  string // first line of the error that ended the attempt, or empty
+	Detail string // the whole error with its stack, if it is longer than one line
 	X, W   int64  // position and width of the bar, in thousandths of the displayed time
 }
 
@@ -59,7 +59,7 @@ func attemptsOf(h history, now time.Time) []attempt {
 		return nil
 	}
 	if last := &list[len(list)-1]; h.State.Terminal() && last.To.Terminal() {
-		last.fail(text(h.Error)) // the event of the end has only the start of a long error
+		last.fail(text(h.Error)) // the event for the end holds only the beginning of a long error
 	}
 	from, to := h.CreatedAt, now
 	if h.Missing > 0 || len(list) == mostAttempts {

@@ -28,18 +28,18 @@ type Options struct {
 	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
 	// ShownSchedule does the same for the arguments of the named schedule. By default nothing is hidden.
 	ShownSchedule func(request *http.Request, to access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
-	// Searched writes an audit entry before a visitor searches the args or errors of others, and returns an error if that fails. By default
-	// nothing is written.
+	// Searched writes an audit entry before a visitor searches other principals' args or errors. It returns an error if the entry cannot be
+	// written. By default, searches are not audited.
 	Searched func(*http.Request, access.Principal, storeview.Search) error
 	// Sessions enables the login form. POST login must begin a session, and POST logout must end it.
 	Sessions bool
 	// Challenge is the WWW-Authenticate header of a 401. Required.
 	Challenge string
-	// FourEyes means that visitors cannot approve the jobs that they submitted.
+	// FourEyes means that visitors cannot approve jobs that they submitted.
 	FourEyes bool
 	// Examine runs doctor's checks. Required.
 	Examine func(context.Context) ([]Finding, error)
-	// Retention and Limits list the settings of this pod.
+	// Retention and Limits list this pod's settings.
 	Retention, Limits []Setting
 	// Logger receives unexpected errors. Default [slog.Default].
 	Logger *slog.Logger
@@ -56,7 +56,7 @@ type dashboard struct {
 	slots    *shared[[]storeview.BoardSlots]
 	queue    *shared[job.QueueState]
 	findings *shared[[]Finding]
-	stats    map[string]*shared[numbers]       // by window
+	stats    map[string]*shared[numbers]       // by period
 	failed   map[string]*shared[failures.List] // by period
 	byKind   map[string]*shared[kindsRead]     // by period
 }
@@ -102,7 +102,7 @@ func New(o Options) http.Handler {
 type view struct {
 	own   bool // visitors who may only see their own jobs may open it, and see nothing else on it
 	path  string
-	file  string // the name of the template; empty for a download
+	file  string // the name of the template, or empty for a download
 	here  string // the page's entry in the navigation
 	needs access.Permission
 	show  func(d *dashboard, p *page, r *http.Request) error // reads the content of the page
