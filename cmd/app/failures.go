@@ -56,7 +56,7 @@ trapeze retry --failures GROUP retries the jobs of a group.`,
 	return c
 }
 
-// printFailures prints groups of failures.
+// printFailures prints failure groups.
 func printFailures(c *cobra.Command, at *client.Client, query url.Values) error {
 	now := time.Now()
 	found, err := client.Get[failures.List](c.Context(), at, "/failures", query)
@@ -77,7 +77,7 @@ type failureGroup struct {
 	Members []failures.Job `json:"members"`
 }
 
-// printMembers prints the jobs of a group of failures.
+// printMembers prints the jobs in a failure group.
 func printMembers(c *cobra.Command, at *client.Client, id string, query url.Values) error {
 	now := time.Now()
 	found, err := client.Get[failureGroup](c.Context(), at, client.Path("/failures/:id", id), query)

@@ -18,10 +18,10 @@ import (
 // followEvery is the polling interval for a followed job.
 const followEvery = 100 * time.Millisecond
 
-// explainEvery is the interval at which the reasons for a followed job's waiting are read.
+// explainEvery is how often the reasons why a followed job is waiting are read.
 const explainEvery = time.Second
 
-// waitsFor describes why a job is not running, in one line.
+// waitsFor returns a one-line description of why a job is not running.
 func waitsFor(ctx context.Context, at *client.Client, j job.Job) string {
 	var why []string
 	for _, b := range readBlockers(ctx, at, j.ID, j.State) {
@@ -105,7 +105,7 @@ func newFollowing(to io.Writer, silent bool) *progressLine {
 	return f
 }
 
-// job shows the state of a job, and the reason for its waiting unless that is empty.
+// job shows a job's state, followed by the reason for its waiting unless waits is empty.
 func (f *progressLine) job(j job.Job, waits string) {
 	if f.to == nil {
 		return

@@ -54,7 +54,7 @@ func kindPods(k job.KindUse) string {
 	return cmp.Or(strings.Join(list, ", "), "none")
 }
 
-// kindLimits describes the limits of a kind, each only once.
+// kindLimits describes a kind's limits. It omits duplicates.
 func kindLimits(k job.KindUse) string {
 	var list []string
 	for _, h := range k.Handlers {

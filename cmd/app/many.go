@@ -63,7 +63,7 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 	})
 }
 
-// failureSet selects the jobs that a group of failures has now, of those that failed since the selection's time.
+// failureSet returns a selection of the jobs that are in a failure group now and failed after the time in s.
 func failureSet(c *cobra.Command, at *client.Client, s api.Selection, group string) (api.Selection, error) {
 	found, err := client.Get[failureGroup](c.Context(), at, client.Path("/failures/:id", group), client.Query("since", s.Filter.Since, "limit", "1"))
 	s.Filter.Since, s.Filter.Failures = "", found.Set

@@ -53,7 +53,7 @@ the job, or when a remote worker is.`,
 	return c
 }
 
-// printStack prints the stack of the handler of a running job.
+// printStack prints the stack of a running job's handler.
 func printStack(c *cobra.Command, at *client.Client, id int64) error {
 	got, err := client.Post[job.Stack](c.Context(), at, client.Path("/jobs/:id/stack", id), nil)
 	if err != nil {
@@ -107,7 +107,7 @@ func gateCloses(g job.QueueState) string {
 	return ""
 }
 
-// closedBy describes since when, by whom and why the queue or a lane is closed. It returns an empty string for nil.
+// closedBy describes who closed the queue or a lane, when, and why. It returns an empty string if c is nil.
 func closedBy(c *job.Closure) string {
 	if c == nil {
 		return ""

@@ -21,7 +21,7 @@ type jobFlags struct {
 	kind, lane, subject, pipeline, parent, moment string
 	children                                      string
 	reason, class, code                           string
-	failures                                      string // a group of failures; only for retry
+	failures                                      string // a failure group; only for a retry
 }
 
 func (s *jobFlags) flags(c *cobra.Command) {

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// A page of another origin sends requests with the session of a signed-in administrator.
+// A page from another origin sends requests that carry a signed-in administrator's session.
 func TestAttackForgedRequestsFromOtherOrigins(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -48,7 +48,7 @@ func TestAttackForgedRequestsFromOtherOrigins(t *testing.T) {
 			}
 		}
 	}
-	for _, media := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonp", ""} { // the types that a form can send
+	for _, media := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonp", ""} { // content types that an HTML form can send
 		got := a.send("POST", "/jobs", `{"kind":"demo.noop"}`, "Cookie", session, "Sec-Fetch-Site", "same-origin", "Content-Type", media)
 		is.Equal(got.status, http.StatusUnsupportedMediaType)
 	}
@@ -57,12 +57,12 @@ func TestAttackForgedRequestsFromOtherOrigins(t *testing.T) {
 	is.Equal(a.send("GET", "/jobs", "", "Cookie", session, "Origin", "https://evil.example").header.Get("Access-Control-Allow-Origin"), "") // the page cannot read the response
 	is.Equal(a.ask("root", "GET", "/jobs/"+id, "").body["state"], "pending")
 	is.True(a.refusals("anonymous") > 30)
-	is.Equal(a.send("POST", "/jobs/"+id+"/cancel", "", "Cookie", session, "Origin", a.HTTP).status, http.StatusOK) // the dashboard itself
+	is.Equal(a.send("POST", "/jobs/"+id+"/cancel", "", "Cookie", session, "Origin", a.HTTP).status, http.StatusOK) // the same request from the dashboard itself succeeds
 }
 
 const script = `<script>alert(1)</script>"'><img src=x onerror=alert(2)><a href="javascript:alert(3)">x</a>{{.}}</title></textarea><svg onload=alert(4)>`
 
-// Users and handlers store markup wherever text is accepted. Every page shows it as text.
+// Users and handlers store markup in every field that accepts text. Every page must show it as text.
 func TestAttackScriptsInStoredAndReflectedText(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -104,7 +104,7 @@ func TestAttackScriptsInStoredAndReflectedText(t *testing.T) {
 			harmless(t, at, got)
 		}
 	}
-	is.True(shown > 5) // the pages do show the text
+	is.True(shown > 5) // many pages really show the text
 	for _, at := range []string{"/ui/login?failed=1&next=" + url.QueryEscape(script), "/ui/" + url.PathEscape(script), "/ui/jobs/" + url.PathEscape(script)} {
 		harmless(t, at, a.send("GET", at, "", "Accept", "text/html"))
 	}
@@ -123,7 +123,7 @@ func TestAttackScriptsInStoredAndReflectedText(t *testing.T) {
 	}
 }
 
-// harmless reports markup of an attacker in an HTML page.
+// harmless fails the test if an HTML page contains an attacker's markup.
 func harmless(t *testing.T, path string, r reply) {
 	t.Helper()
 	policy := r.header.Get("Content-Security-Policy")

@@ -25,7 +25,8 @@ var injections = []string{"'", `"`, `\`, "' or '1'='1", "1 or 1=1", "1; drop tab
 
 var errorOfSQL = regexp.MustCompile(`(?i)sqlstate|syntax error|pgconn|unterminated|relation "|column "|trapeze\.(live|done|audit)`)
 
-// Every query parameter and path of every route and page gets SQL. No response is a server error, takes long, or shows more than without.
+// The test puts SQL into every query parameter and path of every route and page. No response may be a server error, take long, or reveal
+// more than the same request without SQL.
 func TestAttackSQLInEveryParameter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -56,7 +57,7 @@ func TestAttackSQLInEveryParameter(t *testing.T) {
 			}
 			for _, name := range queriesOf(t, a, route) {
 				if strings.HasSuffix(route.Path, "/stream") && !strings.ContainsAny(injection, "'\";") || name == "wait" {
-					continue // a valid cursor opens a stream, which does not end
+					continue // with a valid cursor, the stream would never end
 				}
 				attack(who, at(route.Path, id)+"?"+url.Values{name: {injection}}.Encode())
 			}
@@ -71,7 +72,7 @@ func TestAttackSQLInEveryParameter(t *testing.T) {
 			attack("root", "/ui"+strings.NewReplacer("{$}", "", "{id}", url.PathEscape(injection), "{name}", url.PathEscape(injection)).Replace(page.Path)+"?"+query.Encode())
 		}
 	}
-	for _, injection := range injections { // bodies
+	for _, injection := range injections { // request bodies
 		text := strings.ToValidUTF8(strings.ReplaceAll(fmt.Sprintf("%q", injection), `\x`, `\u00`), "?")
 		for _, name := range []string{"kind", "lane", "subject", "reason", "error_class", "error_code", "since", "pipeline"} {
 			got := a.ask("root", "POST", "/admin/workers/jobs/cancel", `{"filter":{"`+name+`":`+text+`},"dry_run":true}`)
@@ -86,11 +87,11 @@ func TestAttackSQLInEveryParameter(t *testing.T) {
 			}
 		}
 	}
-	is.Equal(a.ask("uma", "GET", "/jobs/"+id, "").body["state"], "pending") // the tables are there, and nothing was cancelled
-	is.True(!strings.Contains(a.log.String(), "42601"))                     // syntax_error
+	is.Equal(a.ask("uma", "GET", "/jobs/"+id, "").body["state"], "pending") // the tables still exist, and nothing was cancelled
+	is.True(!strings.Contains(a.log.String(), "42601"))                     // the code of a syntax error
 }
 
-// queriesOf returns the query parameters of a route, as the OpenAPI document lists them.
+// queriesOf returns a route's query parameters, as listed in the OpenAPI document.
 func queriesOf(t *testing.T, a *target, route api.Route) (names []string) {
 	t.Helper()
 	if a.document == nil {
@@ -110,7 +111,7 @@ func queriesOf(t *testing.T, a *target, route api.Route) (names []string) {
 	return names
 }
 
-// digestible returns the text of a response without the request's own parameters, which it may repeat.
+// digestible returns the text of a response after removing the request's own parameters, which the response may repeat.
 func digestible(r reply, path string) string {
 	text := r.text
 	if at, err := url.Parse(path); err == nil {
@@ -131,7 +132,7 @@ func printable(r rune) rune {
 	return r
 }
 
-// Bodies that cost the attacker little and a careless server much.
+// The test sends bodies that are cheap for an attacker but could be expensive for a careless server.
 func TestAttackBombs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -177,14 +178,14 @@ func TestAttackBombs(t *testing.T) {
 	if more := resident(t, a.cmd.Process.Pid) - before; more > 256<<20 {
 		t.Errorf("the bombs cost %d MiB of memory", more>>20)
 	}
-	is.Equal(a.ask("uma", "GET", "/jobs", "").body["jobs"], []any{}) // none was accepted
+	is.Equal(a.ask("uma", "GET", "/jobs", "").body["jobs"], []any{}) // the server accepted none of them
 }
 
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// Requests that no HTTP library sends. The pod refuses each one, and shows nothing that needs a permission.
+// The test sends requests that no HTTP library would send. The pod must refuse each one, and reveal nothing that requires a permission.
 func TestAttackHeadersAndPaths(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -199,7 +200,7 @@ func TestAttackHeadersAndPaths(t *testing.T) {
 		_, _ = conn.Write([]byte(text)) // the pod may close the connection before it has read everything
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
-			return 0, "" // closed without a response
+			return 0, "" // the pod closed the connection without a response
 		}
 		defer response.Body.Close()
 		got, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20))

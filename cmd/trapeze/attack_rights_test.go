@@ -19,7 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// Each user calls every route that its role does not permit. The in-process matrix tests in package api cover every role and every page.
+// Each user calls every route that the user's role does not permit. The in-process tests in package api cover every combination of role and
+// page.
 func TestAttackRoutesOfOtherRoles(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -49,7 +50,7 @@ func TestAttackRoutesOfOtherRoles(t *testing.T) {
 		}
 	}
 	is.True(refused > 20)
-	is.True(a.refusals("vic")-before >= min(refused, 50))             // refused changes are in the audit, apart from those of a flood
+	is.True(a.refusals("vic")-before >= min(refused, 50))             // refused changes are audited, except those beyond the rate limit
 	for _, who := range []string{"vic", "uma", "ops", "wil", "mia"} { // nobody gained a role
 		is.Equal(a.ask(who, "GET", "/admin/roles", "").status, http.StatusForbidden)
 	}
@@ -63,7 +64,7 @@ func TestAttackRoutesOfOtherRoles(t *testing.T) {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// A submitter asks for the jobs, pipelines, events and streams of another submitter.
+// A submitter requests the jobs, pipelines, events and streams of another submitter.
 func TestAttackJobsOfAnotherSubmitter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -92,13 +93,13 @@ func TestAttackJobsOfAnotherSubmitter(t *testing.T) {
 		})
 	}
 	is.True(refused >= 3)
-	is.True(a.refusals("eve")-before >= refused) // refused changes of others' jobs are in the audit
+	is.True(a.refusals("eve")-before >= refused) // attempts to change other submitters' jobs are audited
 
 	for _, path := range []string{"/jobs", "/jobs?subject=" + canary, "/jobs?pipeline=" + theirs, "/jobs?parent=" + theirs, "/jobs?state=failed", "/jobs?children=true&since=1h",
 		"/jobs?current=true", "/jobs/current?kind=demo.fail&subject=" + canary, "/pipelines", "/pipelines?status=failed", "/events?after=0", "/ui/jobs", "/ui/jobs?subject=" + canary,
 		"/ui/pipelines", "/ui/jobs/" + theirs, "/ui/pipelines/" + theirs} {
 		got := a.ask("eve", "GET", path, "", "Accept", "text/html")
-		text := strings.NewReplacer("subject="+canary, "", `value="`+canary+`"`, "", `subject \"`+canary, "").Replace(got.text) // responses repeat the filter
+		text := strings.NewReplacer("subject="+canary, "", `value="`+canary+`"`, "", `subject \"`+canary, "").Replace(got.text) // responses repeat the filter's values
 		succeeded(t, path, map[string]bool{
 			"a server error":          got.status >= 500,
 			"it shows the job's text": strings.Contains(text, canary),
@@ -106,21 +107,21 @@ func TestAttackJobsOfAnotherSubmitter(t *testing.T) {
 		})
 	}
 	for _, page := range ui.Pages() {
-		if !page.Own && page.Path != "/{$}" { // that page leads to the first one that the visitor may see
+		if !page.Own && page.Path != "/{$}" { // the start page redirects to the first page that the visitor may see
 			is.Equal(a.ask("eve", "GET", "/ui"+strings.Replace(page.Path, "{name}", "default", 1), "").status, http.StatusForbidden)
 		}
 	}
 
-	// The same idempotency key belongs to each submitter separately.
+	// Two submitters can use the same idempotency key without affecting each other.
 	first := a.ask("uma", "POST", "/jobs", `{"kind":"demo.noop"}`, "Idempotency-Key", "k-1").body
 	second := a.ask("eve", "POST", "/jobs", `{"kind":"demo.noop"}`, "Idempotency-Key", "k-1").body
 	is.True(first["id"] != second["id"])
 	is.Equal(second["duplicate"], false)
-	// A submitter cannot submit in another name.
+	// A submitter cannot submit a job under another name.
 	is.True(a.ask("eve", "POST", "/jobs", `{"kind":"demo.noop","submitter":"uma"}`).status == http.StatusBadRequest)
 	is.Equal(a.ask("eve", "GET", "/jobs/"+own, "", "X-Forwarded-User", "uma").body["submitter"], "eve")
 
-	// The stream of all events contains the submitter's own events only.
+	// On the stream of all events, a submitter receives only the events of their own jobs.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, "GET", a.HTTP+"/events/stream?after=0", nil)

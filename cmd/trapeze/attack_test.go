@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The files attack_…_test.go attack a real process over HTTP. docs/testing.md lists the attacks; `make attack` runs them.
+// The files attack_…_test.go attack a real process over HTTP. docs/testing.md lists the attacks, and `make attack` runs them.
 
 // target is a pod under attack. Its users are those of [tokensOfTeam].
 type target struct {
@@ -23,7 +23,7 @@ type target struct {
 	document map[string]any // the OpenAPI document
 }
 
-// attacked starts a pod with a token for each user.
+// attacked starts a pod that has a token for each user.
 func attacked(t *testing.T, env ...string) *target {
 	t.Helper()
 	return attackedWith(t, append(env, "TRAPEZE_TOKENS_FILE="+tokensOfTeam(t))...)
@@ -44,13 +44,13 @@ type reply struct {
 	body   map[string]any
 }
 
-// code returns the error code of a response.
+// code returns the error code in a response.
 func (r reply) code() string {
 	code, _ := r.body["code"].(string)
 	return code
 }
 
-// ask sends a request as a user, or without credentials if who is empty. header alternates names and values.
+// ask sends a request as the user who, or without credentials if who is empty. header alternates between names and values.
 func (a *target) ask(who, method, path, body string, header ...string) reply {
 	a.t.Helper()
 	if who != "" {
@@ -106,7 +106,7 @@ func (a *target) session(who string) string {
 	return cookie
 }
 
-// refusals returns the number of audit entries about refused requests of an actor.
+// refusals returns the number of audit entries for an actor's refused requests.
 func (a *target) refusals(actor string) (n int) {
 	a.t.Helper()
 	for _, one := range a.ask("root", "GET", "/admin/audit?limit=1000&actor="+url.QueryEscape(actor), "").body["audit"].([]any) {
@@ -119,10 +119,10 @@ func (a *target) refusals(actor string) (n int) {
 
 var parameters = regexp.MustCompile(`:[a-z]+`)
 
-// at returns the path of a route with a value for each of its parameters.
+// at replaces each parameter in a route's path with a value.
 func at(path, value string) string { return parameters.ReplaceAllLiteralString(path, value) }
 
-// succeeded reports the attacks that were successful.
+// succeeded fails the test for each attack that succeeded.
 func succeeded(t *testing.T, how string, attacks map[string]bool) {
 	t.Helper()
 	for attack, successful := range attacks {
@@ -132,5 +132,5 @@ func succeeded(t *testing.T, how string, attacks map[string]bool) {
 	}
 }
 
-// short returns the beginning of a text, for messages.
+// short shortens a text for messages.
 func short(text string) string { return fmt.Sprintf("%.300q", text) }

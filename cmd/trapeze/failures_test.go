@@ -43,7 +43,7 @@ func TestFailuresListsGroupsAndRetryTakesOne(t *testing.T) {
 		db.until(id, "runs again", func(j job.Job) bool { return j.Epoch == 2 })
 	}
 	is.Equal(db.job(other).Epoch, 1)
-	is.Equal(db.run("retry", "--failures", group.ID, "--kind", "demo.fail").code, 2) // a group and other filters exclude each other
+	is.Equal(db.run("retry", "--failures", group.ID, "--kind", "demo.fail").code, 2) // --failures cannot be combined with other filters
 
 	lines = strings.Split(strings.TrimSpace(db.ok("kinds", "--order", "kind")), "\n")
 	is.True(strings.HasPrefix(lines[0], "KIND "))

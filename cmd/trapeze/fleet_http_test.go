@@ -22,8 +22,8 @@ type steered struct {
 	next int // the process that receives the next request
 }
 
-// tokensOfTeam writes a token file for root, an administrator; ops, an operator; vic, a viewer; uma and eve, submitters; wil, a remote worker;
-// and mia, who has no role.
+// tokensOfTeam writes a tokens file for root (an administrator), ops (an operator), vic (a viewer), uma and eve (submitters), wil (a remote
+// worker), and mia, who has no role.
 func tokensOfTeam(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens.json")

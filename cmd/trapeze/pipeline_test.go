@@ -130,12 +130,12 @@ func TestTheFailedChildrenOfAPartialPipelineAreRetriedByACommand(t *testing.T) {
 	is.NoErr(err)
 	id := fmt.Sprint(made.ID)
 	db.inState(id, job.Succeeded)
-	is.Equal(db.run("pipeline", "retry", id).code, 1) // a partial pipeline has not failed
+	is.Equal(db.run("pipeline", "retry", id).code, 1) // a partial pipeline does not count as failed
 	is.Equal(db.run("pipeline", "retry", id, "--children", "--args", "{}").code, 2)
 	healed.Store(true)
 	is.Equal(strings.TrimSpace(db.ok("pipeline", "retry", id, "--children")), "pipeline "+id+": 1 child retried, 0 skipped")
 	pgtest.Wait(t, "the child has succeeded", func() bool {
 		return strings.Count(db.ok("jobs", "--kind", "sick", "--state", "succeeded", "--json"), "\n") == 1
 	})
-	is.Equal(db.run("pipeline", "retry", id, "--children").code, 1) // no child is failed
+	is.Equal(db.run("pipeline", "retry", id, "--children").code, 1) // no child is in a failed state
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The read-only role of docs/grants.md is enough for every command that only reads, and for no other.
+// The read-only role in docs/grants.md must be able to run every command that only reads, and no other command.
 func TestTheRightsOfTheGuideAreEnoughToRead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A pod that is killed has written the numbers of all minutes except its last.
+// A pod that is killed has already written the counts of all minutes except the last one.
 func TestAPodThatIsKilledLosesTheNumbersOfItsLastMinuteOnly(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -29,7 +29,7 @@ func TestAPodThatIsKilledLosesTheNumbersOfItsLastMinuteOnly(t *testing.T) {
 		}
 	}
 	if left := time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)); left < 20*time.Second {
-		end(1) // the first jobs must end in one minute
+		end(1) // the first jobs must all end within one minute
 		pgtest.WaitFor(t, time.Minute, "the minute is over", func() bool {
 			return podtest.One[int](t, pool, `select count(*)::int from trapeze.stats`) > 0
 		})
@@ -45,6 +45,6 @@ func TestAPodThatIsKilledLosesTheNumbersOfItsLastMinuteOnly(t *testing.T) {
 	p.signal(syscall.SIGKILL)
 	p.end()
 	s := decoded[job.Stats](t, db.ok("stats", "--json"))
-	is.Equal(fmt.Sprint(s.Total.Finished), fmt.Sprint(want)) // the last three are lost
+	is.Equal(fmt.Sprint(s.Total.Finished), fmt.Sprint(want)) // the counts of the last three jobs are lost
 	is.Equal(podtest.One[int](t, pool, `select count(*)::int from trapeze.done`), want+3)
 }

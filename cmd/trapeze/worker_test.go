@@ -113,7 +113,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 		}
 	}
 	if refused := db.run("ps", "--stack", id); refused.code != 1 || !strings.Contains(refused.err, "remote worker gpu-1") {
-		t.Errorf("the stack of a job on a remote worker: %+v", refused) // its pod runs only a proxy
+		t.Errorf("the stack of a job on a remote worker: %+v", refused) // the handler runs in another process, so the pod has no stack to read
 	}
 	pgtest.Wait(t, "the worker is connected", func() bool { return proxy.Links() > 0 })
 	proxy.Reset()

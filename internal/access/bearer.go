@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// SessionCookie is the name of the cookie that contains a session instead of a token. Browsers know it by a longer name, which package api
-// replaces before it calls an [Authenticator].
+// SessionCookie is the name of the cookie that holds a session in place of a token. Browsers see a longer name, which package api replaces
+// before it calls an [Authenticator].
 const SessionCookie = "trapeze_session"
 
 // maxToken limits the length of a token, in bytes.

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Caps holds the highest values that a principal may set when it submits a job. A nil field means that there is no cap.
+// Caps holds the highest values that a principal may set when submitting a job. A nil field means no cap.
 type Caps struct {
 	Priority *int
 	Delay    *time.Duration
 	Attempts *int
 }
 
-// CapsOf returns the combined caps of the roles that grant [JobsSubmit]. The highest value of each cap applies.
+// CapsOf combines the caps of the roles that grant [JobsSubmit]. If roles differ, the highest cap applies.
 func CapsOf(roles ...Role) (caps Caps) {
 	first := true
 	for _, role := range roles {
@@ -29,7 +29,7 @@ func CapsOf(roles ...Role) (caps Caps) {
 	return caps
 }
 
-// higher returns the higher of two caps. It returns nil if one of them is nil.
+// higher returns the higher of two caps, or nil if either of them is nil.
 func higher[T cmp.Ordered](a, b *T) *T {
 	if a == nil || b == nil {
 		return nil

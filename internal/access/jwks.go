@@ -22,18 +22,18 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// A key set is limited to maxKeySet bytes and maxKeys keys. One read takes at most keySetTimeout.
+// A key set may have at most maxKeySet bytes and maxKeys keys. keySetTimeout limits each read.
 const (
 	maxKeySet     = 1 << 20
 	maxKeys       = 100
 	keySetTimeout = 5 * time.Second
 )
 
-// keySet holds the public keys of an identity provider, read from a JSON Web Key Set (RFC 7517) in a file or at a URL. It reads the set
-// again when it is older than fresh, and when a token names an unknown key, but at most once per interval. If a read fails, the previous
-// keys stay in use. It is safe for concurrent use.
+// keySet holds an identity provider's public keys, read from a JSON Web Key Set (RFC 7517) in a file or at a URL. It reads the set again
+// when the set is older than fresh, or when a token names an unknown key, but at most once per interval. If a read fails, the previous keys
+// stay in use. It is safe for concurrent use.
 type keySet struct {
-	name     string // the path or URL, for messages
+	name     string // the path or URL, for error messages
 	remote   bool
 	read     func() ([]byte, error)
 	fresh    time.Duration
@@ -49,7 +49,7 @@ type readKeys struct {
 	at   time.Time
 }
 
-// newKeySet returns the key set of a path or URL. It does not read the set.
+// newKeySet returns the key set at a path or URL, without reading it.
 func newKeySet(source string) (*keySet, error) {
 	s := &keySet{name: source, fresh: checkInterval, interval: checkInterval, read: func() ([]byte, error) { return readFile(source) }}
 	s.latest.Store(&readKeys{})
@@ -69,7 +69,7 @@ func newKeySet(source string) (*keySet, error) {
 	return s, nil
 }
 
-// loopbackHost reports whether the host of a URL is this machine's loopback interface.
+// loopbackHost reports whether the host in a URL is this machine's loopback interface.
 func loopbackHost(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
@@ -104,7 +104,7 @@ func limited(from io.Reader) ([]byte, error) {
 	return raw, err
 }
 
-// current returns the keys. One caller reads the set again if it is too old; concurrent callers get the previous keys.
+// current returns the keys. If they are too old, one caller reads the set again, while concurrent callers get the previous keys.
 func (s *keySet) current() []*key {
 	set := s.latest.Load()
 	if time.Since(set.at) < s.fresh || !s.reading.TryLock() {
@@ -114,14 +114,14 @@ func (s *keySet) current() []*key {
 	return s.update()
 }
 
-// renewed returns the keys after a token has named an unknown key, which the provider may have added recently.
+// renewed returns the keys after a token has named an unknown key, which the provider may have added since the last read.
 func (s *keySet) renewed() []*key {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	return s.update()
 }
 
-// update reads the set, unless the last read began within the interval, and returns the keys. The caller holds s.reading.
+// update returns the keys. It reads the set again first, unless the last read began within the interval. The caller must hold s.reading.
 func (s *keySet) update() []*key {
 	if time.Since(s.tried) >= s.interval {
 		if err := s.load(); err != nil {
@@ -145,8 +145,8 @@ func (s *keySet) load() error {
 	return nil
 }
 
-// parseKeySet returns the usable keys of a set. It skips all others, as RFC 7517 requires: encryption keys, private and symmetric keys, and
-// keys of other algorithms.
+// parseKeySet returns the usable keys in a set. As RFC 7517 requires, it skips all others: encryption keys, private and symmetric keys, and
+// keys for unsupported algorithms.
 func parseKeySet(raw []byte) (keys []*key, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -172,7 +172,7 @@ func parseKeySet(raw []byte) (keys []*key, err error) {
 	return keys, nil
 }
 
-// algorithmOf returns the algorithm of a public key, or an error if the key is too weak or of another type.
+// algorithmOf returns the algorithm for a public key, or an error if the key is too weak or has an unsupported type.
 func algorithmOf(public any) (string, error) {
 	switch public := public.(type) {
 	case *rsa.PublicKey:

@@ -17,7 +17,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// provider serves a key set that a test can change, and counts the requests.
+// provider serves a key set that a test can change, and counts requests.
 type provider struct {
 	*httptest.Server
 	body  atomic.Value // string
@@ -36,7 +36,7 @@ func newProvider(t *testing.T, body string) *provider {
 	return p
 }
 
-// jwks returns a key set with the given keys, each preceded by its kid.
+// jwks returns a key set. The arguments alternate between a kid and a key.
 func jwks(t *testing.T, keys ...any) string {
 	t.Helper()
 	var set jose.JSONWebKeySet
@@ -50,7 +50,7 @@ func jwks(t *testing.T, keys ...any) string {
 	return string(raw)
 }
 
-// trusting returns an authenticator for a key set.
+// trusting returns an authenticator that trusts a key set.
 func trusting(t *testing.T, source string) *Signed {
 	t.Helper()
 	signed, err := KeysFile(written(t, fmt.Sprintf(`{"issuer":"https://id.example.org","audience":"trapeze","jwks":%q}`, source)))
@@ -80,7 +80,7 @@ func TestAJWKSFromAFileIsReadAgainWhenItsKeysRotate(t *testing.T) {
 	is.True(accepts(signed, ed))
 	is.True(!accepts(signed, i.token(jwt.SigningMethodES256, "ec", i.ec, claims()))) // the removed key
 	_, err := KeysFile(written(t, `{"issuer":"i","audience":"a","jwks":"/nowhere/jwks.json"}`))
-	is.True(err != nil && strings.Contains(err.Error(), "/nowhere/jwks.json")) // a missing file is a mistake in the configuration
+	is.True(err != nil && strings.Contains(err.Error(), "/nowhere/jwks.json")) // a missing file is a configuration error
 }
 
 func TestAJWKSFromAURLIsCachedAndRotates(t *testing.T) {
@@ -131,11 +131,11 @@ func TestAJWKSThatDoesNotRespondLeavesThePreviousKeysInUse(t *testing.T) {
 	}
 	p.Close()
 	is.True(accepts(signed, token))
-	late := trusting(t, p.URL) // the pod starts although the provider does not respond
+	late := trusting(t, p.URL) // the pod starts even if the provider does not respond
 	is.True(!accepts(late, token))
 }
 
-// The provider sends the beginning of a response, and then nothing.
+// The provider sends the beginning of a response and then stalls.
 func TestAJWKSThatHangsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -165,7 +165,7 @@ func TestAJWKSIsReadFromPlainHTTPOnLoopbackOnly(t *testing.T) {
 	p := newProvider(t, jwks(t, "ec", i.ec.Public()))
 	redirect := httptest.NewServer(http.RedirectHandler(p.URL, http.StatusFound))
 	defer redirect.Close()
-	is.True(!accepts(trusting(t, redirect.URL), i.token(jwt.SigningMethodES256, "ec", i.ec, claims()))) // redirects could lead to plain HTTP
+	is.True(!accepts(trusting(t, redirect.URL), i.token(jwt.SigningMethodES256, "ec", i.ec, claims()))) // a redirect could lead to plain HTTP
 	is.Equal(p.asked.Load(), int64(0))
 }
 

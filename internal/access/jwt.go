@@ -92,8 +92,8 @@ func (s *Signed) verify(given string) (Principal, time.Time, error) {
 	return Principal{Name: name, Roles: roles}, until.Time, nil
 }
 
-// explain adds to an error the values that an operator compares: the key that the token names, or the claim that was refused. Claims are
-// checked after the signature, so the values of claims are those of the issuer. The error contains neither the token nor its signature.
+// explain adds the value that an operator needs to the error: the key that the token names, or the claim that was refused. Claims are
+// checked after the signature, so they are known to come from the issuer. The error contains neither the token nor its signature.
 func (k *keys) explain(err error, token *jwt.Token, claims jwt.MapClaims) error {
 	for _, one := range []struct {
 		err         error
@@ -116,7 +116,7 @@ func (k *keys) explain(err error, token *jwt.Token, claims jwt.MapClaims) error 
 	return fmt.Errorf("%w (alg %.20q, kid %.100q)", err, fmt.Sprint(token.Header["alg"]), fmt.Sprint(token.Header["kid"]))
 }
 
-// claimText returns the text of a claim. Times are numbers of seconds, which would otherwise have an exponent.
+// claimText formats a claim as text. It formats numbers of seconds without an exponent.
 func claimText(value any) string {
 	if seconds, ok := value.(float64); ok {
 		return time.Unix(int64(seconds), 0).UTC().Format(time.RFC3339)
@@ -124,7 +124,7 @@ func claimText(value any) string {
 	return fmt.Sprint(value)
 }
 
-// claimAt returns a claim. A name with dots that is not a claim itself refers to a member of a claim, such as realm_access.roles.
+// claimAt returns a claim by name. If no claim has that name, a name with dots such as realm_access.roles refers to a member of a claim.
 func claimAt(claims map[string]any, name string) any {
 	if value, ok := claims[name]; ok {
 		return value

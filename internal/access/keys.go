@@ -91,10 +91,11 @@ func (k *key) parse() (err error) {
 	return err
 }
 
-// errUnknownKey means that no key has the kid and algorithm of a token.
+// errUnknownKey means that no key matches the kid and algorithm of a token.
 var errUnknownKey = errors.New("the token has an unknown kid")
 
-// find returns the key that a token names. If it is unknown, the key set is read again, because the provider may have added the key.
+// find returns the key that a token names. If the key is unknown, find reads the key set again, because the provider may have added the
+// key.
 func (k *keys) find(t *jwt.Token) (any, error) {
 	if _, ok := t.Header["crit"]; ok { // the library ignores it, but RFC 7515 requires that unknown extensions are refused
 		return nil, errors.New("the token has critical extensions (crit), which are not supported")

@@ -27,11 +27,11 @@ type Principal struct {
 	caps   Caps
 }
 
-// Everyone is the name of the principal of an API without authentication.
+// Everyone is the name of the principal that an API without authentication uses for all requests.
 const Everyone = "api"
 
-// reserved lists the names that Trapeze uses in the history and the audit log: maintenance, handlers, requests without valid credentials,
-// and requests to an API without authentication.
+// reserved lists the names that Trapeze itself uses in the history and the audit log. They stand for maintenance, handlers, requests
+// without valid credentials, and requests to an API without authentication.
 var reserved = []string{"system", "handler", "anonymous", Everyone}
 
 // Validate returns an error if the principal's name could be confused with another name, or with a name that Trapeze itself uses in the
@@ -54,13 +54,13 @@ func (p Principal) With(rights Rights) Principal {
 	return p
 }
 
-// Capped returns a copy of p that has the given caps.
+// Capped returns a copy of p with the given caps.
 func (p Principal) Capped(caps Caps) Principal {
 	p.caps = caps
 	return p
 }
 
-// Caps returns the highest values that p may set when it submits a job.
+// Caps returns the highest values that p may set when submitting a job.
 func (p Principal) Caps() Caps { return p.caps }
 
 // Can reports whether p has a permission, and whether it covers only the jobs and pipelines that p submitted.

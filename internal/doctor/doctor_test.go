@@ -70,7 +70,7 @@ func TestAFindingDoesNotNameHostsAndUsersOfTheConnection(t *testing.T) {
 	is.Equal(reason(errors.Join(err, denied)), "the database did not respond in time") // looks as if the server had rejected the connection
 }
 
-// Anyone who can submit jobs can choose their kinds, so unknown kinds must not hide the kinds that the fleet is known to handle.
+// Anyone who can submit jobs can choose their kinds. Unknown kinds must not hide the kinds that the fleet is known to handle.
 func TestUnknownKindsOfASubmitterDoNotDrownTheOtherFindings(t *testing.T) {
 	is := is.New(t)
 	d := &examination{}
@@ -82,7 +82,7 @@ func TestUnknownKindsOfASubmitterDoNotDrownTheOtherFindings(t *testing.T) {
 	work = append(work, view.WaitingWork{Lane: "default", Kind: "report", Waiting: 1, Known: true}, view.WaitingWork{Lane: "mail", Kind: "a000", Waiting: 1000})
 	d.kinds(work)
 	is.Equal(len(d.findings), mostKinds+1)
-	is.True(strings.Contains(d.findings[0].Says, `"report": 1 job waits`)) // a kind that the fleet knows comes first
+	is.True(strings.Contains(d.findings[0].Says, `"report": 1 job waits`)) // the finding for a kind that the fleet knows comes first
 	is.True(strings.Contains(d.findings[1].Says, `"a000": 1100 jobs wait`) || strings.Contains(d.findings[1].Says, `"a000": 1,100 jobs wait`))
 	is.True(strings.Contains(d.findings[mostKinds].Says, "146 other kinds, such as"))
 	is.True(strings.Contains(d.findings[mostKinds].Says, "the oldest due for 1h00m"))

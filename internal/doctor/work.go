@@ -124,7 +124,7 @@ func (w *waits) add(one view.WaitingWork) {
 	w.join(more)
 }
 
-// join adds other jobs.
+// join adds the counts of more to w.
 func (w *waits) join(more waits) {
 	w.jobs += more.jobs
 	if !more.oldest.IsZero() && (w.oldest.IsZero() || more.oldest.Before(w.oldest)) {
@@ -179,11 +179,11 @@ func (e *examination) lanes(ctx context.Context) error {
 	return nil
 }
 
-// mostKinds is the number of kinds without a handler that have a finding each. The others share a finding, because anyone who can submit
-// jobs can choose the kinds.
+// mostKinds is the maximum number of kinds without a handler that get separate findings. The remaining kinds share one finding, because
+// anyone who can submit jobs can choose their kinds.
 const mostKinds = 5
 
-// kinds finds kinds with waiting jobs that no live pod handles. The kinds that are known to the fleet come first.
+// kinds finds kinds that have waiting jobs but that no live pod handles. Kinds that the fleet knows come first.
 func (e *examination) kinds(work []view.WaitingWork) {
 	type orphan struct {
 		kind  string

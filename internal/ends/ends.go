@@ -24,7 +24,7 @@ type Hooks struct {
 
 // Ends counts finished jobs and calls the hooks. It is safe for concurrent use.
 type Ends struct {
-	Stats  *stats.Counter // counts for the table of statistics, which the pod writes once a minute
+	Stats  *stats.Counter // counts for the statistics table, which the pod writes once a minute
 	counts *telemetry.Ends
 	hooks  Hooks
 	calls  *calls
@@ -38,10 +38,10 @@ func New(m *telemetry.Metrics, hooks Hooks, log *slog.Logger, repeated *telemetr
 // Of returns the counters for a kind with a handler in this process.
 func (e *Ends) Of(kind string) *telemetry.KindEnds { return e.counts.Of(kind) }
 
-// Report is like [Ends.ReportRun], for a job that ended without a handler's return.
+// Report is like [Ends.ReportRun], for a job that ended although no handler returned.
 func (e *Ends) Report(kind *telemetry.KindEnds, end job.End) { e.ReportRun(kind, end, stats.NoRun) }
 
-// ReportRun reports a finished job, and how long its last attempt waited and ran. kind holds the counters for the job's kind, or is nil.
+// ReportRun reports a finished job, with the wait and run time of its last attempt. kind holds the counters for the job's kind, or is nil.
 // ReportRun does not block.
 func (e *Ends) ReportRun(kind *telemetry.KindEnds, end job.End, times stats.Times) {
 	e.Stats.Count(end.Lane, end.Kind, end.State, times)

@@ -260,7 +260,7 @@ type Handler struct {
 	Ends        *telemetry.KindEnds   // nil for a kind that only remote workers run
 }
 
-// Limits returns the limits of each handled kind, as JSON. A pod stores them with its row, so that operators see them.
+// Limits returns the limits of each handled kind as JSON. A pod stores them in its row so that operators can see them.
 func (i *Identity) Limits() json.RawMessage {
 	limits := map[string]job.KindLimits{}
 	for _, name := range i.HandledKinds {

@@ -10,10 +10,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// MaxStackBytes limits the stack that a pod returns.
+// MaxStackBytes is the maximum size of a stack that a pod returns.
 const MaxStackBytes = 64 << 10
 
-// requests answers the requests for claims that the latest heartbeat delivered.
+// requests answers the claim requests that the latest heartbeat delivered.
 type requests struct {
 	*Identity
 	some wait.Signal
@@ -37,8 +37,8 @@ func (r *requests) get() []store.ClaimRequest {
 	return r.list
 }
 
-// run answers the requests for claims until ctx ends. It runs on a separate goroutine, because a heartbeat must not wait for
-// stacks. A request that is not answered comes again with the next heartbeat.
+// run answers claim requests until ctx ends. It runs in a separate goroutine, because a heartbeat must not wait for stacks. The next
+// heartbeat delivers unanswered requests again.
 func (r *requests) run(ctx context.Context) {
 	for {
 		select {
@@ -54,7 +54,7 @@ func (r *requests) run(ctx context.Context) {
 	}
 }
 
-// answer answers a request. It leaves a request for a claim that has not started yet to the next heartbeat.
+// answer answers a request. If the claim has not started yet, it leaves the request for the next heartbeat.
 func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
 	one := r.Runs.Find(asked.JobID, asked.Fence)
 	if one == nil {
@@ -69,13 +69,13 @@ func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
 			return nil
 		}
 	default:
-		return nil // a later release may know this request
+		return nil // a request that only later releases know
 	}
 	return store.AnswerRequest(ctx, r.Commands, asked.ID, text)
 }
 
-// stack returns the stack of the goroutine that is running the handler. It returns an empty string if the handler has not been called yet
-// or has returned: the goroutine may then be running another job.
+// stack returns the stack of the goroutine that is running the handler. It returns an empty string before the handler is called and after
+// it returns. After the return, the goroutine may be running another job.
 func (one *Run) stack() string {
 	goroutine := one.goroutine.Load()
 	if goroutine == 0 {

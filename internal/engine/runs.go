@@ -36,12 +36,12 @@ type Run struct {
 	Ended   chan struct{} // closed when the handler has returned and the outcome is settled
 	span    tracing.Span
 	ahead   ranAhead
-	took    atomic.Int64    // duration of the handler's call in nanoseconds; 0 before it returns
+	took    atomic.Int64    // how long the handler ran, in nanoseconds; 0 before it returns
 	handed  time.Time       // when the decision to start the job was made; zero for jobs claimed by the poller
 	undo    json.RawMessage // failure steps that the handler returned, or nil
 
 	goroutine atomic.Uint64       // number of the goroutine that is running the handler, or 0
-	niced     atomic.Pointer[int] // priority that an operator gave to the next steps; nil if none
+	niced     atomic.Pointer[int] // the priority that an operator set for the next steps, or nil
 
 	turn     chan struct{} // held by the transaction that currently locks the lease
 	writing  atomic.Uint64 // id of the goroutine whose function is writing in that transaction, or 0
@@ -111,14 +111,14 @@ func (one *Run) started() (at time.Time) {
 	return at
 }
 
-// waited returns how long a job was due before it was claimed. The time is unknown for a recovered job, which has no due time.
+// waited returns how long a job was due before it was claimed. For a recovered job, which has no due time, known is false.
 func waited(c *store.Claimed) (wait time.Duration, known bool) {
-	// The difference can be negative, because a claim also sees jobs that were committed after the claim's now(), while the statement was
-	// being planned.
+	// The difference can be negative. A claim's now() is fixed before the statement is planned, but the claim also sees jobs that are
+	// committed during the planning.
 	return max(0, c.ClaimedAt.Sub(c.ReadyAt)), c.ReadyAt.Unix() > 0
 }
 
-// times returns how long the run waited for its claim, and how long its handler ran.
+// times returns how long the run waited to be claimed, and how long its handler ran.
 func (one *Run) times() stats.Times {
 	t := stats.NoRun
 	if wait, known := waited(&one.Claimed); known {
@@ -336,7 +336,7 @@ func (one *Run) hasRun(before time.Duration) {
 	one.done = func() { timer.Stop(); done() }
 }
 
-// nextPriority returns the priority of next steps that set none.
+// nextPriority returns the priority for next steps that do not set one.
 func (one *Run) nextPriority() int {
 	if p := one.niced.Load(); p != nil {
 		return *p
@@ -344,7 +344,8 @@ func (one *Run) nextPriority() int {
 	return one.Claimed.Priority
 }
 
-// plannedSteps decodes the steps planned after the job. If an operator gave the chain another priority during the run, all steps have it.
+// plannedSteps decodes the steps that are planned after the job. If an operator changed the chain's priority during the run, all steps get
+// the new priority.
 func (one *Run) plannedSteps() (work.Plan, error) {
 	plan, err := work.DecodePlan(one.Claimed.ID, one.Claimed.Planned)
 	if p := one.niced.Load(); p != nil {

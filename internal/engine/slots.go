@@ -53,8 +53,9 @@ func (c *claimer) returnSlots(ctx context.Context) {
 	}
 }
 
-// findMarks reads low-water marks, which are the times from which claims may start reading a lane. slow states whether the latest claim was
-// slow; otherwise only expired marks are read again. That takes the place of a claim that reads everything.
+// findMarks reads low-water marks, which are the times from which claims may start reading a lane. If slow is true, the latest claim was
+// slow, and findMarks reads all marks again; otherwise it reads only expired ones. Without these reads, a claim would have to read the
+// whole lane.
 func (c *claimer) findMarks(ctx context.Context, slow bool) {
 	since := c.Marks.Look(c.Lanes.Names(), slow)
 	if len(since) == 0 {

@@ -55,7 +55,7 @@ func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	return nil
 }
 
-// CheckFollowing checks a next step or a child, and marks it as emitted by a handler. Such a job must not have keys, a name or a submitter,
+// CheckFollowing checks a next step or a child, and marks it as emitted by a handler. The job must not have keys, a name or a submitter,
 // because these belong to the pipeline.
 func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	w.Emitted = true
@@ -92,7 +92,7 @@ func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob 
 	}
 	w.Submitter = from.submitter // a principal that can see one job of a pipeline can see all of them
 	n := w.Row(0, sub.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
-	n.Actor, n.Approved = "handler", !w.Emitted || n.Lane == from.lane // a step that stays in its lane needs no further approval
+	n.Actor, n.Approved = "handler", !w.Emitted || n.Lane == from.lane // a step that stays in the same lane does not need approval again
 	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
 	return n
 }
@@ -182,7 +182,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		s.State = job.AwaitingApproval
 	}
 	if n.Starts && slots.Slow(entered.Took, 0) {
-		sub.mark(ctx, true) // this job has already started; later submissions will be faster
+		sub.mark(ctx, true) // this job has already started, but the marks make later submissions faster
 	}
 	return s, nil
 }

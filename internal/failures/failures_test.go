@@ -47,7 +47,7 @@ func TestAnErrorIsNormalizedWithoutItsVariableParts(t *testing.T) {
 		t.Run(in, func(t *testing.T) {
 			is := is.New(t)
 			is.Equal(Normalize(in), want)
-			is.Equal(Normalize(want), want) // normalizing again changes nothing
+			is.Equal(Normalize(want), want) // normalizing a second time changes nothing
 		})
 	}
 }
@@ -84,7 +84,7 @@ func TestJobsAreGroupedByKindAndError(t *testing.T) {
 	is.Equal([]any{g.Kind, g.Error, g.Example, g.Jobs, g.Newest}, []any{"a", "row # is bad", "row 0 is bad", 10, int64(100)})
 	is.True(g.First.Equal(now.Add(-9 * time.Hour)))
 	is.True(g.Last.Equal(now))
-	is.Equal(g.Trend[15:], []int{1, 1, 1, 1, 1, 1, 1, 1, 2}) // one an hour; the last part includes its end
+	is.Equal(g.Trend[15:], []int{1, 1, 1, 1, 1, 1, 1, 1, 2}) // one failure per hour; the last part includes its end
 	is.Equal(l.Groups[1].Kind, "b")
 	_, members, found := l.Of(g.ID)
 	is.True(found)

@@ -19,43 +19,43 @@ type Job struct {
 	Attempt  int            `json:"attempt"`
 	FailedAt time.Time      `json:"failed_at"`
 	Class    job.ErrorClass `json:"error_class"`
-	Error    string         `json:"error"` // the first line, see [Line]
+	Error    string         `json:"error"` // the first line; see [Line]
 }
 
-// Group describes the failed jobs of one kind that have the same normalized error.
+// Group describes the failed jobs of one kind whose errors are the same after normalization.
 type Group struct {
 	ID      string         `json:"id"` // depends only on the kind and the normalized error
 	Kind    string         `json:"kind"`
-	Error   string         `json:"error"`       // normalized, see [Normalize]
+	Error   string         `json:"error"`       // normalized; see [Normalize]
 	Example string         `json:"example"`     // the first line of the newest error
-	Class   job.ErrorClass `json:"error_class"` // of the newest error
+	Class   job.ErrorClass `json:"error_class"` // class of the newest error
 	Jobs    int            `json:"jobs"`
 	Newest  int64          `json:"newest,string"` // the job that failed last
 	First   time.Time      `json:"first_failed_at"`
 	Last    time.Time      `json:"last_failed_at"`
-	Trend   []int          `json:"trend"` // jobs that failed in each of [Parts] equal parts of the period
-	Set     string         `json:"set"`   // identifies exactly these jobs, see [Set]
+	Trend   []int          `json:"trend"` // failures in each of [Parts] equal parts of the period
+	Set     string         `json:"set"`   // identifies exactly these jobs; see [Set]
 }
 
 // Parts is the number of parts into which a trend divides the period.
 const Parts = 24
 
-// List holds the failed jobs of a period in groups, the largest group first.
+// List holds the jobs that failed in a period, in groups with the largest first.
 type List struct {
 	Groups   []Group   `json:"failures"`
-	Jobs     int       `json:"jobs"`     // jobs in all groups
+	Jobs     int       `json:"jobs"`     // number of jobs in all groups
 	Since    time.Time `json:"since"`    // start of the period that was read
-	Until    time.Time `json:"until"`    // when it was read
-	Complete bool      `json:"complete"` // false: more jobs failed than one request reads, and Since is the time that it reached
+	Until    time.Time `json:"until"`    // the time of the read
+	Complete bool      `json:"complete"` // false if more jobs failed than one request reads; Since is then the time that it reached
 
 	jobs []Job
 	ids  map[pair]string
 }
 
-// pair is a kind with an error.
+// pair is a kind and an error.
 type pair struct{ kind, err string }
 
-// New groups jobs, which must be sorted with the latest failure first.
+// New groups failed jobs. The jobs must be sorted with the latest failure first.
 func New(jobs []Job, since, until time.Time, complete bool) List {
 	l := List{Jobs: len(jobs), Since: since, Until: until, Complete: complete, jobs: jobs, ids: map[pair]string{}}
 	of := map[string][]Job{}
@@ -85,7 +85,7 @@ func (l List) group(id string, members []Job) Group {
 	return g
 }
 
-// groupOf returns the id of a job's group. Most jobs have the error of an earlier one, so its result is kept.
+// groupOf returns the id of a job's group. It caches the id for each kind and error, because most errors occur more than once.
 func (l List) groupOf(one Job) string {
 	key := pair{one.Kind, one.Error}
 	id, ok := l.ids[key]
@@ -96,13 +96,13 @@ func (l List) groupOf(one Job) string {
 	return id
 }
 
-// ID returns the id of the group to which a failed job of a kind with an error belongs.
+// ID returns the id of the group for a kind and an error.
 func ID(kind, text string) string {
 	sum := sha256.Sum256([]byte(kind + "\x00" + Normalize(text)))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Of returns a group, and its jobs with the latest failure first. It returns false if no job of the list belongs to the group.
+// Of returns a group and its jobs, latest failure first. It returns false if the list has no jobs in that group.
 func (l List) Of(id string) (g Group, jobs []Job, found bool) {
 	at := slices.IndexFunc(l.Groups, func(g Group) bool { return g.ID == id })
 	if at < 0 {
@@ -120,12 +120,12 @@ func (l List) members(id string) (jobs []Job) {
 	return jobs
 }
 
-// OfKind returns the list without the jobs of other kinds.
+// OfKind returns a list of only the jobs of one kind.
 func (l List) OfKind(kind string) List {
 	return New(slices.DeleteFunc(slices.Clone(l.jobs), func(one Job) bool { return one.Kind != kind }), l.Since, l.Until, l.Complete)
 }
 
-// digest returns a hash of jobs and of the times at which they failed.
+// digest returns a hash of the given jobs and the times at which they failed.
 func digest(jobs []Job) string {
 	jobs = slices.SortedFunc(slices.Values(jobs), func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
 	h := sha256.New()

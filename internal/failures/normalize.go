@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// MaxBytes is the number of bytes of an error that are compared. Errors that differ only after them belong to the same group.
+// MaxBytes is the number of leading bytes of an error that are compared. Errors that differ only after that belong to the same group.
 const MaxBytes = 300
 
-// Line returns the first line of an error that is not empty, cut to [MaxBytes].
+// Line returns the first non-empty line of an error, cut to [MaxBytes].
 func Line(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if len(line) > MaxBytes {
 		line = strings.ToValidUTF8(line[:MaxBytes], "")
 	}
-	return strings.Clone(strings.TrimSpace(line)) // the rest may be long, and lists of errors are kept
+	return strings.Clone(strings.TrimSpace(line)) // without the copy, a kept list would keep the whole text in memory
 }
 
 // Normalize returns the first line of an error without its variable parts. Numbers, dates, addresses, UUIDs, hexadecimal values and other
@@ -29,14 +29,14 @@ func Normalize(text string) string {
 	return string(n.out)
 }
 
-// pattern is an error of which the first bytes have been normalized.
+// pattern is an error whose first bytes have been normalized.
 type pattern struct {
 	in  string
 	at  int
 	out []byte
 }
 
-// next normalizes the next word, quoted text or character.
+// next normalizes the next word, quoted text or single character.
 func (n *pattern) next() {
 	rest := n.in[n.at:]
 	if end := quoted(n.in, n.at); end > 0 {
@@ -72,7 +72,7 @@ func (n *pattern) word(word string) {
 	case digit < 0:
 		n.out = append(n.out, word...)
 	case digit == 0, len(word) >= 16, len(word) >= 6 && strings.Trim(word, "0123456789abcdefABCDEF") == "":
-		n.mark() // a number with or without a unit, a random id, or a hexadecimal value
+		n.mark() // a number with or without a unit, a random id or a hexadecimal value
 	default:
 		for _, r := range word {
 			if unicode.IsDigit(r) {
@@ -84,7 +84,7 @@ func (n *pattern) word(word string) {
 	}
 }
 
-// mark appends a # for a variable part. It merges the part with an adjacent one: a time, a version, an address or a list becomes a single #.
+// mark appends a # for a variable part. Adjacent parts are merged, so a time, version, address or list becomes a single #.
 func (n *pattern) mark() {
 	for _, between := range []string{"", "-", "+", ".", ",", ":", "/", "_", " ", ", ", " -", " +"} {
 		if bytes.HasSuffix(n.out, []byte("#"+between)) {
@@ -93,13 +93,13 @@ func (n *pattern) mark() {
 		}
 	}
 	if t := len(n.out); t > 0 && (n.out[t-1] == '-' || n.out[t-1] == '+') && (t == 1 || strings.IndexByte(" (=:,[", n.out[t-2]) >= 0) {
-		n.out = n.out[:t-1] // a sign
+		n.out = n.out[:t-1] // the sign of a number
 	}
 	n.out = append(n.out, '#')
 }
 
-// quoted returns the end of the quoted text that begins at a position, or 0 if none does. A text that the limit has cut ends with the
-// error. An apostrophe within a word or after it is not a quote.
+// quoted returns the end of the quoted text that begins at a position, or 0 if no quote begins there. If the length limit has cut off the
+// closing quote, the quoted text extends to the end of the error. An apostrophe in a word or after one is not a quote.
 func quoted(in string, at int) int {
 	quote := in[at]
 	if quote != '"' && quote != '`' && quote != '\'' {
@@ -136,7 +136,7 @@ func wordBytes(text string) int {
 
 const uuidBytes = 36
 
-// uuid reports whether a text begins with a UUID that no letter or digit follows.
+// uuid reports whether a text begins with a UUID that is not followed by a letter or digit.
 func uuid(text string) bool {
 	if len(text) < uuidBytes {
 		return false

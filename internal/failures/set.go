@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Set identifies exactly the jobs that a [Group] had when it was read. A retry of the set therefore neither includes a job that failed
-// later nor one that has failed again.
+// Set identifies exactly the jobs that were in a [Group] when it was read. A retry of the set therefore excludes jobs that failed later or
+// that have failed again.
 type Set struct {
 	Group       string
 	First, Last time.Time // when the first and the last of its jobs failed
@@ -23,15 +23,15 @@ func setOf(id string, jobs []Job) Set {
 	return Set{id, jobs[len(jobs)-1].FailedAt, jobs[0].FailedAt, digest(jobs)}
 }
 
-// String returns the set in the form that [ParseSet] reads.
+// String formats the set for [ParseSet].
 func (s Set) String() string {
 	return fmt.Sprintf("%s.%d.%d.%s", s.Group, s.First.UnixMicro(), s.Last.UnixMicro(), s.digest)
 }
 
-// lastMicro is later than all times of jobs, and earlier than the last time that PostgreSQL can store.
+// lastMicro is later than every job's time, but still within the range that PostgreSQL can store.
 const lastMicro = 1e18
 
-// ParseSet parses the set of a group. It returns [job.ErrInvalid] if the text is not a set.
+// ParseSet parses a set formatted by [Set.String]. It returns [job.ErrInvalid] if the text is not a set.
 func ParseSet(text string) (s Set, err error) {
 	parts := strings.Split(text, ".")
 	if len(parts) == 4 {
@@ -44,8 +44,8 @@ func ParseSet(text string) (s Set, err error) {
 	return s, fmt.Errorf("%w: failures %.100q: want the set of a group of failures", job.ErrInvalid, text)
 }
 
-// IDs returns the ids of the set's jobs, in ascending order. jobs are the jobs that failed from First to Last. It returns
-// [job.ErrFailuresChanged] if their group is not the set any more.
+// IDs returns the ids of the set's jobs in ascending order. jobs must hold the jobs that failed from First to Last. IDs returns
+// [job.ErrFailuresChanged] if the group's jobs no longer match the set.
 func (s Set) IDs(jobs []Job) ([]int64, error) {
 	found := List{jobs: jobs, ids: map[pair]string{}}.members(s.Group)
 	if len(found) == 0 || digest(found) != s.digest {

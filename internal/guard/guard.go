@@ -50,8 +50,8 @@ func Call(fn func() error) error {
 	return err
 }
 
-// Goroutine returns the number of the calling goroutine, counted from 1. It takes about a microsecond. It distinguishes a nested call,
-// which would wait for itself, from a concurrent call, and finds a goroutine for [StackOf].
+// Goroutine returns the number of the calling goroutine. Numbers start at 1. The call takes about a microsecond. The number distinguishes a
+// nested call, which would wait for itself, from a concurrent one, and identifies a goroutine for [StackOf].
 func Goroutine() uint64 {
 	var buf [40]byte
 	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
@@ -60,14 +60,14 @@ func Goroutine() uint64 {
 	return n
 }
 
-// These limit the memory for the stacks of all goroutines.
+// These limit the memory used to read the stacks of all goroutines.
 const (
 	firstStacks = 1 << 20
 	mostStacks  = 64 << 20
 )
 
-// StackOf returns the stack of the goroutine with the given number, in the form of [debug.Stack], cut to most bytes. It returns an empty
-// string if the goroutine has ended. All goroutines stop while their stacks are read, which takes milliseconds if there are thousands.
+// StackOf returns a goroutine's stack in the format of [debug.Stack], cut to the given maximum size. It returns an empty string if the
+// goroutine has ended. All goroutines stop while their stacks are read, which takes milliseconds if there are thousands of them.
 func StackOf(goroutine uint64, most int) string {
 	head := fmt.Sprintf("goroutine %d ", goroutine)
 	for size := firstStacks; ; size *= 4 {
@@ -84,7 +84,7 @@ func StackOf(goroutine uint64, most int) string {
 	}
 }
 
-// cut shortens a stack to complete lines of at most most bytes together.
+// cut shortens a stack to the complete lines that fit within the given maximum size.
 func cut(stack string, most int) string {
 	if len(stack) <= most {
 		return stack

@@ -18,8 +18,8 @@ const (
 	keepPods        = 168 * time.Hour
 	keepSubmissions = 24 * time.Hour
 	keepPipelines   = time.Hour
-	// sumStatsAfter is the age at which the numbers of an hour are added up. The dashboard shows the last hour by minute. keepStats is how
-	// long the numbers are kept.
+	// sumStatsAfter is how old the statistics of an hour must be before they are added up. The dashboard shows the last hour by minute.
+	// keepStats is how long statistics are kept.
 	sumStatsAfter = time.Hour
 	keepStats     = 30 * 24 * time.Hour
 	// endsAtOnce is the maximum number of jobs that one statement ends. prunesAtOnce is the maximum number of rows that one statement
@@ -152,7 +152,7 @@ func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, e
 	return total, errors.Join(errs...)
 }
 
-// sumStats adds up old numbers of ended jobs by hour, and deletes those that are no longer kept.
+// sumStats adds up old statistics of ended jobs by hour, and deletes those that have expired.
 func (m *Maintenance) sumStats(ctx context.Context, pace upkeep.Pace) (int, error) {
 	summed, err := upkeep.SumStats(ctx, m.o.Store, sumStatsAfter, pace)
 	gone, pruned := untilDry(ctx, pace, prunesAtOnce, keepStats, func(ctx context.Context, keep time.Duration, limit int) (int, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
-// abandonedAfter is longer than a test process can run before go test ends it.
+// abandonedAfter is longer than go test lets a test process run.
 const abandonedAfter = 2 * time.Hour
 
 // within is the time limit for pgtest's own work on the server during one test.
@@ -112,8 +112,8 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 	return nil
 }
 
-// sweep drops the databases that test processes have left behind on the server, for example after a timeout. These are at least as old as
-// the given age and have no sessions.
+// sweep drops databases that test processes have left on the server, for example after a timeout. A database is dropped if it is at least
+// as old as the given age and has no sessions.
 func (s *source) sweep(ctx context.Context, age time.Duration) error {
 	conn, err := testdb.Connect(ctx, s.url)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *source) sweep(ctx context.Context, age time.Duration) error {
 	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, name := range names {
-		_ = s.exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)) // another process may have dropped it, or may be connecting to it
+		_ = s.exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)) // another process may have dropped the database, or may be connecting to it
 	}
 	return err
 }

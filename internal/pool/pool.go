@@ -28,7 +28,7 @@ type Pool[T any] struct {
 	idlers   sync.WaitGroup
 }
 
-// New returns a pool that calls run for each item, with the number of the goroutine; see [guard.Goroutine].
+// New returns a pool that calls run for each item. It passes the goroutine's number; see [guard.Goroutine].
 func New[T any](run func(item T, goroutine uint64)) *Pool[T] { return &Pool[T]{run: run} }
 
 // Give queues items to run. It does not block.

@@ -40,8 +40,8 @@ type Marks struct {
 type mark struct {
 	since time.Time // zero if there is no mark
 	until time.Time // end of the mark's validity
-	fresh bool      // no claim has used the mark since the read that set it
-	used  bool      // a claim or submission has used the mark after the claim that followed the read
+	fresh bool      // no claim has used the mark since it was read
+	used  bool      // a claim or submission has used the mark since the first claim after the read
 	wake  *time.Timer
 	sweep *sweep // sweep of the lane, or nil if none is in progress
 }
@@ -83,8 +83,8 @@ func (m *Marks) ForClaim(w *store.Want) {
 	}
 }
 
-// ForSubmission returns the time from which a submission reads the jobs that are ahead of it. It uses an expired mark until everything has
-// been read again. Otherwise, all concurrent submissions would have to read everything.
+// ForSubmission returns the time from which a submission must read the lane to find the jobs ahead of it. An expired mark stays in use
+// until the whole lane has been read again. Otherwise, all concurrent submissions would have to read the whole lane.
 func (m *Marks) ForSubmission(lane string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,8 +167,8 @@ func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again 
 // markSpan returns how long a mark is valid after a read that took the given time.
 func markSpan(took, most time.Duration) time.Duration { return min(markTimes*took, most) }
 
-// Look returns the lanes whose marks should be read from the database now, each with the time from which to read it. These are the lanes
-// whose mark has expired and, after a slow claim, all lanes.
+// Look returns the lanes whose marks must be read from the database now, each with the time from which to read. These are the lanes with
+// expired marks or, after a slow claim, all lanes.
 func (m *Marks) Look(lanes []string, slow bool) map[string]time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()

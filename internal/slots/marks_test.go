@@ -23,7 +23,7 @@ func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
 		for _, lane := range []string{"used", "unused"} {
 			m.Apply(map[string]time.Time{lane: time.Now()}, nil, 20*time.Millisecond, time.Minute, func() { again[lane]++ })
 		}
-		begins(&m, "unused") // the claim that follows the read; the read has seen everything that this claim skips
+		begins(&m, "unused") // the first claim after the read, which has covered everything that this claim skips
 		for range 2 {
 			if begins(&m, "used").IsZero() {
 				t.Error("the claim does not start at the mark")

@@ -1,5 +1,5 @@
-// Package stats counts the jobs that ended, by minute, lane, kind and state, with histograms of how long they waited and ran. It does no
-// I/O: a pod writes the rows of its [Counter] once a minute, and readers add the rows of all pods up.
+// Package stats counts ended jobs by minute, lane, kind and state, with histograms of their wait and run times. It does no I/O. A pod
+// writes the rows of its [Counter] once a minute, and readers add up the rows of all pods.
 package stats
 
 import (
@@ -10,31 +10,31 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Row holds the jobs of a lane, kind and state that ended on one pod within a minute, or on all pods within an hour.
+// Row counts the jobs of one lane, kind and state that ended on one pod within a minute, or on all pods within an hour.
 type Row struct {
 	At    time.Time `json:"at"` // when the minute or hour began
 	Lane  string    `json:"lane"`
 	Kind  string    `json:"kind"`
 	State job.State `json:"state"`
-	Boot  *string   `json:"boot"` // nil in the sum of an hour
+	Boot  *string   `json:"boot"` // nil in a row for an hour
 	Jobs  int64     `json:"jobs"`
 	Wait  Histogram `json:"wait"`
 	Run   Histogram `json:"run"`
 }
 
-// Times holds how long the last attempt of a job waited and ran. Negative values are unknown.
+// Times holds the wait and run time of a job's last attempt. A negative value means unknown.
 type Times struct{ Wait, Run time.Duration }
 
-// NoRun is the Times of a job that ended without a handler's return.
+// NoRun is the Times value for a job that ended although no handler returned.
 var NoRun = Times{-1, -1}
 
 const (
-	// mostCells limits the combinations of lane, kind and state in one minute, because clients choose the names of kinds. Further kinds are
-	// counted as Other.
+	// mostCells is the maximum number of combinations of lane, kind and state in one minute. It is needed because clients choose the names
+	// of kinds. Further kinds are counted as Other.
 	mostCells = 2000
-	// mostRows limits the rows that wait for the database. The oldest are dropped first.
+	// mostRows is the maximum number of rows that wait to be written. The oldest are dropped first.
 	mostRows = 10_000
-	// Other is the kind of jobs beyond that limit. It is not a valid name.
+	// Other is the kind under which jobs beyond mostCells are counted. It is not a valid name for a kind.
 	Other = "(other)"
 )
 
@@ -48,7 +48,7 @@ type Counter struct {
 	mu      sync.Mutex
 	minute  time.Time // the start of the current minute
 	cells   map[cell]*Row
-	pending []Row // rows of earlier minutes that are not written yet
+	pending []Row // rows of earlier minutes that have not been written yet
 }
 
 // NewCounter returns an empty Counter.
@@ -56,7 +56,7 @@ func NewCounter(now time.Time) *Counter {
 	return &Counter{minute: now.Truncate(time.Minute), cells: map[cell]*Row{}}
 }
 
-// Count counts a job that has ended. It runs for every job, and does not read the clock.
+// Count counts an ended job. Because it is called for every job, it does not read the clock.
 func (c *Counter) Count(lane, kind string, state job.State, t Times) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,12 +76,12 @@ func (c *Counter) Count(lane, kind string, state job.State, t Times) {
 	row.Run.Observe(t.Run)
 }
 
-// Rows returns the rows of all complete minutes that were not reported as written, oldest first. If the process is stopping, it includes the
-// current minute, and must not be called again. boot is the pod's boot ID.
+// Rows returns the rows of all complete minutes that have not been reported as written, oldest first. If stopping is true, it includes the
+// current minute and must not be called again. boot is the pod's boot ID.
 func (c *Counter) Rows(now time.Time, boot string, stopping bool) []Row {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A minute is closed once, even if the clock is set back, because its rows are inserted only once.
+	// Each minute is completed only once, even if the clock is set back, because its rows can be inserted only once.
 	if next := now.Truncate(time.Minute); next.After(c.minute) || stopping {
 		for _, row := range c.cells {
 			row.At, row.Boot = c.minute.UTC(), &boot
@@ -95,14 +95,14 @@ func (c *Counter) Rows(now time.Time, boot string, stopping bool) []Row {
 	return slices.Clone(c.pending)
 }
 
-// Written removes the first n rows that Rows returned, because they are in the database.
+// Written removes the first n rows returned by Rows, which are now in the database.
 func (c *Counter) Written(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending = slices.Clone(c.pending[n:])
 }
 
-// Sum adds up rows that have the same key, and calls key for each of them. The rows of the result are in no particular order.
+// Sum adds up the rows for which key returns the same value.
 func Sum[K comparable](rows []Row, key func(Row) K) map[K]*Row {
 	sums := map[K]*Row{}
 	for _, row := range rows {

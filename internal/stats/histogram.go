@@ -9,7 +9,7 @@ import (
 const (
 	// finest is the upper limit of the first bucket.
 	finest = 100 * time.Microsecond
-	// buckets is the number of buckets. The last one counts everything above 21 hours.
+	// buckets is the number of buckets. The last one counts all durations above 21 hours.
 	buckets = 60
 )
 
@@ -21,11 +21,11 @@ var limits = func() (list [buckets - 1]time.Duration) {
 	return list
 }()
 
-// Histogram counts durations in buckets of a fixed logarithmic scale. Buckets after the last used one are left out. Therefore, histograms of
-// different pods can be added up, and the histogram of short durations is small.
+// Histogram counts durations in buckets on a fixed logarithmic scale. The scale is the same on all pods, so their histograms can be added
+// up. Empty buckets at the end are omitted, so a histogram of short durations is small.
 type Histogram []int64
 
-// Observe counts a duration. It ignores negative durations, which stand for unknown ones.
+// Observe counts a duration. It ignores negative durations, which mean unknown.
 func (h *Histogram) Observe(d time.Duration) {
 	if d < 0 {
 		return
@@ -49,8 +49,9 @@ func (h *Histogram) grow(n int) {
 	}
 }
 
-// Quantile returns the duration below which a share of the durations lies, such as 0.95. It interpolates within a bucket, so the result is
-// at most √2 times too long or too short; within the first bucket, it can be shorter by more. It returns false if the histogram is empty.
+// Quantile returns the duration below which the given share of the durations lies; share is a fraction such as 0.95. It interpolates within
+// a bucket, so the result is off by a factor of at most √2. In the first bucket, the result can be too short by a larger factor. Quantile
+// returns false if the histogram is empty.
 func (h Histogram) Quantile(share float64) (time.Duration, bool) {
 	var total int64
 	for _, n := range h {

@@ -24,7 +24,7 @@ func TestADurationIsCountedInTheBucketOfItsLimits(t *testing.T) {
 		is := is.New(t)
 		var h Histogram
 		h.Observe(c.d)
-		is.Equal(len(h), c.bucket+1) // later buckets are left out
+		is.Equal(len(h), c.bucket+1) // buckets after the last used one are omitted
 		is.Equal(h[c.bucket], int64(1))
 	}
 	is := is.New(t)
@@ -45,14 +45,14 @@ func TestQuantilesAreAtMostAFactorOfRootTwoOff(t *testing.T) {
 	for part := range 4 {
 		var one Histogram
 		for range 500 {
-			d := time.Duration(float64(finest) * math.Pow(10, float64(part)+r.Float64())) // 100 µs to 1 s, evenly by their logarithms
+			d := time.Duration(float64(finest) * math.Pow(10, float64(part)+r.Float64())) // 100 µs to 1 s, spread evenly on a logarithmic scale
 			list = append(list, d)
 			h.Observe(d)
 			one.Observe(d)
 		}
 		parts.Add(one)
 	}
-	is.Equal(parts, h) // histograms of parts add up
+	is.Equal(parts, h) // the histograms of the parts add up to the whole
 	slices.Sort(list)
 	for _, share := range []float64{0.01, 0.5, 0.9, 0.95, 0.999} {
 		got, known := h.Quantile(share)
@@ -66,7 +66,7 @@ func TestQuantilesAreAtMostAFactorOfRootTwoOff(t *testing.T) {
 	one := Histogram{0, 0, 1}
 	least, _ := one.Quantile(0)
 	most, _ := one.Quantile(1)
-	is.Equal([]time.Duration{least, most}, []time.Duration{limits[1], limits[2]}) // between the limits of the only bucket
+	is.Equal([]time.Duration{least, most}, []time.Duration{limits[1], limits[2]}) // the quantiles lie between the limits of the only bucket in use
 }
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -79,17 +79,17 @@ func TestEachMinuteIsWrittenOnceAndACrashLosesOnlyTheCurrentOne(t *testing.T) {
 		for range 10 {
 			c.Count("default", "k", job.Succeeded, Times{time.Millisecond, time.Second})
 		}
-		is.Equal(len(c.Rows(noon.Add(time.Duration(minute)*time.Minute+59*time.Second), "pod", false)), 0) // not over yet
+		is.Equal(len(c.Rows(noon.Add(time.Duration(minute)*time.Minute+59*time.Second), "pod", false)), 0) // the minute is not over yet
 		rows := c.Rows(noon.Add(time.Duration(minute+1)*time.Minute), "pod", false)
 		is.Equal(len(rows), 1)
 		is.Equal(*rows[0].Boot, "pod")
 		written[rows[0].At] += rows[0].Jobs
 		c.Written(len(rows))
 	}
-	c.Count("default", "k", job.Succeeded, NoRun) // lost if the process is killed now
+	c.Count("default", "k", job.Succeeded, NoRun) // this count would be lost if the process were killed now
 	is.Equal(written, map[time.Time]int64{noon: 10, noon.Add(time.Minute): 10, noon.Add(2 * time.Minute): 10})
 	last := c.Rows(noon.Add(3*time.Minute+time.Second), "pod", true)
-	is.Equal([]any{len(last), last[0].At, last[0].Jobs, len(last[0].Run)}, []any{1, noon.Add(3 * time.Minute), int64(1), 0}) // a stopping process loses nothing
+	is.Equal([]any{len(last), last[0].At, last[0].Jobs, len(last[0].Run)}, []any{1, noon.Add(3 * time.Minute), int64(1), 0}) // a process that stops normally loses nothing
 }
 
 func TestAMinuteIsNotRepeatedAfterTheClockWasSetBack(t *testing.T) {
@@ -98,7 +98,7 @@ func TestAMinuteIsNotRepeatedAfterTheClockWasSetBack(t *testing.T) {
 	c.Count("default", "k", job.Failed, NoRun)
 	is.Equal(len(c.Rows(noon.Add(time.Minute), "pod", false)), 1)
 	c.Count("default", "k", job.Failed, NoRun)
-	is.Equal(len(c.Rows(noon, "pod", false)), 1) // rows of a minute that was already written would be ignored
+	is.Equal(len(c.Rows(noon, "pod", false)), 1) // if the minute were written twice, its second set of rows would be ignored
 	rows := c.Rows(noon.Add(2*time.Minute), "pod", false)
 	is.Equal([]time.Time{rows[0].At, rows[1].At}, []time.Time{noon, noon.Add(time.Minute)})
 }
@@ -111,7 +111,7 @@ func TestRowsAreReturnedUntilTheyAreWritten(t *testing.T) {
 			c.Count("default", fmt.Sprint(i), job.Succeeded, NoRun)
 		}
 		rows := c.Rows(noon.Add(time.Duration(minute+1)*time.Minute), "pod", false)
-		is.Equal(len(rows), (minute+1)*mostCells/2) // the database does not accept them
+		is.Equal(len(rows), (minute+1)*mostCells/2) // rows accumulate because they cannot be written
 	}
 	for minute := range 8 {
 		for i := range mostCells / 2 {
