@@ -28,5 +28,5 @@ type LaneUse struct {
 	Oldest           *time.Time `json:"oldest_waiting_since"`
 	Paused           bool       `json:"paused"`                 // the queue is paused: no pod claims jobs in any lane
 	Frozen           bool       `json:"frozen"`                 // the queue is frozen for maintenance
-	Drain            *Closure   `json:"drain,omitempty" db:"-"` // who drained the lane, and why; nil if it is open or was drained in SQL
+	Drain            *Closure   `json:"drain,omitempty" db:"-"` // who drained the lane, and why; nil if it is open or was drained with SQL
 }

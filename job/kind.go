@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// KindUse describes a kind with its jobs and the pods that handle it.
+// KindUse describes a kind, its jobs and the pods that handle it.
 type KindUse struct {
 	Kind        string        `json:"kind"`
-	Lane        string        `json:"lane"`          // the lane that its jobs use by default
+	Lane        string        `json:"lane"`          // the default lane of its jobs
 	Slots       *int          `json:"slots"`         // slots of the lane across all pods; nil means no limit
 	SlotsPerPod *int          `json:"slots_per_pod"` // slots of the lane on each pod; nil means no limit
 	Running     int           `json:"running"`       // running jobs
 	Waiting     int           `json:"waiting"`       // due jobs that are not running
-	Oldest      *time.Time    `json:"oldest"`        // when the oldest of those became due
-	Ended       StatsOf       `json:"ended"`         // the jobs that ended in the period
+	Oldest      *time.Time    `json:"oldest"`        // when the oldest of the waiting jobs became due
+	Ended       StatsOf       `json:"ended"`         // jobs that ended in the period
 	Handlers    []KindHandler `json:"handlers"`      // empty if no pod handles the kind
 }
 
-// KindHandler lists the pods that handle a kind in the same version and with the same limits.
+// KindHandler lists the pods that handle a kind with the same version and limits.
 type KindHandler struct {
 	Version string      `json:"version"`
 	Pods    []string    `json:"pods"`
-	Remote  bool        `json:"remote"` // they are remote workers
-	Limits  *KindLimits `json:"limits"` // nil if the pods run a release that does not report them
+	Remote  bool        `json:"remote"` // the pods are remote workers
+	Limits  *KindLimits `json:"limits"` // nil if the pods run an earlier release, which does not report limits
 }
 
 // KindLimits holds the limits that a pod declares for the jobs of a kind.
@@ -32,7 +32,7 @@ type KindLimits struct {
 	Timeout     Seconds  `json:"timeout_s"` // 0 means no limit
 	MaxAttempts int      `json:"max_attempts"`
 	MaxCrashes  int      `json:"max_crashes"`
-	StaleAfter  *Seconds `json:"stale_after_s"` // 0 means no limit; nil means the setting of the lane
+	StaleAfter  *Seconds `json:"stale_after_s"` // 0 means no limit; nil means the lane's setting applies
 }
 
 // String describes the limits in words.

@@ -7,15 +7,15 @@ type QueueState struct {
 	Paused bool `json:"paused"`
 	Frozen bool `json:"frozen"` // for maintenance
 
-	Pause  *Closure `json:"pause,omitempty" db:"-"`  // who paused the queue, and why; nil if it was paused in SQL, or was not read
+	Pause  *Closure `json:"pause,omitempty" db:"-"`  // who paused the queue, and why; nil if it was paused with SQL or if this was not read
 	Freeze *Closure `json:"freeze,omitempty" db:"-"` // the same for a freeze
 }
 
-// Closure describes who closed the queue or a lane, and why.
+// Closure describes who closed the queue or a lane, when, and why.
 type Closure struct {
 	Since  time.Time `json:"since"`
 	Actor  string    `json:"actor"`
-	Reason string    `json:"reason"` // empty if the operator gave none
+	Reason string    `json:"reason"` // empty if the operator gave no reason
 }
 
 // Quiet is the result of a command that stops jobs from starting and waits for running jobs to end.

@@ -9,5 +9,5 @@ type Stack struct {
 	Boot  string    `json:"boot"`
 	Pod   string    `json:"pod"`
 	At    time.Time `json:"at"`    // when the pod answered
-	Stack string    `json:"stack"` // as runtime/debug.Stack returns it, cut to 64 KiB
+	Stack string    `json:"stack"` // as formatted by runtime/debug.Stack, cut to 64 KiB
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// returns returns a handler with a fixed outcome.
+// returns returns a handler that always returns the outcome of o.
 func returns(o func() *runner.Outcome) does {
 	return func(context.Context, *raw) (*runner.Outcome, error) { return o(), nil }
 }
 
-// awaiting returns the jobs of a kind that await approval. It waits until there are n of them.
+// awaiting returns the jobs of a kind that await approval, once there are n of them.
 func awaiting(t *testing.T, pool *pgxpool.Pool, kind string, n int) []int64 {
 	t.Helper()
 	const sql = ` from trapeze.job where kind = $1 and state = 'awaiting_approval'`
@@ -54,7 +54,7 @@ func TestAStepThatAHandlerEmitsIntoALaneThatRequiresApprovalAwaitsIt(t *testing.
 		is := is.New(t)
 		id := enqueue(t, r, of(kind))
 		steps := awaiting(t, pool, "risky", n)
-		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where kind = 'risky' and fence > 0 and pipeline_id = $1`, id), 0) // none has run
+		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where kind = 'risky' and fence > 0 and pipeline_id = $1`, id), 0) // none of them has run
 		for _, step := range steps {
 			is.NoErr(r.Admin().Approve(t.Context(), step, "bob"))
 		}
@@ -68,7 +68,8 @@ func TestAStepThatAHandlerEmitsIntoALaneThatRequiresApprovalAwaitsIt(t *testing.
 	checkHistory(t, pool, r)
 }
 
-// A step in the lane of its approved predecessor, and a step that was planned when its pipeline was submitted, need no further approval.
+// Two kinds of steps need no further approval: a step in the lane of its approved predecessor, and a step that was planned when its
+// pipeline was submitted.
 func TestAnApprovedPipelineIsNotAskedForAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -85,7 +86,7 @@ func TestAnApprovedPipelineIsNotAskedForAgain(t *testing.T) {
 		quiet(t, pool)
 		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
 	}
-	// New arguments were not approved.
+	// The new arguments have not been approved.
 	last := one[int64](t, pool, `select max(id) from trapeze.job where kind = 'risky' and parent_id is not null`)
 	exec(t, pool, `update trapeze.done set state = 'failed' where id = $1`, last)
 	_, err := r.Admin().RunAgain(t.Context(), last, "ann", 1)
@@ -108,7 +109,7 @@ func TestAnOnFailureJobInALaneThatRequiresApprovalAwaitsIt(t *testing.T) {
 		"pays":  returns(func() *runner.Outcome { return runner.Then(of("fails")).OnFailure(of("risky")) })})
 	for _, submit := range []func(){
 		func() { enqueue(t, r, of("fails"), runner.OnFailure(of("risky"))) },
-		func() { enqueue(t, r, of("fails"), runner.OnFailure(runner.Chain(of("safe"), of("risky")))) }, // the later step
+		func() { enqueue(t, r, of("fails"), runner.OnFailure(runner.Chain(of("safe"), of("risky")))) }, // the second step of the on-failure chain
 		func() { enqueue(t, r, of("pays")) },                                                           // a compensation
 	} {
 		submit()
@@ -117,7 +118,7 @@ func TestAnOnFailureJobInALaneThatRequiresApprovalAwaitsIt(t *testing.T) {
 		is.Equal(ended(t, r, step).State, job.Succeeded)
 	}
 	asks := enqueue(t, r, of("safe"), runner.Lane("careful"), runner.OnFailureOrCancel(of("risky")))
-	_, err := r.Admin().Cancel(t.Context(), asks, "ann") // before it is approved
+	_, err := r.Admin().Cancel(t.Context(), asks, "ann") // cancelled before it is approved
 	is.NoErr(err)
 	awaiting(t, pool, "risky", 1)
 	checkHistory(t, pool, r)

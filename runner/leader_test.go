@@ -105,7 +105,7 @@ func TestMaintenanceIsDoneWhereNobodyCanBeAskedWhoLeads(t *testing.T) {
 				return value(t, a, "trapeze_maintenance_seconds") + value(t, b, "trapeze_maintenance_seconds")
 			}
 			pgtest.Wait(t, "every pod has created partitions", func() bool { return rounds() >= 13+2 })
-			is.Equal(rounds(), 13.0+2.0) // each shared task ran on only one of the two pods
+			is.Equal(rounds(), 13.0+2.0) // each shared task ran on exactly one of the two pods
 		})
 	}
 }

@@ -165,7 +165,7 @@ func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m
 	return m, ids, nil
 }
 
-// failed returns the jobs of the set of failures that a filter names.
+// failed returns the jobs in the failure set that a filter names.
 func failed(ctx context.Context, p *pod.Pod, f job.Filter, ended bool) ([]int64, error) {
 	if err := f.Validate(); err != nil || !ended {
 		return nil, fmt.Errorf("%w: failures: only a retry without other filters can use it", job.ErrInvalid)

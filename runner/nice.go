@@ -30,8 +30,8 @@ func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bo
 	return nil
 }
 
-// setPriority changes the priority of a job. If the job is running, its pod confirms the priority of the next steps. If the job ended before
-// that, setPriority continues with the step that followed it.
+// setPriority changes a job's priority. If the job is running, its pod confirms the new priority for the next steps. If the job ended
+// before the pod could confirm, setPriority continues with the step that followed the job.
 func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bool, actor string) error {
 	for ran := false; id != 0; {
 		err := admin.SetPriority(ctx, a.pod.Commands, id, priority, chain, actor)
@@ -47,7 +47,7 @@ func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bo
 		}
 		asked, err := admin.SetChainPriority(ctx, a.pod.Commands, id, priority, actor)
 		if errors.Is(err, job.ErrNotRunning) {
-			continue // it has just ended, or waits for a retry
+			continue // the job has just ended, or is waiting for a retry
 		}
 		if err != nil {
 			return err

@@ -62,10 +62,10 @@ type Options struct {
 	// ApprovalTTL is how long a job may await approval before it is cancelled as expired. It is counted from the submission plus the job's
 	// delay. Default 0: no limit. Set the same value on all pods.
 	ApprovalTTL time.Duration
-	// FourEyes requires that another person approves a job: neither its submitter nor an actor who made it await approval with a retry. It
-	// applies to [Admin.Approve], and to the API and the commands of this program. Over HTTP it also refuses the ways around an approval:
-	// new arguments for a later step of an approved pipeline, and schedules for lanes and kinds that require approval. Callers need
-	// different names, so it needs authentication. Default false. Set the same value on all pods.
+	// FourEyes requires a job to be approved by another person: neither its submitter, nor an actor who sent it back to approval with a
+	// retry. It applies to [Admin.Approve], and to this program's API and commands. Over HTTP, it also blocks the ways around an approval,
+	// which are new arguments for a later step of an approved pipeline, and schedules for lanes and kinds that require approval. It needs
+	// authentication, because each caller must have a different name. Default false. Set the same value on all pods.
 	FourEyes bool
 	// StaleAfter ends a run if its handler gives no sign of life for this long, for kinds that set no limit; see the [StaleAfter] option of
 	// [Handle]. Default 0: off.

@@ -214,7 +214,7 @@ func TestFunctionsWithTheirOwnersRightsAreNotForEverybody(t *testing.T) {
 // right is a permission that a statement in the code needs.
 type right struct{ verb, object, file string }
 
-// needs returns the permissions that the statements in the code need: to change tables, to take ids from sequences and to call functions.
+// needs returns the permissions that the code's statements need to change tables, take ids from sequences and call functions.
 func needs(t *testing.T) (list []right) {
 	t.Helper()
 	is := is.New(t)
@@ -243,7 +243,7 @@ func needs(t *testing.T) (list []right) {
 	return list
 }
 
-// updated returns the tables whose rows an upsert updates or a select locks, which needs the permission to update them.
+// updated returns the tables that need the update permission because an upsert updates their rows or a select locks them.
 func updated(text string) (tables []string) {
 	last := func(before, pattern string) {
 		if all := regexp.MustCompile(pattern).FindAllStringSubmatch(before, -1); len(all) > 0 {
@@ -263,7 +263,7 @@ func updated(text string) (tables []string) {
 	return tables
 }
 
-// missing returns those of the permissions that role lacks. The permissions to erase are those of eraser.
+// missing returns the permissions in list that role lacks. Permissions for erasure are checked for eraser instead.
 func missing(t *testing.T, owner *pgxpool.Pool, list []right, role, eraser string) (lacks []string) {
 	t.Helper()
 	known := map[right]bool{}
@@ -290,8 +290,8 @@ func missing(t *testing.T, owner *pgxpool.Pool, list []right, role, eraser strin
 	return lacks
 }
 
-// The permissions cover every table that Trapeze's statements change and every function that they call, including statements that the test
-// above does not run. None of the permissions is superfluous: without it, this test fails.
+// The permissions must cover every table that Trapeze's statements change and every function that they call, including statements that the
+// test above does not run. No permission may be superfluous: removing any of them makes this test fail.
 func TestTheRightsOfTheGuideCoverEveryStatement(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -11,9 +11,10 @@ import (
 )
 
 // Stack returns the stack of the goroutine that is running a job's handler, on any pod. The pod learns of the request through a
-// notification or with its next heartbeat, and stops all its goroutines for an instant to read their stacks.
+// notification or with its next heartbeat. It stops all its goroutines for an instant to read their stacks.
 //
-// It returns [job.ErrNotFound], [job.ErrNotRunning] if no pod is running the job, or a remote worker is, or [job.ErrNoAnswer].
+// Stack returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotRunning] if no pod is running the job or a remote worker is. It
+// returns [job.ErrNoAnswer] if the pod does not answer.
 func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, error) {
 	asked, err := admin.AskStack(ctx, a.pod.Commands, id, named(actor))
 	if err != nil {
@@ -21,7 +22,7 @@ func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, er
 	}
 	answer, err := a.answer(ctx, asked)
 	if err == nil && answer.At == nil {
-		err = job.ErrNotRunning // it has just ended
+		err = job.ErrNotRunning // the job has just ended
 	}
 	if err != nil {
 		return job.Stack{}, fmt.Errorf("read the stack of job %d on %s: %w", id, asked.Pod, err)
@@ -29,19 +30,19 @@ func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, er
 	return job.Stack{Job: id, Fence: asked.Fence, Boot: asked.Boot, Pod: asked.Pod, At: *answer.At, Stack: answer.Text}, nil
 }
 
-// These apply to requests to pods: the interval at which the answer is read, and the minimum time that a pod has.
+// answerPollInterval is how often the answer of a pod is read. answerWithin is the minimum time that a pod has to answer.
 const (
 	answerPollInterval = 50 * time.Millisecond
 	answerWithin       = 5 * time.Second
 )
 
-// answer waits for the answer to a request, and removes the request. It returns no answer if the claim has ended.
+// answer waits for the answer to a request and then removes the request. It returns no answer if the claim has ended.
 func (a Admin) answer(ctx context.Context, asked admin.Asked) (answer admin.Answer, err error) {
 	a.pod.Follow(ctx)
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 		defer cancel()
-		_ = admin.RemoveRequest(ctx, a.pod.Commands, asked.ID) // best effort; the maintenance removes it too
+		_ = admin.RemoveRequest(ctx, a.pod.Commands, asked.ID) // best effort; otherwise maintenance removes the request
 	}()
 	for began := time.Now(); ; {
 		if answer, err = admin.ReadAnswer(ctx, a.pod.Commands, asked.ID); err != nil || answer.At != nil || !answer.Held {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Without notifications, the pod reads the request with its next heartbeat.
+// A pod without notifications receives the request with its next heartbeat.
 func TestAPodWithoutNotificationsAnswersWithItsNextHeartbeat(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -33,12 +33,12 @@ func TestAPodWithoutNotificationsAnswersWithItsNextHeartbeat(t *testing.T) {
 	_, err = asker.Admin().Stack(t.Context(), later, "ann")
 	is.True(errors.Is(err, job.ErrNotRunning))
 
-	// A pod that does not read its requests, as one of an earlier release, does not answer.
+	// A pod of an earlier release does not read requests, so it does not answer.
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `alter table trapeze.claim_requests add constraint silent check (answered_at is null)`)
 	began := time.Now()
 	_, err = asker.Admin().Stack(t.Context(), id, "ann")
 	is.True(errors.Is(err, job.ErrNoAnswer))
 	is.True(time.Since(began) < 15*time.Second)
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.claim_requests`), 0) // the request is removed all the same
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.claim_requests`), 0) // the request is removed even without an answer
 }

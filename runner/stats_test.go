@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// numbersOf returns the numbers of ended jobs as "lane kind state n", from the given table.
+// numbersOf returns the counts of ended jobs in a table, each formatted as "lane kind state n".
 func numbersOf(t *testing.T, pool *pgxpool.Pool, from string) []string {
 	t.Helper()
 	return column[string](t, pool, `select concat_ws(' ', lane, kind, state, sum(n)) from (`+from+`) s group by lane, kind, state order by 1`)
@@ -34,7 +34,7 @@ func TestPodsThatStopHaveWrittenTheNumbersOfAllTheirEndedJobs(t *testing.T) {
 	handlers := map[string]does{
 		"plain": nothing,
 		"slow": func(context.Context, *raw) (*runner.Outcome, error) {
-			<-time.After(30 * time.Millisecond) // the run time that is measured
+			<-time.After(30 * time.Millisecond) // gives the job a run time to measure
 			return nil, nil
 		},
 		"fails": func(context.Context, *raw) (*runner.Outcome, error) {
@@ -68,7 +68,7 @@ func TestPodsThatStopHaveWrittenTheNumbersOfAllTheirEndedJobs(t *testing.T) {
 	})
 	want := numbersOf(t, pool, numbersInDone)
 	stops[1]()
-	is.True(len(numbersOf(t, pool, numbersInStats)) > 0) // a stopping pod writes its share at once
+	is.True(len(numbersOf(t, pool, numbersInStats)) > 0) // a stopping pod writes its counts immediately
 	stops[0]()
 	is.Equal(numbersOf(t, pool, numbersInStats), want)
 
@@ -78,6 +78,6 @@ func TestPodsThatStopHaveWrittenTheNumbersOfAllTheirEndedJobs(t *testing.T) {
 	is.NoErr(err)
 	slow := rows.By(view.ByKind).Total
 	is.Equal(slow.Succeeded, int64(20))
-	is.True(slow.RunP50.Duration() > 20*time.Millisecond) // within a factor of √2 of at least 30 ms
+	is.True(slow.RunP50.Duration() > 20*time.Millisecond) // within a factor of √2 of the actual 30 ms or more
 	is.True(slow.WaitP50 != nil)
 }

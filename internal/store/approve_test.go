@@ -84,11 +84,11 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndStepsThatAreNotExem
 	next := w.new(then(c))[0]
 	next.Approved = true
 	end, ok := w.end(boot, endingWith(c, next))
-	w.is.True(ok && end.ChildRunning) // an exempt step needs no approval
+	w.is.True(ok && end.ChildRunning) // an exempt step does not need approval
 	child := store.Claimed{ID: next.ID, Fence: 1, PipelineID: next.PipelineID}
 	entering := w.new(then(child))[0]
 	end, ok = w.end(boot, endingWith(child, entering))
-	w.is.True(ok && !end.ChildRunning) // another step is not started on insert
+	w.is.True(ok && !end.ChildRunning) // a step that is not exempt does not start on insert
 	w.is.Equal(w.at(entering.ID).State, job.AwaitingApproval)
 	w.exec(`update trapeze.lanes set requires_approval = false`)
 	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule in effect at the time of submission applies

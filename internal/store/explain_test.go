@@ -58,7 +58,7 @@ func TestHotStatementsReadByKeyThoughAlmostAllRowsAreDead(t *testing.T) {
 	held, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = held.Rollback(t.Context()) }()
-	_, err = held.Exec(t.Context(), `select pg_current_xact_id()`) // rows that end from now on stay dead until the transaction ends
+	_, err = held.Exec(t.Context(), `select pg_current_xact_id()`) // the transaction keeps rows that end from now on from being vacuumed
 	is.NoErr(err)
 	exec(`insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
 		select n, now(), 1, 0, 'pending', 'default', 'k', '' from generate_series(1, 30000) n`)

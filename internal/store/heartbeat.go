@@ -18,8 +18,8 @@ type PodInfo struct {
 	Version string
 	Kinds   []string
 	Slots   int
-	Limits  json.RawMessage // the limits of each kind, as JSON
-	Before  string          // the previous boot id of this process, if it lost its lease; otherwise empty
+	Limits  json.RawMessage // the limits of each kind as JSON
+	Before  string          // this process's previous boot id, if it lost its lease; otherwise empty
 }
 
 // registerSQL opens a pod's row. A boot id is used only once. If an operator drained the pod by name, it stays drained until it is resumed,
@@ -107,8 +107,8 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 // row of parked_for_promotion; one row each of cluster and feed_epoch.
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatRequests, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
 
-// DueAt is an expression for the time at which the next occurrence of a schedule s is due. A schedule that has not been planned yet is due
-// immediately; null means never. The index schedules_due has the same expression.
+// DueAt is an expression for the time of the next occurrence of schedule s. For a schedule that has not been planned yet, that is
+// immediately; null means never. The index schedules_due uses the same expression.
 const DueAt = `(case when s.planned then s.next_at else '-infinity' end)`
 
 // Firing selects the schedules s that can fire.
@@ -144,7 +144,7 @@ const (
 	beatCancels = `
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
 		from trapeze.cancel_requests where pod = @boot), '[]')::text`
-	// beatRequests returns the unanswered requests for the pod's claims. Plan: claim_requests_open.
+	// beatRequests returns the unanswered requests about the pod's claims. Plan: claim_requests_open.
 	beatRequests = `
 	coalesce((select json_agg(json_build_object('id', id, 'job_id', job_id, 'fence', fence, 'what', what, 'priority', priority))
 		from trapeze.claim_requests where pod = @boot and answered_at is null), '[]')::text`
@@ -227,13 +227,13 @@ func (s *Store) Leave(ctx context.Context, boot string) error {
 	return nil
 }
 
-// The requests that a pod can get for one of its claims.
+// These are the requests that a pod can receive about one of its claims.
 const (
 	RequestStack    = "stack"    // return the stack of the handler's goroutine
-	RequestPriority = "priority" // give the next steps another priority
+	RequestPriority = "priority" // change the priority of the next steps
 )
 
-// ClaimRequest is a request to the pod that runs a claim. Heartbeats deliver it until it is answered.
+// ClaimRequest is a request to the pod that holds a claim. Each heartbeat delivers it until the pod answers it.
 type ClaimRequest struct {
 	ID       int64  `json:"id"`
 	JobID    int64  `json:"job_id"`
@@ -242,11 +242,11 @@ type ClaimRequest struct {
 	Priority *int   `json:"priority"`
 }
 
-// answerRequestSQL answers a request. A second answer changes nothing. Plan: claim_requests_pkey, one row.
+// answerRequestSQL stores the answer to a request. A second answer has no effect. Plan: claim_requests_pkey, one row.
 var answerRequestSQL = newStatement(`
 update trapeze.claim_requests set answered_at = now(), answer = @answer where id = @id and answered_at is null returning id`)
 
-// AnswerRequest answers a request.
+// AnswerRequest stores the answer to a request.
 func AnswerRequest(ctx context.Context, s *Store, id int64, answer string) error {
 	if _, err := run(ctx, s, pgx.RowTo[int64], answerRequestSQL, args{{"id", id}, {"answer", Some(answer)}}); err != nil {
 		return fmt.Errorf("answer request %d: %w", id, err)

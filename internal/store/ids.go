@@ -23,7 +23,8 @@ var (
 	spareIDSQL  = newStatement(reserved(`trapeze.spare_job_id()`, "1", `generate_series(1, 1)`))
 )
 
-// reserved returns a statement that reserves ids in spans of a size. The expression first reserves one span, for each row of from.
+// reserved returns a statement that reserves spans of ids of the given size, one span for each row of from. first is an expression that
+// reserves a span and returns its first id.
 func reserved(first, size, from string) string {
 	return `
 with h as materialized (select coalesce(trapeze.history()::text, '') as history),
@@ -46,8 +47,8 @@ type ids struct {
 
 type span struct{ next, end int64 }
 
-// NewIDs returns n job ids that are not in use and are never assigned again. The first job of a process gets an id from a block that such
-// processes share, so that a program that submits one job does not use up a block.
+// NewIDs returns n job ids that are unused and will never be assigned again. The first job of a process gets its id from a block that all
+// processes share, so that a program that submits only one job does not use up a whole block.
 func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()

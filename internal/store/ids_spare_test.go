@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// process returns the store of a process that has not submitted a job.
+// process returns the store of a process that has not submitted a job yet.
 func (w *world) process() *store.Store {
 	w.t.Helper()
 	s, err := store.New(w.ctx(), w.pool, store.Options{Connections: 1})
@@ -16,7 +16,7 @@ func (w *world) process() *store.Store {
 	return s
 }
 
-// oneID returns the id of a process's next job.
+// oneID returns the id that a process assigns to its next job.
 func (w *world) oneID(s *store.Store) int64 {
 	w.t.Helper()
 	ids, err := s.NewIDs(w.ctx(), 1)
@@ -39,22 +39,22 @@ func TestTheFirstJobsOfProcessesShareABlockOfIDs(t *testing.T) {
 	seen := map[int64]bool{}
 	for _, id := range ids {
 		seen[id] = true
-		w.is.True(id > 0 && id < processes+1) // all from the first block
+		w.is.True(id > 0 && id < processes+1) // all ids come from the first block
 	}
 	w.is.Equal(len(seen), processes)
 
 	s := w.process()
-	for _, id := range []int64{processes + 1, store.BlockSize + 1, store.BlockSize + 2} { // a process with more jobs reserves a block
+	for _, id := range []int64{processes + 1, store.BlockSize + 1, store.BlockSize + 2} { // a process that submits more jobs reserves a block
 		w.is.Equal(w.oneID(s), id)
 	}
 
 	w.exec(`update trapeze.cluster set spare_id = 999`)
 	w.is.Equal(w.first(), int64(999))
-	w.is.Equal(w.first(), int64(2*store.BlockSize+1)) // the shared block is used up: multiples of 1,000 are not used
+	w.is.Equal(w.first(), int64(2*store.BlockSize+1)) // the shared block is used up; multiples of 1,000 are never assigned
 	w.exec(`insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id) values ($1, 'k', 'default', '', '{}', $1)`, int64(2*store.BlockSize+2))
-	w.is.Equal(w.first(), int64(3*store.BlockSize+1)) // an id in use, as after a restore, ends the block
+	w.is.Equal(w.first(), int64(3*store.BlockSize+1)) // an id in the block is in use, as after a restore, so the block is abandoned
 	w.exec(`insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id) select i, 'k', 'default', '', '{}', i from generate_series(3002, 4001, 999) i`)
-	w.is.True(w.first() > jump) // so are the ids of the next block: the sequence is moved
+	w.is.True(w.first() > jump) // ids in the next block are in use too, so the sequence jumps ahead
 
 	w.exec(`delete from trapeze.jobs`)
 	w.promoted()

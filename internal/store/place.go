@@ -30,8 +30,8 @@ type NewJob struct {
 	DelayMillis int64 // if positive, the job is parked for this long
 	// NeedsApproval requires approval before the job can run. The job's lane can require that too.
 	NeedsApproval bool
-	// Approved exempts the job from its lane's approval rule. It is set for a job whose schedule was created by a principal with the
-	// permission to approve, for a step that its pipeline's submission planned, and for a step that stays in the lane of its predecessor.
+	// Approved exempts the job from its lane's approval rule. It is set for jobs of a schedule whose creator had permission to approve, for
+	// steps planned when their pipeline was submitted, and for steps that stay in their predecessor's lane.
 	Approved bool
 	// Starts requests that this pod start the job on insert, if no job is ahead of it in its lane and its subject is free.
 	Starts bool
@@ -69,8 +69,9 @@ const (
 	PlacedAwaiting Place = "awaiting_approval"
 )
 
-// stillOpen is the condition that the row of a pod is open, for statements that look the row up by its key. It does not imply the predicate
-// of pods_open. Otherwise, the planner might read the rows of all open pods instead, and their dead versions.
+// stillOpen is the condition that a pod's row is open, for statements that look up the row by its key. It is written so that it does not
+// imply the predicate of the index pods_open. Otherwise, the planner might use that index to read the rows of all open pods, with their
+// dead versions.
 const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
 
 // placeParts returns the CTEs that all statements that insert jobs share. They read the wish CTE, and insert each of its rows into jobs,
@@ -191,7 +192,7 @@ const (
 	newJobColumns = `id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, actor,
 		unique_key, unique_while, priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent, needs_approval`
 
-	// stepNeedsApproval is true if the step in row w needs approval. It reads the lane's current row, because the process's own copy may be
+	// stepNeedsApproval is true if the step in row w needs approval. It reads the lane's current row, because this process's copy may be
 	// outdated. Plan: one probe of lanes_pkey for a step that enters another lane.
 	stepNeedsApproval = `coalesce(w.needs_approval, (select a.requires_approval from trapeze.lanes a where a.name = w.lane), false)`
 )

@@ -169,5 +169,5 @@ func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(pods), 1)
 	w.is.Equal(pods[0].Boot, b)
-	w.is.Equal(w.count(`select sum(job_id)::int from trapeze.claim_requests`), 1) // the command that made the other request has given up long ago
+	w.is.Equal(w.count(`select sum(job_id)::int from trapeze.claim_requests`), 1) // the other request was abandoned long ago by the command that made it
 }

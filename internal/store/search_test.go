@@ -44,7 +44,7 @@ func TestASearchFindsWhatTheTablesHoldAndSaysHowFarItLooked(t *testing.T) {
 		text  string
 		f     job.Filter
 		where string
-		few   bool // reads failed, cancelled and unfinished jobs only, so no page ends early
+		few   bool // the search reads only failed, cancelled and unfinished jobs, so no page ends early
 	}{
 		"text":               {"moon_", job.Filter{}, `subject like 'Moon%' or error ilike '%moon\_%'`, false},
 		"error as text":      {"100% FULL", job.Filter{}, `error like 'disk%'`, false},
@@ -80,7 +80,7 @@ func TestASearchFindsWhatTheTablesHoldAndSaysHowFarItLooked(t *testing.T) {
 	}
 }
 
-// A text that more than 10,000 errors contain is not listed in advance: the search then probes each job.
+// If more than 10,000 errors contain the text, the search does not list those jobs in advance. Instead, it probes each job.
 func TestASearchOfATextInVeryManyErrorsFindsThemAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -92,5 +92,5 @@ func TestASearchOfATextInVeryManyErrorsFindsThemAll(t *testing.T) {
 	w.SearchFor = time.Hour
 	got, _ := w.searched("FLOOD", job.Filter{Limit: 1000})
 	w.is.Equal(len(got), flood)
-	w.is.Equal([]int64{got[0], got[flood-1]}, []int64{1, flood}) // newest first
+	w.is.Equal([]int64{got[0], got[flood-1]}, []int64{1, flood}) // the newest first
 }

@@ -13,7 +13,7 @@ import (
 
 const podA, podB = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 
-// counted returns a row of a minute in which n jobs waited for 1 ms to 3 ms, and each ran for the given time.
+// counted returns a row for one minute. In it, n jobs waited 1 ms to 3 ms, and each ran for the given time.
 func counted(at time.Time, boot, lane, kind string, state job.State, n int64, run time.Duration) stats.Row {
 	row := stats.Row{At: at.UTC().Truncate(time.Minute), Lane: lane, Kind: kind, State: state, Boot: &boot, Jobs: n, Wait: stats.Histogram{}, Run: stats.Histogram{}}
 	for i := range n {
@@ -56,7 +56,7 @@ func TestTheNumbersOfTwoPodsAddUp(t *testing.T) {
 		counted(now.Add(-3*time.Minute), podB, "default", "mail", job.Failed, 10, time.Second),
 		counted(now.Add(-9*time.Minute), podB, "slow", "report", job.Succeeded, 5, time.Minute),
 		counted(now.Add(-9*time.Minute), podB, "slow", "mail", job.Cancelled, 1, -1),
-		counted(now.Add(-70*time.Minute), podA, "default", "mail", job.Succeeded, 7, time.Second), // before the last hour
+		counted(now.Add(-70*time.Minute), podA, "default", "mail", job.Succeeded, 7, time.Second), // outside the last hour
 	)
 	s := w.stats(time.Hour, view.ByKind)
 	w.is.Equal([]int64{s.Total.Finished, s.Total.Succeeded, s.Total.Failed, s.Total.Cancelled}, []int64{106, 95, 10, 1})
@@ -84,7 +84,7 @@ func TestTheNumbersOfTwoPodsAddUp(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(only.By(view.ByKind).Total.Finished, int64(1))
 	_, err = view.ReadStats(w.ctx(), w.Store, view.StatsFilter{Window: time.Minute})
-	w.is.True(err != nil) // there is no such period
+	w.is.True(err != nil) // no such period exists
 }
 
 func TestNumbersThatAreSentAgainAreAddedOnce(t *testing.T) {
@@ -92,7 +92,7 @@ func TestNumbersThatAreSentAgainAreAddedOnce(t *testing.T) {
 	w := newWorld(t)
 	row := counted(time.Now(), podA, "default", "mail", job.Succeeded, 3, time.Second)
 	w.addStats(row)
-	w.addStats(row) // the first reply was lost
+	w.addStats(row) // the first reply was lost, so the row is sent again
 	w.addStats()
 	w.is.Equal(w.stats(time.Hour, view.ByKind).Total.Finished, int64(3))
 }
@@ -115,23 +115,23 @@ func TestNumbersByHourAreTheSumsOfTheMinutes(t *testing.T) {
 	w.is.Equal(before.Total.Finished, int64(2*119*120/2+240+1))
 
 	sum := func() (int, error) { return upkeep.SumStats(w.ctx(), w.Store, time.Hour, noPace) }
-	x, y := async(sum), async(sum) // two pods at the same time
+	x, y := async(sum), async(sum) // two pods run it at the same time
 	a, err := x()
 	w.is.NoErr(err)
 	b, err := y()
 	w.is.NoErr(err)
 	w.is.Equal(a+b, len(rows))
-	w.is.Equal(w.count(`select count(*) from trapeze.stats where boot is not null`), 1) // the recent row
-	w.is.True(w.count(`select count(*) from trapeze.stats where boot is null`) <= 2*4)  // two hours, two states, and a share for each pod
+	w.is.Equal(w.count(`select count(*) from trapeze.stats where boot is not null`), 1) // only the recent row still counts a single minute
+	w.is.True(w.count(`select count(*) from trapeze.stats where boot is null`) <= 2*4)  // two hours with two states each, and one row from each of the two pods
 	after := w.stats(24*time.Hour, view.ByLane)
 	before.At, before.Since = after.At, after.Since
 	for i := range before.Total.Intervals {
 		before.Total.Intervals[i].At = after.Total.Intervals[i].At
 		before.Of[0].Intervals[i].At = after.Of[0].Intervals[i].At
 	}
-	w.is.Equal(after, before) // counts and quantiles are unchanged
+	w.is.Equal(after, before) // adding up by hour changes neither counts nor quantiles
 
-	w.addStats(counted(old, podB, "late", "mail", job.Succeeded, 4, time.Second)) // this pod had no connection to the database
+	w.addStats(counted(old, podB, "late", "mail", job.Succeeded, 4, time.Second)) // a late row from a pod that had no connection to the database
 	w.is.Equal(w.sumStats(), 1)
 	w.is.Equal(w.stats(24*time.Hour, view.ByLane).Total.Finished, before.Total.Finished+4)
 	w.is.Equal(w.sumStats(), 0)
@@ -146,7 +146,7 @@ func TestOldNumbersAreDeleted(t *testing.T) {
 	w.sumStats()
 	n, err := upkeep.PruneStats(w.ctx(), w.Store, 30*24*time.Hour, 1)
 	w.is.NoErr(err)
-	w.is.Equal(n, 1) // one batch
+	w.is.Equal(n, 1) // one batch of rows
 	n, err = upkeep.PruneStats(w.ctx(), w.Store, 30*24*time.Hour, 100)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
@@ -161,6 +161,6 @@ func TestAReadOfTooManyNumbersStatesHowFarItRead(t *testing.T) {
 		select now() - g % 1000 * interval '1 minute', 'default', 'k' || g, 'succeeded', 1 from generate_series(1, 100001) g`)
 	s := w.stats(24*time.Hour, view.ByLane)
 	w.is.Equal(s.Total.Finished, int64(100_000))
-	w.is.True(s.ReadSince != nil && time.Since(*s.ReadSince) > 16*time.Hour) // the oldest of 1,000 minutes
+	w.is.True(s.ReadSince != nil && time.Since(*s.ReadSince) > 16*time.Hour) // the oldest of the last 1,000 minutes
 	w.is.True(w.stats(time.Hour, view.ByLane).ReadSince == nil)
 }

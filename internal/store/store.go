@@ -120,8 +120,8 @@ var (
 	restoreSettingsSQL = eachPin(`set_config('%[1]s', current_setting('trapeze.%[1]s'), true)`)
 )
 
-// eachPin returns a statement that evaluates an expression for each pin. An idle timeout has no effect within a round trip, so it is left
-// out.
+// eachPin returns a statement that evaluates an expression for each pinned setting. It omits the idle timeout, which has no effect within a
+// round trip.
 func eachPin(expression string) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(pins)) {

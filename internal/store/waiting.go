@@ -89,7 +89,7 @@ const (
 	returning *
 )`
 
-	// waitingWish selects the next step of the ended job, if any, for [placeParts]. Plan: as for nextWish.
+	// waitingWish selects the next step of the ended job, if it has one, for [placeParts]. Plan: as for nextWish.
 	waitingWish = `wish as (
 	select w.*, false as handed, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @boot::uuid as boot
 	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)

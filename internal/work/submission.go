@@ -58,7 +58,7 @@ type Step struct {
 	Emitted bool `json:"emitted,omitempty"` // a handler returned the step; see [Submission.Emitted]
 }
 
-// MarkEmitted marks steps that a handler returned.
+// MarkEmitted marks steps as returned by a handler.
 func MarkEmitted(steps []Step) {
 	for i := range steps {
 		steps[i].Emitted = true
@@ -95,7 +95,7 @@ func PlanOf(steps []Step) (p Plan) {
 	return p
 }
 
-// SetPriority gives all steps a priority.
+// SetPriority sets the priority of all steps.
 func (p Plan) SetPriority(priority *int) {
 	for _, steps := range [][]Step{p.Own, p.Chain, p.Undo} {
 		for i := range steps {

@@ -36,9 +36,9 @@ with held as materialized (
 )
 select id from held where awaits`
 
-// ownSubmissionSQL locks a job that is awaiting approval. It returns whether a principal submitted the job, or made it await approval with a
-// retry, which can change the arguments. The lock keeps the job from being cancelled and retried before the approval. Plan: parked_pkey and
-// jobs_pkey, one row; job_events_of_job.
+// ownSubmissionSQL locks a job that awaits approval. It returns true if the given principal submitted the job, or sent it back to approval
+// with a retry, which can change the arguments. The lock prevents the job from being cancelled and retried before it is approved. Plan:
+// parked_pkey and jobs_pkey, one row; job_events_of_job.
 const ownSubmissionSQL = `
 select j.submitter = $2 or coalesce((select true from trapeze.job_events e
 	where e.job = p.id and e.to_state = 'awaiting_approval' and e.actor = $2 limit 1), false)
@@ -50,7 +50,8 @@ func Approve(ctx context.Context, s *store.Store, id int64, actor string) error 
 	return approve(ctx, s, id, actor, false)
 }
 
-// ApproveAsSecond is like [Approve], but returns [job.ErrOwnSubmission] if actor submitted the job or made it await approval with a retry.
+// ApproveAsSecond is like [Approve], but returns [job.ErrOwnSubmission] if actor submitted the job or sent it back to approval with a
+// retry.
 func ApproveAsSecond(ctx context.Context, s *store.Store, id int64, actor string) error {
 	return approve(ctx, s, id, actor, true)
 }

@@ -63,7 +63,7 @@ func asJSON(v any) (*string, error) {
 	return &text, nil
 }
 
-// Audit writes the audit entry for an action that changes nothing: one that was refused, a sign-in, or a read.
+// Audit writes an audit entry for an action that changes nothing, such as a refused request, a sign-in or a read.
 func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()

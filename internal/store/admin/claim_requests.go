@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// askClaimSQL makes a request to the pod that is running a job, and describes that pod. Plan: live_pkey, pods_pkey and
+	// askClaimSQL adds a request to the pod that is running a job, and returns that pod. Plan: live_pkey, pods_pkey and
 	// remote_workers_pkey, one row each.
 	askClaimSQL = `
 with asked as (
@@ -31,23 +31,23 @@ from trapeze.claim_requests r where r.id = $1`
 	removeRequestSQL = `delete from trapeze.claim_requests where id = $1`
 )
 
-// Asked is a request to the pod that runs a claim.
+// Asked is a request to the pod that holds a claim.
 type Asked struct {
 	ID     int64
 	Boot   string
 	Fence  int64
-	Pod    string // its name
+	Pod    string // name of the pod
 	Remote bool   // a remote worker runs the job
 }
 
-// Answer is the answer of a pod to a request.
+// Answer is a pod's answer to a request.
 type Answer struct {
-	At   *time.Time // nil while there is none
+	At   *time.Time // nil until the pod has answered
 	Text string
 	Held bool // the pod still holds the claim
 }
 
-// ask makes a request to the pod that is running a job, and notifies the pod on commit. It returns nil if the job is not running.
+// ask adds a request to the pod that is running a job. The pod is notified on commit. ask returns nil if the job is not running.
 func ask(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, what string, priority *int) (*Asked, error) {
 	found, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[Asked], askClaimSQL, id, what, priority)
 	if err != nil || len(found) == 0 {
@@ -56,8 +56,8 @@ func ask(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, what string, 
 	return &found[0], s.NotifySettings(ctx, tx)
 }
 
-// AskStack asks the pod that is running a job for the stack of its handler. It returns [job.ErrNotFound], or [job.ErrNotRunning] if no pod
-// is running the job.
+// AskStack asks the pod that is running a job for the stack of the job's handler. It returns [job.ErrNotFound] if the job does not exist,
+// and [job.ErrNotRunning] if no pod is running it.
 func AskStack(ctx context.Context, s *store.Store, id int64, actor string) (asked Asked, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		a, err := ask(ctx, s, tx, id, store.RequestStack, nil)
@@ -86,7 +86,7 @@ func AskStack(ctx context.Context, s *store.Store, id int64, actor string) (aske
 func ReadAnswer(ctx context.Context, s *store.Store, request int64) (Answer, error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[Answer], claimAnswerSQL, request)
 	if err != nil || len(found) == 0 {
-		return Answer{}, err // the maintenance has removed a request of long ago
+		return Answer{}, err // the request is so old that maintenance has removed it
 	}
 	return found[0], nil
 }

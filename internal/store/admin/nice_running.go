@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// niceRunningSQL changes the priority with which a running job is retried. Plan: Index Scan on live_pkey, one row.
+	// niceRunningSQL changes the priority that a running job has if it is retried. Plan: Index Scan on live_pkey, one row.
 	niceRunningSQL = `
 with held as materialized (
 	select l.id, l.priority from trapeze.live l where l.id = $1 and l.state = 'running' for update
@@ -25,16 +25,17 @@ with held as materialized (
 	from niced n join held h on h.id = n.id
 )
 select priority::int from held`
-	// nextStepSQL finds the job that followed a job. Plan: jobs_pkey, jobs_of_pipeline.
+	// nextStepSQL finds the next step after a job. Plan: jobs_pkey, jobs_of_pipeline.
 	nextStepSQL = `
 select n.id from trapeze.jobs j join trapeze.jobs n on n.pipeline_id = j.pipeline_id and coalesce(n.group_id, 0) = coalesce(j.group_id, 0)
 	and coalesce(n.child_no, 0) = coalesce(j.child_no, 0) and n.step > 0 and n.step = j.step + 1
 where j.id = $1 and n.parent_id = j.id limit 1`
 )
 
-// SetChainPriority changes the priority of a running job, which applies if it is retried, and of the steps planned after it. It returns the
-// request to the job's pod, which builds the next step from the plan that it read with the claim. It returns [job.ErrNotRunning] if the job
-// is not running. If a transaction of the handler locks the job's row, it retries until that transaction has ended.
+// SetChainPriority changes the priority of a running job's planned steps, and its own priority in case it is retried. It returns the
+// request to the job's pod, because the pod builds the next step from the plan that it read when it claimed the job. It returns
+// [job.ErrNotRunning] if the job is not running. If a handler's transaction has locked the job's row, SetChainPriority retries until that
+// transaction has ended.
 func SetChainPriority(ctx context.Context, s *store.Store, id int64, priority int, actor string) (asked Asked, err error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
@@ -78,7 +79,7 @@ func niceRunning(ctx context.Context, s *store.Store, id int64, priority int, ac
 	return asked, err
 }
 
-// NextStep returns the job that followed a job in its chain, or 0 if there is none.
+// NextStep returns the job that follows a job in its chain, or 0 if there is none.
 func NextStep(ctx context.Context, s *store.Store, id int64) (int64, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[int64], nextStepSQL, id)
 	if err != nil {

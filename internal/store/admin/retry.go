@@ -106,7 +106,7 @@ const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
 // continuing lists the jobs that continue after a retry.
 type continuing struct{ pending, waiting []int64 }
 
-// reopen makes a job wait again for those of its branches that did not succeed. It also collects the jobs that continue.
+// reopen makes a job wait again for the branches that did not succeed. It also collects the jobs from which the pipeline continues.
 func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, actor string, on *continuing) error {
 	type branch struct {
 		ID                             int64

@@ -19,7 +19,7 @@ type Role struct {
 	Caps
 }
 
-// Caps holds the highest values that a role allows in submissions. A nil field means that there is no cap.
+// Caps holds the highest values that a role allows when a job is submitted. A nil field means no cap.
 type Caps struct {
 	MaxPriority *int   `json:"max_priority,omitempty"`
 	MaxDelayMS  *int64 `json:"max_delay_ms,omitempty"`

@@ -83,7 +83,7 @@ func NotWhole(t *testing.T, name, plan string) {
 	t.Helper()
 	for _, found := range whole.FindAllString(plan, -1) {
 		if name == "heartbeat" && strings.Contains(found, "parked_for_promotion") {
-			continue // reads only the first row in index order
+			continue // the plan reads only the first row in index order
 		}
 		t.Errorf("%s reads a whole table: %s:\n%s", name, found, plan)
 	}

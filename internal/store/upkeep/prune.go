@@ -10,9 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// prunePodsSQL deletes the rows of closed pods together with their cancel requests, and requests that
-// were not removed by the command that made them. pruneSubmissionsSQL deletes expired idempotency keys.
-// Each statement deletes one small batch.
+// prunePodsSQL deletes the rows of closed pods together with their cancel requests. It also deletes claim requests that the commands that
+// made them did not remove. pruneSubmissionsSQL deletes expired idempotency keys. Each statement deletes one small batch.
 const (
 	prunePodsSQL = `
 with old as (

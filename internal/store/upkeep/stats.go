@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// addStatsSQL adds rows of one pod. A row that is already there was added by a statement whose reply was lost. Plan: one insert for each
+	// addStatsSQL adds one pod's rows. If a row exists, an earlier attempt whose reply was lost has added it. Plan: one insert for each
 	// row.
 	addStatsSQL = `
 insert into trapeze.stats (at, lane, kind, state, boot, jobs, wait, run)
 select at, lane, kind, state, boot, jobs, wait, run
 from json_to_recordset($1::json) as r(at timestamptz, lane text, kind text, state text, boot uuid, jobs bigint, wait integer[], run integer[])
 on conflict (at, lane, kind, state, boot) do nothing returning 1`
-	// addSumsSQL adds the sums of hours.
+	// addSumsSQL adds rows that each hold the sums of one hour.
 	addSumsSQL = `
 insert into trapeze.stats (at, lane, kind, state, jobs, wait, run)
 select at, lane, kind, state, jobs, wait, run
 from json_to_recordset($1::json) as r(at timestamptz, lane text, kind text, state text, jobs bigint, wait integer[], run integer[])
 returning 1`
-	// takeOldStatsSQL deletes and returns the oldest rows by minute, of hours that ended at least $1 ms ago. If another pod deletes the same
-	// rows, this statement waits for it and returns only the others. Plan: stats_to_sum, stops at the limit; stats_by_time for each row.
+	// takeOldStatsSQL deletes and returns the oldest rows by minute whose hour ended at least $1 ms ago. If another pod is deleting the
+	// same rows, this statement waits and returns only the others. Plan: stats_to_sum, stops at the limit; stats_by_time for each row.
 	takeOldStatsSQL = `
 with old as materialized (
 	select s.at, s.lane, s.kind, s.state, s.boot from trapeze.stats s
@@ -38,7 +38,7 @@ with old as materialized (
 delete from trapeze.stats s using old o
 where s.at = o.at and s.lane = o.lane and s.kind = o.kind and s.state = o.state and s.boot = o.boot
 returning s.at, s.lane, s.kind, s.state, s.boot::text, s.jobs, s.wait, s.run`
-	// pruneStatsSQL deletes the oldest rows, one small batch. Plan: stats_by_time, stops at the limit.
+	// pruneStatsSQL deletes one small batch of the oldest rows. Plan: stats_by_time, stops at the limit.
 	pruneStatsSQL = `
 with old as materialized (
 	select s.ctid as row from trapeze.stats s where s.at < now() - $1::bigint * interval '1 millisecond' order by s.at limit $2
@@ -48,7 +48,7 @@ with old as materialized (
 select count(*) from gone`
 )
 
-// AddStats adds a pod's rows. It can be repeated after an error: every row is added once.
+// AddStats adds a pod's rows. The caller can repeat it after an error, because each row is added only once.
 func AddStats(ctx context.Context, s *store.Store, rows []stats.Row) error {
 	for part := range slices.Chunk(rows, 1000) {
 		raw, err := json.Marshal(part)
@@ -62,8 +62,8 @@ func AddStats(ctx context.Context, s *store.Store, rows []stats.Row) error {
 	return nil
 }
 
-// SumStats replaces rows by minute with rows by hour, for hours that ended at least age ago. It returns the number of replaced rows. Several
-// pods can run it concurrently.
+// SumStats replaces rows by minute with rows by hour, for hours that ended at least age ago. It returns the number of replaced rows.
+// Several pods can run it concurrently.
 func SumStats(ctx context.Context, s *store.Store, age time.Duration, pace Pace) (total int, err error) {
 	const limit = 10_000
 	for {
@@ -90,7 +90,7 @@ func SumStats(ctx context.Context, s *store.Store, age time.Duration, pace Pace)
 	}
 }
 
-// hours adds rows up by hour.
+// hours adds up rows by hour.
 func hours(rows []stats.Row) (list []*stats.Row) {
 	type key struct {
 		at         time.Time
@@ -104,7 +104,7 @@ func hours(rows []stats.Row) (list []*stats.Row) {
 	return list
 }
 
-// PruneStats deletes at most limit rows that are older than keep, and returns how many it deleted.
+// PruneStats deletes at most limit rows that are older than keep. It returns the number of deleted rows.
 func PruneStats(ctx context.Context, s *store.Store, keep time.Duration, limit int) (int, error) {
 	return prune(ctx, s, pruneStatsSQL, keep, limit)
 }

@@ -13,7 +13,7 @@ import (
 // BoardWait is a group of jobs that are waiting for the same thing.
 type BoardWait struct {
 	Lane    string
-	Kind    string     // empty for a group of several kinds
+	Kind    string     // empty if the group combines several kinds
 	Why     string     // due, subject, no_handler, pods_drained; scheduled, retry, retry_later, approval, children
 	Subject string     // the busy subject that the jobs are waiting for, if any
 	Blocker *int64     // the job that is running for that subject
@@ -52,8 +52,8 @@ with w as materialized (
 	from r group by lane, kind, why, subject, blocker
 )` + boardGroups
 
-// boardParkedSQL groups parked jobs by their reason for waiting, which is a time, an approval or their branches. For each reason and lane,
-// the kinds share a group, except the $3 most frequent. Plan: parked_pkey, stops at the limit.
+// boardParkedSQL groups parked jobs by their reason for waiting: a time, an approval or their branches. For each reason and lane, the $3
+// most frequent kinds have separate groups, and the others share one. Plan: parked_pkey, stops at the limit.
 const boardParkedSQL = `
 with g as (
 	select lane, kind, why, '' as subject, null::bigint as blocker, count(*) as jobs, min(run_after) as since, min(id) as first,
@@ -62,12 +62,12 @@ with g as (
 	group by lane, kind, why
 )` + boardGroups
 
-// boardGroups selects the groups in g. It joins the groups of other kinds.
+// boardGroups selects the groups in g. It merges the groups of the less frequent kinds.
 const boardGroups = `
 select lane, case when other then '' else kind end, why, subject, blocker, sum(jobs)::int, min(since), min(first), count(*)::int
 from g group by 1, 2, 3, 4, 5 order by 6 desc, 1, 2, 3, 4 limit $2`
 
-// boardKinds is the number of kinds in a lane that have a group each for the same reason.
+// boardKinds is the number of kinds in a lane that have separate groups for the same reason.
 const boardKinds = 10
 
 // BoardWaiting groups waiting jobs by the reason why they wait. It reads at most eachLane due jobs per lane and at most parkedMost parked

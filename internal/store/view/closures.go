@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// closuresSQL finds in the audit log when, by whom and why each target was closed. It finds nothing for a target that was closed in SQL
-// after an operator had opened it. Plan: audit_of_target backwards for each target, stops at its latest entry of these actions.
+// closuresSQL finds in the audit log when, by whom and why each target was closed. It finds nothing if the target was opened by an operator
+// and then closed in SQL. Plan: audit_of_target backwards for each target, stops at its latest entry of these actions.
 const closuresSQL = `
 select w.target, a.action, a.at, a.actor, a.reason from unnest($1::text[], $2::text[], $3::text[]) as w(target, closes, opens)
 cross join lateral (
@@ -25,14 +25,14 @@ type closure struct {
 	job.Closure
 }
 
-// closuresOf returns a function that reads closures.
+// closuresOf returns a function that runs a query for closures.
 func closuresOf(ctx context.Context, s *store.Store) func(string, ...any) ([]closure, error) {
 	return func(sql string, args ...any) ([]closure, error) {
 		return store.Rows(ctx, s, pgx.RowToStructByPos[closure], sql, args...)
 	}
 }
 
-// addClosures adds to a closed queue and to drained lanes why they are closed. It reads nothing if all are open.
+// addClosures fills in who closed the queue and each drained lane, and why. It reads nothing if all are open.
 func addClosures(queue *job.QueueState, lanes []job.LaneUse, read func(sql string, args ...any) ([]closure, error)) error {
 	var targets, closes, opens []string
 	to := map[[2]string]**job.Closure{}

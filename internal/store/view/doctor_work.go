@@ -30,7 +30,7 @@ type WaitingWork struct {
 	Waiting int
 	Oldest  *time.Time // when the oldest job became due; nil for jobs recovered from a dead pod, which precede all others
 	Pods    int        // number of pods that could currently run the jobs
-	Known   bool       // a lane lists the kind, or a pod handled it recently
+	Known   bool       // a lane lists the kind, or a pod has handled it recently
 }
 
 // ReadWaitingWork counts due jobs that are waiting, by lane and kind.

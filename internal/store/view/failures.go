@@ -16,8 +16,8 @@ import (
 // MostFailures is the maximum number of jobs that [Failures] reads.
 const MostFailures = 10_000
 
-// failuresSQL reads the jobs that failed in a period, the latest first. Plan: done_failed_by_end backwards in each day of the period, stops at
-// the limit; jobs_pkey for each job.
+// failuresSQL reads the jobs that failed in a period, latest failure first. Plan: done_failed_by_end backwards in each day of the period,
+// stops at the limit; jobs_pkey for each job.
 const failuresSQL = `
 select j.id, j.kind, j.subject, d.attempt, d.finished_at, d.class, d.error from (
 	select ` + failureColumns + ` from trapeze.done_failed d
@@ -26,7 +26,7 @@ select j.id, j.kind, j.subject, d.attempt, d.finished_at, d.class, d.error from 
 ) d join trapeze.jobs j on j.id = d.id
 order by d.finished_at desc, d.id desc`
 
-// ownFailuresSQL reads the newest jobs of submitter $3, and for those that failed since $1 how they failed. The other rows have no error.
+// ownFailuresSQL reads the newest jobs of submitter $3, with the failures of those that failed since $1. The other rows have no error.
 // Plan: jobs_by_submitter backwards, stops at the limit; done_by_id in the days since a job was created.
 const ownFailuresSQL = `
 select j.id, j.kind, j.subject, j.created_at, d.attempt, d.finished_at, d.class, d.error from (
@@ -38,8 +38,8 @@ select j.id, j.kind, j.subject, j.created_at, d.attempt, d.finished_at, d.class,
 
 const failureColumns = `d.id, d.attempt, d.finished_at, coalesce(d.error_class, '') as class, left(coalesce(nullif(d.error, ''), d.reason), 500) as error`
 
-// Failures groups the jobs that failed since a time, or ever if since is zero. If owner is not empty, it reads only the owner's jobs. It reads
-// at most 10,000 jobs: those that failed last, or the newest jobs of the owner.
+// Failures groups the jobs that have failed since a time, or all failed jobs if since is zero. If owner is not empty, it considers only
+// that owner's jobs. It reads at most 10,000 jobs: the jobs that failed last, or the owner's newest jobs.
 func Failures(ctx context.Context, s *store.Store, since time.Time, owner string) (failures.List, error) {
 	from, until := store.Some(since), time.Now()
 	if since.IsZero() {
@@ -64,7 +64,8 @@ func Failures(ctx context.Context, s *store.Store, since time.Time, owner string
 	return failures.New(jobs, since, until, true), nil
 }
 
-// failedJobs reads the jobs that failed in a period. If it did not reach the start of the period, it returns the time that it reached.
+// failedJobs reads the jobs that failed in a period. If the limit stops it before the start of the period, it returns the time that it
+// reached.
 func failedJobs(ctx context.Context, s *store.Store, from, to *time.Time) (jobs []failures.Job, reached *time.Time, err error) {
 	jobs, err = store.Rows(ctx, s, pgx.RowToStructByPos[failures.Job], failuresSQL, from, to, MostFailures)
 	if len(jobs) == MostFailures {
@@ -76,8 +77,8 @@ func failedJobs(ctx context.Context, s *store.Store, from, to *time.Time) (jobs 
 	return jobs, reached, err
 }
 
-// ownFailedJobs reads the failed ones among the newest jobs of an owner. If the owner has more jobs, it returns the time at which the oldest of
-// these was created.
+// ownFailedJobs reads an owner's newest jobs and returns those that failed. If the owner has older jobs too, it also returns the time at
+// which the oldest job that it read was created.
 func ownFailedJobs(ctx context.Context, s *store.Store, from *time.Time, owner string) (jobs []failures.Job, reached *time.Time, err error) {
 	type row struct {
 		ID            int64
@@ -101,8 +102,8 @@ func ownFailedJobs(ctx context.Context, s *store.Store, from *time.Time, owner s
 	return jobs, reached, err
 }
 
-// FailureSet returns the ids of a set of failures. It returns [job.ErrFailuresChanged] if the group is not the set any more, and
-// [job.ErrInvalid] if the text is not a set.
+// FailureSet returns the ids of the jobs in a set of failures. It returns [job.ErrFailuresChanged] if the group no longer matches the set,
+// and [job.ErrInvalid] if the text is not a set.
 func FailureSet(ctx context.Context, s *store.Store, text string) ([]int64, error) {
 	set, err := failures.ParseSet(text)
 	if err != nil {

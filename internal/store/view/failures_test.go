@@ -18,8 +18,8 @@ func TestFailuresAreReadUpToALimitAndStateHowFar(t *testing.T) {
 	is.Equal([]any{all.Jobs, all.Complete}, []any{MostFailures, false})
 	var reached time.Time
 	is.NoErr(s.Pool().QueryRow(t.Context(), `select finished_at from trapeze.done where state = 'failed' order by finished_at desc offset $1 limit 1`, MostFailures-1).Scan(&reached))
-	is.True(all.Since.Equal(reached)) // the list states how far it has read
-	is.Equal(len(all.Groups), 3)      // one for each kind: the error is the same
+	is.True(all.Since.Equal(reached)) // the list reports how far back it has read
+	is.Equal(len(all.Groups), 3)      // one group for each kind, because all errors are the same
 
 	day := time.Now().Add(-24 * time.Hour)
 	recent, err := Failures(t.Context(), s, day, "")
@@ -29,13 +29,13 @@ func TestFailuresAreReadUpToALimitAndStateHowFar(t *testing.T) {
 	is.True(recent.Jobs > 0 && recent.Jobs < MostFailures)
 }
 
-// tooManyFailures is the number of failed jobs of a history that is too long to be read completely.
+// tooManyFailures is a number of failed jobs that is too large for one read.
 const tooManyFailures = MostFailures + 1000
 
 func TestFailuresOfAnOwnerAreAmongTheOwnersNewestJobs(t *testing.T) {
 	t.Parallel()
 	is, s := is.New(t), newStore(t)
-	plantest.SeedEnded(t, s.Pool(), 1200, 3) // a quarter of the jobs are ana's, and a third of those failed
+	plantest.SeedEnded(t, s.Pool(), 1200, 3) // a quarter of the jobs are ana's, and a third of hers have failed
 	own, err := Failures(t.Context(), s, time.Time{}, "ana")
 	is.NoErr(err)
 	is.Equal([]any{own.Jobs, own.Complete}, []any{100, true})

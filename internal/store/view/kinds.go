@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// kindJobsSQL counts the running and the waiting jobs of each kind. Plan: one pass over live, as for boardSlotsSQL.
+	// kindJobsSQL counts running and waiting jobs by kind. Plan: one pass over live, as for boardSlotsSQL.
 	kindJobsSQL = `
 select l.kind, count(*) filter (where l.state = 'running')::int, count(*) filter (where l.state = 'pending')::int,
 	min(case when l.state = 'pending' and l.ready_at > 'epoch' then l.ready_at end)
@@ -33,8 +33,8 @@ where p.closed_at is null order by p.name, p.started_at, p.boot limit $1`
 // mostKindPods is the maximum number of pods whose kinds are read.
 const mostKindPods = 1000
 
-// Kinds describes the kinds that pods handle, that have open jobs, or whose jobs ended in a period. The second result has the numbers of all
-// kinds together.
+// Kinds describes each kind that a pod handles, that has open jobs, or that had jobs end in the period. The second result holds the
+// statistics for all kinds together.
 func Kinds(ctx context.Context, s *store.Store, window time.Duration) (list []job.KindUse, ended job.Stats, err error) {
 	rows, err := ReadStats(ctx, s, StatsFilter{Window: window})
 	if err != nil {
@@ -128,10 +128,10 @@ func readKindPods(ctx context.Context, s *store.Store, of func(kind string) *job
 	return nil
 }
 
-// KindOrders lists the orders of [SortKinds].
+// KindOrders lists the orders that [SortKinds] accepts.
 var KindOrders = []string{"run_p95", "run_p50", "wait_p95", "wait_p50", "finished", "failed", "running", "waiting", "kind"}
 
-// SortKinds sorts kinds by a column, the largest value first, and by name. An empty order means run_p95.
+// SortKinds sorts kinds by a column, with the largest value first, and then by name. An empty order means run_p95.
 func SortKinds(list []job.KindUse, order string) error {
 	if order == "" {
 		order = KindOrders[0]

@@ -223,14 +223,14 @@ func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states 
 	return list, nil
 }
 
-// branchPageSQL lists the last jobs of a fan-out's branches by position, after a position. Plan: as for branchStatesSQL.
+// branchPageSQL lists the last job of each branch of a fan-out that comes after a given position, in order. Plan: as for branchStatesSQL.
 const branchPageSQL = `
 select ` + jobColumns + ` from ` + jobOf + ` job
 where id = any(array(select b.id from (` + store.BranchTails + `) b)) and ($3::text is null or state = $3) and child_no > $4
 order by child_no limit $5`
 
-// BranchPage returns the last jobs of a fan-out's branches that follow a position in the fan-out. An empty state means any. After the first
-// 8 MiB, the jobs have no arguments, results or plans.
+// BranchPage returns the last job of each branch of a fan-out that comes after a given position. An empty state means any state. After the
+// first 8 MiB, jobs are returned without arguments, results and plans.
 func BranchPage(ctx context.Context, s *store.Store, pipeline, id int64, state job.State, after, limit int) ([]job.Job, error) {
 	list, err := store.Rows(ctx, s, leanJobs(), branchPageSQL, pipeline, id, store.Some(string(state)), after, limit)
 	if err != nil {

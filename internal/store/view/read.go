@@ -81,7 +81,7 @@ func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
 	return pageOf(list, full, until, limit), nil
 }
 
-// listArguments returns the arguments of jobsSQL up to $14, the time of the cursor, and the page size.
+// listArguments returns the arguments $1 to $14 of jobsSQL, the time in the cursor, and the page size.
 func listArguments(f job.Filter) (args []any, at *time.Time, limit int, err error) {
 	if limit = f.Limit; limit <= 0 {
 		limit = 50
@@ -100,7 +100,7 @@ func listArguments(f job.Filter) (args []any, at *time.Time, limit int, err erro
 		at, before, limit, f.Current || f.WithChildren(), store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode)}, at, limit, err
 }
 
-// pageOf returns a page with its cursor.
+// pageOf returns a page with the cursor for the next one.
 func pageOf(list []job.Job, full bool, until *walkEnd, limit int) Page {
 	page := Page{Jobs: list}
 	switch {

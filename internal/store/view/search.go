@@ -9,29 +9,29 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Search is the text of a search, such as `refused args.user.id=7`. A job matches if its id is Text, or its kind, subject, submitter or error
-// contains Text, and if its error contains Error and its args have the given values. Upper and lower case are the same. The zero value
-// matches every job.
+// Search is a parsed search, such as `refused args.user.id=7`. Text matches a job if it is the job's id, or occurs in the kind, subject,
+// submitter or error. Error must occur in the error, and the args must have the given values. Upper and lower case are the same. The zero
+// value matches every job.
 type Search struct {
 	Text  string
 	Error string
 	Args  []ArgIs
 
 	source string
-	errors bool // Text is searched in errors too, see [Search.For]
+	errors bool // Text is searched in errors too; see [Search.For]
 }
 
-// ArgIs is a value in the args: text, or another scalar as its JSON. Numbers in the path are indexes of lists.
+// ArgIs requires a value at a path in the args. The value is a text, or the JSON of another scalar. Numbers in the path are list indexes.
 type ArgIs struct{ Path, Value string }
 
-// Limits of a search.
+// These are the limits of a search.
 const (
 	maxSearch     = 500
 	maxSearchArgs = 5
 )
 
-// ParseSearch parses a search. Words of the form args.path=value and error=text are conditions; the others together are the text. A value
-// with spaces is quoted.
+// ParseSearch parses a search. Words of the form args.path=value and error=text are separate conditions; the remaining words together form
+// the text. A value that contains spaces must be quoted.
 func ParseSearch(text string) (s Search, err error) {
 	s.source = text
 	if len(text) > maxSearch {
@@ -65,7 +65,7 @@ func ParseSearch(text string) (s Search, err error) {
 	return s, nil
 }
 
-// nextWord splits text after its first word. Spaces within double quotes belong to the word.
+// nextWord splits off the first word of a text. Spaces inside double quotes are part of the word.
 func nextWord(text string) (word, rest string) {
 	quoted := false
 	for i, r := range text {
@@ -87,21 +87,21 @@ func unquote(value string) string {
 	return value
 }
 
-// String returns the search as it was written.
+// String returns the search in its original form.
 func (s Search) String() string { return s.source }
 
-// Any reports whether the search has a condition.
+// Any reports whether the search has any condition.
 func (s Search) Any() bool { return s.Text != "" || s.Error != "" || len(s.Args) > 0 }
 
-// Secret reports whether the search asks for args or errors, which may contain secrets.
+// Secret reports whether the search has conditions on args or errors, which may contain secrets.
 func (s Search) Secret() bool { return s.Error != "" || len(s.Args) > 0 }
 
-// ErrSearchForbidden means that the caller may not search args and errors.
+// ErrSearchForbidden means that the caller may not search args or errors.
 var ErrSearchForbidden = errors.New("searching args and errors needs permission jobs:args")
 
-// For returns the search and the filter as a caller may use them. allowed reports whether the caller has the permission jobs:args, which
-// covers only the jobs of argsOf if that is not empty. Jobs that the caller may not see are not matched at all, so that the result reveals
-// nothing about them. Without the permission, Text is not searched in errors.
+// For restricts the search and the filter to what a caller may search. allowed reports whether the caller has the permission jobs:args. If
+// argsOf is not empty, the permission covers only that submitter's jobs. Jobs outside the permission never match, so the result reveals
+// nothing about them. Text is searched in errors only if the permission covers all jobs that the filter selects.
 func (s Search) For(f job.Filter, allowed bool, argsOf string) (Search, job.Filter, error) {
 	switch {
 	case s.Secret() && !allowed:
@@ -113,8 +113,8 @@ func (s Search) For(f job.Filter, allowed bool, argsOf string) (Search, job.Filt
 	return s, f, nil
 }
 
-// states returns the states that matching jobs can have, see [job.Filter.Possible]. Args are searched in unfinished and failed jobs only,
-// and errors in failed and cancelled ones, because there are few of those in a long history.
+// states returns the states that matching jobs can have; see [job.Filter.Possible]. Args are searched only in unfinished and failed jobs,
+// and errors only in failed and cancelled ones, because even a long history has few of those.
 func (s Search) states(f job.Filter) ([]job.State, error) {
 	of, most := f.Possible(), []job.State(nil)
 	switch {
@@ -134,8 +134,8 @@ func (s Search) states(f job.Filter) ([]job.State, error) {
 	return of, nil
 }
 
-// arguments returns the conditions as arguments of jobsFound: patterns for the text and the error, whether the text is searched in errors,
-// and the paths and values of the args.
+// arguments returns the conditions as arguments of jobsFound: patterns for the text and the error, whether errors are searched for the
+// text, and the paths and values in the args.
 func (s Search) arguments() []any {
 	var paths, values []string
 	for _, a := range s.Args {
@@ -144,7 +144,7 @@ func (s Search) arguments() []any {
 	return []any{pattern(s.Text), pattern(s.Error), s.errors, paths, values}
 }
 
-// pattern returns an ILIKE pattern for text that contains the given text. It returns nil for an empty text.
+// pattern returns an ILIKE pattern that matches any string containing text. It returns nil if text is empty.
 func pattern(text string) *string {
 	if text == "" {
 		return nil
@@ -153,10 +153,10 @@ func pattern(text string) *string {
 	return &text
 }
 
-// onlyID reports whether the search is for one job, as #4711 is.
+// onlyID reports whether the search is for a single job by its id, such as #4711.
 func (s Search) onlyID() bool { return strings.HasPrefix(s.Text, "#") && s.id() != 0 && !s.Secret() }
 
-// id returns the job id that the text is, or 0.
+// id returns the job id that the text consists of, or 0.
 func (s Search) id() int64 {
 	id, err := strconv.ParseInt(strings.TrimPrefix(s.Text, "#"), 10, 64)
 	if err != nil || id <= 0 {

@@ -13,30 +13,31 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A search reads the jobs that its filter selects, newest first, because no index serves its text. If the filter selects only unfinished,
-// failed or cancelled jobs, and there are at most mostSearched of these, it reads all of them. Otherwise it walks over all jobs in parts and
-// ends its page after a limited time, see [walk].
+// No index covers the text of a search, so a search reads the jobs that its filter selects, newest first. If the filter selects only
+// unfinished, failed or cancelled jobs, and there are at most mostSearched of them, the search reads them all. Otherwise, it walks over all
+// jobs in parts, and ends each page after a limited time; see [walk].
 
-// These limits apply to the unfinished, failed and cancelled jobs that a search reads at once, and to those of them whose error matches.
+// mostSearched limits the unfinished, failed and cancelled jobs that a search reads in one statement. mostErrors limits how many of them
+// may have a matching error.
 const (
 	mostSearched = 100_000
 	mostErrors   = 10_000
 )
 
-// searchedText and searchedArgs are the conditions of a search, with a condition on the error between them. The arguments are those of
-// [Search.arguments], from $15 on.
+// searchedText and searchedArgs are the conditions of a search. A condition on the error goes between them. Their parameters start at $15
+// and are those of [Search.arguments].
 const (
 	searchedText = `($15::text is null or kind ilike $15 or subject ilike $15 or submitter ilike $15 or `
 	searchedArgs = `) and ($18::text[] is null or not exists (select from unnest($18, $19::text[]) as a(path, value)
 		where (args #>> string_to_array(a.path, '.')) is distinct from a.value))`
 )
 
-// searchJobsSQL lists the jobs that match a search, newest first, back to the job ($21, $22). $20 lists the jobs whose error matches. If
-// there are too many, $17 is true, and each job is probed in the failed and cancelled jobs. Plan: as for jobsSQL; the text and the args are
-// a filter of jobs_by_age.
+// searchJobsSQL lists the jobs that match a search, newest first, back to the job ($21, $22). $20 lists the jobs with a matching error. If
+// there are too many of them, $17 is true and the statement looks up each job's error. Plan: as for jobsSQL; the text and the args are a
+// filter of jobs_by_age.
 const searchJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + searchedWalk
 
-// searchOwnJobsSQL is like searchJobsSQL for the jobs of one submitter. Plan: jobs_by_submitter backwards, otherwise as for searchJobsSQL.
+// searchOwnJobsSQL is like searchJobsSQL, for the jobs of one submitter. Plan: jobs_by_submitter backwards, otherwise as for searchJobsSQL.
 const searchOwnJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $23 and submitter <> '' and ` + searchedWalk
 
 const searchedWalk = searchedText + `id = any($20::bigint[]) or $17::boolean and coalesce(
@@ -76,13 +77,13 @@ select ` + jobColumns + ` from (
 ) job
 order by w.made desc, w.wanted desc limit $10`
 
-// errorIDsSQL lists failed and cancelled jobs that ended since $1 and whose error matches. Plan: the days of these states since then.
+// errorIDsSQL lists failed and cancelled jobs that ended since $1 and have a matching error. Plan: the days of these states since then.
 const errorIDsSQL = `
 select d.id from trapeze.done d where d.id > 0 and d.state in ('failed', 'cancelled') and d.finished_at >= coalesce($1::timestamptz, '-infinity')
 	and d.error ilike $2::text limit $3`
 
-// SearchJobs returns a page of the jobs that match a filter and a search, newest first. The caller has passed both to [Search.For]. If the
-// text is a job id, that job comes first, in addition to the limit, no matter when it was created.
+// SearchJobs returns a page of the jobs that match a filter and a search, newest first. The caller must have passed both to [Search.For].
+// If the text is a job id, that job is returned first, in addition to the limit and regardless of its age.
 func SearchJobs(ctx context.Context, s *store.Store, f job.Filter, q Search) (Page, error) {
 	if !q.Any() {
 		return Jobs(ctx, s, f)
@@ -139,13 +140,13 @@ func searchJobs(ctx context.Context, s *store.Store, f job.Filter, q Search) (pa
 	return pageOf(list, full, until, limit), nil
 }
 
-// searchFew searches unfinished, failed and cancelled jobs if the filter selects no others. If found is false, the caller must walk over all
-// jobs.
+// searchFew performs the search if the filter selects only unfinished, failed and cancelled jobs and there are not too many of them.
+// Otherwise, found is false, and the caller must walk over all jobs.
 func searchFew(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full, found bool, err error) {
 	if len(f.States) == 0 || slices.Contains(f.States, job.Succeeded) {
 		return nil, false, false, nil
 	}
-	counted := []string{string(job.Running)} // stands for all unfinished jobs
+	counted := []string{string(job.Running)} // Running here stands for all unfinished jobs
 	for _, state := range f.States {
 		if state.Terminal() {
 			counted = append(counted, string(state))
@@ -163,7 +164,7 @@ func searchFew(ctx context.Context, s *store.Store, f job.Filter, args []any, at
 	return list, full, found, err
 }
 
-// searchWalk searches a page part by part. For an owner, it reads only that submitter's jobs. See [walk].
+// searchWalk searches for a page part by part; see [walk]. If owner is not empty, it reads only that submitter's jobs.
 func searchWalk(ctx context.Context, s *store.Store, args []any, q Search, owner string, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	ids, few, err := errorIDs(ctx, s, args[6].(*time.Time), q)
 	if err != nil {
@@ -183,7 +184,7 @@ func searchWalk(ctx context.Context, s *store.Store, args []any, q Search, owner
 	})
 }
 
-// errorIDs returns the jobs whose error contains the text of a search. If few is false, there are too many to list.
+// errorIDs returns the jobs whose error contains the text of a search. few is false if there are too many of them to list.
 func errorIDs(ctx context.Context, s *store.Store, since *time.Time, q Search) (ids []int64, few bool, err error) {
 	if !q.errors || q.Text == "" {
 		return nil, true, nil

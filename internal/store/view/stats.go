@@ -15,18 +15,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// StatsBy selects the groups of [StatsRows.By].
+// StatsBy selects how [StatsRows.By] groups rows.
 type StatsBy string
 
-// These are the groups.
+// These are the possible groupings.
 const (
 	ByLane StatsBy = "lane"
 	ByKind StatsBy = "kind"
 )
 
-// StatsFilter selects the numbers that [ReadStats] reads.
+// StatsFilter selects the statistics that [ReadStats] reads.
 type StatsFilter struct {
-	Window     time.Duration // the length of one of StatsWindows
+	Window     time.Duration // length of a period in StatsWindows
 	Lane, Kind string        // only this lane or kind; empty means all
 }
 
@@ -36,26 +36,27 @@ type StatsWindow struct {
 	Length, Every time.Duration
 }
 
-// StatsWindows lists the periods. The intervals of all but the first are whole hours, because older rows are added up by hour.
+// StatsWindows lists the available periods. All intervals except those of the first period are whole hours, because older rows are added up
+// by hour.
 var StatsWindows = []StatsWindow{
 	{"1h", time.Hour, time.Minute}, {"24h", 24 * time.Hour, time.Hour}, {"7d", 7 * 24 * time.Hour, 3 * time.Hour}, {"30d", 30 * 24 * time.Hour, 12 * time.Hour},
 }
 
-// statsSQL reads the rows of a period, newest first. Plan: stats_by_time backwards, to the start of the period, stops at the limit.
+// statsSQL reads the rows in a period, newest first. Plan: stats_by_time backwards, to the start of the period, stops at the limit.
 const statsSQL = `
 select s.at, s.lane, s.kind, s.state, s.jobs, s.wait, s.run from trapeze.stats s
 where s.at >= $1 and ($2::text is null or s.lane = $2) and ($3::text is null or s.kind = $3) order by s.at desc limit $4`
 
-// statsRead is the maximum number of rows that ReadStats reads. It reads 100,000 rows in about half a second.
+// statsRead is the maximum number of rows that ReadStats reads. Reading 100,000 rows takes about half a second.
 const statsRead = 100_000
 
-// StatsRows holds the rows of a period. [StatsRows.By] adds them up.
+// StatsRows holds the rows of a period. [StatsRows.By] adds them up by group.
 type StatsRows struct {
 	in   job.Stats // the period
 	rows []stats.Row
 }
 
-// ReadStats reads the numbers of ended jobs in a period, of all pods.
+// ReadStats reads the statistics of jobs that ended in a period, from all pods.
 func ReadStats(ctx context.Context, s *store.Store, f StatsFilter) (StatsRows, error) {
 	window := slices.IndexFunc(StatsWindows, func(w StatsWindow) bool { return w.Length == f.Window })
 	if window < 0 {
@@ -74,7 +75,7 @@ func ReadStats(ctx context.Context, s *store.Store, f StatsFilter) (StatsRows, e
 	return StatsRows{in, rows}, nil
 }
 
-// scanStats reads a row. For a FlatArray, pgx needs no reflection, which would make the whole read several times as slow.
+// scanStats reads a row. pgx decodes a FlatArray without reflection, which makes the whole read several times faster.
 func scanStats(row pgx.CollectableRow) (r stats.Row, err error) {
 	var wait, run pgtype.FlatArray[int64]
 	err = row.Scan(&r.At, &r.Lane, &r.Kind, &r.State, &r.Jobs, &wait, &run)
@@ -82,7 +83,7 @@ func scanStats(row pgx.CollectableRow) (r stats.Row, err error) {
 	return r, err
 }
 
-// By adds the rows up, in total and for each lane or kind.
+// By adds up the rows, in total and for each lane or kind.
 func (r StatsRows) By(by StatsBy) job.Stats {
 	made, total, groups := r.in, newGroup("", r.in), map[string]*group{}
 	for _, row := range r.rows {
@@ -106,7 +107,7 @@ func (r StatsRows) By(by StatsBy) job.Stats {
 	return made
 }
 
-// group adds up the rows of one line of the result.
+// group accumulates the rows for one lane, one kind or the total.
 type group struct {
 	job.StatsOf
 	waits, runs []stats.Histogram // by interval
@@ -122,7 +123,7 @@ func newGroup(name string, in job.Stats) *group {
 }
 
 func (g *group) add(row stats.Row, in job.Stats) {
-	i := min(int(row.At.Sub(in.Since)/in.Every.Duration()), len(g.Intervals)-1) // a pod's clock may be ahead
+	i := min(int(row.At.Sub(in.Since)/in.Every.Duration()), len(g.Intervals)-1) // a pod's clock may be ahead of the database's
 	g.waits[i].Add(row.Wait)
 	g.runs[i].Add(row.Run)
 	g.Finished += row.Jobs
@@ -138,7 +139,7 @@ func (g *group) add(row stats.Row, in job.Stats) {
 	}
 }
 
-// result returns the numbers with their quantiles; each includes those of the intervals.
+// result returns the statistics with quantiles. If each is true, every interval has quantiles too.
 func (g *group) result(each bool) job.StatsOf {
 	var wait, run stats.Histogram
 	for i := range g.Intervals {
