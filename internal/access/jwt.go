@@ -29,8 +29,8 @@ type Signed struct {
 // claim realm_access. The algorithms are RS256, ES256 and EdDSA with a public key in PEM, and HS256 with a secret of at least 32 bytes. A
 // token without a kid is verified with the only key of its algorithm. The file is read again when it changes.
 //
-// jwks is the path or URL of a JSON Web Key Set, in addition to keys or instead of them. If a URL does not respond, KeysFile logs the error,
-// and tokens are refused until it does.
+// jwks is the path or URL of a JSON Web Key Set, in addition to keys or instead of them. If a URL does not respond, KeysFile logs the
+// error, and tokens are refused until it does.
 func KeysFile(path string) (*Signed, error) {
 	file, err := watch(path, parseKeys)
 	if err != nil {

@@ -62,7 +62,8 @@ func TestAFireIsNotMissedBecausePodsAreBusyWithOthers(t *testing.T) {
 	} {
 		is.Equal(latest(name), want)
 	}
-	// This sweep starts after noon, so it does not show that the scheduler was already working at noon. The noon occurrence counts as missed.
+	// This sweep starts after noon, so it does not show that the scheduler was already working at noon. The noon occurrence counts as
+	// missed.
 	_, err = pool.Exec(t.Context(), `update trapeze.schedules set next_at = $1`, noon.AddDate(0, 0, 1))
 	is.NoErr(err)
 	at := noon.AddDate(0, 0, 1).Add(2 * time.Minute)

@@ -74,8 +74,8 @@ func inOneCommit(ctx context.Context, s *Store, texts []string, add func(*pgx.Ba
 	})
 }
 
-// prepareOnce prepares each statement once per connection. Preparing a statement also takes table locks, so prepare sets the lock timeout to
-// [claimLockWait].
+// prepareOnce prepares each statement once per connection. Preparing a statement also takes table locks, so prepare sets the lock timeout
+// to [claimLockWait].
 func prepareOnce(ctx context.Context, s *Store, conn *pgx.Conn, texts []string) error {
 	known := conn.PgConn().CustomData()
 	for _, sql := range texts {

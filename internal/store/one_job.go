@@ -11,8 +11,8 @@ import (
 // for many jobs, but take 80 µs on the server where [finishSQL] takes 190. In cases that they cannot handle they write nothing, and the
 // statement for many jobs runs instead.
 //
-// finishOneSQL ends a job that succeeded and inserts its next step, which needs no approval. It writes nothing if a cancel request was committed first, or if the
-// row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods and live_for_claim; inserts.
+// finishOneSQL ends a job that succeeded and inserts its next step, which needs no approval. It writes nothing if a cancel request was
+// committed first, or if the row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods and live_for_claim; inserts.
 //
 // endOneSQL is like finishOneSQL for a job without a next step. Plan: as finishOneSQL.
 //

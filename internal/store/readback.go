@@ -12,9 +12,9 @@ import (
 
 // claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert has the time of its transaction both as ready time
 // and as claim time. If the two differ, the step was claimed again and belongs to the later claim, even if this pod's poller made it. A job
-// can end twice with one fence, if an operator retries it and cancels it before its next claim; the end that the pod wrote comes first. Results
-// are read only on request, because they may be large. Plan: lookups by primary key and in done_by_id; with exists in the select list,
-// PostgreSQL 18 would hash whole tables.
+// can end twice with one fence, if an operator retries it and cancels it before its next claim; the end that the pod wrote comes first.
+// Results are read only on request, because they may be large. Plan: lookups by primary key and in done_by_id; with exists in the select
+// list, PostgreSQL 18 would hash whole tables.
 var claimOutcomeSQL = newStatement(`
 select w.id, w.fence, coalesce(l.pod = @boot::uuid, false), l.id is not null and l.pod is null,
 	coalesce((select true from trapeze.parked p where p.id = w.id and p.fence = w.fence limit 1), false),

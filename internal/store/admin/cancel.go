@@ -202,7 +202,8 @@ func isHeld(err error) bool {
 	return ok && pg.Code == "55P03"
 }
 
-// NotifyHandler asks the pod that is running a job to cancel the job's handler, without changing the job's row. It does not cancel the job itself.
+// NotifyHandler asks the pod that is running a job to cancel the job's handler, without changing the job's row. It does not cancel the job
+// itself.
 func NotifyHandler(ctx context.Context, s *store.Store, id int64, notify func(l job.Lease)) error {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Lease], notifyHandlerSQL, id)
 	if err != nil {

@@ -40,8 +40,8 @@ const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 
 
 // retryJobsSQL makes failed and cancelled jobs pending again, in their next epoch. It keeps the fence, and resets attempts and crashes. The
 // caller has reserved the unique key, which is held only until the claim, because afterwards it could suppress a newer submission. If the
-// lane has been deleted, the job moves to the lane of its kind. The event that ended the job has only the first 500 characters of its error, so
-// the event of the retry keeps a longer one.
+// lane has been deleted, the job moves to the lane of its kind. The event that ended the job has only the first 500 characters of its
+// error, so the event of the retry keeps a longer one.
 //
 // A job needs approval if its lane requires approval or if the job was awaiting approval before. A job that has already run needs approval
 // only if it gets new arguments ($3), or if it was last cancelled while it was awaiting approval. In both cases, its present arguments have

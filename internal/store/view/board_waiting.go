@@ -24,8 +24,8 @@ type BoardWait struct {
 }
 
 // boardDueSQL groups the first due jobs in each lane by the reason for waiting that their own rows show. Other statements show whether the
-// lane or the pods are full, drained or paused. The kinds without a handler share a group, except the $3 most frequent of each lane. Plan: the first rows of live_for_claim for each lane, stops at the limit;
-// current_runs_one_running; pods is small.
+// lane or the pods are full, drained or paused. The kinds without a handler share a group, except the $3 most frequent of each lane. Plan:
+// the first rows of live_for_claim for each lane, stops at the limit; current_runs_one_running; pods is small.
 const boardDueSQL = `
 with w as materialized (
 	select f.id, f.lane, f.kind, f.subject, f.ready_at from trapeze.lanes n cross join lateral (

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// branchesSQL lists the outcomes of a fan-out's branches in the order of the fan-out. The outcome of a branch is the outcome of its last job.
-// Plan: jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary key lookups and done_by_id.
+// branchesSQL lists the outcomes of a fan-out's branches in the order of the fan-out. The outcome of a branch is the outcome of its last
+// job. Plan: jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary key lookups and done_by_id.
 const branchesSQL = `
 select b.child_no, b.id, b.kind, b.subject, v.state, v.outcome, v.reason, v.error, v.result
 from (

@@ -20,9 +20,9 @@ type moment struct {
 	what string
 }
 
-// Timeline returns everything recorded about a job in chronological order, one line per entry. Each line shows the time since the run
-// began and the source file. The entries are the job's events, the ledger lines of its handlers, calls about the job, faults, and the processes of the pods that ran it. They also show when samples began and stopped reporting the job as running. Job 0 has
-// no timeline.
+// Timeline returns everything recorded about a job in chronological order, one line per entry. Each line shows the time since the run began
+// and the source file. The entries are the job's events, the ledger lines of its handlers, calls about the job, faults, and the processes
+// of the pods that ran it. They also show when samples began and stopped reporting the job as running. Job 0 has no timeline.
 func Timeline(run *history.Run, jobID int64) string {
 	v := look(run)
 	s := v.stories[jobID]
