@@ -1,4 +1,4 @@
-// The dashboard's own script. It refreshes the page and sends the requests of buttons and forms. The pages can be read without it.
+// The dashboard's main script. It refreshes the page and sends requests for buttons and forms. The pages are readable without it.
 import "./unfold.js";
 import "./press.js";
 import "./forms.js";

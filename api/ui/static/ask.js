@@ -2,7 +2,7 @@
 import { $, all, api } from "./page.js";
 
 // ask describes an action and asks for confirmation. It resolves to the reason that was entered, which may be empty, or to null if the
-// user cancels. The close event of a dialog is asynchronous, so the next dialog may already be open by then. about lists elements to show.
+// user cancels. A dialog's close event is asynchronous, so the next dialog may already be open when it arrives. about lists elements to show.
 let answered = () => {};
 $("#ask").addEventListener("close", () => {
   if (!$("#ask").open) answered($("#ask").returnValue === "yes" ? $("#ask-reason").value.trim() : null);
@@ -22,7 +22,7 @@ export function ask(title, text, list, danger, about = []) {
   return new Promise((go) => { answered = go; });
 }
 
-// about reads the page of a job, and returns its facts and arguments as that page shows them to the user.
+// about reads a job's page and returns the job's details and arguments as that page shows them.
 export async function about(path) {
   const line = (text) => [Object.assign(document.createElement("p"), { textContent: text })];
   try {
@@ -42,7 +42,7 @@ export async function about(path) {
   }
 }
 
-// In the reason field, Enter confirms. By default it would press the first button of the dialog, which cancels.
+// In the reason field, Enter confirms. By default, it would press the dialog's first button, which cancels.
 $("#ask-reason").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.isComposing) return;
   event.preventDefault();

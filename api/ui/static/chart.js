@@ -1,11 +1,11 @@
-// Draws the charts of the first page with uPlot, from the table of their numbers. An update of the page redraws them.
+// Draws the charts on the Now page with uPlot, using the numbers in the table below them. An update of the page redraws the charts.
 import { $, all } from "./page.js";
 
 const drawn = new Map(); // container → chart
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// length formats seconds like the page does.
+// length formats seconds in the same way as the page.
 const length = (s) => s == null ? "–" : s < 0.001 ? "<1ms" : s < 1 ? `${Math.round(s * 1000)}ms` : s < 60 ? `${+s.toPrecision(2)}s` : s < 3600 ? `${Math.round(s / 60)}m` : `${+(s / 3600).toPrecision(2)}h`;
 const count = (n) => n == null ? "–" : n.toLocaleString("en");
 
@@ -14,7 +14,7 @@ const charts = [
   { at: "#chart-times", columns: ["wait", "run"], labels: ["Wait p95", "Run p95"], colours: ["--wait", "--good"], format: length },
 ];
 
-// Times are local. An axis over several days has only dates.
+// Times are local. An axis that covers several days shows only dates.
 const clock = (style) => { const format = new Intl.DateTimeFormat([], style); return (at) => at == null ? "–" : format.format(at * 1000); };
 const day = { day: "numeric", month: "short" }, time = { hour: "2-digit", minute: "2-digit" };
 const dated = clock(day), timed = clock(time), moment = clock({ ...day, ...time });
@@ -24,7 +24,7 @@ function numbers(columns) {
   return ["at", ...columns].map((name) => rows.map((row) => value(row.dataset[name])));
 }
 
-// whole lists the distances between two labels of an axis for whole numbers.
+// whole lists the possible distances between two labels on an axis of whole numbers.
 const whole = Array.from({ length: 30 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3));
 const height = 170;
 const size = (box) => ({ width: Math.max(box.clientWidth - 10, 100), height });

@@ -1,4 +1,4 @@
-// Hides the columns of a table that are empty in every row, so that the others get their space.
+// Hides table columns that are empty in every row, so that the other columns get their space.
 import { $, all } from "./page.js";
 
 const empty = (cell) => !cell || (cell.textContent.trim() === "" && !$("svg, input, progress", cell));

@@ -1,7 +1,7 @@
 // Folds and copies the JSON on a job's page.
 import { $, all, tell } from "./page.js";
 
-// copy puts a text on the clipboard. Without TLS, browsers offer only the command that copies the selection.
+// copy puts a text on the clipboard. Without TLS, browsers can only copy the selection, through an older command.
 async function copy(text) {
   if (navigator.clipboard) { await navigator.clipboard.writeText(text); return; }
   const field = Object.assign(document.createElement("textarea"), { value: text });
@@ -12,7 +12,7 @@ async function copy(text) {
   if (!done) throw new Error("the browser refused");
 }
 
-// inner returns the values that the button folds: all but the outermost one, so that the names of its fields stay visible.
+// inner returns the values that the button folds. It omits the outermost value, so that the names of its fields stay visible.
 const inner = (button) => all("details details", $("#" + button.dataset.fold));
 
 function label() {

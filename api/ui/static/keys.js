@@ -1,4 +1,4 @@
-// Keyboard shortcuts. They have no effect in fields and dialogs, and the user can switch them off, for example for speech input.
+// Keyboard shortcuts. They have no effect in fields and dialogs. The user can turn them off, for example when using speech input.
 import { $, all } from "./page.js";
 import { switchZone } from "./zone.js";
 
@@ -16,7 +16,7 @@ for (const link of all("nav a[data-key]")) {
   $(".keys").append(row);
 }
 
-// step moves the focus to the link of the next or the previous row.
+// step moves the focus to the link in the next or previous row.
 function step(by) {
   const links = all("main tbody tr").map((row) => $("th a, td a", row)).filter((link) => link?.checkVisibility());
   const row = document.activeElement.closest("tr"), at = links.findIndex((link) => link.closest("tr") === row);

@@ -49,7 +49,7 @@ async function read() {
     say("no response; as of " + new Date(asOf).toLocaleTimeString(), "lost");
   } finally {
     reading = false;
-    // The server's response may be a second old, so after a notification the page is read once more.
+    // The server may respond with data that is a second old, so the page is read once more after a notification.
     next(again ? atMost : wasTold ? 2 * atMost : every);
   }
 }
@@ -60,7 +60,7 @@ function next(wait) {
   timer = setTimeout(read, wait);
 }
 
-// heard reads the page at once, or a second after the previous read.
+// heard reads the page immediately, or one second after the previous read.
 function heard() {
   if (held) return;
   told = true;
@@ -79,7 +79,7 @@ function change(from, to) {
   });
 }
 
-// follow listens to a stream of the API. An event only means that something has changed.
+// follow listens to one of the API's streams. An event only signals that something has changed.
 async function follow(path) {
   let wait = 1000;
   for (;;) {
@@ -121,7 +121,7 @@ export function revive() {
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) heard(); });
 
-// The user can pause the updates to read the page. A paused page still shows the result of the user's own actions.
+// The user can pause updates while reading the page. A paused page still shows the results of the user's own actions.
 hold.addEventListener("click", () => {
   held = !held;
   $("use", hold).setAttribute("href", held ? "#i-running" : "#i-hold");

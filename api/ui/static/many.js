@@ -29,7 +29,7 @@ async function bulk(button) {
   revive();
 }
 
-// many acts on all jobs that match a filter, after a preview of their number and of the first ones.
+// many acts on all jobs that match a filter, after a preview that shows their number and the first few jobs.
 async function many(button) {
   const { many: what, filter, words, label } = button.dataset;
   const body = (dry) => `{"filter":${filter},"dry_run":${dry}}`;

@@ -1,4 +1,5 @@
-// The jobs selected in a list. The selection survives updates of the page and its other pages: the tab stores it with the list's filter.
+// The jobs selected in a list. The browser tab stores the selection with the list's filter, so it survives updates and moves to other pages
+// of the list.
 import { $, all } from "./page.js";
 
 const key = () => "picked:" + $("#bulk")?.dataset.list;
@@ -20,7 +21,7 @@ function set(box, on) {
   else picked.delete(box.value);
 }
 
-// show updates the boxes, the number and the buttons. The states of the jobs on this page may have changed.
+// show updates the checkboxes, the number and the buttons, because the jobs' states may have changed.
 function show() {
   if (!$("#picked")) return;
   const here = boxes();

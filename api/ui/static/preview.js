@@ -21,7 +21,7 @@ async function preview(form) {
   place.replaceChildren(line("p", said.words, "words"), said.next_fires.length ? fires : line("p", "No occurrences."));
 }
 
-// The zones that the browser knows are added to the list when the field gets the focus.
+// When the field gets the focus, the browser's known time zones are added to the list.
 document.addEventListener("focusin", (event) => {
   const list = event.target.list;
   if (list?.id === "zones" && !list.children.length) list.append(...["UTC", ...Intl.supportedValuesOf("timeZone")].map((value) => Object.assign(document.createElement("option"), { value })));

@@ -1,4 +1,4 @@
-// Reads the stack of a running job's handler, and shows it until the page is left.
+// Reads the stack of a running job's handler, and shows it until the user leaves the page.
 import { $, tell } from "./page.js";
 import { request } from "./request.js";
 

@@ -1,7 +1,7 @@
-// Reports on the sign-in page that the last action was not performed, because the session had ended.
+// Shows a message on the sign-in page if the last action was not performed because the session had ended.
 import { $ } from "./page.js";
 
-// undone stores a message for the sign-in page, which this tab shows next.
+// undone stores a message for the sign-in page, which the tab shows next.
 export const undone = (text) => sessionStorage.setItem("undone", text);
 
 const place = $("#undone"), text = sessionStorage.getItem("undone");

@@ -1,4 +1,4 @@
-// A link to a closed <details> element unfolds it once, even if the element appears only after an update.
+// Unfolds a closed <details> element once when a link points to it, even if the element appears only after an update.
 let unfolded = false;
 function unfold() {
   const there = document.getElementById(decodeURIComponent(location.hash.slice(1)));

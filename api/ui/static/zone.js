@@ -5,7 +5,7 @@ const key = "zone";
 const local = new Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
 const inUTC = () => local === "UTC" || localStorage.getItem(key) === "UTC";
 
-// clock formats a time in a zone, with the short name of the zone.
+// clock formats a time in a zone, followed by the zone's abbreviation.
 function clock(time, timeZone) {
   const part = {};
   const format = { timeZone, timeZoneName: "short", hourCycle: "h23", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
@@ -13,7 +13,7 @@ function clock(time, timeZone) {
   return `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${part.timeZoneName}`;
 }
 
-// show writes absolute times in the chosen zone. The title of each time names UTC, and before it the local time if the text is relative.
+// show writes absolute times in the chosen zone. Each time's title shows the time in UTC, preceded by the local time if the text is relative.
 function show() {
   const utc = inUTC();
   for (const one of all("time[datetime]:not(.fixed)")) {

@@ -1,4 +1,4 @@
-// Zooms the drawing of a pipeline. The tab keeps the zoom for the other pipelines.
+// Zooms the drawing of a pipeline. The browser tab keeps the zoom level for other pipelines.
 import { $ } from "./page.js";
 
 const least = 0.2, most = 3, step = 1.25;
