@@ -32,7 +32,7 @@ const (
 	listenerConnections  = 1
 	sharedConnections    = 4
 
-	// Connections is the maximum number of connections of a pod.
+	// Connections is the maximum number of connections that a pod opens.
 	Connections = heartbeatConnections + listenerConnections + sharedConnections
 
 	hotTurns      = sharedConnections - 1
@@ -42,12 +42,12 @@ const (
 	heartbeatSpare = 2
 )
 
-// stores are the stores of a pod. Each runs its statements on one of the pod's pools.
+// stores holds a pod's stores. Each store runs its statements on one of the pod's pools.
 type stores struct {
 	heartbeat, hot, commands, feed, slow *store.Store
 }
 
-// newStores returns the stores of a pod. It does not connect.
+// newStores returns a pod's stores, without connecting to the database.
 func newStores(ctx context.Context, pool *pgxpool.Pool, o Options) (s stores, err error) {
 	shared, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, TraceQueries: o.TraceQueries,
 		Connections: sharedConnections, UsedEvery: max(o.PollEvery, o.HeartbeatEvery), PodConnections: Connections})

@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Examine runs doctor's checks with this pod's options and returns the findings. s runs the queries.
+// Examine runs doctor's checks with this pod's options and returns the findings. It uses s to run queries.
 func (p *Pod) Examine(ctx context.Context, s *store.Store, t doctor.Thresholds) ([]doctor.Finding, error) {
 	findings, err := doctor.Examine(ctx, s, doctor.Pod{
 		Name: p.opts.Name, Slots: p.Slots(), Connections: Connections, HostConnections: int(p.Pool.Config().MaxConns),

@@ -27,7 +27,7 @@ func (p *Pod) MakeLanes(ctx context.Context) error {
 	return nil
 }
 
-// checkLanes returns an error if a kind that this pod runs has no existing lane, because its jobs would wait forever.
+// checkLanes returns an error if this pod runs a kind whose lane does not exist, because the kind's jobs would wait forever.
 func (p *Pod) checkLanes() error {
 	var errs []error
 	for _, kind := range p.HandledKinds {

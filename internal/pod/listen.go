@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// listener is the pod's only direct connection. It receives notifications. Between notifications it lends its session to the maintenance,
-// which holds the leader lock in that session. The zero value is usable; [Pod.listen] opens the session.
+// listener manages the pod's only direct connection, which receives notifications. Between notifications, it lends the session to
+// maintenance, which uses the session to hold the leader lock. The zero value is ready to use; [Pod.listen] opens the session.
 type listener struct {
 	mu   sync.Mutex
 	wake context.CancelFunc      // interrupts the wait for a notification; nil if there is no session
@@ -63,7 +63,7 @@ func (l *listener) setWake(wake context.CancelFunc) {
 	}
 }
 
-// lend calls the functions that are waiting for the session, and stops at the first error. asked reports whether any were waiting.
+// lend calls the functions that are waiting for the session. It stops at the first error. asked reports whether any functions were waiting.
 func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	l.mu.Lock()
 	asks := l.asks
@@ -80,7 +80,7 @@ func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	return len(asks) > 0, err
 }
 
-// ends rejects all functions that are waiting for the session, including later ones.
+// ends makes Do return an error for all functions that are waiting for the session, and for all later ones.
 func (l *listener) ends(why error) {
 	l.mu.Lock()
 	l.wake, l.gone = nil, why
@@ -128,7 +128,7 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	if !p.opts.Disabled { // otherwise only the maintenance uses the session
+	if !p.opts.Disabled { // otherwise only maintenance uses the session
 		if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{p.Commands.Channel()}.Sanitize()); err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
@@ -136,8 +136,8 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 		p.Wake() // notifications may have been missed while the connection was down
 	}
 	connected()
-	// Receive notifications as they arrive, and poll at a limited rate. Otherwise notifications would queue up in a storm: the pod would
-	// keep polling for minutes afterwards, and only then notice that the connection has ended.
+	// Read notifications as they arrive, but poll at a limited rate. Otherwise, a storm of notifications would leave a queue: the pod would
+	// keep polling for minutes, and notice only after that if the connection had ended.
 	knock := wait.NewSignal()
 	answering, stop := context.WithCancel(ctx)
 	var door sync.WaitGroup
@@ -145,7 +145,7 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 	defer door.Wait()
 	defer stop()
 	for {
-		// From time to time, and after the pools were reset, a round trip checks that the connection still leads to the primary.
+		// Occasionally, and after a reset of the pools, a round trip checks that the connection still leads to the primary.
 		hearing, cancel := context.WithTimeout(ctx, 30*time.Second)
 		undo := context.AfterFunc(until, cancel)
 		p.listener.setWake(cancel)
@@ -206,7 +206,7 @@ func (p *Pod) notifyOthers() {
 		return
 	}
 	if !p.Lease.Registered() {
-		// The pod is not running, for example in a program that only submits jobs. Send the notification here.
+		// The pod is not running, for example because the program only submits jobs, so the notification must be sent here.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		_ = p.Commands.Notify(ctx, p.Commands.Pool()) // best effort
@@ -235,7 +235,7 @@ func (p *Pod) notifyPeers(ctx context.Context) {
 	}
 }
 
-// sendLastWakeUp sends a wake-up that was requested shortly before the shutdown, for example for jobs that were handed back.
+// sendLastWakeUp sends a wake-up that was requested shortly before shutdown, for example for jobs that were handed back.
 func (p *Pod) sendLastWakeUp(ctx context.Context) {
 	if !p.peers.Clear() {
 		return
@@ -245,7 +245,7 @@ func (p *Pod) sendLastWakeUp(ctx context.Context) {
 	_ = p.Commands.Notify(ctx, p.Commands.Pool()) // best effort
 }
 
-// beatAfterReset sends a heartbeat after the pools were reset, because the heartbeat's connection uses the same address as theirs.
+// beatAfterReset sends a heartbeat after the pools have been reset, because the heartbeat's connection uses the same address.
 func (p *Pod) beatAfterReset(ctx context.Context) {
 	for seen := 0; ; {
 		until := p.Heartbeats.UntilReset()

@@ -21,9 +21,9 @@ func newMaintenance(p *Pod) *maintenance.Maintenance {
 	return maintenance.New(o)
 }
 
-// Maintain runs every maintenance task once, now.
+// Maintain runs every maintenance task once, immediately.
 func (p *Pod) Maintain(ctx context.Context) error { return p.maintenance.RunOnce(ctx) }
 
-// strandedFor is how long heartbeats request that the jobs of a deleted lane be moved. Jobs can still appear in the lane when a transaction
-// commits later or a running job becomes pending again. After that time, the maintenance finds them within a minute.
+// strandedFor is how long heartbeats ask for the jobs of a deleted lane to be moved. Such jobs can still appear when a transaction commits
+// later or a running job becomes pending again. After strandedFor, maintenance finds them within a minute.
 const strandedFor = 5 * time.Minute

@@ -80,7 +80,8 @@ func (m podMember) ClaimsCompared(ctx context.Context) {
 
 func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.Wake }
 
-// errClosedAtOnce means that another pod closed this pod's row before its first heartbeat, because the process was frozen or starved.
+// errClosedAtOnce means that another pod closed this pod's row before the first heartbeat. This can happen if the process was frozen or
+// starved.
 var errClosedAtOnce = errors.New("pod row closed before the first heartbeat")
 
 // register opens the pod's row and applies the response to the first heartbeat.

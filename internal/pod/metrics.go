@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. It reads the gauges of
-// current state when it is called. It does not fail if the database does not respond.
+// Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. It reads gauges of current
+// state at the time of the call. It succeeds even if the database does not respond.
 func (p *Pod) Measured(f func(at int, one instrument.Series)) {
 	p.collecting.Lock() // no other collection may run between Reset and Set
 	defer p.collecting.Unlock()
@@ -31,21 +31,22 @@ func (p *Pod) Measured(f func(at int, one instrument.Series)) {
 }
 
 const (
-	// fleetFor is how long a reading of the fleet's state is shared by all collectors.
+	// fleetFor is how long all collectors share one reading of the fleet's state.
 	fleetFor = 5 * time.Second
-	// fleetWithin is the timeout for reading the number of jobs that wait in the fleet. If it expires, the scrape continues without them.
+	// fleetWithin is the timeout for reading how many jobs are waiting in the fleet. If it expires, the scrape continues without those
+	// numbers.
 	fleetWithin = time.Second
 )
 
-// fleet holds the latest reading of the jobs waiting in the whole fleet. It is read only when metrics are collected.
+// fleet holds the latest reading of the jobs waiting in the whole fleet. It is refreshed only when metrics are collected.
 type fleet struct {
 	mu     sync.Mutex
 	at     time.Time
 	latest []view.Backlog
 }
 
-// read returns a reading that is at most fleetFor old. It is empty if the database did not respond; the database is not queried again until
-// fleetFor has passed.
+// read returns a reading that is at most fleetFor old. If the database does not respond, the reading is empty, and the next query is made
+// only after fleetFor has passed.
 func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.Backlog {
 	f.mu.Lock()
 	defer f.mu.Unlock()

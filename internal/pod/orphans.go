@@ -42,7 +42,7 @@ func (p *slowPass) read(page store.HeldPage) {
 	}
 }
 
-// rest schedules the next pass, at a different time on each pod.
+// rest schedules the next pass. The time varies randomly, so that pods do not all start a pass together.
 func (p *slowPass) rest() {
 	p.after, p.begin = 0, time.Now().Add(p.every*3/4+rand.N(p.every/2+1)) // #nosec G404 -- jitter
 }
@@ -81,7 +81,7 @@ func (p *Pod) findOrphaned(ctx context.Context) error {
 type knownClaims struct {
 	boot     string
 	since    map[engine.ClaimKey]time.Time // when a comparison first saw the claim
-	reported int                           // count in the pod's row; -1 if there is none
+	reported int                           // the count in the pod's row, or -1 if it has none
 }
 
 // report writes the count to the pod's row if it has changed.

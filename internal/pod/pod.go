@@ -74,7 +74,7 @@ func (p *Pod) sessions() WorkerSessions {
 	return p.workers
 }
 
-// ServeWorkers registers the sessions returned by open, unless the pod already has some. It returns the registered ones.
+// ServeWorkers registers the sessions that open returns, unless sessions are already registered. It returns the registered sessions.
 func (p *Pod) ServeWorkers(open func() WorkerSessions) WorkerSessions {
 	p.hosting.Lock()
 	defer p.hosting.Unlock()
@@ -114,11 +114,11 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 		if ctx.Err() == nil {
 			return err
 		}
-		p.leave(ctx) // the pod may have registered, because the reply can be lost
+		p.leave(ctx) // the pod may have registered even if the reply was lost
 		p.Log.WarnContext(ctx, "runner stopped before it had started", telemetry.Pod, p.opts.Name, telemetry.Err, err)
 		return nil
 	}
-	// The goroutines that keep the pod alive keep running until its last handler has returned, even after ctx is cancelled.
+	// The goroutines that keep the pod alive continue until the last handler has returned, even after ctx is cancelled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var claimers, life sync.WaitGroup
@@ -154,7 +154,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	return nil
 }
 
-// leave closes the pod's row, and wakes the other pods so that they use its slots.
+// leave closes the pod's row and wakes the other pods, so that they can use its slots.
 func (p *Pod) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
@@ -179,7 +179,7 @@ func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) e
 				p.warnDrained(ctx)
 				return nil
 			}
-			_ = p.Heartbeats.Leave(ctx, p.Boot()) // if this fails, its lease expires
+			_ = p.Heartbeats.Leave(ctx, p.Boot()) // if this fails, the pod's lease expires
 		}
 		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !backoff.Wait(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
@@ -208,7 +208,7 @@ func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
 	return p.register(ctx)
 }
 
-// warnDrained logs a warning if the pod is drained and will therefore start no jobs.
+// warnDrained logs a warning if the pod is drained and therefore does not start any jobs.
 func (p *Pod) warnDrained(ctx context.Context) {
 	if p.Lanes.Drained() {
 		p.Log.WarnContext(ctx, "this pod is drained by an operator: it starts no jobs until it is resumed", telemetry.Pod, p.opts.Name)

@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// newCalendar returns the calendar of this pod. It submits the jobs of schedules through p.
+// newCalendar returns this pod's calendar. The calendar submits the jobs of schedules through p.
 func newCalendar(p *Pod) *calendar.Calendar {
 	return calendar.New(calendar.Options{
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
@@ -75,8 +75,8 @@ func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (
 	}, nil, err
 }
 
-// submissionOf returns the submission for an occurrence of a schedule. This program need not know the kind, because an operator can trigger
-// the schedule from a program without handlers.
+// submissionOf returns the submission for an occurrence of a schedule. The program does not have to know the kind, because an operator can
+// trigger a schedule from a program without handlers.
 func (p *Pod) submissionOf(s job.Schedule) (*work.Submission, error) {
 	args, err := work.EncodeRawArgs(s.Kind, s.Args)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// adoptions reads which claims the tables assign to remote workers. No index contains the pod, which keeps claims cheap, so a read scans
-// all waiting and running jobs. When a pod crashes, all its workers reconnect to other pods at the same time, and each needs such a read
-// several times. Workers that request a read while one is running share the next one. They must not share the current read, because it may
-// miss their latest claims.
+// adoptions reads which claims the tables assign to remote workers. To keep claims cheap, no index contains the pod, so each read scans all
+// waiting and running jobs. When a pod crashes, all its workers reconnect to other pods at the same time, and each worker needs such a read
+// several times. Workers that request a read while another is running share the next read. They cannot share the running one, because it
+// may miss their latest claims.
 type adoptions = batch.Batcher[string, []store.Held]
 
 // adoptionTimeout is the timeout of one read.

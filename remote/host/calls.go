@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Beat is a heartbeat of a remote worker.
+// Beat is a remote worker's heartbeat.
 type Beat struct {
 	Running  []Listed
 	Draining bool // the worker is about to stop
@@ -31,7 +31,7 @@ type Verdict struct {
 	Lost      bool  // the worker no longer holds the claim
 }
 
-// Heartbeat handles a heartbeat of a remote worker, which may arrive on any pod, and returns a verdict for each listed claim. It returns
+// Heartbeat handles a remote worker's heartbeat, which may arrive on any pod, and returns a verdict for each listed claim. It returns
 // [ErrClosed] if the worker's row is closed.
 func (h *Host) Heartbeat(ctx context.Context, id, owner string, b Beat) ([]Verdict, error) {
 	g := h.find(id)
@@ -72,7 +72,8 @@ func storableProgress(p job.Progress) job.Progress {
 	return p
 }
 
-// leave closes the row of a worker that is stopping. Claims that it has not reported are then recovered, because the row is closed.
+// leave closes the row of a worker that is stopping. Closing the row also causes the claims that the worker has not reported to be
+// recovered.
 func (g *Session) leave(ctx context.Context) error {
 	g.engine.Runs.WaitEmpty(g.host.pod.Opts.LeaseFor/4, nil)
 	if err := g.host.pod.RemoteStore.Leave(ctx, g.opts.ID); err != nil {
@@ -147,7 +148,7 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 		if beat.Open {
 			return row, nil
 		}
-		// The row was closed, or the worker has opened another stream. Read the row again.
+		// The row was closed, or the worker has opened another stream. Reading the row again shows which.
 	}
 }
 

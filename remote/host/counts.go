@@ -24,7 +24,7 @@ const (
 	whyReported       = "reported by its worker"
 )
 
-// returnLabels maps the reasons for handing back a claim to metric labels. Any other reason comes from a worker and is counted as
+// returnLabels maps the reasons for handing back a claim to metric labels. All other reasons come from workers and are counted as
 // handedBack.
 var returnLabels = map[string]string{
 	whyUnsent: "unsent", whyShutdown: "shutdown", whyUnacknowledged: "unacknowledged", whyCut: "unacknowledged", whyForgotten: "forgotten",
@@ -52,7 +52,7 @@ func (h *Host) countReturned(why string) {
 	h.pod.Metrics.RemoteReturned.WithLabelValues(reason).Inc()
 }
 
-// countReport counts a report once it has a final reply. If the worker repeats a report, only the attempt that gets the final reply counts.
+// countReport counts a report when it gets its final reply. If the worker repeats a report, only the attempt with the final reply counts.
 func (h *Host) countReport(duplicate bool, err error) {
 	switch {
 	case errors.Is(err, job.ErrLeaseLost):

@@ -48,7 +48,7 @@ func (h *Host) Times() (lease, every time.Duration) {
 // PodName returns the display name of the pod.
 func (h *Host) PodName() string { return h.pod.Opts.Name }
 
-// ran records the duration of a run for a kind that only remote workers handle.
+// ran records how long a job ran whose kind only remote workers handle.
 func (h *Host) ran(m *telemetry.Metrics, kind string, seconds float64) {
 	m.RunSeconds.WithLabelValues(h.measured.Label(kind)).Observe(seconds)
 }
@@ -59,7 +59,7 @@ func (h *Host) find(id string) *Session {
 	return h.byID[id]
 }
 
-// add adds a session, unless the pod is stopping. It returns the previous session with the same ID.
+// add adds a session, unless the pod is stopping. It returns the previous session with that ID, if there is one.
 func (h *Host) add(g *Session) (before *Session, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,8 +84,8 @@ func (h *Host) remove(g *Session) {
 	h.wg.Done()
 }
 
-// marksFor returns the low-water marks shared by all workers with the same kinds. Because they share the marks, ineligible jobs are skipped
-// only once for all of them.
+// marksFor returns the low-water marks that all workers with the same kinds share. Sharing the marks means that ineligible jobs are skipped
+// only once for all these workers.
 func (h *Host) marksFor(kinds []string) *slots.Marks {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -50,7 +50,7 @@ func (g *Session) giveBackUnacknowledged(key engine.ClaimKey, p *proxy) {
 	p.giveBack(whyUnacknowledged)
 }
 
-// giveBackUnsent hands back the claims that the worker has not acknowledged when its stream ends. They may have arrived or not; either way
+// giveBackUnsent hands back the claims that the worker has not acknowledged by the time its stream ends. Whether or not they have arrived,
 // their fences become invalid.
 func (g *Session) giveBackUnsent() {
 	unsent := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return !p.listed })
@@ -82,8 +82,8 @@ func (g *Session) markListedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 	return n == len(claims)
 }
 
-// checkUnlisted handles claims that the worker used to list but no longer lists. If another pod has accepted the report, checkUnlisted
-// frees the slot. A claim that has not been listed for AckWithin is lost.
+// checkUnlisted handles claims that the worker has stopped listing. If another pod has accepted a claim's report, checkUnlisted frees the
+// slot. A claim that has not been listed for AckWithin counts as lost.
 func (g *Session) checkUnlisted(now time.Time) {
 	overdue := g.proxiesThat(func(key engine.ClaimKey, p *proxy) bool {
 		one := g.engine.Runs.Find(key.ID, key.Fence)
@@ -103,8 +103,8 @@ func (g *Session) checkUnlisted(now time.Time) {
 	}
 }
 
-// checkUnheard checks claims that no heartbeat on this pod has listed for AckWithin. If heartbeats go to other pods, reports may go there
-// too.
+// checkUnheard checks claims that no heartbeat on this pod has listed for AckWithin. If the worker sends its heartbeats to other pods, it
+// may send its reports there too.
 func (g *Session) checkUnheard() {
 	before := time.Now().Add(-g.opts.AckWithin)
 	unheard := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return p.listed && p.seen.Before(before) })

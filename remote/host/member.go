@@ -34,7 +34,7 @@ func (g *Session) Apply(store.Beat) {}
 
 // LeaseLost ends a session whose row was closed, or whose worker has opened another stream.
 func (g *Session) LeaseLost(ctx context.Context) {
-	why := ErrSuperseded // also the reason if the row cannot be read, because the worker then opens another stream as well
+	why := ErrSuperseded // also used if the row cannot be read, because the worker then opens another stream too
 	if row, err := store.Worker(ctx, g.host.pod.RemoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrClosed
 		g.host.pod.Metrics.LeasesLost.Inc()

@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Receive opens or takes over the row of a remote worker. It serves the worker until its stream (ctx) ends, and then for as long as the
-// worker sends heartbeats and runs jobs. Errors: [ErrClosed], [job.ErrInvalid], and [job.ErrShutdown] if this pod is not running.
+// Receive opens or takes over a remote worker's row. It serves the worker until the worker's stream (ctx) ends, and after that for as long
+// as the worker sends heartbeats and runs jobs. Errors: [ErrClosed], [job.ErrInvalid], and [job.ErrShutdown] if this pod is not running.
 func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	if !h.pod.Lease.Trusted() || h.pod.Closing.Load() {
 		return nil, fmt.Errorf("receive worker %s: %w", job.Storable(o.ID, 50), job.ErrShutdown)
@@ -104,8 +104,8 @@ func (g *Session) newEngine() {
 	g.engine.Handle(names)
 }
 
-// remoteKind returns the handler for a kind of a remote worker. Its options are the ones that the worker sent, or else those of the pod if
-// the pod knows the kind.
+// remoteKind returns the handler for one of a remote worker's kinds. It uses the options that the worker sent or, if an option is missing
+// and the pod knows the kind, the pod's option.
 func (g *Session) remoteKind(declared engine.RemoteKind, known *engine.Handler) *engine.Handler {
 	k := &engine.Handler{Name: declared.Name, Timeout: g.host.pod.Opts.Timeout}
 	if known != nil {

@@ -131,7 +131,7 @@ func (report Report) is(c store.ClaimOutcome) bool {
 	return *c.State == job.Cancelled || *c.State == job.Failed && *c.Reason != job.ReasonError
 }
 
-// fromHandler reports whether a handler's return can end a job with this reason.
+// fromHandler reports whether a job can end with this reason because of its handler's return value.
 func fromHandler(why *job.Reason) bool {
 	switch *why {
 	case job.ReasonStopped, job.ReasonCrashed, job.ReasonDeadline:

@@ -59,7 +59,8 @@ var (
 // errLeft ends the session of a worker that has left, or that has lost its stream while it ran no jobs.
 var errLeft = errors.New("it left, or lost its stream without running jobs")
 
-// live serves the worker until the session ends. It claims jobs while the stream (claiming) is open, and then waits for the running jobs.
+// live serves the worker until the session ends. It claims jobs while the stream (claiming) is open. After that, it waits for the running
+// jobs.
 func (g *Session) live(claiming context.Context) {
 	defer g.host.remove(g)
 	defer close(g.gone)
@@ -83,7 +84,7 @@ func (g *Session) finish(why error) {
 	})
 }
 
-// finish ends the session. The jobs that its worker is running continue.
+// Stopped returns a channel that is closed when the worker gets no more jobs.
 func (g *Session) Stopped() <-chan struct{} { return g.claims }
 
 // Over returns a channel that is closed when the session has ended. After that, [Session.Why] returns the reason.

@@ -40,8 +40,8 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, n
 			strays++
 		}
 	}
-	// The handler of a lost job may still be running on the worker, although this pod does not count it. Its slot stays in use until the
-	// handler returns.
+	// After a job is lost, its handler may still be running on the worker, although this pod no longer counts it. Its slot stays in use
+	// until the handler returns.
 	g.engine.Resize(g.opts.Slots - strays)
 	return list, nil
 }

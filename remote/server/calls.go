@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// maxListed is the maximum number of jobs in a heartbeat: one for each slot that a worker can have, and as many again whose reports are in
-// flight.
+// maxListed is the maximum number of jobs in a heartbeat. It is twice the maximum number of slots, because each slot can also have a report
+// in flight.
 const maxListed = 2000
 
 // Heartbeat implements [remotepb.WorkersHandler].

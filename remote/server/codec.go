@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// An empty step takes two bytes on the wire and two hundred in memory. With only a limit on bytes, a message of 16 MiB could use gigabytes
-// of memory. The parts of a message are therefore counted before it is decoded.
+// An empty step takes two bytes on the wire and two hundred in memory. If only the size in bytes were limited, a message of 16 MiB could
+// use gigabytes of memory. Therefore, the parts of a message are counted before it is decoded.
 const (
 	// maxParts is the maximum number of nested messages and list elements in a message: ten steps for each of 10,000 branches.
 	maxParts = 100_000

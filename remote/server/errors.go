@@ -59,7 +59,7 @@ func callError(ctx context.Context, err error) error {
 	return connect.NewError(connect.CodeUnavailable, errors.New("unavailable: temporary failure: repeat the call here or on another pod"))
 }
 
-// maxWords is the maximum length of an error text, in bytes. The text can quote the worker's input. It is sent in a header, and clients
+// maxWords is the maximum length of an error text in bytes. An error text can quote the worker's input. It is sent in a header, and clients
 // accept only about eight kilobytes of headers.
 const maxWords = 1000
 

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// reportOf decodes a report. An outcome that cannot be stored fails the job. The engine validates everything else.
+// reportOf decodes a report. If its outcome cannot be stored, the job fails. The engine validates everything else.
 func reportOf(m *remotepb.ReportResultRequest) (r host.Report, err error) {
 	switch is := m.GetOutcome().(type) {
 	case *remotepb.ReportResultRequest_Done:
@@ -92,7 +92,7 @@ func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
 	return o, err
 }
 
-// submission decodes a step and the steps after it, up to the nesting depth that is allowed for messages.
+// submission decodes a step and the steps after it, up to the maximum nesting depth of a message.
 func submission(m *remotepb.Step) (*work.Submission, error) {
 	w := &work.Submission{Kind: m.GetKind(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), Foreign: m.GetForeign(), When: job.When(m.GetWhen())}
 	var err error

@@ -36,7 +36,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	defer leave()
 	bound := binding{}
 	bound.now.Store(&caller.Caller)
-	// The number of jobs in flight is limited to the worker's slots, plus the jobs that were handed back in the meantime.
+	// A worker can have at most as many jobs in flight as it has slots, plus the jobs that were handed back in the meantime.
 	sending := make(chan *remotepb.Assignment, 4*max(1, min(int(m.GetSlots()), 1000)))
 	o := host.Options{
 		ID: m.GetWorkerId(), Name: m.GetName(), Version: m.GetVersion(), Owner: caller.Name, Kinds: kinds, Lane: bound.lane, Slots: int(m.GetSlots()),
@@ -146,8 +146,8 @@ func (c Caller) mayRun(kind string) error {
 	return connect.NewError(connect.CodePermissionDenied, errors.New("forbidden: "+why))
 }
 
-// kindsOf returns the kinds of jobs to send to the worker, with their options. These are the topics that the worker requested, or else all
-// kinds that it registered.
+// kindsOf returns the kinds whose jobs are sent to the worker, with their options. These are the topics that the worker requested or, if it
+// requested none, all kinds that it registered.
 func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []engine.RemoteKind, err error) {
 	topics := m.GetTopics()
 	known := map[string]engine.RemoteKind{}

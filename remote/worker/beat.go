@@ -59,7 +59,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	w.heartbeatDone(err == nil)
 	if err != nil {
 		switch {
-		case ctx.Err() != nil: // the worker is stopping, so its row may already be closed
+		case ctx.Err() != nil: // the worker is stopping, so its row may be closed already
 		case isClosed(err) && w.isReceived(id):
 			w.restart(err)
 		default:

@@ -17,12 +17,12 @@ import (
 // complainEvery is the minimum interval between log lines of a worker without a pod. Connection attempts are much more frequent.
 const complainEvery = 10 * time.Second
 
-// complaints logs why a worker has no stream, first immediately and then at intervals. It must be used by only one goroutine.
+// complaints logs why a worker has no stream: the first time immediately, and after that at intervals. Only one goroutine may use it.
 type complaints struct {
 	last time.Time
 }
 
-// complain logs why there is no stream. It logs immediately if the worker had a stream before (was).
+// complain logs why there is no stream. If was is true, the worker had a stream before, and complain logs immediately.
 func (w *Worker) complain(ctx context.Context, c *complaints, was bool, server string, err error) {
 	if time.Since(c.last) < complainEvery && !was {
 		w.log.DebugContext(ctx, "no pod accepts the worker, retrying", telemetry.Server, server, telemetry.Err, err)

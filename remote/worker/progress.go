@@ -6,8 +6,8 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// Progress is sent with heartbeats. A handler's last progress is delivered before its report, because reports carry no progress. Otherwise
-// a progress bar would stop at the value of the previous heartbeat.
+// Heartbeats carry a handler's progress, but reports do not. The last progress is therefore delivered before the report. Otherwise, a
+// progress bar would stop at the value of the previous heartbeat.
 
 // restWithin is the longest time that a report waits for the last progress to be delivered.
 const restWithin = time.Second

@@ -7,8 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// A worker whose lease expired restarts with a new ID, but handlers that ignore their cancelled context keep running. Such strays still use
-// the machine's resources. Each stray therefore takes up one of the slots that the worker offers to pods until its handler returns.
+// A worker whose lease expired restarts with a new ID, but handlers that ignore their cancelled contexts keep running. Such strays still
+// use the machine's resources. Until its handler returns, each stray therefore takes up one of the slots that the worker offers to pods.
 
 // errSlotFreed ends a stream, so that the next one offers more slots.
 var errSlotFreed = errors.New("a handler from an earlier session returned: its slot is free")

@@ -21,8 +21,8 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// ErrDistrusted means that the pod or the worker does not trust the other's certificate. The certificate was issued by an unknown
-// authority, has expired or is missing.
+// ErrDistrusted means that the pod or the worker does not trust the other's certificate: it was issued by an unknown authority, has expired
+// or is missing.
 var ErrDistrusted = errors.New("untrusted certificate")
 
 // stream keeps a stream open until ctx is cancelled or the pods reject the worker permanently.
@@ -149,8 +149,8 @@ func isClosed(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "worker_closed")
 }
 
-// isSuperseded reports whether an error means that the worker has opened another stream. If the worker has not, another process is using
-// the same ID and token. In that case the worker does not hurry to reclaim the stream, and neither does the other process.
+// isSuperseded reports whether an error means that the worker has opened another stream. If it has not, another process is using the same
+// ID and token. In that case, neither process hurries to reclaim the stream.
 func isSuperseded(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "superseded")
 }

@@ -159,8 +159,8 @@ func (t *task) report() *remotepb.ReportResultRequest {
 	return &remotepb.ReportResultRequest{WorkerId: t.boot, JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken()}
 }
 
-// send sends the report until a pod acknowledges it. Repeating a report has no further effect. A heartbeat that declares the claim lost may
-// be a consequence of this very report, so a call in flight is allowed to finish.
+// send sends the report until a pod acknowledges it. Repeating a report has no further effect. When a heartbeat declares the claim lost,
+// the cause may be this very report, so send lets a call in flight finish.
 func (t *task) send(m *remotepb.ReportResultRequest) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

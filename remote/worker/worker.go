@@ -150,7 +150,7 @@ func (o Options) client(server string) (remotepb.WorkersClient, error) {
 	transport := &http.Transport{
 		TLSClientConfig: o.TLS, Protocols: new(http.Protocols), Proxy: http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
-		// If a pod vanishes, the pings detect it long before the lease expires.
+		// If a pod vanishes, pings detect it long before the lease expires.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: 3 * time.Second},
 	}
 	if transport.Protocols.SetHTTP2(true); at.Scheme == "http" {

@@ -48,8 +48,8 @@ func (f *remoteWriter) Progress(p job.Progress) {
 	f.w.noted.Set()
 }
 
-// Emit retries until a pod replies, but only while it is certain that the event was not written, because it must not be written twice. If
-// the reply is lost, Emit returns [job.ErrOutcomeUnknown].
+// Emit retries until a pod replies. It retries only while it is certain that the event was not written, because the event must not be
+// written twice. If the reply is lost, Emit returns [job.ErrOutcomeUnknown].
 func (f *remoteWriter) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	m := f.note()
 	m.Note = &remotepb.NoteRequest_Event{Event: &remotepb.Event{Name: event, Level: level, Message: message, Fields: fields}}

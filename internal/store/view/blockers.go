@@ -39,7 +39,7 @@ left join lateral (
 ) c on true
 left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id`
 
-// standing is a row of standingSQL.
+// standing is one row returned by standingSQL.
 type standing struct {
 	Why                              string // why the job is parked, or empty if it is due
 	RunAfter                         *time.Time
@@ -55,8 +55,9 @@ type standing struct {
 }
 
 // Blockers returns the reasons why a waiting job is not running. Reasons that concern only this job come first, followed by those that it
-// shares with other jobs. The result is empty if the job is running, has ended or does not exist. Reading which slots are in use is
-// expensive, so used is called only if there is no other reason. It returns the result of [SlotsInUse], which may be slightly out of date.
+// shares with other jobs. The result is empty if the job is running, has ended or does not exist. Blockers calls used only if it finds no
+// other reason, because reading which slots are in use is expensive. used returns the result of [SlotsInUse], which may be slightly out of
+// date.
 func Blockers(ctx context.Context, s *store.Store, id int64, used func(context.Context) ([]BoardSlots, error)) ([]job.Blocker, error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[standing], standingSQL, id)
 	if err != nil {

@@ -18,14 +18,14 @@ type BoardWait struct {
 	Subject string     // the busy subject that the jobs are waiting for, if any
 	Blocker *int64     // the job that is running for that subject
 	Jobs    int        // number of jobs, up to the limit
-	Since   *time.Time // when the oldest due job became due; for jobs that are not due, when the next one becomes due
+	Since   *time.Time // when the oldest due job became due; if no job is due yet, when the next one becomes due
 	First   int64      // the lowest id in the group
 	Kinds   int        // number of kinds in the group
 }
 
 // boardDueSQL groups the first due jobs in each lane by the reason for waiting that their own rows show. Other statements show whether the
-// lane or the pods are full, drained or paused. The kinds without a handler share a group, except the $3 most frequent of each lane. Plan:
-// the first rows of live_for_claim for each lane, stops at the limit; current_runs_one_running; pods is small.
+// lane or the pods are full, drained or paused. Of the kinds without a handler, the $3 most frequent in each lane have separate groups, and
+// the others share one. Plan: the first rows of live_for_claim for each lane, stops at the limit; current_runs_one_running; pods is small.
 const boardDueSQL = `
 with w as materialized (
 	select f.id, f.lane, f.kind, f.subject, f.ready_at from trapeze.lanes n cross join lateral (
@@ -71,8 +71,8 @@ from g group by 1, 2, 3, 4, 5 order by 6 desc, 1, 2, 3, 4 limit $2`
 const boardKinds = 10
 
 // BoardWaiting groups waiting jobs by the reason why they wait. It reads at most eachLane due jobs per lane and at most parkedMost parked
-// jobs. It returns at most limit groups of due jobs and at most limit groups of parked jobs. Anyone who can submit jobs can choose their
-// kinds, so rare kinds share a group.
+// jobs. It returns at most limit groups of due jobs and at most limit groups of parked jobs. Less frequent kinds share a group, because
+// anyone who can submit jobs can choose their kinds.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
 	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit, boardKinds); err != nil {
 		return nil, nil, fmt.Errorf("list due jobs: %w", err)
@@ -93,14 +93,14 @@ type BoardApproval struct {
 	CreatedAt time.Time
 }
 
-// boardApprovalsSQL lists jobs that are awaiting approval. Those that have waited longest come first. Plan: parked_for_approval, stops at
-// the limit; primary key lookups.
+// boardApprovalsSQL lists jobs that are awaiting approval, longest wait first. Plan: parked_for_approval, stops at the limit; primary key
+// lookups.
 const boardApprovalsSQL = `
 select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at
 from (select id, kind, lane, subject, run_after from trapeze.parked where why = 'approval' order by run_after, id limit $1) p
 join trapeze.jobs j on j.id = p.id order by p.run_after, p.id`
 
-// BoardApprovals returns up to limit jobs that are awaiting approval. Those that have waited longest come first.
+// BoardApprovals returns up to limit jobs that are awaiting approval, longest wait first.
 func BoardApprovals(ctx context.Context, s *store.Store, limit int) ([]BoardApproval, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BoardApproval], boardApprovalsSQL, limit)
 	if err != nil {

@@ -18,7 +18,7 @@ select current_setting('server_version'), pg_is_in_recovery(), current_setting('
 	(select count(*) from pg_stat_activity a where a.backend_type = 'client backend')::int,
 	pg_has_role('pg_read_all_stats', 'member')`
 
-// Server contains the server settings that doctor checks.
+// Server holds the server settings that doctor checks.
 type Server struct {
 	Version           string
 	Standby           bool
@@ -41,8 +41,8 @@ func ReadServer(ctx context.Context, s *store.Store) (Server, error) {
 	return found[0], nil
 }
 
-// strongOwnerSQL returns the superuser whose privileges apply when SQL producers enqueue jobs. It returns nothing if there is no such
-// superuser. Plan: one row of the system catalog.
+// strongOwnerSQL returns the owner of the enqueue function if the owner is a superuser and other roles may call the function. SQL producers
+// then enqueue jobs with superuser privileges. Otherwise it returns nothing. Plan: one row of the system catalog.
 const strongOwnerSQL = `
 select o.rolname from pg_proc p join pg_roles o on o.oid = p.proowner
 where p.oid = 'trapeze.enqueue'::regproc and o.rolsuper
@@ -61,7 +61,7 @@ func StrongOwner(ctx context.Context, s *store.Store) (string, error) {
 // clockSQL reads the database's clock.
 const clockSQL = `select clock_timestamp()`
 
-// Clock returns how far the database's clock is ahead of this machine's, and the maximum error of that value. The error is half the
+// Clock returns how far the database's clock is ahead of this machine's, and the maximum error of that value. The error is half of the
 // shortest of five round-trip times.
 func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, err error) {
 	for range 5 {
@@ -116,8 +116,8 @@ func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 	return list, nil
 }
 
-// tablesSQL reads the state of the Trapeze tables in which rows are inserted and deleted. It returns one row for each partition of done.
-// Autovacuum vacuums a table with more dead rows than trigger. Plan: reads only system catalogs.
+// tablesSQL reads the state of the Trapeze tables in which rows are inserted and deleted. Each partition of done has a separate row.
+// Autovacuum processes a table when the number of dead rows exceeds trigger. Plan: reads only system catalogs.
 const tablesSQL = `
 select c.relname::text, greatest(c.reltuples, 0)::bigint, coalesce(t.n_dead_tup, 0),
 	(coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold'))::float8

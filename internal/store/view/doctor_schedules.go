@@ -26,10 +26,10 @@ from trapeze.schedules c where not c.removed order by c.name`
 type ScheduleHealth struct {
 	Name   string
 	Kind   string
-	Lane   string // empty stands for the lane of its kind
+	Lane   string // empty means the default lane of its kind
 	Paused bool
 	Error  string
-	Next   *time.Time // nil if it is not planned yet, or if there are no more occurrences
+	Next   *time.Time // nil if the next occurrence has not been planned yet or there are no more
 	Due    float64    // seconds since the next occurrence became due; negative if it is in the future
 	Pods   int        // number of live pods that handle its kind
 	Placed bool       // whether its lane exists

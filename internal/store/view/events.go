@@ -63,8 +63,8 @@ where e.xid >= $1::text::xid8 and (e.xid, coalesce(e.job, 0), coalesce(e.event_n
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, coalesce(e.job, 0), e.event_no limit $4`
 
-// hasGaps reports whether events are missing between the listed ones. It ignores missing events at the start, because retention may have
-// deleted them.
+// hasGaps reports whether any events are missing between the listed ones. It ignores missing events at the start, which retention may have
+// deleted.
 func hasGaps(list []job.Event) bool {
 	for i := 1; i < len(list); i++ {
 		if *list[i].EventNo != *list[i-1].EventNo+1 {
@@ -79,7 +79,7 @@ func hasGaps(list []job.Event) bool {
 func JobEvents(ctx context.Context, s *store.Store, id int64, after, limit int) ([]job.Event, error) {
 	list, err := store.Rows(ctx, s, scanEvent, jobEventsSQL, id, after, limit)
 	if err == nil && hasGaps(list) {
-		// A pod that ran an earlier release ended a claim without storing a reference to the event.
+		// The claim was ended by a pod that ran an earlier release, which did not store a reference to the event.
 		list, err = store.Rows(ctx, s, scanEvent, searchEventsSQL, id, after, limit)
 	}
 	if err != nil {

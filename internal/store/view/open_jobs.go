@@ -27,15 +27,16 @@ select s.id from (
 where s.state = any($1::text[]) and ($2::text is null or s.kind = $2) and ($3::text is null or s.lane = $3)
 	and ($4::text is null or s.subject = $4) limit $5`
 
-// openJobsSQL lists those of the jobs in $15 that are still open, newest first. If $16 is not null, it lists only that submitter's jobs.
-// Its conditions on times are written so that no index can serve them. Plan: primary keys of the open jobs, then a sort of those; no
-// history is read.
+// openJobsSQL lists the jobs in $15 that are still open, newest first. If $16 is not null, it lists only that submitter's jobs. Its
+// conditions on times are written so that no index can serve them. Plan: primary keys of the open jobs, then a sort of those; no history is
+// read.
 const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = any($15::bigint[])
 	and state in ('awaiting_approval', 'pending', 'running', 'waiting') and ($16::text is null or submitter = $16 and submitter <> '')
 	and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ` + jobsMatched + jobsOrdered
 
-// rareOpen reports whether a filter selects only open jobs and there are few of them. It returns their ids, which may include jobs that the
-// filter does not select. A list that started with the newest of all jobs would have to search the whole history for the open ones.
+// rareOpen reports whether a filter selects only open jobs and there are few of them. It also returns the ids of open jobs, which may
+// include jobs that the filter excludes. A list that started with the newest job of any state would have to search the whole history for
+// open ones.
 func rareOpen(ctx context.Context, s *store.Store, f job.Filter, states []string) (ids []int64, rare bool, err error) {
 	if len(states) == 0 || slices.ContainsFunc(f.States, job.State.Terminal) {
 		return nil, false, nil

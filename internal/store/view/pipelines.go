@@ -46,10 +46,10 @@ where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name
 	and (p.created_at, p.id) >= (coalesce($7::timestamptz, '-infinity'), $8::bigint)
 order by p.created_at desc, p.id desc limit $6`
 
-// ownPipelinesSQL lists the pipelines whose first job was submitted by a given submitter since a given time. The pipelines are ordered by
-// that job, newest first, and a page continues from it. The pipeline's own row may be younger, because it may not be created until the
-// first job has finished. Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary key lookups and jobs_of_pipeline
-// for each row read; stops at the limit.
+// ownPipelinesSQL lists the pipelines whose first job was submitted by a given submitter since a given time. It orders them by that job,
+// newest first, and a page continues from that job. It does not use the pipeline's own row, which may not be created until the first job
+// has finished. Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary key lookups and jobs_of_pipeline for each row
+// read; stops at the limit.
 const ownPipelinesSQL = `
 select ` + pipelineColumns + ` from trapeze.jobs o join ` + pipelineOf + ` p on p.id = o.id
 where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
@@ -77,8 +77,8 @@ type PipelineFilter struct {
 	Cursor   string // the cursor returned with the previous page
 }
 
-// PipelinePage is one page of pipelines, newest first. Like a [Page], it may contain fewer pipelines than the limit. This happens if their
-// plans are large or if only a few of many pipelines match.
+// PipelinePage is one page of pipelines, newest first. Like a [Page], it may contain fewer pipelines than the limit. This happens if the
+// pipelines' plans are large or if only a few of many pipelines match.
 type PipelinePage struct {
 	Pipelines []job.Pipeline
 	Cursor    string    // cursor for the next page, or empty on the last page
@@ -124,7 +124,8 @@ func Pipelines(ctx context.Context, s *store.Store, f PipelineFilter) (PipelineP
 	return page, nil
 }
 
-// walkPipelines reads a page part by part, with the arguments of pipelinesSQL. For an owner it uses ownPipelinesSQL. See [walk].
+// walkPipelines reads a page part by part, with the arguments of pipelinesSQL; see [walk]. If the filter has an owner, it uses
+// ownPipelinesSQL.
 func walkPipelines(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Pipeline, full bool, until *walkEnd, err error) {
 	sql, ends, whose := pipelinesSQL, lookedPipelinesSQL, []any(nil)
 	from := walkEnd{args[3].(*time.Time), args[4].(int64)}

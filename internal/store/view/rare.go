@@ -12,12 +12,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Lists of failed or cancelled jobs, which are rare in a long history, start from the finished jobs in those states. If they started with
+// Failed and cancelled jobs are rare in a long history, so lists of them start from the finished jobs in those states. If they started with
 // the newest of all jobs, they might have to skip millions of succeeded ones. No job ends before it is created. Therefore, every failed or
 // cancelled job created since a given time is also among the jobs that ended since then. If those jobs fill a page, no other job belongs on
 // it.
 
-// rareSpans are the periods that a list searches, one after another, until its page is full. 0 stands for the whole history.
+// rareSpans are the periods that a list searches, one after another, until its page is full. 0 means the whole history.
 var rareSpans = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour, 0}
 
 // mostRare is the maximum number of jobs that are collected by state. If the list also filters by kind or a similar field, mostRareOfAKind
@@ -83,8 +83,8 @@ select * from (
 		order by g.created_at desc, g.id desc limit $6)) offset 0
 ) p order by p.created_at desc, p.id desc`
 
-// rare calls read with earlier and earlier start times, until the page is full or the whole requested period has been read. It returns
-// false if so many rows are in these states that they are not rare.
+// rare calls read with increasingly earlier start times, until the page is full or the whole requested period has been read. It returns
+// false if there are too many rows in these states.
 func rare(ctx context.Context, s *store.Store, states []string, since, newest *time.Time, most int, read func(since *time.Time) (full bool, err error)) (bool, error) {
 	at := time.Now()
 	if newest != nil {
@@ -109,7 +109,7 @@ func rare(ctx context.Context, s *store.Store, states []string, since, newest *t
 	return true, nil
 }
 
-// onlyOf reports whether a list filters by states, all of which are among the given ones.
+// onlyOf reports whether a list filters by state and selects only states from the given list.
 func onlyOf[T comparable](asked []T, of ...T) bool {
 	return len(asked) > 0 && !slices.ContainsFunc(asked, func(one T) bool { return !slices.Contains(of, one) })
 }

@@ -52,8 +52,8 @@ const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobs
 // ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, otherwise as for jobsSQL.
 const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $17 and submitter <> '' and ` + jobsChosen
 
-// jobsChosen compares times with coalesce, which can start and end an index scan. A condition with "is null or" cannot do that, because the
-// plan must be valid for all arguments.
+// jobsChosen uses coalesce to compare times, so that the comparison can start and end an index scan. A condition with "is null or" cannot
+// do that, because the plan must be valid for all arguments.
 const jobsChosen = jobsMatched + `
 	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
 	and (created_at, id) >= (coalesce($15::timestamptz, '-infinity'), $16::bigint)` + jobsOrdered
@@ -113,7 +113,7 @@ func pageOf(list []job.Job, full bool, until *walkEnd, limit int) Page {
 	return page
 }
 
-// readPage reads a page using the most selective condition, which is a pipeline, a rare end state or an open state. Without such a
+// readPage reads a page. It starts from the most selective condition: a pipeline, a rare end state or an open state. Without such a
 // condition, it walks over all jobs.
 func readPage(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	if f.Current {
