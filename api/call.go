@@ -57,8 +57,8 @@ func (c *call) present(what any) (any, error) {
 	return c.secrets.present(c.Request(), c.caller, what)
 }
 
-// presentPage returns a page of jobs or pipelines without the secrets that the caller may not see. If the search stopped early, searched is
-// the time it got back to; otherwise it is zero.
+// presentPage returns a page of jobs or pipelines without the secrets that the caller may not see. searched is zero, or the time that a
+// search reached before it stopped early.
 func (c *call) presentPage(name string, found any, next string, searched time.Time) (any, error) {
 	shown, err := c.present(found)
 	body := map[string]any{name: shown, "next_cursor": cursor.Sealed(name, next)}
@@ -80,14 +80,14 @@ func readOptional[T any](c *call) (body T, err error) {
 	return body, err
 }
 
-// dryRun reports whether a request only previews its effect.
+// dryRun reports whether a request only asks for a preview of its effect.
 func (c *call) dryRun() (bool, error) { return boolParam(c, "dry_run") }
 
 // maxWait limits how long a request may wait for running jobs to finish. It is below the usual response timeouts of servers and proxies.
 const maxWait = 50 * time.Second
 
-// waitLimit returns how long a command waits for running jobs to finish. It reads the body, such as {"wait":"30s"}, or the wait parameter
-// of the query. With 0, the command does not wait.
+// waitLimit returns how long a command waits for running jobs to finish. It reads a body such as {"wait":"30s"}, or the query parameter
+// wait. If the value is 0, the command does not wait.
 func (c *call) waitLimit() (time.Duration, error) {
 	body, err := readOptional[struct {
 		Wait Delay `json:"wait"`

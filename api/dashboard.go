@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pageRoutes returns the routes of the dashboard at /ui/. The pages check permissions themselves, and report errors as HTML.
+// pageRoutes returns the routes of the dashboard at /ui/. The pages check permissions themselves and report errors as HTML.
 func (s *service) pageRoutes() []Route {
 	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Searched: s.secrets.searched, Sessions: s.opts.Login != nil,
 		Challenge: s.opts.Challenge, FourEyes: s.fourEyes(), Examine: s.findings, Retention: s.retentionSettings(), Limits: s.limitSettings()})

@@ -1,4 +1,4 @@
-// Package api is Trapeze's HTTP API. Clients submit, read and cancel jobs, and operators manage the pods. [Mount] adds it to a host
+// Package api is Trapeze's HTTP API. Clients submit, read and cancel jobs, and operators manage the pods. [Mount] adds the API to a host
 // program's echo router under any prefix, and [Handler] serves it without one. `trapeze routes` and GET /openapi.json list the routes. The
 // dashboard at /ui/ and the metrics at /metrics are included.
 //
@@ -10,6 +10,6 @@
 // {"code","message","detail","request_id"} with a code that programs may rely on.
 //
 // [Options].Authenticate returns the sender of a request. It may use the host's sessions, [TokenFile], [KeysFile] or [TrustedProxies].
-// Without it, Mount panics, unless InsecureAllowAll gives every request all permissions. The roles of a principal determine its
-// permissions; see docs/reference.md. A principal whose permission covers only its own jobs gets 404 for the jobs of others.
+// Without it, Mount panics, unless InsecureAllowAll gives every request all permissions. A principal's roles determine its permissions; see
+// docs/reference.md. A principal whose permission covers only its own jobs gets 404 for other principals' jobs.
 package api

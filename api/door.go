@@ -56,7 +56,7 @@ func (d *door) admit(c echo.Context, to Route) error {
 		return err
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
-	if to.changes() { // checked after authentication, so that strangers at the same address do not use up the limit
+	if to.changes() { // checked after authentication, so that unauthenticated callers at the same address do not use up the limit
 		if err := d.clients.enforce(neighbourhood(from.Source)); err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (d *door) audit(ctx context.Context, entry admin.AuditEntry) error {
 	return nil
 }
 
-// may returns an error if a principal may not use a route for the job or pipeline in its path.
+// may returns an error if a principal may not use a route on the job or pipeline in the route's path.
 func (d *door) may(ctx context.Context, p access.Principal, to Route, id string) error {
 	own := false
 	for _, permission := range to.permissions() {
@@ -143,7 +143,7 @@ func (d *door) guard(request *http.Request, to Route) error {
 		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server accepts only loopback host names",
 			detail: "use 127.0.0.1 or localhost", refused: true}
 	}
-	if peer := access.Peer(request); d.opts.LoopbackOnly && peer.IsValid() && !peer.IsLoopback() { // a Host header is easily forged
+	if peer := access.Peer(request); d.opts.LoopbackOnly && peer.IsValid() && !peer.IsLoopback() { // the Host header is easy to forge
 		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server accepts only local connections",
 			detail: "connect from the server's machine, or ask its operator to set up authentication", refused: true}
 	}
@@ -160,8 +160,8 @@ func (d *door) guard(request *http.Request, to Route) error {
 	return nil
 }
 
-// requirePageOrigin rejects a request with a session cookie, no token, and no header that names its origin. Every browser sends such a
-// header with a request that changes something. Other clients must send a token.
+// requirePageOrigin rejects a request that has a session cookie, but neither a token nor a header that names its origin. Every browser
+// sends such a header with a request that changes something. Other clients must send a token.
 func requirePageOrigin(r *http.Request) error {
 	if r.Header.Get("Authorization") != "" || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
 		return nil

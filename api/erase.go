@@ -23,7 +23,7 @@ type Erasure struct {
 // Erased is the response to an erasure.
 type Erased struct {
 	Erased       int      `json:"erased"` // the number of erased jobs
-	Open         int      `json:"open"`   // the number of jobs kept because they, or jobs that followed from them, are unfinished
+	Open         int      `json:"open"`   // the number of jobs kept because the job, or a job that followed from it, is unfinished
 	Sample       []string `json:"sample"` // the IDs of the first open jobs
 	Schedules    []string `json:"schedules"`
 	AuditEntries int      `json:"audit_entries"`

@@ -130,7 +130,8 @@ func detailOf(err, known error, status int) string {
 	return before + known.Error() + where
 }
 
-// clientClosedRequest is the status of a request whose client disconnected. Nginx uses it too, so logs and proxies know it.
+// clientClosedRequest is the status for a request whose client has disconnected. Nginx uses the same status, so logs and proxies recognize
+// it.
 const clientClosedRequest = 499
 
 func routeCode(status int) string {
@@ -168,8 +169,8 @@ func HandleError(err error, c echo.Context) {
 
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,100}$`)
 
-// requestID returns the caller's request ID if it is valid, or a new one. It also sets the response header, from which later calls read the
-// ID.
+// requestID returns the caller's request ID if it is valid, or else a new one. It also sets the response header, from which later calls
+// read the ID.
 func requestID(c echo.Context) string {
 	if id := c.Response().Header().Get(echo.HeaderXRequestID); validRequestID.MatchString(id) {
 		return id

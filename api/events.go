@@ -27,8 +27,8 @@ func listPipelineEvents(c *call, id int64) (any, error) {
 	return listEvents(c, id)
 }
 
-// listEvents returns the events up to the horizon, before which no new event can appear. A client that continues from the last cursor
-// therefore misses none. For pipeline 0 it lists all events.
+// listEvents returns events up to the horizon, below which no new event can appear. A client that continues from the last cursor therefore
+// misses none. Pipeline 0 stands for all events.
 func listEvents(c *call, pipeline int64) (any, error) {
 	limit, err := limitOf(c, defaultEvents)
 	if err != nil {

@@ -30,7 +30,7 @@ var exportRoutes = []Route{
 
 const ndjson = "application/x-ndjson"
 
-// exporting limits the number of concurrent exports in a process. Each export holds a connection until its reader is done.
+// exporting limits the number of concurrent exports in a process, because each export holds a connection until its reader has finished.
 var exporting = make(chan struct{}, 2)
 
 // exportTimeout limits how long a reader may stall. exportMinRate is the minimum rate of a reader, in bytes per second.
@@ -44,7 +44,7 @@ func exportJobs(c *call) (any, error) {
 		shows := c.secrets.view(c.caller)
 		return storeview.ExportJobs(ctx, from, tx, func(j job.Job) error {
 			shown := shows.hideJob(j)
-			if err := c.secrets.readings.note(c.Request(), shows, "jobs"); err != nil { // record the reading once, before the first secret is sent
+			if err := c.secrets.readings.note(c.Request(), shows, "jobs"); err != nil { // the reading is audited once, before the first secret is sent
 				return err
 			}
 			return lines.Encode(shown)
@@ -99,8 +99,8 @@ func export(c *call, what string, write func(context.Context, *store.Store, pgx.
 }
 
 // patientWriter limits the time of each write rather than the total response time. A slow reader uses up its allowance, and regains it by
-// reading faster than exportMinRate. An export holds a snapshot, which keeps dead rows in the whole database. The allowance prevents a
-// reader from holding the snapshot open by reading only occasionally.
+// reading faster than exportMinRate. An export holds a snapshot, which prevents dead rows from being removed in the whole database. The
+// allowance stops a reader from holding the snapshot open by reading only occasionally.
 type patientWriter struct {
 	to    http.ResponseWriter
 	clock *http.ResponseController

@@ -202,7 +202,7 @@ func completeJob(c *call, id int64) (any, error) {
 // newPriority is the body of PATCH /admin/workers/jobs/:id/priority.
 type newPriority struct {
 	Priority *int `json:"priority"`
-	Chain    bool `json:"chain"` // also change the steps planned after it
+	Chain    bool `json:"chain"` // also change the priority of the steps planned after the job
 }
 
 func setPriority(c *call, id int64) (any, error) {

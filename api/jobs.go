@@ -122,8 +122,8 @@ func showJob(c *call, id int64) (any, error) {
 	return c.present(found)
 }
 
-// listBlockers returns the reasons why a job does not run. A caller that may only see its own jobs does not learn which other job blocks
-// it.
+// listBlockers returns the reasons why a job is not running. If the caller may see only its own jobs, the response does not name
+// the job that blocks it, which may belong to another principal.
 func listBlockers(c *call, id int64) (any, error) {
 	if _, err := c.r.Job(c.ctx(), id); err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func readJSON(c echo.Context, v any) error {
 	return err
 }
 
-// optional reads a body like [readJSON]. An empty body leaves v unchanged.
+// optional reads a body in the same way as [readJSON], but allows it to be empty. An empty body leaves v unchanged.
 func optional(c echo.Context, v any) error {
 	raw, err := io.ReadAll(c.Request().Body)
 	if err != nil || len(raw) == 0 {
@@ -86,9 +86,9 @@ var (
 	errJSON = errors.New("JSON of an unexpected type")
 )
 
-// duplicateMember returns a JSON pointer to a duplicate member of an object in valid JSON. Some readers use the first duplicate, some the
-// last, and some both, so a check of one value would not hold for the others. Names of API fields are compared case-insensitively, as in
-// encoding/json. Names in arguments and results belong to the handlers and are compared exactly.
+// duplicateMember returns a JSON pointer to a duplicate member of an object in valid JSON. Some readers use the first duplicate and some
+// the last, so a check of one value would not protect the others. Names of API fields are compared case-insensitively, as in encoding/json.
+// Names in arguments and results belong to the handlers and are compared exactly.
 func duplicateMember(raw []byte) (pointer string, found bool) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxBuckets limits the number of callers that have their own bucket. Any further callers share one bucket until other buckets have
+// maxBuckets limits the number of callers that have separate buckets. Any further callers share one bucket until other buckets have
 // refilled.
 const maxBuckets = 10_000
 
@@ -26,7 +26,7 @@ type buckets struct {
 	others *rate.Limiter
 }
 
-// newBuckets returns buckets with the given rate; a negative rate means no limit.
+// newBuckets returns buckets with the given rate. A negative rate means that there is no limit.
 func newBuckets(each float64, burst int) *buckets {
 	limit := rate.Limit(each)
 	if each < 0 {
@@ -58,7 +58,7 @@ func (b *buckets) bucket(who string, now time.Time) *rate.Limiter {
 	if len(b.of) >= maxBuckets {
 		for key, one := range b.of {
 			if one.TokensAt(now) >= float64(b.burst) {
-				delete(b.of, key) // a refilled bucket is the same as a new one
+				delete(b.of, key) // a full bucket is the same as a new one
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func (b *buckets) bucket(who string, now time.Time) *rate.Limiter {
 	return made
 }
 
-// neighbourhood returns the address block that the limits treat as one client. For IPv6 it is a /64.
+// neighbourhood returns the address block that the limits treat as one client. For IPv6, this is a /64 block.
 func neighbourhood(client string) string {
 	addr, err := netip.ParseAddr(client)
 	if err != nil || addr.Is4() {

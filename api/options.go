@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 )
 
-// Options configures [Mount]. Set Authenticate or InsecureAllowAll; every other field may be zero.
+// Options configures [Mount]. Either Authenticate or InsecureAllowAll must be set; every other field may be zero.
 type Options struct {
 	// Authenticate returns the sender of a request. It may use the host's sessions, [TokenFile], [KeysFile] or [TrustedProxies]. If it
 	// returns an error, the response is 401; the error text is written only to the log.
@@ -20,8 +20,8 @@ type Options struct {
 	InsecureAllowAll bool
 	// Operator names the principal of every request under InsecureAllowAll. Default "api".
 	Operator string
-	// OnFailure receives the error behind each response with status 499 or above, which the response does not show. Default: the error is
-	// only logged.
+	// OnFailure receives the error behind each response with status 499 or above. The response itself does not show this error. Default:
+	// the error is only logged.
 	OnFailure func(*http.Request, error)
 	// Login starts a session for a browser that sends a token to /ui/login. It returns the value of the session cookie, which Authenticate
 	// must accept, and when the session expires. Default: no login page, for use behind a proxy or with the host's sessions.
@@ -35,10 +35,10 @@ type Options struct {
 	// pointers, such as /password, in which * matches every member and every element. Each kind may define more secrets, with the tag
 	// `secret:"true"` on fields of its arguments or with runner.Secrets. For kinds that this pod does not know, all values are hidden.
 	Secrets []string
-	// ChangesPerSecond and ChangesBurst limit the requests that change something: how many a second, and how many in a burst after idle
-	// time. The limits apply on this pod, separately to each principal and each client address. Defaults 1,000 and 5,000; a negative rate
-	// means no limit. Unauthenticated requests and calls from remote workers have separate limits of the same size for each address, so
-	// that they do not use up the limits of authenticated callers.
+	// ChangesPerSecond and ChangesBurst limit the requests that change something: ChangesPerSecond is the rate, and ChangesBurst the number
+	// allowed in a burst after idle time. The limits apply on this pod, separately to each principal and each client address. Defaults
+	// 1,000 and 5,000; a negative rate means no limit. Unauthenticated requests and calls from remote workers have separate limits of the
+	// same size for each address, so that they do not use up the limits of authenticated callers.
 	ChangesPerSecond float64
 	ChangesBurst     int
 	// LoopbackOnly rejects requests from other machines, and requests whose Host is neither localhost nor a loopback address. A web page

@@ -67,7 +67,7 @@ func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 	return f, err
 }
 
-// defaultBranches is the default number of children shown for each fan-out. maxBranches is the maximum.
+// defaultBranches is the number of children shown for each fan-out by default, and maxBranches is the maximum.
 const (
 	defaultBranches = 5
 	maxBranches     = 1000

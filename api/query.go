@@ -30,8 +30,8 @@ func unescape(c echo.Context) {
 }
 
 // checkText rejects a query that cannot be parsed completely, and text in a path or query that PostgreSQL cannot store. Individual routes
-// therefore need no such checks. The standard library drops the parts of a query that it cannot parse, so ?dry_run=true; would make
-// a real change.
+// therefore do not have to check this. It must be strict because the standard library drops the parts of a query that it cannot parse:
+// without the check, ?dry_run=true; would make a real change.
 func checkText(c echo.Context) error {
 	query, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {
@@ -51,7 +51,7 @@ func checkText(c echo.Context) error {
 	return nil
 }
 
-// eachFilter calls read for every filter of a list, with its last value and all its values.
+// eachFilter calls read for every filter in a list request. It passes the filter's last value and all its values.
 func eachFilter(c echo.Context, read func(name, value string, values []string) error) error {
 	for name, values := range c.QueryParams() {
 		if err := read(name, values[len(values)-1], values); err != nil {

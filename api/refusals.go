@@ -16,15 +16,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// refusals audits rejected changes. To keep a flood from filling the table, it writes one row a second after a burst. The limits for
-// authenticated and unauthenticated callers are separate. The next row includes the number of rejections that were skipped.
+// refusals audits rejected changes. To keep a flood from filling the table, it writes at most one row per second after a burst.
+// Authenticated and unauthenticated callers have separate limits. The next row includes the number of rejections that were skipped.
 type refusals struct {
 	store            *store.Store
 	known, anonymous *rate.Limiter
 	left             atomic.Int64
 }
 
-// refusalBurst is the number of rejections that are audited before the limit of one a second applies.
+// refusalBurst is the number of rejections that are audited before the limit of one per second applies.
 const refusalBurst = 60
 
 func newRefusals(st *store.Store) *refusals {

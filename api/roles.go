@@ -209,7 +209,7 @@ func grantRole(c *call) (any, error) {
 	return g, c.rightsChanged(admin.GrantRole(c.ctx(), inside.Of(c.r).Store, g, c.caller.Name))
 }
 
-// revokeRole reads the principal and the role from the query. Revoking a role that was not granted is not an error.
+// revokeRole reads the principal and the role from the query. Revoking a role that is not granted is not an error.
 func revokeRole(c *call) (any, error) {
 	principal, err1 := storable(c.QueryParam("principal"))
 	name, err2 := storable(c.QueryParam("role"))

@@ -63,7 +63,7 @@ func (r Route) usualStatus() int {
 }
 
 // checkQuery rejects query parameters that the route does not accept. If a misspelled parameter were ignored, the response would not match
-// what the caller asked for. Routes without a permission ignore unknown parameters, because a probe or a login redirect may add any.
+// the caller's request. Routes without a permission ignore unknown parameters, because a probe or a login redirect may add any.
 func (r Route) checkQuery(query map[string][]string) error {
 	for name := range query {
 		if r.Needs != access.Nothing && !slices.Contains(r.query, name) {

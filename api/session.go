@@ -52,7 +52,7 @@ func login(c *call) (any, error) {
 	if err != nil {
 		c.door.strangers.wrong(c.Request(), c.door.client(c.Request()), err)
 		if err := c.logins.enforce(neighbourhood(c.door.client(c.Request()))); err != nil {
-			return nil, err // only invalid tokens are rate-limited
+			return nil, err // only attempts with invalid tokens are rate-limited
 		}
 		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "unknown or expired token", err: err, refused: true}
 		if !acceptsHTML(c) {
@@ -101,7 +101,7 @@ func redirect(c echo.Context, next string) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// acceptsHTML reports whether the response will be shown in a browser window.
+// acceptsHTML reports whether the client accepts an HTML page as the response.
 func acceptsHTML(c echo.Context) bool {
 	return strings.Contains(c.Request().Header.Get("Accept"), "text/html")
 }

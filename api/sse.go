@@ -29,7 +29,7 @@ type sse struct {
 	err    error
 }
 
-// newSSE starts the response. The server's deadlines are meant for responses that end, so each write gets its own deadline instead.
+// newSSE starts the response. The server's deadlines are meant for responses that end, so each write has a separate deadline instead.
 func newSSE(c echo.Context, within time.Duration) *sse {
 	s := &sse{to: c.Response(), ctl: http.NewResponseController(c.Response().Writer), within: within}
 	_ = s.ctl.SetReadDeadline(time.Time{})
@@ -42,7 +42,7 @@ func newSSE(c echo.Context, within time.Duration) *sse {
 	return s
 }
 
-// printf writes to the buffers. If they are full, a write waits at most s.within for the client.
+// printf writes to the buffers. If the buffers are full, it waits for the client for at most s.within.
 func (s *sse) printf(format string, args ...any) {
 	if s.err == nil {
 		_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))

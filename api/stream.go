@@ -48,7 +48,7 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 		defer release()
 		after := c.QueryParam("after")
 		if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
-			after = last // a reconnecting client sends it; it is newer than the cursor in the URL
+			after = last // sent by a client that reconnects; newer than the cursor in the URL
 		}
 		watched, err := open(c, after)
 		if errors.Is(err, feed.ErrClosing) || errors.Is(err, feed.ErrStuck) {

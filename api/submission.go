@@ -81,7 +81,7 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	if err != nil || !submitted.Duplicate {
 		return submitted, err
 	}
-	// The existing job's state may have changed since.
+	// The state of the existing job may have changed since then.
 	holder, err := r.Job(ctx, submitted.ID)
 	if errors.Is(err, job.ErrNotFound) { // the job was pruned
 		return submitted, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// secrets removes secrets that a caller may not see. When a caller sees the secrets of others, it records that in the audit log.
+// secrets removes secrets that a caller may not see. When a caller sees other principals' secrets, it records that in the audit log.
 type secrets struct {
 	masks    *masks
 	readings *readings
@@ -62,7 +62,7 @@ func (v *view) hideJobs(list []job.Job) []job.Job {
 	return shown
 }
 
-// hidePipeline returns a pipeline as its reader may see it. A caller that sees only its own pipelines sees them completely.
+// hidePipeline returns a pipeline in the form that its reader may see. A caller that can see only its own pipelines sees them in full.
 func (v *view) hidePipeline(p job.Pipeline) job.Pipeline {
 	planned, hid := v.masks.plan(p.Planned)
 	_, reads := v.to.Can(access.JobsRead)
@@ -95,8 +95,8 @@ func (v *view) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 	return shown
 }
 
-// present returns a value as a caller may see it. The value may be a job, a list of jobs, a pipeline, a tree, or schedules; any other value
-// is returned unchanged. Before present shows secrets of others, it writes an audit entry.
+// present returns a value in the form that a caller may see. The value may be a job, a list of jobs, a pipeline, a tree, or schedules; any
+// other value is returned unchanged. Before present reveals other principals' secrets, it writes an audit entry.
 func (s *secrets) present(request *http.Request, to access.Principal, what any) (any, error) {
 	v, target := s.view(to), ""
 	switch shows := what.(type) {
@@ -132,7 +132,7 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 		}
 		what, target = shows, "schedule "+shows.Schedule
 		if shows.Before == nil {
-			v.shownOf = nil // the caller has sent these secrets itself
+			v.shownOf = nil // the caller supplied these secrets
 		}
 	}
 	return what, s.readings.note(request, v, target)
@@ -216,7 +216,7 @@ func (m *masks) of(kind string) access.Mask {
 	return mask
 }
 
-// readings records in the audit log when a caller sees the secrets of others, using the jobs:args permission. It writes the audit entry
+// readings records in the audit log when a caller with the jobs:args permission sees other principals' secrets. It writes the audit entry
 // before the response. If that fails, the request fails. Because pages refresh themselves, each pod writes at most one entry a minute for
 // the same reading. It is safe for concurrent use.
 type readings struct {
@@ -245,7 +245,7 @@ type reading struct {
 	More  int      `json:"more,omitempty"` // the number of further jobs and pipelines
 }
 
-// note audits the secrets of others that v shows, if there are any. target names the requested job, pipeline or list.
+// note writes an audit entry if v shows other principals' secrets. target names the requested job, pipeline or list.
 func (r *readings) note(request *http.Request, v *view, target string) error {
 	if len(v.shownOf) == 0 || v.known || r.open {
 		return nil
