@@ -99,9 +99,9 @@ func (s Search) Secret() bool { return s.Error != "" || len(s.Args) > 0 }
 // ErrSearchForbidden means that the caller may not search args or errors.
 var ErrSearchForbidden = errors.New("searching args and errors needs permission jobs:args")
 
-// For restricts the search and the filter to what a caller may search. allowed reports whether the caller has the permission jobs:args. If
-// argsOf is not empty, the permission covers only that submitter's jobs. Jobs outside the permission never match, so the result reveals
-// nothing about them. Text is searched in errors only if the permission covers all jobs that the filter selects.
+// For restricts the search and the filter to the fields and jobs that a caller may search. allowed reports whether the caller has the
+// permission jobs:args. If argsOf is not empty, the permission covers only that submitter's jobs. Jobs outside the permission never match,
+// so the result reveals nothing about them. Text is searched in errors only if the permission covers all jobs that the filter selects.
 func (s Search) For(f job.Filter, allowed bool, argsOf string) (Search, job.Filter, error) {
 	switch {
 	case s.Secret() && !allowed:
