@@ -94,8 +94,8 @@ func TestRefusedChangesAreWrittenDownButNotAFloodOfThem(t *testing.T) {
 			nobodys++
 		}
 	}
-	is.Equal(vics, 3)                    // a few rejections are all recorded
-	is.True(nobodys > 0 && nobodys < 90) // a flood of rejections is sampled
+	is.Equal(vics, 3)                    // if there are only a few rejections, all of them are audited
+	is.True(nobodys > 0 && nobodys < 90) // of a flood of rejections, only some are audited
 }
 
 func TestARefusalNamesTheSchemeThatTheServiceAccepts(t *testing.T) {

@@ -159,7 +159,7 @@ func TestWhoSeesASecretOfAScheduleIsInTheAudit(t *testing.T) {
 	const path = "/admin/workers/schedules"
 	made := h.send("PUT", path+"/nightly", `{"expression":"0 3 * * *","kind":"login","args":{"password":"hunter2-canary"}}`, "X-Who", "root")
 	is.Equal(made.status, http.StatusOK)
-	is.Equal(h.readings(), 0) // root has sent the secret in this request
+	is.Equal(h.readings(), 0) // root supplied the secret in this request
 	for _, read := range []string{path, path + "/nightly"} {
 		masked := h.send("GET", read, "", "X-Who", "ana")
 		is.Equal(masked.status, http.StatusOK)

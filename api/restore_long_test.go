@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// command runs a program of PostgreSQL or of the system.
+// command runs one of PostgreSQL's programs or a system program.
 func command(t *testing.T, program string, args ...string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {

@@ -45,7 +45,7 @@ func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel, becau
 		Code      string
 		RequestID string `json:"request_id"`
 	}
-	is.NoErr(json.Unmarshal(w.Body.Bytes(), &said)) // the response has the format of all errors
+	is.NoErr(json.Unmarshal(w.Body.Bytes(), &said)) // the response has the usual error format
 	is.Equal(said.Code, "internal")
 	is.True(!strings.Contains(w.Body.String(), "secret"))
 	is.True(strings.Contains(log.String(), "secret of the program") && strings.Contains(log.String(), "survive_test.go")) // the log includes the stack

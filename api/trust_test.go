@@ -115,7 +115,7 @@ func TestFullExportsAreInTheAudit(t *testing.T) { // not parallel, because a pro
 	is.Equal(h.send("GET", "/admin/export/jobs", "", "Authorization", "Bearer "+vicsToken).status, http.StatusServiceUnavailable)
 }
 
-// TestAFirstWrongTokenIsAudited checks the first entry; TestWrongTokensAreAuditedAsACountPerMinute checks the others.
+// TestAFirstWrongTokenIsAuditedAtOnce checks the first entry. TestWrongTokensAreAuditedAsACountPerMinute checks the others.
 func TestAFirstWrongTokenIsAuditedAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

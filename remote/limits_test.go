@@ -60,7 +60,7 @@ func TestWhoOpensStreamsTooOftenIsToldToWait(t *testing.T) {
 	_, err = c.Heartbeat(t.Context(), connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: uuid.NewString()}))
 	is.Equal(connect.CodeOf(err), connect.CodeAborted) // other calls are not limited
 	who.becomes(server.Caller{Name: "another"}, nil)
-	is.True(connect.CodeOf(opens()) != connect.CodeUnavailable) // nor are other principals
+	is.True(connect.CodeOf(opens()) != connect.CodeUnavailable) // other principals are not limited either
 }
 
 func TestNoResultIsLostBecauseItCameTooOften(t *testing.T) {

@@ -87,7 +87,7 @@ func TestProgressThroughAnotherPodIsKeptAsThroughItsOwn(t *testing.T) {
 		is.NoErr(err)
 		var kept string
 		is.NoErr(pool.QueryRow(t.Context(), `select message from trapeze.job_progress where id = $1`, id).Scan(&kept))
-		is.True(len(kept) <= 500 && kept[:1] == text[:1]) // truncated to the limit
+		is.True(len(kept) <= 500 && kept[:1] == text[:1]) // truncated to the maximum length
 	}
 }
 

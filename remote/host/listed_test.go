@@ -26,7 +26,7 @@ func TestAHeartbeatThatReachesAnotherPodAcknowledgesWhatWasSent(t *testing.T) {
 	select {
 	case <-w.session.Stopped():
 		t.Fatal("the stream was closed")
-	case <-time.After(2 * ackWithin): // the serving pod has looked for an acknowledgement by now
+	case <-time.After(2 * ackWithin): // by now, the serving pod has looked for an acknowledgement
 	}
 	is.Equal(podtest.Get(t, serves, id).Fence, a.Fence) // the job was not returned either
 	_, err := w.reports(t, serves, a, nil, nil)
@@ -34,7 +34,7 @@ func TestAHeartbeatThatReachesAnotherPodAcknowledgesWhatWasSent(t *testing.T) {
 	is.Equal(podtest.Get(t, serves, id).State, job.Succeeded)
 }
 
-// A send can fail even though the job has arrived, because gRPC does not guarantee anything about a message whose stream broke.
+// A send can fail even though the job has arrived, because gRPC gives no guarantee about a message whose stream breaks.
 func TestAJobThatArrivedByASendThatFailedStaysWithItsWorker(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)

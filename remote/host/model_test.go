@@ -48,7 +48,7 @@ func (c *chaos) roll(n int) int {
 // odds returns true with a probability of 1/n. It always returns false once the chaos has ended.
 func (c *chaos) odds(n int) bool { return !c.gone.Load() && c.roll(n) == 0 }
 
-// while returns a timer channel while the chaos lasts, and nil afterwards.
+// while returns a timer channel while the chaos is going on, and nil after that.
 func (c *chaos) while(d time.Duration) <-chan time.Time {
 	if c.gone.Load() {
 		return nil
@@ -125,7 +125,7 @@ func (c *chaos) outcome(t *task) host.Report {
 	return report
 }
 
-// succeeded reports whether a job succeeded. A job that was cancelled concurrently stays cancelled, whatever its worker reported.
+// succeeded reports whether a job succeeded. A job that was cancelled concurrently stays cancelled, regardless of the worker's report.
 func (c *chaos) succeeded(id int64) bool {
 	j, err := c.pod().Job(context.Background(), id)
 	return err == nil && j.State == job.Succeeded

@@ -56,9 +56,9 @@ func TestARemoteWorkerBeginsAnewOnlyWhenItsRowIsKnownToBeClosed(t *testing.T) {
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)
 	podtest.Exec(t, pool, `alter table trapeze.remote_workers rename column owner to unreadable`)
-	podtest.Exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // to the pod this looks like a closed row: it cannot tell the difference
+	podtest.Exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // to the pod, this looks exactly like a closed row
 	<-w.session.Over()
-	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // the worker finds out which it is when it opens another stream
+	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // the worker learns which of the two happened when it opens another stream
 }
 
 func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
-// readers lists the statements with which operators and pods read jobs and pipelines.
+// readers lists the statements that operators and pods use to read jobs and pipelines.
 var readers = map[string]string{
 	"job": jobSQL, "jobs": jobsSQL, "own_jobs": ownJobsSQL, "open_jobs": openJobsSQL, "ended_jobs": endedJobsSQL, "jobs_of": jobsOfSQL,
 	"jobs_of_pipeline": jobsOfPipelineSQL,
