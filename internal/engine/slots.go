@@ -61,7 +61,7 @@ func (c *claimer) findMarks(ctx context.Context, slow bool) {
 	if len(since) == 0 {
 		return
 	}
-	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds)
+	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds, c.Marks.Margin())
 	if err != nil {
 		c.Log.DebugContext(ctx, "could not read the low-water marks of lanes", telemetry.Err, c.DBError(err)) // without marks, claims are slower but still correct
 		return

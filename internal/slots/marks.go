@@ -15,6 +15,9 @@ const (
 	// markTimes is how long a mark is valid, as a multiple of the duration of the full read that produced it. Therefore, full reads take at
 	// most a thirtieth of the time. A job hidden by a mark waits no longer than the mark is valid.
 	markTimes = 30
+	// marginTimes is the margin for submissions in flight, as a multiple of the duration of a complete read, and maxMargin its maximum.
+	marginTimes = 8
+	maxMargin   = 5 * time.Second
 	// markRest is the minimum time between two reads of marks.
 	markRest = 100 * time.Millisecond
 )
@@ -33,7 +36,8 @@ func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Durat
 type Marks struct {
 	mu     sync.Mutex
 	lanes  map[string]*mark
-	readAt time.Time // when marks were last read
+	readAt time.Time     // when marks were last read
+	took   time.Duration // duration of the latest complete read
 }
 
 // mark is the mark of one lane.
@@ -167,6 +171,14 @@ func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again 
 // markSpan returns how long a mark is valid after a read that took the given time.
 func markSpan(took, most time.Duration) time.Duration { return min(markTimes*took, most) }
 
+// Margin returns how long before the time of a read the marks must be, so that they hide no job whose submission is in flight. On a server
+// on which a complete read takes long, submissions may take long too. The store applies a minimum.
+func (m *Marks) Margin() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return min(marginTimes*m.took, maxMargin)
+}
+
 // Look returns the lanes whose marks must be read from the database now, each with the time from which to read. These are the lanes with
 // expired marks or, after a slow claim, all lanes.
 func (m *Marks) Look(lanes []string, slow bool) map[string]time.Time {
@@ -202,7 +214,7 @@ func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duratio
 			one.since = moment
 			continue
 		}
-		whole = true
+		whole, m.took = true, took
 		m.set(one, moment, took, most, again)
 	}
 	if whole && took < markSlow {

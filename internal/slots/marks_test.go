@@ -57,6 +57,9 @@ func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.
 		var m Marks
 		before := time.Now()
 		m.Apply(map[string]time.Time{"a": before}, nil, c.took, c.poll, func() {})
+		if want := min(8*c.took, 5*time.Second); m.Margin() != want {
+			t.Errorf("after a read of %s, marks leave a margin of %s", c.took, m.Margin())
+		}
 		if span := m.markOf("a").until.Sub(before); span < c.want || span > c.want+5*time.Second {
 			t.Errorf("after a read of %s, the mark is valid for %s", c.took, span)
 		}

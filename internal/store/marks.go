@@ -14,7 +14,7 @@ import (
 // live_for_claim from (lane, rank, time) that stops at two hundred rows. It reads these rows, and the dead and running ones since the given
 // time, which claims that start at the mark then skip.
 var marksSQL = newStatement(`
-select w.lane, least(min(r.moment), ` + freshSince + `), ` + tookMicros + `
+select w.lane, least(min(r.moment), ` + freshSince + `, now() - @margin::bigint * interval '1 microsecond'), ` + tookMicros + `
 from unnest(@lanes::text[], @since::timestamptz[]) as w(lane, since)
 cross join ` + AllRanks + `
 left join lateral (
@@ -29,8 +29,9 @@ group by w.lane`)
 
 // Marks returns the low-water mark of each lane: when Marks read the lane, no job that could be claimed had become ready before that time.
 // It also returns how long the statement took on the server. It reads the jobs that became ready since the given times; zero reads all. A
-// job that appears later with an older ready time, for example from an open transaction, is before the mark.
-func (s *Store) Marks(ctx context.Context, since map[string]time.Time, kinds []string) (marks map[string]time.Time, took time.Duration, err error) {
+// job that appears later with an older ready time, for example from an open transaction, is before the mark. margin is how old a mark must
+// be at least.
+func (s *Store) Marks(ctx context.Context, since map[string]time.Time, kinds []string, margin time.Duration) (marks map[string]time.Time, took time.Duration, err error) {
 	lanes, moments := make([]string, 0, len(since)), make([]time.Time, 0, len(since))
 	for lane, moment := range since {
 		lanes, moments = append(lanes, lane), append(moments, moment)
@@ -40,7 +41,7 @@ func (s *Store) Marks(ctx context.Context, since map[string]time.Time, kinds []s
 		Moment time.Time
 		Micros int64
 	}
-	found, err := run(ctx, s, pgx.RowToStructByPos[mark], marksSQL, args{{"lanes", lanes}, {"since", moments}, {"kinds", kinds}})
+	found, err := run(ctx, s, pgx.RowToStructByPos[mark], marksSQL, args{{"lanes", lanes}, {"since", moments}, {"kinds", kinds}, {"margin", margin.Microseconds()}})
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the low-water marks: %w", err)
 	}

@@ -22,7 +22,7 @@ func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 	w.ready(ids[0], 2*time.Hour)
 	w.ready(ids[1], 3*time.Hour)
 	w.ready(ids[2], time.Hour)
-	marks, _, err := w.Marks(w.ctx(), map[string]time.Time{"default": {}}, []string{"k"})
+	marks, _, err := w.Marks(w.ctx(), map[string]time.Time{"default": {}}, []string{"k"}, 0)
 	w.is.NoErr(err)
 	mark := marks["default"]
 	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, ids[1], 100, false, "ann"))
