@@ -86,7 +86,7 @@ scene("with four eyes, a visitor approves the jobs of others only", async ({ pag
   const other = await pod.submit("demo.noop", {}, { needs_approval: true }, "admin");
   await page.goto("/ui/");
   await page.locator(`#approve-${own}`).getByText("another person must approve it").waitFor();
-  assert.equal(await page.getByRole("button", { name: `Approve job ${own}` }).count(), 0);
+  assert.equal(await page.getByRole("button", { name: `Approve job ${own}`, exact: true }).count(), 0);
   await assert.rejects(pod.api("POST", `/jobs/${own}/approve`), { status: 403 }, "nor through the API");
   await press(page, `Approve job ${other}`);
   await pod.reaches(other, "succeeded");

@@ -110,10 +110,10 @@ scene("shortcuts move between pages and rows, a sheet lists them, and fields and
   await page.locator("#picked", { hasText: "1 selected" }).waitFor();
   assert.ok(await page.getByLabel(`Select job ${ids[2]}`).isChecked());
   await keys("/");
-  assert.equal(await page.evaluate(() => document.activeElement.name), "kind");
+  assert.equal(await page.evaluate(() => document.activeElement.name), "search");
   await keys("g", "p", "?", "x");
-  assert.equal(await page.getByLabel("Kind").inputValue(), "gp?x", "a field gets the keys");
-  await page.getByLabel("Kind").blur();
+  assert.equal(await page.getByLabel("Search").inputValue(), "gp?x", "a field gets the keys");
+  await page.getByLabel("Search").blur();
   await keys("Control+j", "g", "p");
   await page.waitForURL("**/ui/pipelines");
   await keys("p");
