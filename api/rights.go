@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// rightsFor is how long a pod caches the roles and grants in the database. A change takes effect immediately on the pod that makes it.
-// Other pods apply it within rightsFor. A change made with plain SQL takes effect on every pod within that time.
+// rightsFor is the time for which a pod caches the roles and grants in the database. A change takes effect immediately on the pod that
+// makes it. Other pods apply it within rightsFor. A change made with plain SQL takes effect on every pod within that time.
 const rightsFor = 2 * time.Second
 
 // maxRights limits the number of principals whose permissions are cached.

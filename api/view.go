@@ -25,9 +25,9 @@ type secrets struct {
 
 func (s *secrets) view(to access.Principal) *view { return &view{masks: s.masks, to: to} }
 
-// view determines what the caller of one request may see. It hides the secrets in arguments, results and planned steps, unless the caller
-// has the jobs:args permission. Every list, stream, export and page that shows a job uses a view. Errors, messages and events are shown as
-// their handlers wrote them, including any secrets. A view must be used by one goroutine only.
+// view restricts a response to the values that the caller may see. It hides the secrets in arguments, results and planned steps, unless the
+// caller has the jobs:args permission. Every list, stream, export and page that shows a job uses a view. Errors, messages and events are
+// shown as their handlers wrote them, including any secrets. A view must be used by one goroutine only.
 type view struct {
 	masks   *masks
 	to      access.Principal

@@ -18,7 +18,7 @@ import (
 // followEvery is the polling interval for a followed job.
 const followEvery = 100 * time.Millisecond
 
-// explainEvery is how often the reasons why a followed job is waiting are read.
+// explainEvery is the interval at which the reasons why a followed job is waiting are read.
 const explainEvery = time.Second
 
 // waitsFor returns a one-line description of why a job is not running.

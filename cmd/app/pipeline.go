@@ -140,7 +140,7 @@ func meter(done, total int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// elapsed formats how long something took, or how long it has taken so far.
+// elapsed formats a duration, or the time since the beginning if there is no end yet.
 func elapsed(began, ended *time.Time, now time.Time) string {
 	if began == nil {
 		return ""

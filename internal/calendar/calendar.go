@@ -1,7 +1,7 @@
 // Package calendar turns due schedules into jobs. The database decides when a schedule is due. The package learns that time from the
 // response to a heartbeat ([Calendar.Apply]) and waits for it. It then locks the due schedules and decides which of their occurrences
 // submit jobs, based on their policies for missed occurrences, overlaps and unique keys. It writes the occurrences, the jobs and the next
-// due times in one commit. Each occurrence is therefore processed only once, however many pods there are.
+// due times in one commit. Each occurrence is therefore processed only once, by any number of pods.
 //
 // The package encapsulates the locking, the policies for missed and overlapping occurrences, and the handling of schedules that cannot
 // fire. Package pod runs one calendar, supplies the jobs that schedules submit, and asks the calendar when given settings would fire.

@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedulesAtOnce is how many schedules one transaction processes. If that fails, they are processed one by one. A commit costs as much as
-// three to five schedules, so larger transactions would only hold locks for longer without saving much.
+// schedulesAtOnce is the number of schedules that one transaction processes. If that fails, they are processed one by one. A commit costs
+// as much as three to five schedules, so larger transactions would only hold locks for longer without saving much.
 const schedulesAtOnce = 50
 
 // idTries is the maximum number of times that jobs get new IDs because their IDs are already in use.

@@ -94,7 +94,7 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids
 }
 
 // fireIn records occurrences of schedules and submits their jobs in chronological order. It skips occurrences that have already been
-// processed, whatever the schedules' rows contain. ids holds at least one ID per occurrence.
+// processed, regardless of the schedules' rows. ids holds at least one ID per occurrence.
 func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64, actor string) error {
 	active, err := c.active(ctx, tx, list) // read before inserting this transaction's own jobs, so that they do not count
 	if err != nil {

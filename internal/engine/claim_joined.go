@@ -19,8 +19,8 @@ type joinedClaim struct {
 	batch []*flush
 }
 
-// joinRest is how long claims and completions do not share commits after a slow claim, or after a joined claim that failed or found too few
-// jobs. Jobs with a subject, a unique key or an earlier claim are left to normal claims.
+// joinRest is the time for which claims and completions do not share commits after a slow claim, or after a joined claim that failed or
+// found too few jobs. Jobs with a subject, a unique key or an earlier claim are left to normal claims.
 const joinRest = 100 * time.Millisecond
 
 // joinedFor is the timeout for the completions and the claim together. No other claim can begin during that time. Completions that are

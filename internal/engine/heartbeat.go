@@ -123,8 +123,8 @@ func (e *Engine) apply(b store.Beat) {
 	e.compareSoon()
 }
 
-// WatchTrust watches the lease. Once the database has been unreachable for so long that other pods may take over, it cancels the handlers
-// and calls over. Results that handlers have already returned are still written when the database is back, unless the lease is lost.
+// WatchTrust watches the lease. Once other pods may take over because the database is unreachable, it cancels the handlers and calls over.
+// Results that handlers have already returned are still written when the database is back, unless the lease is lost.
 func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	for {
 		left, open := e.Lease.Left()

@@ -20,7 +20,7 @@ const (
 	// ingestFor is the approximate duration of the ingest. The ingest is slowed down so that the user can watch it and the demo can kill
 	// its pod halfway through.
 	ingestFor = 3 * time.Second
-	// netWithin is how long the demo waits for the second run to finish. A takeover takes only slightly longer than the lease.
+	// netWithin is the limit on the time of the second run. A takeover takes only slightly longer than the lease.
 	netWithin = 2 * time.Minute
 	// podsWithin limits how long two pods may take to start.
 	podsWithin = 30 * time.Second
@@ -192,7 +192,7 @@ func (n *netRun) strikeDown(ctx context.Context, done, total int64) error {
 	return nil
 }
 
-// remarkOn shows a remark next to the bar. The remark names the working pod, or what the pipeline is waiting for.
+// remarkOn shows a remark next to the bar. The remark names the working pod, or the reason why the pipeline waits.
 func (n *netRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
 	switch {
 	case !n.live:
