@@ -39,6 +39,7 @@ func TestSettingsAreShownToThoseWhoMaySeeThem(t *testing.T) {
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})
 	p.exec(`insert into trapeze.roles (name, permissions, scope) values ('only_workers', '{workers:view}', 'all'), ('only_roles', '{roles:manage}', 'all')`)
+	p.exec(`insert into trapeze.roles (name, permissions, scope, max_priority, max_delay_ms, max_attempts) values ('capped', '{jobs:submit}', 'own', 10, 60000, 3)`)
 	p.exec(`insert into trapeze.grants (principal, role) values ($1, 'viewer')`, hostile[0])
 	p.exec(`insert into trapeze.kind_retention (kind, state, keep_s) values ($1, 'failed', 0)`, hostile[1])
 	read := func(path, role string) (int, string, []string) {
@@ -64,6 +65,8 @@ func TestSettingsAreShownToThoseWhoMaySeeThem(t *testing.T) {
 	status, text, offers = read("settings/roles", "only_roles")
 	is.Equal(status, http.StatusOK)
 	is.True(strings.Contains(text, "platform_admin") && strings.Contains(text, "only_workers") && strings.Contains(text, hostile[0]))
+	is.True(strings.Contains(text, "priority at most 10, delay at most 1m0s, attempts at most 3"))
+	is.True(strings.Contains(text, "Delay at most")) // a form that replaces a role without its caps would remove them unseen
 	is.True(strings.Contains(strings.Join(offers, "\n"), "DELETE admin/roles/grants?principal=%3Cscript%3E"))
 	for path, role := range map[string]string{"settings/roles": "operator", "settings": "only_roles", "settings/doctor": "submitter"} {
 		status, _, _ = read(path, role)

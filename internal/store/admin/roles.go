@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,6 +26,21 @@ type Caps struct {
 	MaxPriority *int   `json:"max_priority,omitempty"`
 	MaxDelayMS  *int64 `json:"max_delay_ms,omitempty"`
 	MaxAttempts *int   `json:"max_attempts,omitempty"`
+}
+
+// String lists the caps, for example "priority at most 10, delay at most 1h0m0s". Without caps it is empty.
+func (c Caps) String() string {
+	var list []string
+	if c.MaxPriority != nil {
+		list = append(list, fmt.Sprintf("priority at most %d", *c.MaxPriority))
+	}
+	if c.MaxDelayMS != nil {
+		list = append(list, fmt.Sprintf("delay at most %s", time.Duration(*c.MaxDelayMS)*time.Millisecond))
+	}
+	if c.MaxAttempts != nil {
+		list = append(list, fmt.Sprintf("attempts at most %d", *c.MaxAttempts))
+	}
+	return strings.Join(list, ", ")
 }
 
 const capColumns = `max_priority, max_delay_ms, max_attempts`
