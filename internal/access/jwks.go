@@ -15,18 +15,18 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 )
 
-// A key set may have at most maxKeySet bytes and maxKeys keys. keySetTimeout limits each read.
+// A key set may have at most maxKeySet bytes and maxKeys keys. keySetTimeout limits each read, and keySetWait the wait for another caller's.
 const (
 	maxKeySet     = 1 << 20
 	maxKeys       = 100
 	keySetTimeout = 5 * time.Second
+	keySetWait    = time.Second
 )
 
 // keySet holds an identity provider's public keys, read from a JSON Web Key Set (RFC 7517) in a file or at a URL. It reads the set again
@@ -40,8 +40,8 @@ type keySet struct {
 	interval time.Duration
 
 	latest  atomic.Pointer[readKeys]
-	reading sync.Mutex // held during a read
-	tried   time.Time  // when the last read began; guarded by reading
+	reading chan struct{} // full during a read
+	tried   time.Time     // when the last read began; guarded by reading
 }
 
 type readKeys struct {
@@ -51,7 +51,7 @@ type readKeys struct {
 
 // newKeySet returns the key set at a path or URL, without reading it.
 func newKeySet(source string) (*keySet, error) {
-	s := &keySet{name: source, fresh: checkInterval, interval: checkInterval, read: func() ([]byte, error) { return readFile(source) }}
+	s := &keySet{name: source, fresh: checkInterval, interval: checkInterval, read: func() ([]byte, error) { return readFile(source) }, reading: make(chan struct{}, 1)}
 	s.latest.Store(&readKeys{})
 	if !strings.Contains(source, "://") {
 		return s, nil
@@ -107,22 +107,42 @@ func limited(from io.Reader) ([]byte, error) {
 // current returns the keys. If they are too old, one caller reads the set again, while concurrent callers get the previous keys.
 func (s *keySet) current() []*key {
 	set := s.latest.Load()
-	if time.Since(set.at) < s.fresh || !s.reading.TryLock() {
+	if time.Since(set.at) < s.fresh || !s.begin(0) {
 		return set.keys
 	}
-	defer s.reading.Unlock()
 	return s.update()
 }
 
-// renewed returns the keys after a token has named an unknown key, which the provider may have added since the last read.
+// renewed returns the keys after a token has named an unknown key, which the provider may have added since the last read. It waits for
+// another caller's read for a short time only, because anyone can send tokens that name unknown keys.
 func (s *keySet) renewed() []*key {
-	s.reading.Lock()
-	defer s.reading.Unlock()
+	if !s.begin(keySetWait) {
+		return s.latest.Load().keys
+	}
 	return s.update()
 }
 
-// update returns the keys. It reads the set again first, unless the last read began within the interval. The caller must hold s.reading.
+// begin reports whether the caller may read the set. It waits up to the given time for another caller's read.
+func (s *keySet) begin(wait time.Duration) bool {
+	select {
+	case s.reading <- struct{}{}:
+		return true
+	default:
+	}
+	if wait == 0 {
+		return false
+	}
+	select {
+	case s.reading <- struct{}{}:
+		return true
+	case <-time.After(wait):
+		return false
+	}
+}
+
+// update returns the keys. It reads the set again first, unless the last read began within the interval. It follows begin.
 func (s *keySet) update() []*key {
+	defer func() { <-s.reading }()
 	if time.Since(s.tried) >= s.interval {
 		if err := s.load(); err != nil {
 			slog.Error("JWKS not read: the previous keys stay in use", "path", s.name, "err", err)

@@ -209,3 +209,36 @@ func FuzzAJWKSIsUnderstoodOrRefused(f *testing.F) {
 		}
 	})
 }
+
+// An edit of the keys file keeps the keys of an unchanged key set, although its provider does not respond. A key set that cannot be read
+// makes the edit invalid.
+func TestAnEditOfTheKeysFileKeepsTheKeysOfAJWKS(t *testing.T) {
+	is := is.New(t)
+	i := newIssuer(t)
+	p := newProvider(t, jwks(t, "ec", i.ec.Public()))
+	file := func(source, more string) []byte {
+		return fmt.Appendf(nil, `{"issuer":"https://id.example.org","audience":"trapeze","jwks":%q%s}`, source, more)
+	}
+	path := written(t, string(file(p.URL, "")))
+	signed, err := KeysFile(path)
+	is.NoErr(err)
+	signed.file.every = 0
+	token := i.token(jwt.SigningMethodES256, "ec", i.ec, claims())
+	is.True(accepts(signed, token))
+	p.Close()
+	is.NoErr(os.WriteFile(path, file(p.URL, `,"name_claim":"sub"`), 0o600))
+	is.True(accepts(signed, token))
+	is.NoErr(os.WriteFile(path, file("/nowhere/jwks.json", ""), 0o600))
+	is.True(accepts(signed, token))
+}
+
+func TestATokenThatNamesAnUnknownKeyWaitsOnlyBrieflyForAnotherRead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	i := newIssuer(t)
+	set, err := newKeySet(written(t, jwks(t, "ec", i.ec.Public())))
+	is.NoErr(err)
+	is.Equal(len(set.renewed()), 1)
+	set.reading <- struct{}{} // another caller's read that hangs
+	is.Equal(len(set.renewed()), 1)
+}

@@ -32,7 +32,24 @@ type Signed struct {
 // jwks is the path or URL of a JSON Web Key Set, in addition to keys or instead of them. If a URL does not respond, KeysFile logs the
 // error, and tokens are refused until it does.
 func KeysFile(path string) (*Signed, error) {
-	file, err := watch(path, parseKeys)
+	var latest *keySet // only one read of the file runs at a time
+	file, err := watch(path, func(raw []byte) (*keys, error) {
+		k, err := parseKeys(raw)
+		if err != nil || k.set == nil {
+			return k, err
+		}
+		switch {
+		case latest == nil:
+		case latest.name == k.set.name:
+			k.set = latest // with the keys that were read before
+		case !k.set.remote:
+			err = k.set.load()
+		}
+		if err == nil {
+			latest = k.set
+		}
+		return k, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the JWT keys: %w", err)
 	}
