@@ -88,7 +88,7 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	w.is.NoErr(err)
 	c := w.one(boot)
 	w.is.Equal(c.Priority, 30)
-	w.is.Equal(string(c.Planned), `[{"kind":"k","args":{"a":"<b>"},"priority":30},{"kind":"k","args":null,"priority":30}]`)
+	w.is.Equal(string(c.Planned), `[{"args":{"a":"<b>"},"kind":"k","priority":30},{"args":null,"kind":"k","priority":30}]`)
 	w.is.True(errors.Is(admin.SetPriority(w.ctx(), w.Store, id, 1, true, "ann"), job.ErrNotQueued))
 	w.end(boot, ending(c))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -149,17 +150,18 @@ func nicePlans(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, priorit
 	return n, err
 }
 
-// nicePlan sets the priority of all steps in a plan, and returns the number of steps.
+// nicePlan sets the priority of all steps in a plan, and returns the number of steps. It keeps all other fields, including those that it
+// does not know: a step loses no mark that it needs approval.
 func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	if plan == nil {
 		return nil, 0, nil
 	}
-	var list []job.Step
+	var list []map[string]json.RawMessage
 	if err := json.Unmarshal(plan, &list); err != nil {
 		return nil, 0, fmt.Errorf("read the plan: %w", err)
 	}
-	for i := range list {
-		list[i].Priority = &priority
+	for _, step := range list {
+		step["priority"] = json.RawMessage(strconv.Itoa(priority))
 	}
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
