@@ -18,6 +18,8 @@ const (
 	// marginTimes is the margin for submissions in flight, as a multiple of the duration of a complete read, and maxMargin its maximum.
 	marginTimes = 8
 	maxMargin   = 5 * time.Second
+	// markFresh is the time after a read in which a claim misses nothing by starting at the mark.
+	markFresh = 50 * time.Millisecond
 	// markRest is the minimum time between two reads of marks.
 	markRest = 100 * time.Millisecond
 )
@@ -44,8 +46,9 @@ type Marks struct {
 type mark struct {
 	since time.Time // zero if there is no mark
 	until time.Time // end of the mark's validity
-	fresh bool      // no claim has used the mark since it was read
-	used  bool      // a claim or submission has used the mark since the first claim after the read
+	setAt time.Time // when the mark was set
+	asked time.Time // when everything was last read, or is being read, because the mark had expired
+	used  bool      // a claim has used the mark since, except one that directly followed the read, or a submission has
 	wake  *time.Timer
 	sweep *sweep // sweep of the lane, or nil if none is in progress
 }
@@ -81,8 +84,7 @@ func (m *Marks) ForClaim(w *store.Want) {
 	case one.sweep != nil:
 		one.sweep.next(w)
 	case one.valid():
-		one.used = one.used || !one.fresh
-		one.fresh = false
+		one.used = one.used || time.Since(one.setAt) > markFresh
 		w.Since = one.since
 	}
 }
@@ -146,7 +148,7 @@ func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 // set sets a mark after a full read. After a fast read, there is no mark. Otherwise, the mark is valid for a multiple of took, but for at
 // most the duration most. If the mark has been used when it expires, again is called.
 func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
-	one.since, one.fresh, one.used = time.Time{}, true, false
+	one.since, one.setAt, one.used = time.Time{}, time.Now(), false
 	if one.wake != nil {
 		one.wake.Stop()
 	}
@@ -190,8 +192,8 @@ func (m *Marks) Look(lanes []string, slow bool) map[string]time.Time {
 	for _, lane := range lanes {
 		switch one := m.markOf(lane); {
 		case one.sweep != nil: // the sweep sets the mark when it ends
-		case one.expired(), slow && !one.valid():
-			since[lane] = time.Time{}
+		case one.expired() && now.Sub(one.asked) >= markRest, slow && !one.valid():
+			since[lane], one.asked = time.Time{}, now
 		case slow:
 			since[lane] = one.since
 		}
