@@ -69,7 +69,7 @@ func endedBy(id int64, state job.State) reply {
 }
 
 // deleteJob deletes a finished job, and cancels a waiting one. A job that is running must be cancelled first, because its handler may need
-// time to stop.
+// time to stop. If a pod starts a waiting job in the meantime, its cancellation is requested, and the response shows that it is running.
 func deleteJob(c *call, id int64) (any, error) {
 	j, err := c.r.Job(c.ctx(), id)
 	if err == nil && !j.State.Terminal() && j.State != job.Running {

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -163,4 +164,24 @@ func TestAReadOfTooManyNumbersStatesHowFarItRead(t *testing.T) {
 	w.is.Equal(s.Total.Finished, int64(100_000))
 	w.is.True(s.ReadSince != nil && time.Since(*s.ReadSince) > 16*time.Hour) // the oldest of the last 1,000 minutes
 	w.is.True(w.stats(time.Hour, view.ByLane).ReadSince == nil)
+}
+
+func TestKindsBeyondTheMostFrequentShareAGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var rows []stats.Row
+	for i := range 300 {
+		n := int64(1)
+		if i < 5 {
+			n = 2
+		}
+		rows = append(rows, counted(time.Now().Add(-time.Minute), podA, "default", fmt.Sprintf("kind%03d", i), job.Succeeded, n, time.Second))
+	}
+	w.addStats(rows...)
+	found := w.stats(time.Hour, view.ByKind)
+	w.is.Equal(found.Total.Finished, int64(305))
+	w.is.Equal(len(found.Of), 201)
+	w.is.Equal(found.Of[0].Name, stats.Other) // the list is sorted by number
+	w.is.Equal(found.Of[0].Finished, int64(100))
+	w.is.Equal(found.Of[1].Name, "kind000")
 }

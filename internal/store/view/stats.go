@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -83,18 +84,37 @@ func scanStats(row pgx.CollectableRow) (r stats.Row, err error) {
 	return r, err
 }
 
-// By adds up the rows, in total and for each lane or kind.
+// mostGroups limits the lanes or kinds that [StatsRows.By] lists. Clients choose the names of kinds, and each group takes 6 KB.
+const mostGroups = 200
+
+// By adds up the rows, in total and for each lane or kind. Beyond the 200 with the most jobs, it adds up the others as "(other)".
 func (r StatsRows) By(by StatsBy) job.Stats {
-	made, total, groups := r.in, newGroup("", r.in), map[string]*group{}
-	for _, row := range r.rows {
-		name := row.Kind
+	nameOf := func(row stats.Row) string {
 		if by == ByLane {
-			name = row.Lane
+			return row.Lane
 		}
-		if groups[name] == nil {
+		return row.Kind
+	}
+	jobs := map[string]int64{}
+	for _, row := range r.rows {
+		jobs[nameOf(row)] += row.Jobs
+	}
+	names := slices.SortedFunc(maps.Keys(jobs), func(x, y string) int { return cmp.Or(cmp.Compare(jobs[y], jobs[x]), cmp.Compare(x, y)) })
+	made, total, groups := r.in, newGroup("", r.in), map[string]*group{}
+	for i, name := range names {
+		switch {
+		case i < mostGroups:
 			groups[name] = newGroup(name, r.in)
+		case i == mostGroups && groups[stats.Other] == nil:
+			groups[stats.Other] = newGroup(stats.Other, r.in)
 		}
-		groups[name].add(row, r.in)
+	}
+	for _, row := range r.rows {
+		one := groups[nameOf(row)]
+		if one == nil {
+			one = groups[stats.Other]
+		}
+		one.add(row, r.in)
 		total.add(row, r.in)
 	}
 	made.Total, made.Of = total.result(true), []job.StatsOf{}
