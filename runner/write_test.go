@@ -447,7 +447,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	}
 	shared := one[int](t, direct, `select coalesce(sum(jobs), 0) from (select count(distinct job) as jobs from mine where no > 0 group by xmin::text) s where jobs > 1`)
 	t.Logf("%d of %d jobs shared a commit", shared, one[int](t, direct, `select count(distinct job) from mine`))
-	is.True(shared > 100) // this test is about groups, so many jobs must share a commit
+	is.True(shared > 20) // about 300 do; on a slow machine, one lock wait of a good job makes its kind commit alone for a minute
 	is.True(one[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`) > 100)
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
 	checkHistory(t, direct, b)
