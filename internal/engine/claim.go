@@ -23,8 +23,9 @@ type claimer struct {
 	*Identity
 	exec *executor
 
-	heard     atomic.Bool // other pods may have changed the available slots of limited lanes
-	asksAgain atomic.Bool // a claim is scheduled for slots whose request was postponed
+	heard     atomic.Bool    // other pods may have changed the available slots of limited lanes
+	asksAgain atomic.Bool    // a claim is scheduled for slots whose request was postponed
+	renewing  sync.WaitGroup // waits for reads of expired marks
 
 	mu        sync.Mutex // locked during a claim; guards the following fields
 	round     round
@@ -68,7 +69,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	if err := c.settleSlots(ctx); err != nil {
 		return false, err
 	}
-	c.findMarks(ctx, false)
+	c.renewMarks(ctx)
 	c.backlog.claimBegins()
 	if !c.round.open || look || len(keys) > 0 {
 		c.round = round{since: time.Now(), tick: tick}
@@ -115,7 +116,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		c.unjoined = time.Now()
 	}
 	if !quick && !sweeping {
-		c.findMarks(ctx, true)
+		c.findMarks(ctx)
 	}
 	filled := false
 	for _, w := range wants {

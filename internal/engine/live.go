@@ -34,6 +34,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	<-ctx.Done()
 	e.StopClaims()
 	claims.Wait()
+	e.claims.renewing.Wait()
 	e.returnAhead(alive, e.ahead.Remove(func(*slots.Claim) bool { return true }))
 	life.Go(func() { e.claims.returnSlots(alive) }) // other pods may be waiting for unused slots of limited lanes
 	drain(alive)

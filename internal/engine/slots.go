@@ -53,16 +53,32 @@ func (c *claimer) returnSlots(ctx context.Context) {
 	}
 }
 
-// findMarks reads low-water marks, which are the times from which claims may start reading a lane. If slow is true, the latest claim was
-// slow, and findMarks reads all marks again; otherwise it reads only expired ones. Without these reads, a claim would have to read the
-// whole lane.
-func (c *claimer) findMarks(ctx context.Context, slow bool) {
-	since := c.Marks.Look(c.Lanes.Names(), slow)
+// findMarks reads low-water marks after a slow claim or submission. Claims may start reading a lane at its mark; without a mark, they would
+// have to read the whole lane.
+func (c *claimer) findMarks(ctx context.Context) {
+	if since := c.Marks.AfterSlow(c.Lanes.Names()); len(since) > 0 {
+		c.readMarks(ctx, since)
+	}
+}
+
+// renewMarks begins to read expired marks again. With two million dead rows a read takes half a second, so claims do not wait for it.
+func (c *claimer) renewMarks(ctx context.Context) {
+	since := c.Marks.Expired(c.Lanes.Names())
 	if len(since) == 0 {
 		return
 	}
+	c.renewing.Go(func() {
+		c.readMarks(ctx, since)
+		_, wake := c.Member.MarkLimit()
+		wake() // for jobs that the expired marks have hidden
+	})
+}
+
+// readMarks reads the marks of lanes from the given times.
+func (c *claimer) readMarks(ctx context.Context, since map[string]time.Time) {
 	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds, c.Marks.Margin())
 	if err != nil {
+		c.Marks.Failed(since)
 		c.Log.DebugContext(ctx, "could not read the low-water marks of lanes", telemetry.Err, c.DBError(err)) // without marks, claims are slower but still correct
 		return
 	}

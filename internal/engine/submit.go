@@ -21,7 +21,7 @@ import (
 type submitter struct {
 	*Identity
 	start func(boot string, n store.NewJob) bool // runs a job that was started on insert
-	mark  func(_ context.Context, slow bool)     // reads low-water marks after a slow insert
+	mark  func(context.Context)                  // reads low-water marks after a slow insert
 }
 
 // CheckSubmission checks a job and its next steps, adds the crash limit of its kind, and encodes its plan.
@@ -182,7 +182,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		s.State = job.AwaitingApproval
 	}
 	if n.Starts && slots.Slow(entered.Took, 0) {
-		sub.mark(ctx, true) // this job has already started, but the marks make later submissions faster
+		sub.mark(ctx) // this job has already started, but the marks make later submissions faster
 	}
 	return s, nil
 }

@@ -47,7 +47,8 @@ type mark struct {
 	since time.Time // zero if there is no mark
 	until time.Time // end of the mark's validity
 	setAt time.Time // when the mark was set
-	asked time.Time // when everything was last read, or is being read, because the mark had expired
+	asked time.Time // when a complete read last began because the mark had expired
+	again bool      // that read is in progress, and claims keep starting at the mark
 	used  bool      // a claim has used the mark since, except one that directly followed the read, or a submission has
 	wake  *time.Timer
 	sweep *sweep // sweep of the lane, or nil if none is in progress
@@ -67,7 +68,7 @@ func (m *Marks) markOf(lane string) *mark {
 }
 
 // valid reports whether claims may start at the mark.
-func (one *mark) valid() bool { return !one.since.IsZero() && !one.expired() }
+func (one *mark) valid() bool { return !one.since.IsZero() && (one.again || !one.expired()) }
 
 func (one *mark) expired() bool { return !one.since.IsZero() && time.Now().After(one.until) }
 
@@ -127,7 +128,7 @@ func (m *Marks) Drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, one := range m.lanes {
-		one.since, one.sweep = time.Time{}, nil
+		one.since, one.sweep, one.again = time.Time{}, nil, false
 	}
 }
 
@@ -148,7 +149,7 @@ func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 // set sets a mark after a full read. After a fast read, there is no mark. Otherwise, the mark is valid for a multiple of took, but for at
 // most the duration most. If the mark has been used when it expires, again is called.
 func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
-	one.since, one.setAt, one.used = time.Time{}, time.Now(), false
+	one.since, one.setAt, one.used, one.again = time.Time{}, time.Now(), false, false
 	if one.wake != nil {
 		one.wake.Stop()
 	}
@@ -181,20 +182,50 @@ func (m *Marks) Margin() time.Duration {
 	return min(marginTimes*m.took, maxMargin)
 }
 
-// Look returns the lanes whose marks must be read from the database now, each with the time from which to read. These are the lanes with
-// expired marks or, after a slow claim, all lanes.
-func (m *Marks) Look(lanes []string, slow bool) map[string]time.Time {
+// Expired returns the lanes whose marks have expired and must be read again from the beginning of the lane. Until Apply or Failed follows,
+// claims keep starting at the expired marks, so that they do not have to wait for the read.
+func (m *Marks) Expired(lanes []string) map[string]time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	slow = slow && now.Sub(m.readAt) >= markRest
+	since := map[string]time.Time{}
+	for _, lane := range lanes {
+		one := m.markOf(lane)
+		if one.sweep == nil && one.expired() && !one.again && now.Sub(one.asked) >= markRest {
+			since[lane], one.asked, one.again = time.Time{}, now, true
+		}
+	}
+	if len(since) > 0 {
+		m.readAt = now
+	}
+	return since
+}
+
+// Failed ends a read of marks without a result. Claims read the lanes whose marks have expired from the beginning.
+func (m *Marks) Failed(since map[string]time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for lane := range since {
+		m.markOf(lane).again = false
+	}
+}
+
+// AfterSlow returns the lanes whose marks must be read after a slow claim or submission, each with the time from which to read: its mark,
+// or zero if it has none.
+func (m *Marks) AfterSlow(lanes []string) map[string]time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if now.Sub(m.readAt) < markRest {
+		return nil
+	}
 	since := make(map[string]time.Time, len(lanes))
 	for _, lane := range lanes {
 		switch one := m.markOf(lane); {
-		case one.sweep != nil: // the sweep sets the mark when it ends
-		case one.expired() && now.Sub(one.asked) >= markRest, slow && !one.valid():
+		case one.sweep != nil || one.again: // the sweep or the other read sets the mark when it ends
+		case !one.valid():
 			since[lane], one.asked = time.Time{}, now
-		case slow:
+		default:
 			since[lane] = one.since
 		}
 	}

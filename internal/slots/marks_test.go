@@ -76,14 +76,14 @@ func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 	now := time.Now()
 	m.Apply(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
 	until := m.markOf("a").until
-	if since := m.Look([]string{"a", "b"}, false); len(since) > 0 {
+	if since := m.Expired([]string{"a", "b"}); len(since) > 0 {
 		t.Fatal(since)
 	}
-	since := m.Look([]string{"a", "b"}, true)
+	since := m.AfterSlow([]string{"a", "b"})
 	if at, asked := since["b"]; !since["a"].Equal(now) || !asked || !at.IsZero() {
 		t.Fatal(since)
 	}
-	if len(m.Look([]string{"a"}, true)) > 0 {
+	if len(m.AfterSlow([]string{"a"})) > 0 {
 		t.Error("a second read is due immediately after the first")
 	}
 	m.Apply(map[string]time.Time{"a": now.Add(time.Second)}, since, time.Millisecond, time.Minute, func() {})
@@ -93,40 +93,61 @@ func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 	m.markOf("a").wake.Stop()
 }
 
-// When marks expire, a single claim reads everything. Concurrent submissions keep using the expired marks.
-func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
+// When a mark expires, everything is read once. Until then, claims and submissions keep using the expired mark.
+func TestAnExpiredMarkIsUsedUntilEverythingWasReadOnce(t *testing.T) {
 	t.Parallel()
-	var m Marks
-	now := time.Now()
-	m.Apply(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
-	m.markOf("a").wake.Stop()
-	if len(m.Look([]string{"a"}, false)) > 0 {
-		t.Error("a valid mark is read again")
-	}
-	quick := func() {
-		w := store.Want{Lane: "a"}
-		m.ForClaim(&w)
-		m.Claimed([]store.Want{w}, store.Claims{}, true, time.Minute, nil)
-	}
-	quick()
-	if !begins(&m, "a").Equal(now) {
-		t.Error("a fast claim that started at the mark removed it")
-	}
-	m.markOf("a").until = now.Add(-time.Second)
-	if !begins(&m, "a").IsZero() || !m.ForSubmission("a").Equal(now) {
-		t.Error("the claim does not read everything, or the submission does")
-	}
-	if at, asked := m.Look([]string{"a"}, false)["a"]; !asked || !at.IsZero() {
-		t.Error("an expired mark is not read again")
-	}
-	for _, slow := range []bool{false, true} {
-		if len(m.Look([]string{"a"}, slow)) > 0 {
-			t.Error("an expired mark is read twice at a time")
-		}
-	}
-	quick()
-	if !m.ForSubmission("a").IsZero() {
-		t.Error("the mark remains after a fast claim that read everything")
+	for name, ends := range map[string]func(m *Marks, since map[string]time.Time, next time.Time) (mark time.Time){
+		"read": func(m *Marks, since map[string]time.Time, next time.Time) time.Time {
+			m.Apply(map[string]time.Time{"a": next}, since, time.Second, time.Minute, func() {})
+			m.markOf("a").wake.Stop()
+			return next
+		},
+		"fast read": func(m *Marks, since map[string]time.Time, next time.Time) time.Time {
+			m.Apply(map[string]time.Time{"a": next}, since, time.Millisecond, time.Minute, func() {})
+			return time.Time{}
+		},
+		"failed": func(m *Marks, since map[string]time.Time, _ time.Time) time.Time {
+			m.Failed(since)
+			return time.Time{}
+		},
+		"dropped": func(m *Marks, _ map[string]time.Time, _ time.Time) time.Time {
+			m.Drop()
+			return time.Time{}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var m Marks
+			now := time.Now()
+			m.Apply(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
+			m.markOf("a").wake.Stop()
+			if len(m.Expired([]string{"a"})) > 0 {
+				t.Error("a valid mark is read again")
+			}
+			claim := func() {
+				w := store.Want{Lane: "a"}
+				m.ForClaim(&w)
+				m.Claimed([]store.Want{w}, store.Claims{}, true, time.Minute, nil)
+			}
+			claim()
+			m.markOf("a").until = now.Add(-time.Second)
+			since := m.Expired([]string{"a"})
+			if at, asked := since["a"]; !asked || !at.IsZero() {
+				t.Fatal("an expired mark is not read again")
+			}
+			m.readAt = now.Add(-time.Minute)
+			m.markOf("a").asked = m.readAt
+			if len(m.Expired([]string{"a"})) > 0 || len(m.AfterSlow([]string{"a"})) > 0 {
+				t.Error("an expired mark is read twice at the same time")
+			}
+			claim()
+			if !begins(&m, "a").Equal(now) || !m.ForSubmission("a").Equal(now) {
+				t.Error("the mark is not used while everything is read")
+			}
+			if want := ends(&m, since, now.Add(time.Second)); !begins(&m, "a").Equal(want) {
+				t.Errorf("claims begin at %s, want %s", begins(&m, "a"), want)
+			}
+		})
 	}
 }
 
