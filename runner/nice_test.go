@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -111,4 +115,58 @@ func TestAChainIsNicedAsAWhole(t *testing.T) {
 	b, err := view.Spine(t.Context(), inside.Of(r).Store, whole)
 	is.NoErr(err)
 	is.Equal(string(b[1].Args), string(a[1].Args)) // the step's arguments are unchanged
+}
+
+// holding is a query tracer that holds back statements until they are released.
+type holding struct {
+	sql      string // a part of the statements
+	held     chan struct{}
+	released chan struct{}
+	once     sync.Once
+}
+
+func (h *holding) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, h.sql) {
+		h.once.Do(func() { close(h.held) })
+		<-h.released
+	}
+	return ctx
+}
+
+func (h *holding) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func TestAChainsPriorityIsNotConfirmedForAStepThatWasBuiltWithTheOldOne(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	observer := pgtest.Connect(t, url)
+	config, err := pgxpool.ParseConfig(url)
+	is.NoErr(err)
+	finish := &holding{sql: "insert into trapeze.done", held: make(chan struct{}), released: make(chan struct{})}
+	config.ConnConfig.Tracer = finish
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	is.NoErr(err)
+	t.Cleanup(pool.Close)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{TraceQueries: true, HeartbeatEvery: 50 * time.Millisecond}, map[string]does{
+		"first":  nothing,
+		"second": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
+	})
+	id := enqueue(t, r, runner.Chain(of("first"), of("second")), runner.Priority(3))
+	<-finish.held // the handler has returned, so the second step has been built, but its row does not exist yet
+	set := make(chan error, 1)
+	go func() { set <- r.Admin().SetPriority(t.Context(), id, 50, true, "ann") }()
+	pgtest.Wait(t, "the pod has read the request", func() bool {
+		return one[bool](t, observer, `select exists (select from trapeze.claim_requests c join trapeze.pods p on p.boot = c.pod
+			where c.answered_at is not null or p.lease_until > c.created_at + interval '8.3 seconds') or
+			not exists (select from trapeze.claim_requests) and exists (select from trapeze.job_events where job = $1 and event = 'job.niced')`, id)
+	})
+	close(finish.released)
+	is.NoErr(<-set)
+	spine, err := view.Spine(t.Context(), inside.Of(r).Store, id)
+	is.NoErr(err)
+	is.Equal(len(spine), 2)
+	is.Equal(spine[1].Priority, 50)
+	open()
+	inState(t, r, spine[1].ID, job.Succeeded)
 }

@@ -54,7 +54,8 @@ func (r *requests) run(ctx context.Context) {
 	}
 }
 
-// answer answers a request. If the claim has not started yet, it leaves the request for the next heartbeat.
+// answer answers a request. If the claim has not started yet, it leaves the request for the next heartbeat. It does not confirm a priority
+// for next steps that may already have been built with another one. When the run has ended, the operator's command changes those steps.
 func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
 	one := r.Runs.Find(asked.JobID, asked.Fence)
 	if one == nil {
@@ -63,7 +64,9 @@ func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
 	text := ""
 	switch asked.What {
 	case store.RequestPriority:
-		one.niced.Store(asked.Priority)
+		if !one.niced.set(asked.Priority) {
+			return nil
+		}
 	case store.RequestStack:
 		if text = one.stack(); text == "" {
 			return nil

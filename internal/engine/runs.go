@@ -40,14 +40,41 @@ type Run struct {
 	handed  time.Time       // when the decision to start the job was made; zero for jobs claimed by the poller
 	undo    json.RawMessage // failure steps that the handler returned, or nil
 
-	goroutine atomic.Uint64       // number of the goroutine that is running the handler, or 0
-	niced     atomic.Pointer[int] // the priority that an operator set for the next steps, or nil
+	goroutine atomic.Uint64 // number of the goroutine that is running the handler, or 0
+	niced     stepPriority
 
 	turn     chan struct{} // held by the transaction that currently locks the lease
 	writing  atomic.Uint64 // id of the goroutine whose function is writing in that transaction, or 0
 	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
+}
+
+// stepPriority is the priority that an operator sets for the next steps of a run. It cannot be set once the next steps are being built,
+// because they might already have the old one.
+type stepPriority struct {
+	mu    sync.Mutex
+	value *int // nil if no operator has set one
+	built bool
+}
+
+// set sets the priority. It reports false if the next steps are already being built.
+func (p *stepPriority) set(value *int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.built {
+		return false
+	}
+	p.value = value
+	return true
+}
+
+// take returns the priority for building the next steps, which is final from then on.
+func (p *stepPriority) take() *int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.built = true
+	return p.value
 }
 
 // loss records how a claim was lost.
@@ -338,7 +365,7 @@ func (one *Run) hasRun(before time.Duration) {
 
 // nextPriority returns the priority for next steps that do not set one.
 func (one *Run) nextPriority() int {
-	if p := one.niced.Load(); p != nil {
+	if p := one.niced.take(); p != nil {
 		return *p
 	}
 	return one.Claimed.Priority
@@ -348,7 +375,7 @@ func (one *Run) nextPriority() int {
 // the new priority.
 func (one *Run) plannedSteps() (work.Plan, error) {
 	plan, err := work.DecodePlan(one.Claimed.ID, one.Claimed.Planned)
-	if p := one.niced.Load(); p != nil {
+	if p := one.niced.take(); p != nil {
 		plan.SetPriority(p)
 	}
 	return plan, err

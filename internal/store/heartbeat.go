@@ -144,9 +144,10 @@ const (
 	beatCancels = `
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
 		from trapeze.cancel_requests where pod = @boot), '[]')::text`
-	// beatRequests returns the unanswered requests about the pod's claims. Plan: claim_requests_open.
+	// beatRequests returns the unanswered requests about the pod's claims, oldest first, so that of two priorities the later one applies.
+	// Plan: claim_requests_open.
 	beatRequests = `
-	coalesce((select json_agg(json_build_object('id', id, 'job_id', job_id, 'fence', fence, 'what', what, 'priority', priority))
+	coalesce((select json_agg(json_build_object('id', id, 'job_id', job_id, 'fence', fence, 'what', what, 'priority', priority) order by id)
 		from trapeze.claim_requests where pod = @boot and answered_at is null), '[]')::text`
 	// beatMoments returns the time at which the next job becomes due, from the first row of parked_for_promotion, and the time at which the
 	// next lease expires.

@@ -135,3 +135,19 @@ func TestADeleteAndARetryTakeTurns(t *testing.T) {
 		w.is.NoErr(err)
 	}
 }
+
+func TestAPodReadsRequestsInTheOrderInWhichTheyWereMade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	for _, id := range []int{2, 1, 3} { // the order of the rows in the table
+		w.exec(`insert into trapeze.claim_requests (id, pod, job_id, fence, what, priority) overriding system value values ($2::bigint, $1, 1, 1, 'priority', $2::bigint)`, boot, id)
+	}
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.NoErr(err)
+	var order []int
+	for _, one := range beat.Requests {
+		order = append(order, *one.Priority)
+	}
+	w.is.Equal(order, []int{1, 2, 3}) // the last of several priorities applies
+}
