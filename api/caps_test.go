@@ -1,12 +1,18 @@
 package api_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 func TestARoleCapsThePriorityDelayAndAttemptsOfItsSubmitters(t *testing.T) {
@@ -51,4 +57,37 @@ func TestARoleCapsThePriorityDelayAndAttemptsOfItsSubmitters(t *testing.T) {
 	audited := h.send("GET", "/admin/audit?actor=ana", "", "X-Who", "root").body["audit"].([]any)
 	is.True(len(audited) > 0)
 	is.Equal(audited[0].(map[string]any)["allowed"], false) // refusals are audited
+}
+
+func TestACapOnAttemptsLowersTheLimitOfAKind(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const own = 4
+	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"tenant"}})}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "stubborn", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return nil, errors.New("no")
+		}, runner.Retry(own, job.Backoff{Base: time.Millisecond}))
+	})
+	is.Equal(h.send("PUT", "/admin/roles/tenant", `{"permissions":["jobs:submit","jobs:read"],"scope":"own","max_attempts":3}`, "X-Who", "root").status, http.StatusOK)
+	submit := func(who, body string) string {
+		a := h.send("POST", "/jobs", body, "X-Who", who)
+		is.Equal(a.status, http.StatusAccepted)
+		return a.body["id"].(string)
+	}
+	attempts := func(id string) any { return h.untilAs(id, job.Failed, "X-Who", "root").body["attempt"] }
+	is.Equal(attempts(submit("ana", `{"kind":"stubborn"}`)), 3.0)
+	is.Equal(attempts(submit("ana", `{"kind":"stubborn","max_attempts":2}`)), 2.0)
+	is.Equal(attempts(submit("root", `{"kind":"stubborn"}`)), float64(own))
+	first := submit("ana", `{"kind":"echo","chain":[{"kind":"stubborn"}]}`)
+	var step string
+	pgtest.Wait(t, "the second step exists", func() bool {
+		for _, one := range h.send("GET", "/jobs?kind=stubborn&pipeline="+first, "", "X-Who", "root").body["jobs"].([]any) {
+			step = one.(map[string]any)["id"].(string)
+		}
+		return step != ""
+	})
+	is.Equal(attempts(step), 3.0)
+	shown := func(id string) any { return h.send("GET", "/jobs/"+id, "", "X-Who", "root").body["max_attempts"] }
+	is.Equal(shown(first), nil)                                                // the limit of this kind, 1, is below the cap
+	is.Equal(shown(submit("ana", `{"kind":"elsewhere","foreign":true}`)), 1.0) // a kind that no pod handles gets the default of this pod
 }

@@ -134,6 +134,13 @@ func submit(c *call) (any, error) {
 	if asks {
 		options = append(options, runner.NeedsApproval())
 	}
+	limits, err := cappedAttempts(c, body)
+	if err != nil {
+		return nil, err
+	}
+	if len(limits) > 0 {
+		options = append(options, runner.MaxAttemptsOf(limits))
+	}
 	made, err := body.Submit(c.ctx(), c.r, options...)
 	if err == nil && made.Duplicate {
 		err = mayLearn(c, made.ID)
@@ -143,6 +150,33 @@ func submit(c *call) (any, error) {
 	}
 	c.Response().Header().Set("Location", strings.TrimSuffix(requestURL(c.Request()).Path, "/")+"/"+idText(made.ID))
 	return submitted(made), nil
+}
+
+// cappedAttempts returns the limit on attempts for each kind in a submission whose own limit is above the caller's cap. A kind that no pod
+// handles has the default limit of this pod.
+func cappedAttempts(c *call, body Submission) (map[string]int, error) {
+	limit := c.caller.Caps().Attempts
+	if limit == nil {
+		return nil, nil
+	}
+	kinds := []string{body.Kind}
+	for _, step := range body.Chain {
+		kinds = append(kinds, step.Kind)
+	}
+	most, err := admin.KindAttempts(c.ctx(), inside.Of(c.r).Store, kinds)
+	if err != nil {
+		return nil, err
+	}
+	limits := map[string]int{}
+	for kind, own := range most {
+		switch {
+		case own == nil:
+			limits[kind] = min(*limit, inside.Of(c.r).Pod.Options().MaxAttempts)
+		case *own > *limit:
+			limits[kind] = *limit
+		}
+	}
+	return limits, nil
 }
 
 // asksApproval reports whether a lane or kind in a submission requires approval. The store checks only the lane of the first step. This

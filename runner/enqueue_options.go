@@ -37,6 +37,12 @@ func MaxAttempts(n int) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.MaxAttempts = &n })
 }
 
+// MaxAttemptsOf limits the attempts of the job and of the next steps of a [Chain] by their kinds, unless [MaxAttempts] sets the limit of the
+// job. [EnqueueSQL] ignores it.
+func MaxAttemptsOf(kinds map[string]int) EnqueueOption {
+	return enqueueOption(func(w *submission) { w.KindAttempts = kinds })
+}
+
 // Periods for a unique key; see [Unique].
 const (
 	WhilePending = job.WhilePending

@@ -42,6 +42,7 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 		return err
 	}
 	w.MaxCrashes = sub.crashLimit(w.Kind)
+	w.LimitAttempts()
 	return w.EncodePlan()
 }
 

@@ -14,7 +14,7 @@ import (
 // A field that is added to Submission must either be part of its public form or be listed here.
 func TestEveryFieldOfASubmissionIsDescribed(t *testing.T) {
 	is := is.New(t)
-	ours := []string{"Plan", "MaxCrashes", "Emitted"} // set by the engine, not by the submitter
+	ours := []string{"Plan", "MaxCrashes", "Emitted", "KindAttempts"} // set or applied by the engine
 	one, text := 1, "pending"
 	full := &Submission{
 		Kind: "k", Args: json.RawMessage(`1`), Planned: []Step{{Step: job.Step{Kind: "next"}}}, Subject: &text, Lane: "l", Priority: &one, Delay: 1,

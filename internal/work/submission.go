@@ -30,8 +30,9 @@ type Submission struct {
 	Lane           string // empty means the kind's lane
 	Priority       *int
 	Delay          time.Duration
-	MaxAttempts    *int // nil means the kind's limit
-	MaxCrashes     *int // the kind's limit, if this program knows the kind
+	MaxAttempts    *int           // nil means the kind's limit
+	KindAttempts   map[string]int // the limit of jobs and next steps that set none, by kind; see [Submission.LimitAttempts]
+	MaxCrashes     *int           // the kind's limit, if this program knows the kind
 	UniqueKey      *string
 	UniqueWhile    *string // WhilePending or WhileActive
 	IdempotencyKey string
@@ -56,6 +57,8 @@ type Step struct {
 	job.Step
 	Foreign bool `json:"-"`                 // this program need not know the step's kind
 	Emitted bool `json:"emitted,omitempty"` // a handler returned the step; see [Submission.Emitted]
+	// MaxAttempts is the limit that the submission sets; nil means the kind's limit.
+	MaxAttempts *int `json:"max_attempts,omitempty"`
 }
 
 // MarkEmitted marks steps as returned by a handler.
@@ -115,7 +118,7 @@ func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 // FromPlan returns a submission for the first of several planned steps, with the others as its next steps.
 func FromPlan(steps []Step) *Submission {
 	s := steps[0]
-	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, Planned: steps[1:], Emitted: s.Emitted}
+	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, MaxAttempts: s.MaxAttempts, Planned: steps[1:], Emitted: s.Emitted}
 }
 
 // OnFailure inserts steps from [ForFailure] at the start of the plan. They run if the job itself fails.
@@ -162,6 +165,19 @@ func (w *Submission) Then(next *Submission) error {
 	}
 	w.Planned = append(w.Planned, steps...)
 	return err
+}
+
+// LimitAttempts applies KindAttempts to the submission and to the next steps that run if every step succeeds.
+func (w *Submission) LimitAttempts() {
+	if limit, ok := w.KindAttempts[w.Kind]; ok && w.MaxAttempts == nil {
+		w.MaxAttempts = &limit
+	}
+	for i := range w.Planned {
+		s := &w.Planned[i]
+		if limit, ok := w.KindAttempts[s.Kind]; ok && s.Follows() {
+			s.MaxAttempts = &limit
+		}
+	}
 }
 
 // EncodePlan encodes the next steps. It rejects arguments with the maximum nesting depth, because a plan would nest them too deeply.

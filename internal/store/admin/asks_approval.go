@@ -26,3 +26,26 @@ func AsksApproval(ctx context.Context, s *store.Store, lanes, kinds []string) (b
 	}
 	return found[0], nil
 }
+
+// kindAttemptsSQL reads the highest limit on attempts that the open pods report for each of the given kinds. Plan: one pass over pods, which
+// is small, for each kind.
+const kindAttemptsSQL = `
+select w.kind, (select max((p.limits -> w.kind ->> 'max_attempts')::int) from trapeze.pods p where p.closed_at is null)
+from unnest($1::text[]) as w(kind)`
+
+// KindAttempts returns the limit on attempts of each of the given kinds. It is nil for a kind that no open pod handles.
+func KindAttempts(ctx context.Context, s *store.Store, kinds []string) (map[string]*int, error) {
+	type row struct {
+		Kind string
+		Most *int
+	}
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[row], kindAttemptsSQL, kinds)
+	if err != nil {
+		return nil, fmt.Errorf("read the limits on attempts: %w", err)
+	}
+	most := map[string]*int{}
+	for _, r := range found {
+		most[r.Kind] = r.Most
+	}
+	return most, nil
+}

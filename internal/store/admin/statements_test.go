@@ -65,6 +65,7 @@ var statements = map[string]string{
 	"insertFiresSQL":     insertFiresSQL,
 	"jobExistsSQL":       jobExistsSQL,
 	"keysOfSQL":          keysOfSQL,
+	"kindAttemptsSQL":    kindAttemptsSQL,
 	"laneJobsSQL":        laneJobsSQL,
 	"lastFiresSQL":       lastFiresSQL,
 	"lockGateSQL":        lockGateSQL,
