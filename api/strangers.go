@@ -114,12 +114,7 @@ func newWrongTokens(st *store.Store) *wrongTokens {
 func (w *wrongTokens) add(from string) {
 	w.mu.Lock()
 	w.count.Requests++
-	if w.count.From == nil {
-		w.count.From = map[string]int64{}
-	}
-	if _, ok := w.count.From[from]; ok || len(w.count.From) < mostSources {
-		w.count.From[from]++
-	}
+	w.count.add(from, 1)
 	first := !w.running
 	w.running = true
 	w.mu.Unlock()
@@ -128,7 +123,26 @@ func (w *wrongTokens) add(from string) {
 	}
 }
 
-// write audits the requests since the last entry and schedules the next entry. If there were none, it schedules nothing.
+// merge adds the numbers of another count.
+func (c *wrongCount) merge(other wrongCount) {
+	c.Requests += other.Requests
+	for from, n := range other.From {
+		c.add(from, n)
+	}
+}
+
+// add counts n requests from an address, if it is one of the first mostSources.
+func (c *wrongCount) add(from string, n int64) {
+	if c.From == nil {
+		c.From = map[string]int64{}
+	}
+	if _, ok := c.From[from]; ok || len(c.From) < mostSources {
+		c.From[from] += n
+	}
+}
+
+// write audits the requests since the last entry and schedules the next entry. If there were none, it schedules nothing. If the entry cannot
+// be written, the next one includes its requests.
 func (w *wrongTokens) write() {
 	w.mu.Lock()
 	count := w.count
@@ -137,11 +151,14 @@ func (w *wrongTokens) write() {
 	if count.Requests == 0 {
 		return
 	}
-	time.AfterFunc(w.interval, w.write)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	entry := admin.AuditEntry{Actor: "anonymous", Action: "authenticate", Target: "credentials", Refused: "unauthenticated: unknown, expired or forged credentials", After: count}
 	if err := admin.Audit(ctx, w.store, entry); err != nil {
-		slog.WarnContext(ctx, "wrong credentials not recorded in the audit log", telemetry.Count, count.Requests, telemetry.Err, err)
+		slog.WarnContext(ctx, "wrong credentials not recorded in the audit log yet", telemetry.Count, count.Requests, telemetry.Err, err)
+		w.mu.Lock()
+		w.count.merge(count)
+		w.mu.Unlock()
 	}
+	time.AfterFunc(w.interval, w.write)
 }

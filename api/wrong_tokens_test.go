@@ -53,3 +53,33 @@ func TestWrongTokensAreAuditedAsACountPerMinute(t *testing.T) {
 	is.NoErr(err)
 	is.True(len(rows) >= 3) // after a quiet period, the next request is audited immediately
 }
+
+func TestWrongTokensAreCountedEvenIfTheirEntryCannotBeWrittenAtFirst(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r, err := runner.New(pool, runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	st := inside.Of(r).Store
+	w := newWrongTokens(st)
+	w.interval = 100 * time.Millisecond
+	_, err = pool.Exec(t.Context(), `alter table trapeze.audit add constraint broken check (false) not valid`)
+	is.NoErr(err)
+	for range 3 {
+		w.add("10.0.0.1")
+	}
+	_, err = pool.Exec(t.Context(), `alter table trapeze.audit drop constraint broken`)
+	is.NoErr(err)
+	pgtest.Wait(t, "every request is counted", func() bool {
+		rows, err := admin.AuditTrail(t.Context(), st, admin.AuditFilter{Actor: "anonymous"})
+		is.NoErr(err)
+		var total wrongCount
+		for _, row := range rows {
+			var count wrongCount
+			is.NoErr(json.Unmarshal(row.After, &count))
+			total.merge(count)
+		}
+		return total.Requests == 3 && total.From["10.0.0.1"] == 3
+	})
+}
