@@ -94,11 +94,12 @@ func TestAJobThatAwaitsApprovalIsApprovedOrRejectedByThoseWhoMay(t *testing.T) {
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})
 	id := p.put(raw("echo"), runner.NeedsApproval(), runner.Submitter("ana"))
-	approve, cancel := "POST jobs/"+text(id)+"/approve", "POST jobs/"+text(id)+"/cancel"
+	approve, cancel := "POST jobs/"+text(id)+"/approve?epoch=1", "POST jobs/"+text(id)+"/cancel"
 	for _, address := range []string{p.url, p.url + "jobs/" + text(id)} {
 		_, page := p.get(address, "X-Name", "bob", "X-Role", "operator")
 		list := offered(page)
 		is.True(slices.Contains(list, approve))
+		is.Equal(strings.Count(strings.Join(list, "\n"), cancel+"?epoch=1"), 1)
 		is.Equal(strings.Count(strings.Join(list, "\n"), cancel), 1) // the Reject button, and no second button that cancels the job
 		is.True(strings.Contains(said(page), "Reject"))
 	}

@@ -61,6 +61,7 @@ var knownErrors = []struct {
 	{job.ErrAlreadyTerminal, http.StatusConflict, "already_terminal"},
 	{job.ErrNotAwaitingApproval, http.StatusConflict, "not_awaiting_approval"},
 	{job.ErrOwnSubmission, http.StatusForbidden, "own_submission"},
+	{job.ErrChanged, http.StatusConflict, "job_changed"},
 	{job.ErrNotQueued, http.StatusConflict, "not_queued"},
 	{job.ErrNotRunning, http.StatusConflict, "not_running"},
 	{job.ErrNoAnswer, http.StatusGatewayTimeout, "no_answer"},

@@ -3,9 +3,11 @@ package api_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,4 +106,36 @@ func TestNoPipelineAndNoScheduleLeadsAroundTheOtherPerson(t *testing.T) {
 	is.Equal(h.send("PUT", "/admin/workers/schedules/nightly", `{"expression":"@yearly","kind":"echo"}`, ada...).status, http.StatusOK)
 	is.Equal(h.send("PUT", "/admin/workers/lanes/risky", `{"requires_approval":true,"kinds":["echo"]}`, olga...).status, http.StatusOK)
 	is.Equal(h.send("POST", "/admin/workers/schedules/nightly/trigger", "", ada...).status, http.StatusForbidden)
+}
+
+// While the approval dialog is open, the submitter can replace the arguments by cancelling the job and retrying it with others.
+func TestOnlyTheArgumentsThatWereSeenAreApproved(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := fourEyes(t)
+	ada, olga := []string{"X-Who", "ada"}, []string{"X-Who", "olga"}
+	id := h.send("POST", "/jobs", `{"kind":"fail","args":{"n":1}}`, ada...).body["id"].(string)
+	seen := h.send("GET", "/jobs/"+id, "", olga...).body["epoch"].(float64)
+	expecting := func(command string, epoch any) answer {
+		return h.send("POST", fmt.Sprintf("/jobs/%s/%s?epoch=%v", id, command, epoch), "", olga...)
+	}
+	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "", ada...).status, http.StatusOK)
+	is.Equal(h.send("POST", "/jobs/"+id+"/retry", `{"args":{"n":2}}`, ada...).body["state"], "awaiting_approval")
+	for _, command := range []string{"approve", "cancel"} {
+		refused := expecting(command, seen)
+		is.Equal([]any{refused.status, refused.body["code"], refused.body["message"]}, []any{http.StatusConflict, "job_changed", "the job changed since you opened it"})
+		is.Equal(expecting(command, "two").status, http.StatusBadRequest)
+	}
+	is.True(errors.Is(api.ErrorOf("job_changed"), job.ErrChanged)) // commands recognize the code
+	is.Equal(h.send("GET", "/jobs/"+id, "", ada...).body["state"], "awaiting_approval")
+	page := h.send("GET", "/ui/jobs/"+id, "", olga...).text
+	for _, command := range []string{"approve", "cancel"} {
+		is.True(strings.Contains(page, fmt.Sprintf(`data-send="POST jobs/%s/%s?epoch=%v"`, id, command, seen+1))) // as shown in the dialog
+	}
+	is.Equal(expecting("approve", seen+1).status, http.StatusOK)
+	h.untilAs(id, job.Failed, ada...)
+
+	other := h.send("POST", "/jobs", `{"kind":"fail"}`, ada...).body["id"].(string)
+	is.Equal(h.send("POST", "/jobs/"+other+"/cancel?epoch=1", "", olga...).body["state"], "cancelled")
+	is.Equal(h.send("POST", "/jobs/"+other+"/cancel?epoch=9", "", olga...).status, http.StatusOK) // it has already ended
 }

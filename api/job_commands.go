@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -15,9 +16,9 @@ import (
 
 var jobCommandRoutes = []Route{
 	{Method: http.MethodPost, Path: "/jobs/:id/cancel", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job; returns a finished job unchanged",
-		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
+		query: []string{"epoch"}, out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/cancel", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job",
-		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
+		query: []string{"epoch"}, out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/stop", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath,
 		Summary: "End a job at once, without waiting for its handler", out: of[endedJob](), do: onJob(adminStop)},
 	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath,
@@ -26,7 +27,7 @@ var jobCommandRoutes = []Route{
 	{Method: http.MethodPost, Path: "/jobs/:id/stack", Needs: access.JobsStack, scope: jobInPath, Summary: "Read the stack of the handler of a running job",
 		out: of[job.Stack](), do: onJob(readStack)},
 	{Method: http.MethodPost, Path: "/jobs/:id/approve", Needs: access.JobsApprove, scope: jobInPath, Summary: "Approve a job that awaits approval",
-		do: onJob(approveJob)},
+		query: []string{"epoch"}, do: onJob(approveJob)},
 	{Method: http.MethodPost, Path: "/jobs/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry a failed or cancelled job, optionally with other args",
 		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryJob)},
 	{Method: http.MethodPost, Path: "/jobs/:id/complete", Needs: access.JobsSubmit, scope: jobInPath, Summary: "Complete a deferred job, or one part of it, with its token",
@@ -43,7 +44,11 @@ type endedJob struct {
 
 // cancelJob cancels a job. If the job has already ended, it returns the final state without an error.
 func cancelJob(c *call, id int64) (any, error) {
-	did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name)
+	only, err := c.conditions()
+	if err != nil {
+		return nil, err
+	}
+	did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name, only...)
 	if errors.Is(err, job.ErrAlreadyTerminal) {
 		err = nil
 	}
@@ -51,7 +56,11 @@ func cancelJob(c *call, id int64) (any, error) {
 }
 
 func adminCancel(c *call, id int64) (any, error) {
-	did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name)
+	only, err := c.conditions()
+	if err != nil {
+		return nil, err
+	}
+	did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name, only...)
 	return endedBy(id, did.State), err
 }
 
@@ -84,8 +93,26 @@ func readStack(c *call, id int64) (any, error) {
 	return c.r.Admin().Stack(c.ctx(), id, c.caller.Name)
 }
 
+// conditions returns the conditions of a request to approve or cancel a job. With the query parameter epoch, the request applies only to the
+// arguments that the caller has seen.
+func (c *call) conditions() (only []runner.Condition, err error) {
+	text := c.QueryParam("epoch")
+	if text == "" {
+		return nil, nil
+	}
+	epoch, err := strconv.Atoi(text)
+	if err != nil || epoch < 1 {
+		return nil, invalid("epoch %q: want a whole number, at least 1", text)
+	}
+	return []runner.Condition{runner.InEpoch(epoch)}, nil
+}
+
 func approveJob(c *call, id int64) (any, error) {
-	err := c.r.Admin().Approve(c.ctx(), id, c.caller.Name)
+	only, err := c.conditions()
+	if err != nil {
+		return nil, err
+	}
+	err = c.r.Admin().Approve(c.ctx(), id, c.caller.Name, only...)
 	if errors.Is(err, job.ErrOwnSubmission) {
 		p := *problemOf(err)
 		p.refused = true

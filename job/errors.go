@@ -22,6 +22,8 @@ var (
 	// ErrOwnSubmission means that the actor submitted the job, or sent it back to approval with a retry, and Options.FourEyes requires
 	// another person to approve it.
 	ErrOwnSubmission = errors.New("another person must approve the job")
+	// ErrChanged means that the job is not in the epoch that the command names: it was retried, possibly with other arguments.
+	ErrChanged = errors.New("the job changed since you opened it")
 	// ErrOutcomeUnknown means that the connection was lost during the commit and the outcome could not be read back. To find out whether a
 	// job was submitted, submit it again with the same idempotency key.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost during the commit")

@@ -63,6 +63,7 @@ var (
 
 	ErrNotAwaitingApproval = job.ErrNotAwaitingApproval
 	ErrOwnSubmission       = job.ErrOwnSubmission
+	ErrChanged             = job.ErrChanged
 	ErrNotQueued           = job.ErrNotQueued
 	ErrNotRunning          = job.ErrNotRunning
 	ErrNoAnswer            = job.ErrNoAnswer

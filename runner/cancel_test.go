@@ -115,7 +115,7 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 		return runner.Then(of("b")), nil
 	}, "b": nothing})
 	for i := range 200 {
-		end := []func(context.Context, int64, string) (runner.Cancelled, error){r.Admin().Cancel, r.Admin().Stop}[i%2]
+		end := []func(context.Context, int64, string, ...runner.Condition) (runner.Cancelled, error){r.Admin().Cancel, r.Admin().Stop}[i%2]
 		id := enqueue(t, r, of("a"), runner.Subject(fmt.Sprint(i%4)))
 		c, err := end(t.Context(), id, "")
 		j := ended(t, r, id)

@@ -9,6 +9,21 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
+// A Condition restricts [Admin.Approve], [Admin.Cancel] and [Admin.Stop]. See [InEpoch].
+type Condition struct{ epoch int }
+
+// InEpoch makes a command return [job.ErrChanged] unless the job is in the given epoch, see [job.Job]. Arguments change only when a job is
+// retried, and every retry begins a new epoch. The command therefore applies only to the arguments that the actor has seen.
+func InEpoch(epoch int) Condition { return Condition{epoch} }
+
+// epochIn returns the epoch that the conditions require, or 0 if there is none.
+func epochIn(only []Condition) (epoch int) {
+	for _, c := range only {
+		epoch = c.epoch
+	}
+	return epoch
+}
+
 // Cancelled is the result of [Admin.Cancel] and [Admin.Stop].
 type Cancelled struct {
 	State job.State // the job's current state: cancelled, or running until its handler returns
@@ -18,23 +33,23 @@ type Cancelled struct {
 // whichever pod it is running, and the job ends as cancelled regardless of what the handler returns.
 //
 // It returns [job.ErrNotFound] or [job.ErrAlreadyTerminal], or [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived.
-// Repeating the call is safe and returns the outcome.
-func (a Admin) Cancel(ctx context.Context, id int64, actor string) (Cancelled, error) {
-	return a.end(ctx, id, false, actor)
+// It returns [job.ErrChanged] if the job does not meet a condition. Repeating the call is safe and returns the outcome.
+func (a Admin) Cancel(ctx context.Context, id int64, actor string, only ...Condition) (Cancelled, error) {
+	return a.end(ctx, id, epochIn(only), false, actor)
 }
 
 // Stop ends a job immediately, even if it is running: the handler's context is cancelled and any later result is rejected. It returns the
 // same errors as [Admin.Cancel].
-func (a Admin) Stop(ctx context.Context, id int64, actor string) (Cancelled, error) {
-	return a.end(ctx, id, true, actor)
+func (a Admin) Stop(ctx context.Context, id int64, actor string, only ...Condition) (Cancelled, error) {
+	return a.end(ctx, id, epochIn(only), true, actor)
 }
 
-func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Cancelled, error) {
+func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor string) (Cancelled, error) {
 	why := job.ReasonCancelled
 	if stop {
 		why = job.ReasonStopped
 	}
-	c, err := admin.Cancel(ctx, a.pod.Commands, id, stop, named(actor), a.pod.NotifyRun)
+	c, err := admin.CancelInEpoch(ctx, a.pod.Commands, id, epoch, stop, named(actor), a.pod.NotifyRun)
 	state, err := a.pod.ApplyCancel(id, c, why, err)
 	if err != nil {
 		return Cancelled{State: state}, err
@@ -51,13 +66,11 @@ func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Canc
 //
 // It returns [job.ErrNotFound], or [job.ErrNotAwaitingApproval] if the job is not awaiting approval or has already been approved. It
 // returns [job.ErrOwnSubmission] if Options.FourEyes is set and actor submitted the job or made it await approval with a retry. It returns
-// [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
-func (a Admin) Approve(ctx context.Context, id int64, actor string) error {
-	approve := admin.Approve
-	if a.pod.Options().FourEyes {
-		approve = admin.ApproveAsSecond
-	}
-	if err := approve(ctx, a.pod.Commands, id, named(actor)); err != nil {
+// [job.ErrChanged] if the job does not meet a condition, and [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived.
+// Repeating the call is safe and returns the outcome.
+func (a Admin) Approve(ctx context.Context, id int64, actor string, only ...Condition) error {
+	conditions := admin.Approval{Second: a.pod.Options().FourEyes, Epoch: epochIn(only)}
+	if err := admin.ApproveIf(ctx, a.pod.Commands, id, conditions, named(actor)); err != nil {
 		return a.pod.CommandError(err)
 	}
 	a.pod.Wake()

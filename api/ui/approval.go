@@ -10,6 +10,7 @@ import (
 // approval holds the buttons for a job that awaits approval. The buttons open a dialog that shows the job's details and arguments.
 type approval struct {
 	ID      int64
+	Epoch   int  // the buttons have no effect in another epoch, in which the arguments may differ
 	Alone   bool // no other job is on the page
 	Approve bool
 	Reject  bool
@@ -17,10 +18,10 @@ type approval struct {
 }
 
 // Approval returns the buttons that the visitor may use for a job that awaits approval.
-func (p *page) Approval(id int64, submitter string) *approval {
+func (p *page) Approval(id int64, epoch int, submitter string) *approval {
 	may := p.Sees(access.JobsApprove, submitter)
 	own := may && p.FourEyes && submitter == p.Name
-	return &approval{ID: id, Approve: may && !own, Reject: may && p.Sees(access.JobsCancel, submitter), Own: own}
+	return &approval{ID: id, Epoch: epoch, Approve: may && !own, Reject: may && p.Sees(access.JobsCancel, submitter), Own: own}
 }
 
 // hides reports whether values in a job's arguments are hidden from the visitor.

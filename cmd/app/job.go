@@ -121,6 +121,7 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 		line("crashes", strconv.Itoa(j.Crashes))
 	}
 	line("fence", strconv.FormatInt(j.Fence, 10))
+	line("epoch", strconv.Itoa(j.Epoch))
 	line("pod", pod)
 	line("pipeline", fmt.Sprintf("%d, step %d", j.PipelineID, j.Step))
 	if j.ParentID != nil {

@@ -17,7 +17,8 @@ import (
 )
 
 func newCancelCommand() *cobra.Command {
-	m := manyOrOne{did: "cancelled", one: endJob("/admin/workers/jobs/:id/cancel"), many: "/admin/workers/jobs/cancel"}
+	var epoch int
+	m := manyOrOne{did: "cancelled", one: endJob("/admin/workers/jobs/:id/cancel", &epoch), many: "/admin/workers/jobs/cancel"}
 	c := &cobra.Command{
 		Use:     "cancel [ID]",
 		Aliases: []string{"kill"},
@@ -31,9 +32,15 @@ A filter instead of an id cancels all unfinished jobs that match, at most 10,000
 Exit code 1 when the job does not exist or has finished.`,
 		Example: "  trapeze cancel 4711\n  trapeze cancel --kind csv_ingest --state pending --dry-run",
 		Args:    cobra.MaximumNArgs(1),
-		RunE:    m.run,
+		RunE: func(c *cobra.Command, words []string) error {
+			if len(words) == 0 && epoch != 0 {
+				return exit.Usage("--epoch needs the id of one job")
+			}
+			return m.run(c, words)
+		},
 	}
 	m.flags(c)
+	epochFlag(c, &epoch)
 	return c
 }
 
@@ -45,16 +52,16 @@ func newStopCommand() *cobra.Command {
 
 Exit code 1 when the job does not exist or has finished.`,
 		Args: cobra.ExactArgs(1),
-		RunE: onOne(endJob("/admin/workers/jobs/:id/stop")),
+		RunE: onOne(endJob("/admin/workers/jobs/:id/stop", new(int))),
 	}
 }
 
-// endJob returns a function that cancels or stops one job through the given route.
-func endJob(route string) func(*cobra.Command, *client.Client, int64) error {
+// endJob returns a function that cancels or stops one job through the given route, if it is in the given epoch.
+func endJob(route string, epoch *int) func(*cobra.Command, *client.Client, int64) error {
 	return func(c *cobra.Command, at *client.Client, id int64) error {
 		now, err := client.Post[struct {
 			State job.State `json:"state"`
-		}](c.Context(), at, client.Path(route, id), nil)
+		}](c.Context(), at, client.Path(route, id)+inEpoch(*epoch), nil)
 		if err != nil {
 			return err
 		}
@@ -125,23 +132,43 @@ func takesValue(c *cobra.Command, text string) bool {
 }
 
 func newApproveCommand() *cobra.Command {
-	return &cobra.Command{
+	var epoch int
+	c := &cobra.Command{
 		Use:   "approve ID",
 		Short: "Approve a job that awaits approval",
 		Long: `Approve a job. It is then due at once, or after its delay. To list jobs that await approval, use
 trapeze jobs --state awaiting_approval. To reject a job, use trapeze cancel. With TRAPEZE_FOUR_EYES, a person other than the submitter must
 approve a job.
 
-Exit code 1 when the job does not exist, or does not await approval because it was already approved or its
-approval has expired.`,
-		Args: cobra.ExactArgs(1),
+A job that is cancelled and retried can have other arguments. With --epoch, the command approves only the arguments that trapeze job
+showed in that epoch.
+
+Exit code 1 when the job does not exist, does not await approval because it was already approved or its approval has expired, or is in
+another epoch.`,
+		Example: "  trapeze approve 4711\n  trapeze approve 4711 --epoch 2",
+		Args:    cobra.ExactArgs(1),
 		RunE: onOne(func(c *cobra.Command, at *client.Client, id int64) error {
-			if _, err := client.Post[client.None](c.Context(), at, client.Path("/jobs/:id/approve", id), nil); err != nil {
+			if _, err := client.Post[client.None](c.Context(), at, client.Path("/jobs/:id/approve", id)+inEpoch(epoch), nil); err != nil {
 				return err
 			}
 			return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": job.Pending}, "job %d approved", id)
 		}),
 	}
+	epochFlag(c, &epoch)
+	return c
+}
+
+// epochFlag adds the flag with which a command has no effect on a job that was retried.
+func epochFlag(c *cobra.Command, epoch *int) {
+	c.Flags().IntVar(epoch, "epoch", 0, "only if the job is still in this epoch, see trapeze job; a retry begins another")
+}
+
+// inEpoch returns the query for a request that applies only in the given epoch. It is empty for 0, which means any epoch.
+func inEpoch(epoch int) string {
+	if epoch == 0 {
+		return ""
+	}
+	return "?epoch=" + strconv.Itoa(epoch)
 }
 
 // completion is the request that completes one part of a deferred job.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -58,4 +59,22 @@ func TestWithFourEyesACommandDoesNotApproveWhatItsUserSubmitted(t *testing.T) {
 	_, err := pgtest.Connect(t, db.url).Exec(t.Context(), `update trapeze.jobs set submitter = 'ana' where id = $1::text::bigint`, id)
 	is.NoErr(err)
 	is.Equal(trapeze(t, strict, "approve", id).code, 0)
+}
+
+func TestACommandApprovesOnlyTheArgumentsThatWereSeen(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	id := db.enqueue("some.kind", "--needs-approval")
+	is.True(regexp.MustCompile(`(?m)^epoch +1$`).MatchString(db.ok("job", id)))
+	db.ok("cancel", id, "--epoch", "1")
+	db.ok("retry", id, "--args", `{"n":2}`)
+	for _, command := range []string{"approve", "cancel"} {
+		refused := db.run(command, id, "--epoch", "1")
+		is.Equal(refused.code, 1)
+		is.True(strings.Contains(refused.err, "the job changed since you opened it"))
+	}
+	is.Equal(db.run("cancel", "--epoch", "1", "--kind", "some.kind").code, 2) // an epoch belongs to one job
+	db.ok("approve", id, "--epoch", "2")
+	is.Equal(db.job(id).State, job.Pending)
 }

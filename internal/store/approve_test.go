@@ -65,6 +65,35 @@ func TestOfTwoApprovalsAtOnceOneIsRefused(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.job_event where event = 'job.approved'`), 1)
 }
 
+func TestAnApprovalOrRejectionMeansTheEpochThatWasSeen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.put(approval)[0]
+	cancel := func(epoch int) error {
+		_, err := admin.CancelInEpoch(w.ctx(), w.Store, id, epoch, false, "bob", untold)
+		return err
+	}
+	for _, only := range []admin.Approval{{Epoch: 1}, {Epoch: 1, Second: true}} {
+		w.exec(`update trapeze.parked set epoch = 1 where id = $1`, id)
+		// The submitter cancels the job and retries it while the approval waits for the row.
+		release := w.freeze(`with gone as (delete from trapeze.parked where id = $1 returning *)
+			insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject)
+			select id, why, run_after, started_at, fence, event_no, epoch + 1, attempt, crashes, priority, isolated, unique_while, lane, kind, subject from gone`, id)
+		approves := async(func() (int, error) { return 0, admin.ApproveIf(w.ctx(), w.Store, id, only, "bob") })
+		rejects := async(func() (int, error) { return 0, cancel(1) })
+		w.waiting(2)
+		release(true)
+		w.is.True(second(approves()) != nil)
+		w.is.True(errors.Is(second(rejects()), job.ErrChanged))
+		w.is.Equal(w.at(id).State, job.AwaitingApproval)
+		w.is.True(errors.Is(admin.ApproveIf(w.ctx(), w.Store, id, only, "bob"), job.ErrChanged))
+	}
+	w.is.NoErr(admin.ApproveIf(w.ctx(), w.Store, id, admin.Approval{Epoch: 2}, "bob"))
+	w.is.True(errors.Is(cancel(1), job.ErrChanged)) // also in its next state
+	w.is.NoErr(cancel(2))
+	w.is.True(errors.Is(cancel(1), job.ErrAlreadyTerminal))
+}
+
 func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndStepsThatAreNotExempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

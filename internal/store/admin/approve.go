@@ -36,37 +36,43 @@ with held as materialized (
 )
 select id from held where awaits`
 
-// ownSubmissionSQL locks a job that awaits approval. It returns true if the given principal submitted the job, or sent it back to approval
-// with a retry, which can change the arguments. The lock prevents the job from being cancelled and retried before it is approved. Plan:
-// parked_pkey and jobs_pkey, one row; job_events_of_job.
-const ownSubmissionSQL = `
-select j.submitter = $2 or coalesce((select true from trapeze.job_events e
+// lockApprovalSQL locks a job that awaits approval. It returns the job's epoch, and whether the given principal submitted the job or sent it
+// back to approval with a retry, which can change the arguments. The lock prevents the job from being cancelled and retried before it is
+// approved. Plan: parked_pkey and jobs_pkey, one row; job_events_of_job.
+const lockApprovalSQL = `
+select p.epoch, j.submitter = $2 or coalesce((select true from trapeze.job_events e
 	where e.job = p.id and e.to_state = 'awaiting_approval' and e.actor = $2 limit 1), false)
 from trapeze.parked p join trapeze.jobs j on j.id = p.id
 where p.id = $1 and p.why = 'approval' for update of p`
 
+// Approval holds the conditions under which a job is approved.
+type Approval struct {
+	Second bool // actor must be another person than the submitter
+	Epoch  int  // the epoch that the job must be in, because only a retry can change the arguments; 0 means any
+}
+
 // Approve releases a job that is awaiting approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
 func Approve(ctx context.Context, s *store.Store, id int64, actor string) error {
-	return approve(ctx, s, id, actor, false)
+	return ApproveIf(ctx, s, id, Approval{}, actor)
 }
 
-// ApproveAsSecond is like [Approve], but returns [job.ErrOwnSubmission] if actor submitted the job or sent it back to approval with a
-// retry.
-func ApproveAsSecond(ctx context.Context, s *store.Store, id int64, actor string) error {
-	return approve(ctx, s, id, actor, true)
-}
-
-func approve(ctx context.Context, s *store.Store, id int64, actor string, second bool) error {
+// ApproveIf is like [Approve], under conditions. It returns [job.ErrChanged] if the job is in another epoch. It returns
+// [job.ErrOwnSubmission] if a second person is required, and actor submitted the job or sent it back to approval with a retry.
+func ApproveIf(ctx context.Context, s *store.Store, id int64, only Approval, actor string) error {
+	type locked struct {
+		Epoch int
+		Own   bool
+	}
 	var found []int64
 	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
-		if second {
-			own, err := store.QueryPinned(ctx, tx, pgx.RowTo[bool], s.In(ownSubmissionSQL), []any{id, actor})
-			if err == nil && len(own) > 0 && own[0] {
-				err = job.ErrOwnSubmission
-			}
-			if err != nil {
-				return err
-			}
+		held, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[locked], s.In(lockApprovalSQL), []any{id, actor})
+		switch {
+		case err != nil || len(held) == 0:
+			return err
+		case only.Epoch != 0 && held[0].Epoch != only.Epoch:
+			return job.ErrChanged
+		case only.Second && held[0].Own:
+			return job.ErrOwnSubmission
 		}
 		if found, err = store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(approveSQL), []any{id, actor}); err != nil || len(found) == 0 {
 			return err

@@ -86,23 +86,28 @@ type Cancellation struct {
 // If a transaction of the job's handler locks the job's row, the pod is asked to cancel the handler, through its heartbeat and through
 // notify. Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
 func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
+	return CancelInEpoch(ctx, s, id, 0, stop, actor, notify)
+}
+
+// CancelInEpoch is like [Cancel], but returns [job.ErrChanged] if the job is in another epoch. 0 means any epoch.
+func CancelInEpoch(ctx context.Context, s *store.Store, id int64, epoch int, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
 	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {
 		d.Action = "job.stop"
 	}
-	return cancel(ctx, s, id, stop, actor, notify, &d)
+	return cancel(ctx, s, id, epoch, stop, actor, notify, &d)
 }
 
 // CancelAmong is like [Cancel], for one of many jobs that share an audit entry. The entry has already been written.
 func CancelAmong(ctx context.Context, s *store.Store, id int64, actor string, notify func(l job.Lease)) (Cancellation, error) {
-	return cancel(ctx, s, id, false, actor, notify, nil)
+	return cancel(ctx, s, id, 0, false, actor, notify, nil)
 }
 
-func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, notify func(l job.Lease), d *AuditEntry) (Cancellation, error) {
+func cancel(ctx context.Context, s *store.Store, id int64, epoch int, stop bool, actor string, notify func(l job.Lease), d *AuditEntry) (Cancellation, error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	for wasTold := false; ; {
-		found, err := cancelOnce(ctx, s, id, stop, actor, d)
+		found, err := cancelOnce(ctx, s, id, epoch, stop, actor, d)
 		switch {
 		case isHeld(err):
 			if err := NotifyHandler(ctx, s, id, notify); err != nil {
@@ -150,12 +155,48 @@ on conflict (pod, job_id, fence) do update set reason = cancel_requests.reason
 returning job_id, fence, pod::text`
 )
 
+const (
+	// lockParkedSQL locks a parked job. Plan: parked_pkey.
+	lockParkedSQL = `select id from trapeze.parked where id = $1 for update`
+	// openEpochSQL reads the epoch of an unfinished job. Plan: live_pkey, parked_pkey.
+	openEpochSQL = `select epoch from trapeze.live where id = $1 union all select epoch from trapeze.parked where id = $1`
+)
+
+// lockInEpoch locks an unfinished job. It returns [job.ErrChanged] if the job is not in the given epoch, and false if the job has finished
+// or is moving between tables. It compares before it waits for a lock, because a cancellation that waits notifies the job's handler.
+func lockInEpoch(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, epoch int) (locked bool, err error) {
+	for _, lock := range []string{"", lockLiveSQL, lockParkedSQL} {
+		if lock != "" {
+			tag, err := tx.Exec(ctx, s.In(lock), id)
+			if err != nil {
+				return false, err
+			}
+			locked = locked || tag.RowsAffected() > 0
+		}
+		at, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(openEpochSQL), []any{id})
+		if err == nil && len(at) > 0 && at[0] != epoch {
+			err = job.ErrChanged
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return locked, nil
+}
+
 // cancelOnce searches live, parked and done for a job, and cancels it there. It writes the audit entry d unless d is nil.
-func cancelOnce(ctx context.Context, s *store.Store, id int64, stop bool, actor string, d *AuditEntry) (found []cancelled, err error) {
+func cancelOnce(ctx context.Context, s *store.Store, id int64, epoch int, stop bool, actor string, d *AuditEntry) (found []cancelled, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		found = nil
 		if err := s.BoundLocks(ctx, tx); err != nil {
 			return err
+		}
+		open := true
+		if epoch != 0 {
+			var err error
+			if open, err = lockInEpoch(ctx, s, tx, id, epoch); err != nil {
+				return err
+			}
 		}
 		locked, err := tx.Exec(ctx, s.In(lockLiveSQL), id)
 		if err != nil {
@@ -170,7 +211,10 @@ func cancelOnce(ctx context.Context, s *store.Store, id int64, stop bool, actor 
 			{cancelParkedSQL, []any{id, stop, actor}, false},
 			{doneStateSQL, []any{id}, true},
 		}
-		if locked.RowsAffected() == 0 {
+		switch {
+		case !open:
+			looks = looks[2:]
+		case locked.RowsAffected() == 0:
 			looks = looks[1:]
 		}
 		for _, look := range looks {

@@ -91,13 +91,14 @@ type BoardApproval struct {
 	Subject   string
 	Submitter string
 	CreatedAt time.Time
+	Epoch     int
 }
 
 // boardApprovalsSQL lists jobs that are awaiting approval, longest wait first. Plan: parked_for_approval, stops at the limit; primary key
 // lookups.
 const boardApprovalsSQL = `
-select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at
-from (select id, kind, lane, subject, run_after from trapeze.parked where why = 'approval' order by run_after, id limit $1) p
+select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at, p.epoch
+from (select id, kind, lane, subject, run_after, epoch from trapeze.parked where why = 'approval' order by run_after, id limit $1) p
 join trapeze.jobs j on j.id = p.id order by p.run_after, p.id`
 
 // BoardApprovals returns up to limit jobs that are awaiting approval, longest wait first.
