@@ -24,8 +24,14 @@ import (
 // fail need approval; jobs of kind echo do not.
 func fourEyes(t *testing.T) *host {
 	t.Helper()
+	return approving(t, true)
+}
+
+// approving is like fourEyes. If everywhere is false, only lanes can require approval by another person.
+func approving(t *testing.T, everywhere bool) *host {
+	t.Helper()
 	is := is.New(t)
-	r, err := runner.New(pgtest.Pool(t), runner.Options{FourEyes: true, MaxAttempts: 1, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	r, err := runner.New(pgtest.Pool(t), runner.Options{FourEyes: everywhere, MaxAttempts: 1, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	runner.HandleRaw(r, "fail", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 		return nil, errors.New("it fails")
@@ -138,4 +144,46 @@ func TestOnlyTheArgumentsThatWereSeenAreApproved(t *testing.T) {
 	other := h.send("POST", "/jobs", `{"kind":"fail"}`, ada...).body["id"].(string)
 	is.Equal(h.send("POST", "/jobs/"+other+"/cancel?epoch=1", "", olga...).body["state"], "cancelled")
 	is.Equal(h.send("POST", "/jobs/"+other+"/cancel?epoch=9", "", olga...).status, http.StatusOK) // it has already ended
+}
+
+func TestALaneRequiresApprovalByAnotherPerson(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := approving(t, false)
+	ada, olga := []string{"X-Who", "ada"}, []string{"X-Who", "olga"}
+	submit := func(body string) string { return h.send("POST", "/jobs", body, ada...).body["id"].(string) }
+	const lane = "/admin/workers/lanes/risky"
+	is.Equal(h.send("POST", "/jobs/"+submit(`{"kind":"fail"}`)+"/approve", "", ada...).status, http.StatusOK) // without four eyes
+	is.Equal(h.send("PATCH", lane, `{"four_eyes":true}`, ada...).status, http.StatusOK)
+	is.Equal(h.send("PATCH", lane, `{"requires_approval":false}`, ada...).status, http.StatusUnprocessableEntity) // nobody would be asked
+
+	id := submit(`{"kind":"fail"}`)
+	chain := submit(`{"kind":"echo","chain":[{"kind":"echo"},{"kind":"fail","args":{"n":1}}]}`)
+	for name, asks := range map[string]string{"of its lane": id, "of a later step": chain, "of its kind": submit(`{"kind":"fail","lane":"default"}`),
+		"of a later step's lane": submit(`{"kind":"echo","chain":[{"kind":"echo","lane":"risky"}]}`)} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			is.Equal(h.send("POST", "/jobs/"+asks+"/approve", "", ada...).body["code"], "own_submission")
+			for _, path := range []string{"/ui/", "/ui/jobs/" + asks} {
+				is.True(!strings.Contains(h.send("GET", path, "", ada...).text, "jobs/"+asks+"/approve"))
+				is.True(strings.Contains(h.send("GET", path, "", ada...).text, "another person must approve it"))
+				is.True(strings.Contains(h.send("GET", path, "", olga...).text, "jobs/"+asks+"/approve"))
+			}
+		})
+	}
+	other := submit(`{"kind":"echo","needs_approval":true}`)
+	is.Equal(h.send("POST", "/jobs/"+other+"/approve", "", ada...).status, http.StatusOK) // another lane does not ask for it
+
+	is.Equal(h.send("POST", "/jobs/"+chain+"/approve", "", olga...).status, http.StatusOK)
+	var step string
+	pgtest.Wait(t, "the last step has failed", func() bool {
+		for _, one := range h.send("GET", "/jobs?state=failed&pipeline="+chain, "", ada...).body["jobs"].([]any) {
+			step = one.(map[string]any)["id"].(string)
+		}
+		return step != ""
+	})
+	is.Equal(h.send("POST", "/jobs/"+step+"/retry", `{"args":{"n":2}}`, ada...).status, http.StatusForbidden) // the new arguments were never approved
+	is.Equal(h.send("PUT", "/admin/workers/schedules/nightly", `{"expression":"@yearly","kind":"fail"}`, ada...).status, http.StatusForbidden)
+	is.Equal(h.send("PATCH", lane, `{"four_eyes":false}`, olga...).status, http.StatusOK)
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", ada...).status, http.StatusOK)
 }

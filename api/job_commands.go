@@ -168,7 +168,7 @@ func retryJob(c *call, id int64) (any, error) {
 // The first job's history shows whether the pipeline needed approval. Once that history has been pruned, the current lane settings decide.
 func mayChange(c *call, id int64) error {
 	step, err := c.r.Job(c.ctx(), id)
-	if err != nil || step.PipelineID == id || c.caller.Sees(access.JobsApprove, step.Submitter) && !c.fourEyes() {
+	if err != nil || step.PipelineID == id {
 		return err
 	}
 	first, err := c.r.Job(c.ctx(), step.PipelineID)
@@ -176,6 +176,15 @@ func mayChange(c *call, id int64) error {
 		return nil
 	}
 	if err != nil {
+		return err
+	}
+	lanes, kinds := []string{first.Lane, step.Lane}, []string{first.Kind, step.Kind}
+	for _, next := range job.Following(step.Planned) {
+		lanes, kinds = append(lanes, next.Lane), append(kinds, next.Kind)
+	}
+	asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, kinds)
+	second := asks.FourEyes || c.fourEyes()
+	if err != nil || c.caller.Sees(access.JobsApprove, step.Submitter) && !second {
 		return err
 	}
 	history, err := c.r.Admin().Events(c.ctx(), first.ID, 0, 1)
@@ -186,16 +195,16 @@ func mayChange(c *call, id int64) error {
 		if history[0].To != job.AwaitingApproval {
 			return nil
 		}
-	} else if asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, []string{first.Lane}, []string{first.Kind}); err != nil || !asks {
-		return err
+	} else if !asks.Approval {
+		return nil
 	}
-	if c.fourEyes() {
+	if second {
 		return forbidden("its pipeline was approved with other arguments: submit a new job, which another person can approve")
 	}
 	return forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
 }
 
-// fourEyes reports whether a person other than the submitter must approve a job.
+// fourEyes reports whether a person other than the submitter must approve a job, in every lane.
 func (s *service) fourEyes() bool { return inside.Of(s.r).Pod.Options().FourEyes }
 
 // completion is the body of POST /jobs/:id/complete. If it contains an error, that part of the job has failed.

@@ -196,19 +196,18 @@ func retryMoved(do func() error) (err error) {
 }
 
 func mayRun(c *call, setting job.ScheduleSetting) error {
-	if c.caller.Sees(access.JobsApprove, "") && !c.fourEyes() {
-		return nil
-	}
 	lanes := []string{}
 	if setting.Lane != "" {
 		lanes = append(lanes, setting.Lane)
 	}
 	asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, []string{setting.Kind})
-	if err == nil && asks && c.fourEyes() {
+	switch {
+	case err != nil || !asks.Approval:
+		return err
+	case asks.FourEyes || c.fourEyes():
 		return forbidden("its lane, or the lane of its kind, requires approval by another person, and jobs of a schedule run without approval")
+	case c.caller.Sees(access.JobsApprove, ""):
+		return nil
 	}
-	if err == nil && asks {
-		err = forbidden("its lane, or the lane of its kind, requires approval: permission %s is required to schedule there", access.JobsApprove)
-	}
-	return err
+	return forbidden("its lane, or the lane of its kind, requires approval: permission %s is required to schedule there", access.JobsApprove)
 }

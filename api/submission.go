@@ -195,7 +195,8 @@ func asksApproval(c *call, body Submission) (bool, error) {
 			lanes = append(lanes, step.Lane)
 		}
 	}
-	return admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, kinds)
+	asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, kinds)
+	return asks.Approval, err
 }
 
 // mayLearn returns an error if a caller may not read the job that holds its submission's unique key. Otherwise the response would reveal

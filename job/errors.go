@@ -19,8 +19,8 @@ var (
 	ErrAlreadyTerminal = errors.New("the job has already ended")
 	// ErrNotAwaitingApproval means that there is nothing to approve: the job is already approved, never needed approval, or has ended.
 	ErrNotAwaitingApproval = errors.New("the job does not await approval")
-	// ErrOwnSubmission means that the actor submitted the job, or sent it back to approval with a retry, and Options.FourEyes requires
-	// another person to approve it.
+	// ErrOwnSubmission means that the actor submitted the job, or sent it back to approval with a retry, and Options.FourEyes or the
+	// four_eyes of a lane requires another person to approve it.
 	ErrOwnSubmission = errors.New("another person must approve the job")
 	// ErrChanged means that the job is not in the epoch that the command names: it was retried, possibly with other arguments.
 	ErrChanged = errors.New("the job changed since you opened it")

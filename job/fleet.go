@@ -20,6 +20,7 @@ type LaneUse struct {
 	StaleAfter       *Seconds   `json:"stale_after_s"`
 	MaxAge           *Seconds   `json:"max_age_s"`
 	RequiresApproval bool       `json:"requires_approval"`
+	FourEyes         bool       `json:"four_eyes"`
 	Enabled          bool       `json:"enabled"`
 	Drained          bool       `json:"drained"`
 	Kinds            []string   `json:"kinds"` // kinds that use the lane by default

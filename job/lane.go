@@ -23,6 +23,7 @@ type Lane struct {
 	StaleAfter       *Seconds `json:"stale_after_s"`    // applies to kinds that set no limit themselves; nil means the pods' default, 0 means no limit
 	MaxAge           *Seconds `json:"max_age_s"`        // nil means the pods' default, 0 means no limit
 	RequiresApproval bool     `json:"requires_approval"`
+	FourEyes         bool     `json:"four_eyes"` // jobs must be approved by another person than their submitter
 	Enabled          bool     `json:"enabled"`
 	Drained          bool     `json:"drained"` // drained by an operator: it starts no jobs until it is resumed
 	Kinds            []string `json:"kinds"`   // kinds that use the lane by default, sorted

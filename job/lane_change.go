@@ -68,6 +68,7 @@ type LaneChange struct {
 	StaleAfter       Limit[Seconds] `json:"stale_after_s,omitzero"`    // whole seconds
 	MaxAge           Limit[Seconds] `json:"max_age_s,omitzero"`        // whole seconds
 	RequiresApproval *bool          `json:"requires_approval,omitempty"`
+	FourEyes         *bool          `json:"four_eyes,omitempty"` // true needs RequiresApproval
 	Enabled          *bool          `json:"enabled,omitempty"`
 	Kinds            *[]string      `json:"kinds,omitempty"` // all kinds that use the lane by default; kinds removed from it move to the lane "default"
 
@@ -85,6 +86,9 @@ func (c LaneChange) Whole() LaneChange {
 	if c.RequiresApproval == nil {
 		c.RequiresApproval = new(bool)
 	}
+	if c.FourEyes == nil {
+		c.FourEyes = new(bool)
+	}
 	if c.Enabled == nil {
 		c.Enabled = new(bool)
 		*c.Enabled = true
@@ -101,6 +105,9 @@ func (c LaneChange) Apply(l Lane) Lane {
 	c.MaxAge.apply(&l.MaxAge)
 	if c.RequiresApproval != nil {
 		l.RequiresApproval = *c.RequiresApproval
+	}
+	if c.FourEyes != nil {
+		l.FourEyes = *c.FourEyes
 	}
 	if c.Enabled != nil {
 		l.Enabled = *c.Enabled

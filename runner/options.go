@@ -65,7 +65,8 @@ type Options struct {
 	// FourEyes requires a job to be approved by another person: neither its submitter, nor an actor who sent it back to approval with a
 	// retry. It applies to [Admin.Approve], and to this program's API and commands. Over HTTP, it also blocks the ways around an approval,
 	// which are new arguments for a later step of an approved pipeline, and schedules for lanes and kinds that require approval. It needs
-	// authentication, because each caller must have a different name. Default false. Set the same value on all pods.
+	// authentication, because each caller must have a different name. Default false: only in lanes that require it, see [job.Lane]. Set the
+	// same value on all pods.
 	FourEyes bool
 	// StaleAfter ends a run if its handler gives no sign of life for this long, for kinds that set no limit; see the [StaleAfter] option of
 	// [Handle]. Default 0: off.

@@ -17,10 +17,11 @@ type approval struct {
 	Own     bool // the visitor has permission to approve the job, but another person must do so because the visitor submitted it
 }
 
-// Approval returns the buttons that the visitor may use for a job that awaits approval.
-func (p *page) Approval(id int64, epoch int, submitter string) *approval {
+// Approval returns the buttons that the visitor may use for a job that awaits approval. second means that a lane requires approval by another
+// person.
+func (p *page) Approval(id int64, epoch int, submitter string, second bool) *approval {
 	may := p.Sees(access.JobsApprove, submitter)
-	own := may && p.FourEyes && submitter == p.Name
+	own := may && (p.FourEyes || second) && submitter == p.Name
 	return &approval{ID: id, Epoch: epoch, Approve: may && !own, Reject: may && p.Sees(access.JobsCancel, submitter), Own: own}
 }
 

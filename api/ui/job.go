@@ -52,7 +52,11 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	}
 	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h.Job), Hidden: p.hides(h.Job)}
 	if h.State == job.AwaitingApproval {
-		show.Approval = p.Approval(id, h.Epoch, h.Submitter)
+		second, err := storeview.NeedsSecond(r.Context(), d.o.Store, id)
+		if err != nil {
+			return err
+		}
+		show.Approval = p.Approval(id, h.Epoch, h.Submitter, second)
 		show.Approval.Alone = true
 	}
 	if show.Blockers, err = d.blockers(r.Context(), p.Principal, h.Job); err != nil {

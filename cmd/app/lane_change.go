@@ -17,7 +17,7 @@ func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod), "poll_interval_ms": length(&c.PollInterval, time.Millisecond, "milliseconds"),
 		"stale_after_s": length(&c.StaleAfter, time.Second, "seconds"), "max_age_s": length(&c.MaxAge, time.Second, "seconds"),
 	}
-	truths := map[string]**bool{"requires_approval": &c.RequiresApproval, "enabled": &c.Enabled}
+	truths := map[string]**bool{"requires_approval": &c.RequiresApproval, "four_eyes": &c.FourEyes, "enabled": &c.Enabled}
 	seen := map[string]bool{}
 	for _, one := range settings {
 		name, value, ok := strings.Cut(one, "=")

@@ -60,6 +60,8 @@ func laneState(l job.LaneUse) string {
 		return "disabled"
 	case l.Drained:
 		return "drained" + closedBy(l.Drain)
+	case l.FourEyes:
+		return "open, needs approval by another person"
 	case l.RequiresApproval:
 		return "open, needs approval"
 	}
@@ -98,6 +100,7 @@ func newLaneSetCommand() *cobra.Command {
   stale_after_s=N       fail handlers that show no sign of life for this long, unless their kind sets a time; 0 means no limit; also 30m
   max_age_s=N           fail jobs that have not finished after this time; 0 means no limit; also 48h
   requires_approval=B   submitted jobs, and steps that handlers return from other lanes, wait for trapeze approve
+  four_eyes=B           true: a person other than the submitter must approve the job; needs requires_approval=true
   enabled=B             false: no job starts
   kinds=A,B             the complete list of the lane's kinds; waiting jobs of added or removed kinds change lanes
 

@@ -144,3 +144,16 @@ func TestLanesOfTheEnvironmentAreChecked(t *testing.T) {
 		})
 	}
 }
+
+func TestALaneRequiresApprovalByAnotherPersonFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	is.True(strings.Contains(db.run("lane", "set", "risky", "four_eyes=true").err, "set requires_approval too"))
+	db.ok("lane", "set", "risky", "requires_approval=true", "four_eyes=true")
+	is.True(strings.Contains(db.ok("lanes"), "needs approval by another person"))
+	id := db.enqueue("some.kind", "--lane", "risky")
+	refused := db.run("approve", id)
+	is.Equal(refused.code, 1)
+	is.True(strings.Contains(refused.err, "another person must approve the job"))
+}

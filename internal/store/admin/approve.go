@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -36,22 +37,24 @@ with held as materialized (
 )
 select id from held where awaits`
 
-// lockApprovalSQL locks a job that awaits approval. It returns the job's epoch, and whether the given principal submitted the job or sent it
-// back to approval with a retry, which can change the arguments. The lock prevents the job from being cancelled and retried before it is
-// approved. Plan: parked_pkey and jobs_pkey, one row; job_events_of_job.
+// lockApprovalSQL locks a job that awaits approval. It returns the job's epoch, whether a lane requires approval by another person, and
+// whether the given principal submitted the job or sent it back to approval with a retry, which can change the arguments. The lock prevents
+// the job from being cancelled and retried before it is approved. Plan: parked_pkey and jobs_pkey, one row; job_events_of_job; lanes and
+// lane_kinds are small.
 const lockApprovalSQL = `
-select p.epoch, j.submitter = $2 or coalesce((select true from trapeze.job_events e
+select p.epoch, ` + view.SecondPerson + `, j.submitter = $2 or coalesce((select true from trapeze.job_events e
 	where e.job = p.id and e.to_state = 'awaiting_approval' and e.actor = $2 limit 1), false)
 from trapeze.parked p join trapeze.jobs j on j.id = p.id
 where p.id = $1 and p.why = 'approval' for update of p`
 
 // Approval holds the conditions under which a job is approved.
 type Approval struct {
-	Second bool // actor must be another person than the submitter
+	Second bool // actor must be another person than the submitter, as some lanes require in any case
 	Epoch  int  // the epoch that the job must be in, because only a retry can change the arguments; 0 means any
 }
 
-// Approve releases a job that is awaiting approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
+// Approve releases a job that is awaiting approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval],
+// [job.ErrOwnSubmission].
 func Approve(ctx context.Context, s *store.Store, id int64, actor string) error {
 	return ApproveIf(ctx, s, id, Approval{}, actor)
 }
@@ -60,8 +63,8 @@ func Approve(ctx context.Context, s *store.Store, id int64, actor string) error 
 // [job.ErrOwnSubmission] if a second person is required, and actor submitted the job or sent it back to approval with a retry.
 func ApproveIf(ctx context.Context, s *store.Store, id int64, only Approval, actor string) error {
 	type locked struct {
-		Epoch int
-		Own   bool
+		Epoch       int
+		Second, Own bool
 	}
 	var found []int64
 	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
@@ -71,7 +74,7 @@ func ApproveIf(ctx context.Context, s *store.Store, id int64, only Approval, act
 			return err
 		case only.Epoch != 0 && held[0].Epoch != only.Epoch:
 			return job.ErrChanged
-		case only.Second && held[0].Own:
+		case held[0].Own && (only.Second || held[0].Second):
 			return job.ErrOwnSubmission
 		}
 		if found, err = store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(approveSQL), []any{id, actor}); err != nil || len(found) == 0 {

@@ -18,13 +18,13 @@ const (
 	createLaneSQL = `insert into trapeze.lanes (name) values ($1) on conflict (name) do nothing`
 	// lockLaneSQL reads and locks the settings of a lane until the transaction ends. Plan: primary key lookup.
 	lockLaneSQL = `
-select n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.enabled, n.drained,
+select n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind) as kinds
 from trapeze.lanes n where n.name = $1 for update of n`
 	// setLaneSQL changes the settings of a lane whose row is locked. Plan: primary key lookup; HOT update.
 	setLaneSQL = `
 update trapeze.lanes set slots = $2, slots_per_pod = $3, poll_interval_ms = $4, stale_after_s = $5, max_age_s = $6,
-	requires_approval = $7, enabled = $8
+	requires_approval = $7, four_eyes = $8, enabled = $9
 where name = $1`
 	// laneJobsSQL counts the running and the due jobs of a lane. Plan: live_for_claim, the lane's rows.
 	laneJobsSQL = `
@@ -62,12 +62,15 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 		return done, nil, err
 	}
 	after := c.Apply(before)
+	if after.FourEyes && !after.RequiresApproval {
+		return done, nil, fmt.Errorf("%w: four_eyes of a lane whose jobs need no approval: set requires_approval too", job.ErrInvalidSetting)
+	}
 	done.Before, done.After, done.Changed = &before, &after, changedFields(before, after)
 	if done.Created {
 		done.Before = nil
 	}
 	if _, err := tx.Exec(ctx, s.In(setLaneSQL), name, after.Slots, after.SlotsPerPod, after.PollInterval, after.StaleAfter,
-		after.MaxAge, after.RequiresApproval, after.Enabled); err != nil {
+		after.MaxAge, after.RequiresApproval, after.FourEyes, after.Enabled); err != nil {
 		return done, nil, err
 	}
 	if c.Kinds != nil {

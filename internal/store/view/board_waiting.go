@@ -83,6 +83,28 @@ func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, lim
 	return due, parked, nil
 }
 
+// SecondPerson is an SQL condition on a parked job p and its row j in jobs. It is true if another person than the submitter must approve the
+// job, because of its lane, the default lane of its kind, or the lane or kind of one of its next steps.
+const SecondPerson = `exists (
+	select from trapeze.lanes n where n.four_eyes and (n.name in (p.lane, coalesce((select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default'))
+		or exists (select from json_array_elements(j.planned) s left join trapeze.lane_kinds k on k.kind = s ->> 'kind'
+			where n.name in (s ->> 'lane', coalesce(k.lane, 'default'))))
+)`
+
+// needsSecondSQL reports whether another person than the submitter must approve a job. Plan: parked_pkey, jobs_pkey; lanes and lane_kinds
+// are small.
+const needsSecondSQL = `
+select ` + SecondPerson + ` from trapeze.parked p join trapeze.jobs j on j.id = p.id where p.id = $1 and p.why = 'approval'`
+
+// NeedsSecond reports whether a job awaits approval by another person than its submitter, because of a lane.
+func NeedsSecond(ctx context.Context, s *store.Store, id int64) (bool, error) {
+	found, err := store.Rows(ctx, s, pgx.RowTo[bool], needsSecondSQL, id)
+	if err != nil {
+		return false, fmt.Errorf("read who may approve job %d: %w", id, err)
+	}
+	return len(found) > 0 && found[0], nil
+}
+
 // BoardApproval is a job that is awaiting approval.
 type BoardApproval struct {
 	ID        int64
@@ -92,12 +114,13 @@ type BoardApproval struct {
 	Submitter string
 	CreatedAt time.Time
 	Epoch     int
+	Second    bool // another person than the submitter must approve the job, because of a lane
 }
 
 // boardApprovalsSQL lists jobs that are awaiting approval, longest wait first. Plan: parked_for_approval, stops at the limit; primary key
 // lookups.
 const boardApprovalsSQL = `
-select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at, p.epoch
+select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at, p.epoch, ` + SecondPerson + `
 from (select id, kind, lane, subject, run_after, epoch from trapeze.parked where why = 'approval' order by run_after, id limit $1) p
 join trapeze.jobs j on j.id = p.id order by p.run_after, p.id`
 
