@@ -54,3 +54,23 @@ func TestAPauseAndADrainShowSinceWhenByWhomAndWhy(t *testing.T) {
 	gate = h.send("GET", "/admin/workers/status", "", "X-Who", "vera").body["gate"].(map[string]any)
 	is.Equal([]any{gate["paused"], gate["pause"]}, []any{true, nil})
 }
+
+func TestADrainedPodShowsSinceWhenByWhomAndWhy(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"ana": {"operator"}, "vera": {"viewer"}})})
+	before := time.Now().Add(-time.Minute)
+	is.Equal(h.send("POST", "/admin/workers/pods/"+h.Boot()+"/drain", "", "X-Who", "ana", "X-Reason", "its disk is full").status, http.StatusOK)
+	for _, path := range []string{"/admin/workers/pods", "/admin/workers/status"} {
+		drain := h.send("GET", path, "", "X-Who", "vera").body["pods"].([]any)[0].(map[string]any)["drain"].(map[string]any)
+		since, err := time.Parse(time.RFC3339, drain["since"].(string))
+		is.NoErr(err)
+		is.True(since.After(before) && since.Before(time.Now().Add(time.Minute)))
+		is.Equal([]any{drain["actor"], drain["reason"]}, []any{"ana", "its disk is full"})
+	}
+	shown := func() bool { return strings.Contains(h.send("GET", "/ui/pods", "", "X-Who", "vera", "X-Fresh", "1").text, "its disk is full") }
+	is.True(shown())
+	is.Equal(h.send("POST", "/admin/workers/pods/"+h.Boot()+"/resume", "", "X-Who", "ana").status, http.StatusOK)
+	is.True(!shown())
+	is.Equal(h.send("GET", "/admin/workers/pods", "", "X-Who", "vera").body["pods"].([]any)[0].(map[string]any)["drain"], nil)
+}

@@ -158,8 +158,9 @@ type Pod struct {
 	Draining   bool       `json:"draining"` // the pod is shutting down
 	Drained    bool       `json:"drained"`  // drained by an operator: it starts no jobs until it is resumed
 	ClosedAt   *time.Time `json:"closed_at"`
-	Closed     *string    `json:"closed"` // "left" or "lapsed"
-	Remote     bool       `json:"remote"` // a remote worker: it has no database connection, and a pod serves its stream
-	Owner      *string    `json:"owner"`  // the principal that can act for a remote worker
-	Stream     *int64     `json:"stream"` // the number of a remote worker's latest stream; starts at 1 and rises with each new stream
+	Closed     *string    `json:"closed"`                 // "left" or "lapsed"
+	Remote     bool       `json:"remote"`                 // a remote worker: it has no database connection, and a pod serves its stream
+	Owner      *string    `json:"owner"`                  // the principal that can act for a remote worker
+	Stream     *int64     `json:"stream"`                 // the number of a remote worker's latest stream; starts at 1 and rises with each new stream
+	Drain      *Closure   `json:"drain,omitempty" db:"-"` // who drained the pod, and why; nil if it is not drained or was drained with SQL
 }

@@ -56,7 +56,7 @@ pod. A drained pod is alive but not ready. It stays drained when its process res
 
 --wait waits until no job runs there. After the timeout the exit code is 1, no job is stopped, and the lane or pod stays drained.`,
 		Example: `  trapeze drain reports --wait 5m
-  trapeze drain --pod web-3          # by name or boot id; see trapeze pods`,
+  trapeze drain --pod web-3 --reason "disk is full"   # by name or boot id; trapeze pods shows the reason`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := t.read(args); err != nil {

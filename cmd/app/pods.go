@@ -57,7 +57,7 @@ func podState(p job.Pod, now time.Time) string {
 	case p.LeaseUntil.Before(now):
 		return "lapsing"
 	case p.Drained && !p.Draining:
-		return "drained"
+		return "drained" + closedBy(p.Drain)
 	case p.Draining:
 		return "draining"
 	}

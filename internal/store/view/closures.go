@@ -32,14 +32,18 @@ func closuresOf(ctx context.Context, s *store.Store) func(string, ...any) ([]clo
 	}
 }
 
-// addClosures fills in who closed the queue and each drained lane, and why. It reads nothing if all are open.
-func addClosures(queue *job.QueueState, lanes []job.LaneUse, read func(sql string, args ...any) ([]closure, error)) error {
+// addClosures fills in who closed the queue, each drained lane and each drained pod, and why. It reads nothing if all are open. A pod is
+// drained by its name, so pods of the same name share a closure.
+func addClosures(queue *job.QueueState, lanes []job.LaneUse, pods []job.Pod, read func(sql string, args ...any) ([]closure, error)) error {
 	var targets, closes, opens []string
-	to := map[[2]string]**job.Closure{}
+	to := map[[2]string][]**job.Closure{}
 	want := func(closed bool, target, close, open string, at **job.Closure) {
-		if closed {
+		key := [2]string{target, close}
+		if closed && to[key] == nil {
 			targets, closes, opens = append(targets, target), append(closes, close), append(opens, open)
-			to[[2]string{target, close}] = at
+		}
+		if closed {
+			to[key] = append(to[key], at)
 		}
 	}
 	if queue != nil {
@@ -49,6 +53,9 @@ func addClosures(queue *job.QueueState, lanes []job.LaneUse, read func(sql strin
 	for i := range lanes {
 		want(lanes[i].Drained, "lane "+lanes[i].Name, "lane.drain", "lane.resume", &lanes[i].Drain)
 	}
+	for i := range pods {
+		want(pods[i].Drained, "pod "+pods[i].Name, "pod.drain", "pod.resume", &pods[i].Drain)
+	}
 	if len(targets) == 0 {
 		return nil
 	}
@@ -57,7 +64,9 @@ func addClosures(queue *job.QueueState, lanes []job.LaneUse, read func(sql strin
 		return fmt.Errorf("read why they are closed: %w", err)
 	}
 	for _, c := range found {
-		*to[[2]string{c.Target, c.Action}] = &c.Closure
+		for _, at := range to[[2]string{c.Target, c.Action}] {
+			*at = &c.Closure
+		}
 	}
 	return nil
 }

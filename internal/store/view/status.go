@@ -77,7 +77,7 @@ func LanesUpTo(ctx context.Context, s *store.Store, most int) ([]job.LaneUse, er
 func lanes(ctx context.Context, s *store.Store, sql string, args ...any) ([]job.LaneUse, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.LaneUse], sql, args...)
 	if err == nil {
-		err = addClosures(nil, list, closuresOf(ctx, s))
+		err = addClosures(nil, list, nil, closuresOf(ctx, s))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list lanes: %w", err)
@@ -108,6 +108,9 @@ order by p.closed_at desc nulls first, p.name, p.started_at, p.boot limit $1`
 // Pods returns the open pods. If closed is set, it also returns the closed pods that still have a row.
 func Pods(ctx context.Context, s *store.Store, closed bool) ([]job.Pod, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Pod], podsSQL, closed)
+	if err == nil {
+		err = addClosures(nil, nil, list, closuresOf(ctx, s))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
@@ -167,12 +170,12 @@ func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) 
 			now.Lanes, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[job.LaneUse], laneUseSQL)
 		}
 		if err == nil {
-			err = addClosures(&now.Queue, now.Lanes, func(sql string, args ...any) ([]closure, error) {
-				return store.Query(ctx, s, tx, pgx.RowToStructByPos[closure], sql, args...)
-			})
+			now.Pods, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[job.Pod], podsSQL, false)
 		}
 		if err == nil {
-			now.Pods, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[job.Pod], podsSQL, false)
+			err = addClosures(&now.Queue, now.Lanes, now.Pods, func(sql string, args ...any) ([]closure, error) {
+				return store.Query(ctx, s, tx, pgx.RowToStructByPos[closure], sql, args...)
+			})
 		}
 		if err == nil {
 			now.Running, err = store.Query(ctx, s, tx, scanSlot, slotsInUseSQL)
@@ -203,12 +206,13 @@ func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job
 	gate, err := store.Rows(ctx, s, pgx.RowToStructByPos[gateAt], gateAtSQL)
 	if err == nil {
 		now.Queue, now.At = gate[0].QueueState, gate[0].At
-		if err = addClosures(&now.Queue, nil, closuresOf(ctx, s)); err == nil {
-			now.Lanes, err = LanesUpTo(ctx, s, most.Waiting)
-		}
+		now.Lanes, err = LanesUpTo(ctx, s, most.Waiting)
 	}
 	if err == nil {
 		now.Pods, err = store.Rows(ctx, s, pgx.RowToStructByPos[job.Pod], boardPodsSQL, most.Pods)
+	}
+	if err == nil {
+		err = addClosures(&now.Queue, nil, now.Pods, closuresOf(ctx, s))
 	}
 	if err == nil {
 		now.Running, err = store.Rows(ctx, s, scanSlot, boardRunningSQL, most.Running)
