@@ -68,7 +68,9 @@ func TestADrainedPodShowsSinceWhenByWhomAndWhy(t *testing.T) {
 		is.True(since.After(before) && since.Before(time.Now().Add(time.Minute)))
 		is.Equal([]any{drain["actor"], drain["reason"]}, []any{"ana", "its disk is full"})
 	}
-	shown := func() bool { return strings.Contains(h.send("GET", "/ui/pods", "", "X-Who", "vera", "X-Fresh", "1").text, "its disk is full") }
+	shown := func() bool {
+		return strings.Contains(h.send("GET", "/ui/pods", "", "X-Who", "vera", "X-Fresh", "1").text, "its disk is full")
+	}
 	is.True(shown())
 	is.Equal(h.send("POST", "/admin/workers/pods/"+h.Boot()+"/resume", "", "X-Who", "ana").status, http.StatusOK)
 	is.True(!shown())

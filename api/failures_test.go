@@ -163,15 +163,26 @@ func TestFailuresOfOthersAreHiddenFromASubmitter(t *testing.T) {
 	is.Equal(all[0]["newest"], others)
 	hidden := all[1]["id"].(string)
 	is.Equal(h.send("GET", "/failures/"+hidden, "", "X-Who", "sub").status, http.StatusNotFound)
-	for who, retries := range map[string]bool{"ana": true, "sub": false, "vic": false} {
+	for who, retries := range map[string]bool{"ana": true, "sub": true, "vic": false} {
 		page := h.send("GET", "/ui/failures", "", "X-Who", who)
 		is.Equal(page.status, http.StatusOK)
-		is.Equal(strings.Contains(page.text, "data-many"), retries)         // only an operator may retry a group
+		is.Equal(strings.Contains(page.text, "data-many"), retries)
 		is.Equal(strings.Contains(page.text, "secret place"), who != "sub") // even after others have read the page
 	}
 	is.True(!strings.Contains(h.send("GET", "/ui/failures/"+hidden, "", "X-Who", "sub").text, "secret"))
 	body := fmt.Sprintf(`{"filter":{"failures":%q}}`, all[0]["set"])
 	is.Equal(h.send("POST", "/admin/workers/jobs/retry", body, "X-Who", "sub").status, http.StatusForbidden)
+	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "vic").status, http.StatusForbidden)
+
+	// A submitter retries a group of its own jobs, and no group that contains others' jobs.
+	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "sub").body["code"], "failures_changed")
+	is.Equal(h.send("POST", "/failures/retry", `{"filter":{"kind":"bad"}}`, "X-Who", "sub").status, http.StatusBadRequest)
+	mine := fmt.Sprintf(`{"filter":{"failures":%q}}`, groups(h.send("GET", "/failures", "", "X-Who", "sub"))[0]["set"])
+	did := h.send("POST", "/failures/retry", mine, "X-Who", "sub")
+	is.Equal([]any{did.status, did.body["matched"], did.body["done"]}, []any{http.StatusOK, 1.0, 1.0})
+	pgtest.Wait(t, "the job failed again", func() bool { return h.send("GET", "/jobs/"+own, "", "X-Who", "sub").body["epoch"] == 2.0 })
+	is.Equal(h.send("GET", "/jobs/"+others, "", "X-Who", "ana").body["epoch"], 1.0)
+	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "ana").body["code"], "failures_changed") // the group has changed for others too
 }
 
 func TestAJobsPageShowsTheErrorAndTheStackOfEachAttempt(t *testing.T) {

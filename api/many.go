@@ -15,6 +15,8 @@ var manyRoutes = []Route{
 		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().CancelMany) }},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/retry", Needs: access.WorkersManage, right: access.JobsRetry, Summary: "Retry all failed jobs that match a filter",
 		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().RunManyAgain) }},
+	{Method: http.MethodPost, Path: "/failures/retry", Needs: access.JobsRetry, scope: ownJobs, Summary: "Retry exactly the jobs of a group of failures",
+		in: Selection{}, out: of[Many](), do: retryFailures},
 }
 
 // Selection is the body of a bulk command. Its filter must not be empty.
@@ -74,6 +76,17 @@ type Many struct {
 	DryRun  bool     `json:"dry_run"`
 	Done    int      `json:"done"`
 	Passed  int      `json:"passed"` // number of skipped jobs: already finished, changed concurrently, or not retryable
+}
+
+// retryFailures retries a group of failures. A caller who may only retry its own jobs can name only a group of its own jobs.
+func retryFailures(c *call) (any, error) {
+	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.Many, error) {
+		if f.Failures == "" {
+			return runner.Many{}, invalid("filter: failures is missing: want the set of a group from GET /failures")
+		}
+		f.Owner = c.caller.Owner(access.JobsRetry)
+		return c.r.Admin().RunManyAgain(ctx, f, dryRun, actor)
+	})
 }
 
 func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) (any, error) {

@@ -132,6 +132,9 @@ func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m
 	if !f.Any() {
 		return m, nil, fmt.Errorf("%w: the filter is empty", job.ErrInvalid)
 	}
+	if f.Owner != "" && f.Failures == "" {
+		return m, nil, fmt.Errorf("%w: owner: only a retry of failures can use it", job.ErrInvalid)
+	}
 	if f.Failures != "" {
 		if ids, err = failed(ctx, p, f, ended); err != nil {
 			return m, nil, err
@@ -170,7 +173,7 @@ func failed(ctx context.Context, p *pod.Pod, f job.Filter, ended bool) ([]int64,
 	if err := f.Validate(); err != nil || !ended {
 		return nil, fmt.Errorf("%w: failures: only a retry without other filters can use it", job.ErrInvalid)
 	}
-	ids, err := view.FailureSet(ctx, p.Commands, f.Failures)
+	ids, err := view.FailureSet(ctx, p.Commands, f.Failures, f.Owner)
 	return ids, p.DBError(err)
 }
 

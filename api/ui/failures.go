@@ -25,11 +25,12 @@ type failureList struct {
 	failures.List
 	Shown []failures.Group
 	Own   bool // only the visitor's jobs were read
+	Again bool // the visitor can retry the jobs that were read
 }
 
 // failures shows the groups of failed jobs.
 func (d *dashboard) failures(p *page, r *http.Request) (err error) {
-	l := failureList{filters: failureFilters(r, "failures"), Own: p.Owner(access.JobsRead) != ""}
+	l := failureList{filters: failureFilters(r, "failures"), Own: p.Owner(access.JobsRead) != "", Again: p.retriesFailures()}
 	if l.List, err = d.readFailures(r, p, l.Get("since")); err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ type failureGroup struct {
 
 // failure shows one group of failed jobs.
 func (d *dashboard) failure(p *page, r *http.Request) (err error) {
-	g := failureGroup{failureList: failureList{filters: failureFilters(r, "failures/"+r.PathValue("group")), Own: p.Owner(access.JobsRead) != ""}}
+	g := failureGroup{failureList: failureList{filters: failureFilters(r, "failures/"+r.PathValue("group")), Own: p.Owner(access.JobsRead) != "", Again: p.retriesFailures()}}
 	if g.List, err = d.readFailures(r, p, g.Get("since")); err != nil {
 		return err
 	}
@@ -59,6 +60,11 @@ func (d *dashboard) failure(p *page, r *http.Request) (err error) {
 	g.Members = members[:min(len(members), mostFailedJobs)]
 	p.Title, p.Live, p.Data = "Failures", "events/stream", g
 	return nil
+}
+
+// retriesFailures reports whether the visitor can retry exactly the failures that it sees.
+func (v visitor) retriesFailures() bool {
+	return v.May(string(access.JobsRetry)) && v.Owner(access.JobsRead) == v.Owner(access.JobsRetry)
 }
 
 // failureFilters returns the filters of a failure page. The default period is one day.
@@ -98,7 +104,7 @@ func (d *dashboard) readFailures(r *http.Request, p *page, since string) (failur
 // Retry returns the button that retries exactly the jobs that the page shows in a group.
 func (l failureList) Retry(g failures.Group) many {
 	raw, _ := json.Marshal(map[string]string{"failures": g.Set}) // a map of strings can always be encoded
-	return many{Path: "admin/workers/jobs/retry", Label: "Retry", Filter: string(raw), Words: short(mostWords, g.Kind) + ": " + short(mostWords, g.Error)}
+	return many{Path: "failures/retry", Label: "Retry", Filter: string(raw), Words: short(mostWords, g.Kind) + ": " + short(mostWords, g.Error)}
 }
 
 // Most returns the maximum number of jobs that a page reads.

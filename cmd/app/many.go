@@ -45,6 +45,7 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 	}
 	return onClient(c, func(at *client.Client) error {
 		if m.which.failures != "" {
+			m.many = "/failures/retry" // which needs no permission to manage workers
 			if selection, err = failureSet(c, at, selection, m.which.failures); err != nil {
 				return err
 			}

@@ -102,14 +102,21 @@ func ownFailedJobs(ctx context.Context, s *store.Store, from *time.Time, owner s
 	return jobs, reached, err
 }
 
-// FailureSet returns the ids of the jobs in a set of failures. It returns [job.ErrFailuresChanged] if the group no longer matches the set,
+// FailureSet returns the ids of the jobs in a set of failures. If owner is not empty, the set must be one of that owner's jobs only. It
+// returns [job.ErrFailuresChanged] if the group no longer matches the set,
 // and [job.ErrInvalid] if the text is not a set.
-func FailureSet(ctx context.Context, s *store.Store, text string) ([]int64, error) {
+func FailureSet(ctx context.Context, s *store.Store, text, owner string) ([]int64, error) {
 	set, err := failures.ParseSet(text)
 	if err != nil {
 		return nil, err
 	}
-	jobs, _, err := failedJobs(ctx, s, &set.First, &set.Last)
+	var jobs []failures.Job
+	if owner == "" {
+		jobs, _, err = failedJobs(ctx, s, &set.First, &set.Last)
+	} else {
+		jobs, _, err = ownFailedJobs(ctx, s, &set.First, owner)
+		jobs = slices.DeleteFunc(jobs, func(one failures.Job) bool { return one.FailedAt.After(set.Last) })
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the set of failures %s: %w", set.Group, err)
 	}
