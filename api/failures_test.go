@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -220,4 +221,43 @@ func TestAJobsPageShowsTheErrorAndTheStackOfEachAttempt(t *testing.T) {
 	shown = attempts()
 	is.Equal(strings.Count(shown, "the first error"), 2)
 	is.Equal(strings.Count(shown, "end of the long error"), 2) // a retry keeps the whole error of the previous attempt
+}
+
+func TestAGroupCountsTheJobsThatWaitForAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"sub": {"submitter"}, "ana": {"operator"}})}, failing, func(r *runner.Runner) {
+		runner.HandleRaw(r, "later", func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return nil, errors.New("row " + string(j.Args.JSON) + " is bad")
+		}, runner.Retry(2, job.Backoff{Base: 10 * time.Minute}))
+	})
+	waits := func(args, who string) string {
+		id := h.send("POST", "/jobs", `{"kind":"later","args":`+args+`}`, "X-Who", who).body["id"].(string)
+		pgtest.Wait(t, "the job waits for another attempt", func() bool { return h.send("GET", "/jobs/"+id, "", "X-Who", who).body["reason"] == "retry" })
+		return id
+	}
+	waits("1", "ana")
+	newest := waits("22", "ana")
+	found := groups(h.send("GET", "/failures", "", "X-Who", "ana"))
+	is.Equal(len(found), 1)
+	is.Equal([]any{found[0]["error"], found[0]["jobs"], found[0]["retrying"], found[0]["newest"], found[0]["set"]}, []any{"row # is bad", 0.0, 2.0, newest, ""})
+	is.Equal(len(groups(h.send("GET", "/failures", "", "X-Who", "sub"))), 0) // others' jobs
+	id := found[0]["id"].(string)
+	page := h.send("GET", "/ui/failures/"+id, "", "X-Who", "ana").text
+	is.True(strings.Contains(page, "wait for another attempt"))
+	is.True(!strings.Contains(page, "data-many")) // there is nothing to retry
+
+	is.Equal(h.send("POST", "/jobs", `{"kind":"later","max_attempts":1,"args":3}`, "X-Who", "sub").status, http.StatusAccepted)
+	waits("4", "sub")
+	pgtest.Wait(t, "a job has failed for good", func() bool {
+		return len(h.send("GET", "/jobs?state=failed", "", "X-Who", "sub").body["jobs"].([]any)) == 1
+	})
+	for who, retrying := range map[string]float64{"ana": 3, "sub": 1} {
+		a := h.send("GET", "/failures?kind=later", "", "X-Who", who)
+		one := groups(a)[0]
+		is.Equal([]any{one["id"], one["jobs"], one["retrying"], a.body["retrying"], a.body["retrying_complete"]}, []any{id, 1.0, retrying, retrying, true})
+	}
+	page = h.send("GET", "/ui/failures", "", "X-Who", "ana", "X-Fresh", "1").text
+	is.True(strings.Contains(page, "3 jobs wait for another attempt"))
+	is.Equal(len(groups(h.send("GET", "/failures?since=2099-01-01T00:00:00Z", "", "X-Who", "ana"))), 0)
 }

@@ -25,7 +25,7 @@ func newFailuresCommand() *cobra.Command {
 		Short: "List failed jobs grouped by kind and error",
 		Long: `List the jobs that failed, grouped by kind and error, the largest group first. Errors of a group differ only in numbers, ids,
 hexadecimal values and quoted text. With the id of a group, list its jobs. The command reads at most 10,000 failed jobs; if more failed, it
-prints on stderr how far back it has read.
+prints on stderr how far back it has read. RETRYING counts the jobs whose latest attempt failed with the error and which wait for the next.
 
 trapeze retry --failures GROUP retries the jobs of a group.`,
 		Example: `  trapeze failures --since 1h
@@ -66,8 +66,8 @@ func printFailures(c *cobra.Command, at *client.Client, query url.Values) error 
 	if !found.Complete {
 		fmt.Fprintf(c.ErrOrStderr(), "only the failed jobs since %s were read: more jobs have failed\n", humanize.Clock(&found.Since))
 	}
-	return show.List(c, "ID KIND JOBS FIRST LAST NEWEST ERROR", show.Rows(found.Groups), func(g failures.Group) []string {
-		return []string{g.ID, g.Kind, strconv.Itoa(g.Jobs), humanize.Since(&g.First, now), humanize.Since(&g.Last, now), strconv.FormatInt(g.Newest, 10), g.Error}
+	return show.List(c, "ID KIND JOBS RETRYING FIRST LAST NEWEST ERROR", show.Rows(found.Groups), func(g failures.Group) []string {
+		return []string{g.ID, g.Kind, strconv.Itoa(g.Jobs), strconv.Itoa(g.Retrying), humanize.Since(&g.First, now), humanize.Since(&g.Last, now), strconv.FormatInt(g.Newest, 10), g.Error}
 	})
 }
 

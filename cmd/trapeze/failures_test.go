@@ -27,9 +27,9 @@ func TestFailuresListsGroupsAndRetryTakesOne(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(db.ok("failures")), "\n")
 	is.Equal(len(lines), 3)
-	is.Equal(strings.Fields(lines[0]), strings.Fields("ID KIND JOBS FIRST LAST NEWEST ERROR"))
+	is.Equal(strings.Fields(lines[0]), strings.Fields("ID KIND JOBS RETRYING FIRST LAST NEWEST ERROR"))
 	first := strings.Fields(lines[1])
-	is.Equal(first[1:3], []string{"demo.fail", "3"})
+	is.Equal(first[1:4], []string{"demo.fail", "3", "0"})
 	is.True(strings.HasSuffix(lines[1], "row # is bad"))
 	group := decoded[failures.Group](t, strings.Split(db.ok("failures", "--json", "--kind", "demo.fail"), "\n")[0])
 	is.Equal([]any{group.ID, group.Jobs}, []any{first[0], 3})

@@ -34,7 +34,10 @@ type Group struct {
 	First   time.Time      `json:"first_failed_at"`
 	Last    time.Time      `json:"last_failed_at"`
 	Trend   []int          `json:"trend"` // failures in each of [Parts] equal parts of the period
-	Set     string         `json:"set"`   // identifies exactly these jobs; see [Set]
+	Set     string         `json:"set"`   // identifies exactly these jobs; see [Set]. Empty if there are none
+	// Retrying is the number of jobs whose latest attempt failed with this error and which wait for their next attempt. They are not among
+	// Jobs. If a group has no other jobs, Example, Class, Newest, First and Last describe them.
+	Retrying int `json:"retrying"`
 }
 
 // Parts is the number of parts into which a trend divides the period.
@@ -48,8 +51,11 @@ type List struct {
 	Until    time.Time `json:"until"`    // the time of the read
 	Complete bool      `json:"complete"` // false if more jobs failed than one request reads; Since is then the time that it reached
 
-	jobs []Job
-	ids  map[pair]string
+	Retrying int  `json:"retrying"`          // number of jobs in all groups that wait for their next attempt
+	AllRead  bool `json:"retrying_complete"` // false if more jobs wait than one request reads
+
+	jobs, retrying []Job
+	ids            map[pair]string
 }
 
 // pair is a kind and an error.
@@ -64,25 +70,55 @@ func New(jobs []Job, since, until time.Time, complete bool) List {
 		of[id] = append(of[id], one)
 	}
 	for id, members := range of {
-		l.Groups = append(l.Groups, l.group(id, members))
+		g := l.group(id, members)
+		g.Jobs, g.Trend, g.Set = len(members), l.trend(members), setOf(id, members).String()
+		l.Groups = append(l.Groups, g)
 	}
+	return l.sorted()
+}
+
+// AddRetrying adds the jobs whose latest attempt failed and which wait for their next attempt, latest failure first. complete means that
+// there are no others.
+func (l List) AddRetrying(retrying []Job, complete bool) List {
+	l.Retrying, l.AllRead, l.retrying = len(retrying), complete, retrying
+	of := map[string][]Job{}
+	for _, one := range retrying {
+		id := l.groupOf(one)
+		of[id] = append(of[id], one)
+	}
+	l.Groups = slices.Clone(l.Groups)
+	for id, members := range of {
+		at := slices.IndexFunc(l.Groups, func(g Group) bool { return g.ID == id })
+		if at < 0 {
+			g := l.group(id, members)
+			g.Trend = l.trend(nil)
+			l.Groups, at = append(l.Groups, g), len(l.Groups)
+		}
+		l.Groups[at].Retrying = len(members)
+	}
+	return l.sorted()
+}
+
+func (l List) sorted() List {
 	slices.SortFunc(l.Groups, func(a, b Group) int {
-		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), b.Last.Compare(a.Last), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(b.Retrying, a.Retrying), b.Last.Compare(a.Last), cmp.Compare(a.ID, b.ID))
 	})
 	return l
 }
 
 func (l List) group(id string, members []Job) Group {
 	newest := members[0]
-	g := Group{ID: id, Kind: newest.Kind, Error: Normalize(newest.Error), Example: newest.Error, Class: newest.Class, Jobs: len(members), Newest: newest.ID,
-		First: members[len(members)-1].FailedAt, Last: newest.FailedAt, Trend: make([]int, Parts)}
-	span := max(l.Until.Sub(l.Since), 1)
+	return Group{ID: id, Kind: newest.Kind, Error: Normalize(newest.Error), Example: newest.Error, Class: newest.Class, Newest: newest.ID,
+		First: members[len(members)-1].FailedAt, Last: newest.FailedAt}
+}
+
+func (l List) trend(members []Job) []int {
+	trend, span := make([]int, Parts), max(l.Until.Sub(l.Since), 1)
 	for _, one := range members {
 		part := int(float64(one.FailedAt.Sub(l.Since)) / float64(span) * Parts)
-		g.Trend[min(max(part, 0), Parts-1)]++
+		trend[min(max(part, 0), Parts-1)]++
 	}
-	g.Set = setOf(id, members).String()
-	return g
+	return trend
 }
 
 // groupOf returns the id of a job's group. It caches the id for each kind and error, because most errors occur more than once.
@@ -102,7 +138,7 @@ func ID(kind, text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Of returns a group and its jobs, latest failure first. It returns false if the list has no jobs in that group.
+// Of returns a group and its failed jobs, latest failure first. It returns false if the list has no such group.
 func (l List) Of(id string) (g Group, jobs []Job, found bool) {
 	at := slices.IndexFunc(l.Groups, func(g Group) bool { return g.ID == id })
 	if at < 0 {
@@ -122,7 +158,9 @@ func (l List) members(id string) (jobs []Job) {
 
 // OfKind returns a list of only the jobs of one kind.
 func (l List) OfKind(kind string) List {
-	return New(slices.DeleteFunc(slices.Clone(l.jobs), func(one Job) bool { return one.Kind != kind }), l.Since, l.Until, l.Complete)
+	others := func(one Job) bool { return one.Kind != kind }
+	return New(slices.DeleteFunc(slices.Clone(l.jobs), others), l.Since, l.Until, l.Complete).
+		AddRetrying(slices.DeleteFunc(slices.Clone(l.retrying), others), l.AllRead)
 }
 
 // digest returns a hash of the given jobs and the times at which they failed.

@@ -53,15 +53,56 @@ func Failures(ctx context.Context, s *store.Store, since time.Time, owner string
 	if err != nil {
 		return failures.List{}, fmt.Errorf("read the failed jobs: %w", err)
 	}
+	retrying, err := retryingJobs(ctx, s, from, owner)
+	if err != nil {
+		return failures.List{}, err
+	}
+	complete := reached == nil || !reached.After(since)
 	switch {
-	case reached != nil && reached.After(since):
-		return failures.New(jobs, *reached, until, false), nil
+	case !complete:
+		since = *reached
 	case since.IsZero() && len(jobs) > 0:
 		since = jobs[len(jobs)-1].FailedAt
 	case since.IsZero():
 		since = until
 	}
-	return failures.New(jobs, since, until, true), nil
+	return failures.New(jobs, since, until, complete).AddRetrying(retrying, len(retrying) < mostRetrying), nil
+}
+
+// [retryingSQL] reads at most mostRetrying jobs, among the first mostParked that become due.
+const (
+	mostRetrying = 1000
+	mostParked   = 10_000
+)
+
+// retryingSQL reads jobs whose latest attempt failed since $1 and which wait for their next attempt, latest failure first. It considers the
+// first $3 parked jobs that become due, because retries become due soon. Plan: parked_for_promotion, stops at the limit; jobs_pkey for each;
+// job_events_of_job backwards in the days of the run, stops at the first event.
+const retryingSQL = `
+select p.id, p.kind, p.subject, p.attempt, e.at, e.class, e.error from (
+	select s.* from (
+		select id, kind, subject, attempt, why, started_at, run_after, event_no from trapeze.parked
+		where why in ('scheduled', 'retry', 'retry_later') order by run_after, id limit $3
+	) s where s.why = 'retry' and ($2::text is null or coalesce((select j.submitter = $2 and j.submitter <> '' from trapeze.jobs j where j.id = s.id), false))
+	limit $4
+) p cross join lateral (
+	select e.at, coalesce(e.fields ->> 'error_class', '') as class, left(coalesce(e.message, ''), 500) as error from trapeze.job_events e
+	where e.job = p.id and e.event_no <= p.event_no and e.event = 'job.retried' and e.at >= p.started_at - interval '1 day' and e.at <= p.run_after
+	order by e.event_no desc limit 1
+) e
+where e.at >= coalesce($1::timestamptz, '-infinity') order by e.at desc, p.id desc`
+
+// retryingJobs reads jobs that wait for another attempt, with the error of their latest one. If owner is not empty, it reads only that owner's
+// jobs.
+func retryingJobs(ctx context.Context, s *store.Store, from *time.Time, owner string) ([]failures.Job, error) {
+	jobs, err := store.Rows(ctx, s, pgx.RowToStructByPos[failures.Job], retryingSQL, from, store.Some(owner), mostParked, mostRetrying)
+	if err != nil {
+		return nil, fmt.Errorf("read the jobs that are retried: %w", err)
+	}
+	for i := range jobs {
+		jobs[i].Error = failures.Line(jobs[i].Error)
+	}
+	return jobs, nil
 }
 
 // failedJobs reads the jobs that failed in a period. If the limit stops it before the start of the period, it returns the time that it

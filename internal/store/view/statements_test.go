@@ -19,6 +19,7 @@ var statements = map[string]string{
 	"unknownWorkSQL":     unknownWorkSQL,
 	"lookedPipelinesSQL": lookedPipelinesSQL,
 	"boardApprovalsSQL":  boardApprovalsSQL,
+	"retryingSQL":        retryingSQL,
 	"needsSecondSQL":     needsSecondSQL,
 	"boardDueSQL":        boardDueSQL,
 	"boardLanesSQL":      boardLanesSQL,
