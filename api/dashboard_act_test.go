@@ -64,6 +64,9 @@ func TestTheFailedChildrenOfAPartialPipelineAreRetried(t *testing.T) {
 		runner.HandleRaw(r, "spread", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return runner.FanOut(raw("sick"), raw("sick"), raw("echo")).Join(raw("echo")), nil
 		})
+		runner.HandleRaw(r, "unfinished", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return runner.FanOut(raw("sick"), raw("wait")), nil
+		})
 	})
 	ana := []string{"X-Who", "ana"}
 	id := h.send("POST", "/jobs", `{"kind":"spread"}`, ana...).body["id"].(string)
@@ -75,12 +78,27 @@ func TestTheFailedChildrenOfAPartialPipelineAreRetried(t *testing.T) {
 	is.True(!strings.Contains(h.send("GET", "/ui/pipelines/"+id, "", "X-Who", "vic").text, "children/retry"))
 	is.Equal(h.send("POST", children, "", "X-Who", "bob").status, http.StatusNotFound) // another submitter's pipeline
 	is.Equal(h.send("POST", children, "", "X-Who", "vic").status, http.StatusForbidden)
+	child := h.send("GET", "/jobs?state=failed&pipeline="+id, "", ana...).body["jobs"].([]any)[0].(map[string]any)["id"].(string)
+	const warning = "the step after the children does not run again"
+	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+child, "", ana...).text, warning)) // stated before the retry is sent
+	other := h.send("POST", "/jobs", `{"kind":"sick"}`, ana...).body["id"].(string)
+	h.untilAs(other, job.Failed, ana...)
+	is.True(!strings.Contains(h.send("GET", "/ui/jobs/"+other, "", ana...).text, warning)) // no fan-out waited for this job
+	open := h.send("POST", "/jobs", `{"kind":"unfinished"}`, ana...).body["id"].(string)
+	pgtest.Wait(t, "a child of a fan-out that still waits has failed", func() bool {
+		for _, one := range h.send("GET", "/jobs?state=failed&pipeline="+open, "", ana...).body["jobs"].([]any) {
+			child = one.(map[string]any)["id"].(string)
+			return true
+		}
+		return false
+	})
+	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+child, "", ana...).text, "Job "+open+" still waits for it"))
 	close(heal)
 	did := h.send("POST", children, "", ana...)
 	is.Equal(did.status, http.StatusAccepted)
 	is.Equal([]any{did.body["retried"], did.body["skipped"], did.body["more"]}, []any{2.0, 0.0, false})
 	pgtest.Wait(t, "the children have succeeded", func() bool {
-		return len(h.send("GET", "/jobs?state=succeeded&kind=sick", "", ana...).body["jobs"].([]any)) == 2
+		return len(h.send("GET", "/jobs?state=succeeded&kind=sick&pipeline="+id, "", ana...).body["jobs"].([]any)) == 2
 	})
 	is.Equal(h.send("POST", children, "", ana...).body["code"], "not_failed") // no child is in a failed state any more
 	alone := h.send("POST", "/jobs", `{"kind":"spread","args":{}}`, ana...).body["id"].(string)

@@ -3,6 +3,8 @@ package ui
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -20,6 +22,7 @@ type jobPage struct {
 	Newest    []job.Event // the events, newest first
 	Actions   []action
 	Blockers  []job.Blocker // why the job does not run
+	Retry     string        // the question before a retry, without its arguments
 	CanReprio bool
 	OfChain   bool // the priority of a running job applies to its next steps
 	CanStack  bool
@@ -50,7 +53,11 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	if h.Job, err = d.o.Shown(r, p.Principal, h.Job); err != nil {
 		return err
 	}
-	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h.Job), Hidden: p.hides(h.Job)}
+	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Hidden: p.hides(h.Job)}
+	if show.Retry, err = d.asksRetry(r.Context(), h.Job); err != nil {
+		return err
+	}
+	show.Actions = p.jobActions(h.Job, show.Retry)
 	if h.State == job.AwaitingApproval {
 		second, err := storeview.NeedsSecond(r.Context(), d.o.Store, id)
 		if err != nil {
@@ -95,8 +102,25 @@ func (d *dashboard) blockers(ctx context.Context, who access.Principal, j job.Jo
 	return list, err
 }
 
-// jobActions returns the actions that the visitor may take on a job in its current state.
-func (v visitor) jobActions(j job.Job) (list []action) {
+// asksRetry returns the question before a retry of a job that ended without success. For a child, it states whether the step after the
+// children will run again.
+func (d *dashboard) asksRetry(ctx context.Context, j job.Job) (string, error) {
+	question := fmt.Sprintf("Job %d runs again in a new epoch.", j.ID)
+	if j.GroupID == nil || j.State != job.Failed && j.State != job.Cancelled {
+		return question, nil
+	}
+	parent, err := d.o.Store.Waiting(ctx, *j.GroupID)
+	if err != nil && !errors.Is(err, job.ErrNotFound) {
+		return "", err
+	}
+	if parent.Waits {
+		return question + fmt.Sprintf(" Job %d still waits for it.", *j.GroupID), nil
+	}
+	return question + fmt.Sprintf(" Job %d no longer waits for it: the step after the children does not run again.", *j.GroupID), nil
+}
+
+// jobActions returns the actions that the visitor may take on a job in its current state. retry is the question before a retry.
+func (v visitor) jobActions(j job.Job, retry string) (list []action) {
 	id := strconv.FormatInt(j.ID, 10)
 	offer := func(needs access.Permission, when bool, a action) {
 		if when && v.Sees(needs, j.Submitter) {
@@ -105,7 +129,7 @@ func (v visitor) jobActions(j job.Job) (list []action) {
 	}
 	over := j.State.Terminal()
 	offer(access.JobsRetry, j.State == job.Failed || j.State == job.Cancelled, action{"POST", "jobs/" + id + "/retry", "Retry",
-		"Job " + id + " runs again in a new epoch, with the same arguments.", false})
+		retry + " Its arguments stay the same.", false})
 	rejects := j.State == job.AwaitingApproval && v.Sees(access.JobsApprove, j.Submitter) // the Reject button sends the same request
 	offer(access.JobsCancel, !over && !j.CancelRequested && !rejects, action{"POST", "jobs/" + id + "/cancel", "Cancel",
 		"Job " + id + " is cancelled: at once if it is not running, otherwise when its handler returns.", true})

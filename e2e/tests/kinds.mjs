@@ -22,3 +22,18 @@ scene("kinds are sorted by a column, with their pods and limits", async ({ page,
   await page.locator(`#job-${waits}`).waitFor();
   await pod.api("POST", `/jobs/${waits}/cancel`);
 });
+
+scene("unknown kinds that a submitter chooses share a row of the Now page", async ({ page, pod, undo }) => {
+  await pod.api("PUT", "/admin/workers/lanes/strangers", {});
+  undo(() => pod.api("POST", "/admin/workers/jobs/cancel", { filter: { lane: "strangers" } }));
+  for (let n = 10; n < 25; n++) await pod.submit(`stranger.${n}`, {}, { foreign: true, lane: "strangers" }, "submitter");
+  await page.goto("/ui/");
+  const rows = page.locator("section[aria-labelledby=h-waiting] tbody tr", { hasText: "strangers" });
+  await rows.filter({ hasText: "5 other kinds" }).waitFor();
+  assert.equal(await rows.count(), 11, "ten kinds have rows of their own");
+  const shared = rows.filter({ hasText: "5 other kinds" });
+  assert.equal(await shared.locator("[data-l=Jobs]").innerText(), "5");
+  assert.match(await shared.getByRole("rowheader").innerText(), /no live pod has a handler|no pod|handler/i);
+  await shared.getByRole("link").click();
+  await page.getByRole("heading", { name: /^stranger\.\d\d/ }).waitFor();
+});

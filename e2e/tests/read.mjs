@@ -99,6 +99,8 @@ scene("shortcuts move between pages and rows, a sheet lists them, and fields and
   await page.goto("/ui/jobs?subject=keys");
   await keys("?");
   await page.getByRole("dialog", { name: "Keyboard shortcuts" }).getByText("go to Pipelines").waitFor();
+  assert.deepEqual(await page.locator("dialog .keys dd", { hasText: /^go to [A-Z]/ }).allInnerTexts(),
+    (await page.locator("header nav a").allInnerTexts()).map((name) => `go to ${name}`), "every page has a shortcut");
   await look(page, "keys", []);
   await keys("g", "p");
   assert.match(page.url(), /jobs/, "a dialog gets the keys");
@@ -115,6 +117,12 @@ scene("shortcuts move between pages and rows, a sheet lists them, and fields and
   assert.equal(await page.getByLabel("Search").inputValue(), "gp?x", "a field gets the keys");
   await page.getByLabel("Search").blur();
   await keys("Control+j", "g", "p");
+  await page.waitForURL("**/ui/pipelines");
+  await keys("g", "f");
+  await page.waitForURL("**/ui/failures");
+  await keys("g", "k");
+  await page.waitForURL("**/ui/kinds");
+  await keys("g", "p");
   await page.waitForURL("**/ui/pipelines");
   await keys("p");
   await page.locator("#pulse", { hasText: "paused" }).waitFor();
