@@ -244,11 +244,16 @@ func queueFinish(batch *pgx.Batch, s *Store, boot string, list []Ending) (map[in
 	if sql == nil {
 		sql, by = finishManyOf(boot, list)
 	}
+	return queueEnds(batch, s, sql, by)
+}
+
+// queueEnds queues a statement that ends claims, with pinned plans. The map is filled when the batch is sent.
+func queueEnds(batch *pgx.Batch, s *Store, sql *statement, by args) (map[int64]Ended, error) {
 	values, err := sql.bind(by)
 	if err != nil {
 		return nil, err
 	}
-	ended := make(map[int64]Ended, len(list))
+	ended := map[int64]Ended{}
 	batch.Queue(pinSQL)
 	batch.Queue(s.In(sql.text), values...).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, scanEnded)
@@ -257,6 +262,20 @@ func queueFinish(batch *pgx.Batch, s *Store, boot string, list []Ending) (map[in
 		}
 		return err
 	})
+	return ended, nil
+}
+
+// FinishIn ends claims like [Store.Finish], in the caller's transaction. The transaction has locked the claims, and its plans stay pinned.
+func FinishIn(ctx context.Context, s *Store, tx pgx.Tx, boot string, list []Ending) (map[int64]Ended, error) {
+	batch := &pgx.Batch{}
+	sql, by := finishManyOf(boot, list)
+	ended, err := queueEnds(batch, s, sql, by)
+	if err == nil {
+		err = tx.SendBatch(ctx, batch).Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
 	return ended, nil
 }
 

@@ -56,7 +56,7 @@ type Lane struct {
 	Held        int    `json:"held"`          // slots that this pod holds
 	Over        bool   `json:"over"`          // all pods together hold more slots than the lane has
 	Enabled     bool   `json:"enabled"`
-	Drained     bool   `json:"drained"`
+	Drained     bool   `json:"drained"` // by an operator, or because another engine runs the lane's jobs
 
 	PollIntervalMS *int `json:"poll_interval_ms"` // nil for the pod's setting
 	StaleAfterS    *int `json:"stale_after_s"`    // nil for the pod's setting; 0 for no limit
@@ -128,15 +128,15 @@ const (
 	// drained.
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
-	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. Plan: one page each;
-	// slot_grants_pkey.
+	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. To a pod, a lane of another engine, or
+	// one that moves to another engine, is drained. Plan: one page each; slot_grants_pkey.
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
 				join trapeze.pods p on p.boot = g.boot and p.closed_at is null
 				where g.lane = n.name and g.boot <> @boot and g.wants_since is not null),
 			'free', greatest(n.slots - n.granted, 0), 'held', case when n.slots is not null then coalesce((
-				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = @boot), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained,
+				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = @boot), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
 			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s))
 		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`

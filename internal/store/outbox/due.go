@@ -1,0 +1,276 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// anyDueSQL reports whether an engine has a lane with jobs that became due since $3, or a job without a recorded start that no forwarder
+	// has taken for $2 milliseconds. It also returns the current time. Plan: lanes is one page; per lane and rank, an Index Scan on
+	// live_for_claim from (lane, rank, time) up to its first pending row; outbox_unstarted, one row.
+	anyDueSQL = `
+select exists (select from trapeze.lanes n cross join ` + store.AllRanks + ` cross join lateral (
+		select from trapeze.live l where l.lane = n.name and (-l.priority) = rank and l.ready_at >= $3 and l.state = 'pending'
+		order by l.lane, (-l.priority), l.ready_at, l.id limit 1) l
+	where n.engine = $1),
+	exists (select from trapeze.outbox o where o.engine = $1 and o.run is null and o.seen_at < now() - $2::bigint * interval '1 millisecond'),
+	now()`
+
+	// openLanesSQL locks the lanes in which an engine may start jobs. A lane with a limit is locked by one forwarder at a time, so that two
+	// forwarders do not both use its last slots. The locks keep the lane's engine from changing until the transaction ends: the command that
+	// moves a lane to another engine waits for them, and a lane that moves is not returned. Plan: lanes is one page.
+	openLanesSQL = `
+with free as (
+	select n.name from trapeze.lanes n where ` + openLane + ` and n.slots is null order by n.name for share
+), limited as (
+	select n.name, n.slots from trapeze.lanes n where ` + openLane + ` and n.slots is not null order by n.name for no key update skip locked
+)
+select name, $2::int as want from free
+union all
+select name, least(slots, $2::int) from limited`
+	openLane = `n.engine = $1 and n.next_engine is null and n.enabled and not n.drained
+		and not coalesce((select g.paused or g.frozen from trapeze.gate g), true)`
+
+	// roomSQL returns how many more jobs may run in each limited lane. Its snapshot is newer than the lane locks. Plan: outbox_of_lane, and
+	// live_pkey for each running job of the lane.
+	roomSQL = `
+select n.name, least(n.slots - (select count(*) from trapeze.outbox o join trapeze.live l on l.id = any(array[o.id])
+	where o.lane = n.name and l.fence = o.fence and l.state = 'running'), $2)::int
+from trapeze.lanes n where n.name = any($1::text[]) and n.slots is not null`
+
+	// takeSQL claims the most urgent due jobs of each lane for an engine, as a pod's claim does: it skips jobs whose subject is running, it
+	// takes one job per subject, and it frees keys that are held only while a job is pending. In contrast to a pod's claim, it raises the
+	// epoch, it takes jobs of all kinds, and it writes a row to the outbox. It reads at most 1,000 pending rows of a lane beyond the wanted
+	// number, and skips those that became due before $5. Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time) that
+	// stops there; per job, primary key probes and inserts.
+	takeSQL = `
+with picked as materialized (
+	select c.* from unnest($2::text[], $3::int[]) as w(lane, want)
+	cross join lateral (
+		select k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.unique_while
+		from (
+			select r.id, r.ok from ` + store.AllRanks + ` cross join lateral (
+				select l.id, (l.subject = '' or not exists (select from trapeze.current_runs r
+					where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0)) as ok
+				from trapeze.live l where l.lane = w.lane and (-l.priority) = rank and l.ready_at >= $5 and l.state = 'pending'
+				order by l.lane, (-l.priority), l.ready_at, l.id limit w.want + 1000
+			) r limit w.want + 1000
+		) l join trapeze.live k on k.id = any(array[l.id])
+		where l.ok and k.state = 'pending' and (k.lane = w.lane) is true
+		limit w.want for update of k skip locked
+	) c
+), keyed as materialized (
+	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
+	where p.unique_while = 'pending' for update of k skip locked
+), open as materialized (
+	select p.*, ` + nextEpochFence + ` as next_fence from picked p
+	where p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed)
+), taken as (
+	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
+	select kind, subject, id, next_fence, 'running' from open where subject <> ''
+	order by kind, subject, priority desc, ready_at, id
+	on conflict (kind, subject) where state = 'running' do nothing
+	returning kind, subject, job_id
+), superseded as (
+	delete from trapeze.current_runs c using taken t where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
+), claimed as (
+	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = $1::uuid,
+		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), isolated = false,
+		unique_while = case when l.unique_while = 'active' then 'active' end
+	from open o
+	where l.id = any(array[o.id]) and (o.subject = '' or o.id in (select job_id from taken))
+	returning l.*, o.unique_while as was_unique, null::text as run
+), freed as (
+	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
+), events as (
+	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, fields)
+	select array_agg(id), array_agg(event_no), array_agg(fence), $1::uuid, 'pending', 'running', 'job.claimed',
+		json_build_object('engine', $4::text) from claimed
+	having count(*) > 0
+), listed as (
+	insert into trapeze.outbox as o (id, fence, engine, lane) select id, fence, $4, lane from claimed
+	on conflict (id) do update set fence = excluded.fence, engine = excluded.engine, lane = excluded.lane, run = null, seen_at = now()
+)
+select ` + itemColumns + ` from claimed l join trapeze.jobs j on j.id = l.id
+order by l.priority desc, l.ready_at, l.id`
+
+	// nextEpochFence computes the last fence of the next epoch of a row p. It is higher than that of any claim in an earlier history of the
+	// database; see nextFence in package store.
+	nextEpochFence = `(p.fence % 10000000000 / 1000000 + 2) * 1000000 - 1 + greatest(p.fence - p.fence % 10000000000, 10000000000 * (
+		select c.epoch + greatest(trapeze.timeline() - c.timeline, 0) from trapeze.cluster c where c.one))`
+)
+
+// Due returns jobs to start, at most limit of each lane: jobs that were due in a lane of the engine and that it has just claimed, and jobs
+// whose start was not recorded in time, in the epoch that they already have. The forwarder starts a run for each, with a workflow id made of
+// the job's id and epoch, and then calls [Outbox.Started]. If the engine answers that the workflow id is in use, an earlier forwarder started
+// the run.
+//
+// A job that is cancelled before its start is recorded is ended by Due, and is not returned.
+func (b *Outbox) Due(ctx context.Context, limit int) (list []Item, err error) {
+	type state struct {
+		Due, Unstarted bool
+		Now            time.Time
+	}
+	since := b.scan.begin()
+	found, err := store.Rows(ctx, b.s, pgx.RowToStructByPos[state], anyDueSQL, b.o.Engine, b.o.RetakeAfter.Milliseconds(), since)
+	if err == nil && found[0].Due {
+		list, err = b.take(ctx, limit, since)
+	}
+	if err == nil {
+		b.scan.end(since, found[0].Now, len(list) < limit)
+	}
+	if err == nil && found[0].Unstarted {
+		var again []Item
+		again, err = b.unstarted(ctx, limit)
+		list = append(again, list...)
+	}
+	if err != nil {
+		// The jobs that were claimed are returned again when their starts are overdue.
+		return nil, fmt.Errorf("list the due jobs of engine %s: %w", b.o.Engine, err)
+	}
+	return list, nil
+}
+
+// scan decides from where Due reads the lanes. A scan of a whole lane passes its running jobs, of which an engine can have very many.
+// Therefore, whole scans take at most a twentieth of the time. The scans between them skip what became due before the latest scan that
+// claimed everything.
+type scan struct {
+	mu    sync.Mutex
+	mark  time.Time // of the database's clock
+	whole time.Time // when the next scan of whole lanes is due
+	began time.Time
+}
+
+const (
+	// scanFactor is the minimum time between whole scans, as a multiple of the duration of one.
+	scanFactor = 20
+	// cheapScan is the duration below which every scan is a whole scan.
+	cheapScan = 5 * time.Millisecond
+	// scanMargin allows for submissions in flight. A whole scan finds the jobs of transactions that stay open longer.
+	scanMargin = time.Second
+)
+
+// begin returns the time from which to read; the zero time means whole lanes.
+func (c *scan) begin() pgtype.Timestamptz {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.began = time.Now(); c.mark.IsZero() || !c.began.Before(c.whole) {
+		return pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.NegativeInfinity}
+	}
+	return pgtype.Timestamptz{Valid: true, Time: c.mark}
+}
+
+// forget makes the next scan read whole lanes, because a job with an older due time has become claimable.
+func (c *scan) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mark = time.Time{}
+}
+
+// end records a scan that began at now by the database's clock. all reports whether it claimed everything that can be claimed.
+func (c *scan) end(since pgtype.Timestamptz, now time.Time, all bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if took := time.Since(c.began); since.InfinityModifier != pgtype.Finite && took > cheapScan {
+		c.whole = time.Now().Add(scanFactor * took)
+	}
+	if all {
+		c.mark = now.Add(-scanMargin)
+	}
+}
+
+// take claims due jobs.
+func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) (list []Item, err error) {
+	type lane struct {
+		Name string
+		Want int
+	}
+	err = b.s.Tx(ctx, func(tx pgx.Tx) error {
+		list = nil
+		lanes, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[lane], b.s.In(openLanesSQL), []any{b.o.Engine, limit})
+		if err != nil || len(lanes) == 0 {
+			return err
+		}
+		names, wants, at := []string{}, []int{}, map[string]int{}
+		for i, l := range lanes {
+			names, wants, at[l.Name] = append(names, l.Name), append(wants, l.Want), i
+		}
+		limited, err := store.Query(ctx, b.s, tx, pgx.RowToStructByPos[lane], roomSQL, names, limit)
+		if err != nil {
+			return err
+		}
+		for _, l := range limited {
+			wants[at[l.Name]] = max(l.Want, 0)
+		}
+		list, err = store.Query(ctx, b.s, tx, pgx.RowToStructByPos[Item], takeSQL, b.boot, names, wants, b.o.Engine, since)
+		return err
+	})
+	return list, err
+}
+
+const (
+	// unstartedSQL and startedBeforeSQL take rows of the outbox that no forwarder has taken for the given number of milliseconds: those
+	// whose start is not recorded, and those whose run is recorded. They delete rows whose epoch is over, because a command ended the job.
+	// Plan: outbox_unstarted or outbox_started up to the limit; primary key probes.
+	unstartedSQL     = takeOverdue + `o.run is null` + takenAgain
+	startedBeforeSQL = takeOverdue + `o.run is not null` + takenAgain
+
+	takeOverdue = `
+with due as materialized (
+	select o.id, o.fence, o.run from trapeze.outbox o
+	where o.engine = $2 and o.seen_at < now() - $3::bigint * interval '1 millisecond' and `
+	takenAgain = `
+	order by o.seen_at limit $4 for update skip locked
+), still as materialized (
+	select l.*, d.run from due d join trapeze.live l on l.id = any(array[d.id]) where l.fence = d.fence and l.pod = $1::uuid
+), over as (
+	delete from trapeze.outbox o using due d where o.id = d.id and d.id not in (select id from still)
+), seen as (
+	update trapeze.outbox o set seen_at = now() from still s where o.id = s.id
+)
+select ` + itemColumns + ` from still l join trapeze.jobs j on j.id = l.id
+order by l.id`
+)
+
+// unstarted returns jobs whose start was not recorded in time. It ends those that were cancelled in the meantime.
+func (b *Outbox) unstarted(ctx context.Context, limit int) (list []Item, err error) {
+	found, err := b.overdue(ctx, unstartedSQL, b.o.RetakeAfter, limit)
+	for _, i := range found {
+		if !i.Cancelled {
+			list = append(list, i)
+			continue
+		}
+		// If the run begins first, its start is recorded, and Cancels returns the request.
+		if _, ended := b.end(ctx, i.ID, i.Fence, cancelledEnd, true); ended != nil && !errors.Is(ended, ErrStale) {
+			return nil, ended
+		}
+	}
+	return list, err
+}
+
+var cancelledEnd = End{State: job.Cancelled, Reason: job.ReasonCancelled}
+
+// Lost returns jobs in the engine whose runs no forwarder has examined for the given time, at most limit of them. A reconciler asks the
+// engine about each run. If the run has ended without an end in PostgreSQL, the reconciler calls [Outbox.End]. If the engine does not know
+// the run, it calls [Outbox.Again].
+func (b *Outbox) Lost(ctx context.Context, unseen time.Duration, limit int) ([]Item, error) {
+	list, err := b.overdue(ctx, startedBeforeSQL, unseen, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list the runs of engine %s: %w", b.o.Engine, err)
+	}
+	return list, nil
+}
+
+func (b *Outbox) overdue(ctx context.Context, sql string, unseen time.Duration, limit int) ([]Item, error) {
+	return store.Rows(ctx, b.s, pgx.RowToStructByPos[Item], sql, b.boot, b.o.Engine, unseen.Milliseconds(), limit)
+}

@@ -1,0 +1,238 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// End is the end of a job that an engine has run.
+type End struct {
+	State    job.State         // succeeded, failed or cancelled
+	Outcome  job.OutcomeStatus // empty: ok if the job succeeded, otherwise error
+	Reason   job.Reason        // empty: ok, error or cancelled, as the state requires
+	Result   json.RawMessage   // nil if there is none
+	Error    string            // with the stack of a panic, as [job.End] describes; empty if there is none
+	Class    job.ErrorClass    // of a failed job; empty: error
+	Code     string            // empty if there is none
+	Undo     json.RawMessage   // steps to run after the failure, in place of those that the job had planned; nil if there are none
+	Attempts int               // attempts in this epoch, at least 1; 0 counts as 1
+	Started  time.Time         // when the first handler was called; zero: when the start was recorded
+	// Next is the next step if it returns to PostgreSQL, with an id of [Outbox.NewIDs]. Its pipeline, parent, step, branch, submitter and
+	// trace are set by the outbox unless they are given. It starts in its lane's order, or in another engine if its lane names one.
+	Next *store.NewJob
+}
+
+const (
+	// holdRunSQL locks a job in its epoch, and sets what its end needs. If $6 is true, it finds only a job without a recorded start. Plan:
+	// live_pkey, jobs_pkey and outbox_pkey, one row each.
+	holdRunSQL = `
+with held as (
+	update trapeze.live l set attempt = l.attempt + $4, started_at = coalesce($5::timestamptz, l.started_at)
+	where l.id = $1 and l.fence = $2 and l.pod = $3::uuid
+		and not ($6 and (select o.run from trapeze.outbox o where o.id = $1 and o.fence = $2) is not null)
+	returning l.*
+)
+select h.kind, h.lane, h.subject, h.cancel_requested, h.attempt, h.crashes, coalesce(j.max_crashes, k.max_crashes, $7), j.pipeline_id, j.step,
+	j.group_id, j.child_no, coalesce(j.impaired, false), j.submitter, coalesce(j.traceparent, '')
+from held h join trapeze.jobs j on j.id = h.id left join trapeze.kinds k on k.kind = h.kind`
+
+	// endedHereSQL reports whether a job ended in an epoch, at the request of the engine. A command that ended the job has removed its row
+	// from live without the engine's transaction id. Plan: done_by_id.
+	endedHereSQL = `select d.state from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid and d.xid is not null limit 1`
+
+	// doneWithSQL removes a row from the outbox. Plan: outbox_pkey.
+	doneWithSQL = `delete from trapeze.outbox where id = $1 and fence = $2`
+)
+
+type held struct {
+	Kind, Lane, Subject          string
+	Cancelled                    bool
+	Attempt, Crashes, MaxCrashes int
+	PipelineID                   int64
+	Step                         int
+	store.Branch
+	Submitter, Trace string
+}
+
+// hold locks a job in its epoch until the transaction ends. It returns [ErrStale] if the job is not in that epoch.
+func (b *Outbox) hold(ctx context.Context, tx pgx.Tx, id, fence int64, more int, started time.Time, unstarted bool) (h held, err error) {
+	err = tx.QueryRow(ctx, b.s.In(holdRunSQL), id, fence, b.boot, more, store.Some(started), unstarted, b.o.MaxCrashes).Scan(&h.Kind,
+		&h.Lane, &h.Subject, &h.Cancelled, &h.Attempt, &h.Crashes, &h.MaxCrashes, &h.PipelineID, &h.Step, &h.Group, &h.No, &h.Impaired,
+		&h.Submitter, &h.Trace)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrStale
+	}
+	return h, err
+}
+
+// End ends a job with the result of its run, and inserts the next step in the same transaction. A cancel request that was committed first
+// takes precedence; End returns the state in which the job ended. A repeated call for the same epoch returns that state and writes nothing.
+// It returns [ErrStale] if the job has ended in another way, or is in another epoch.
+func (b *Outbox) End(ctx context.Context, id, epoch int64, e End) (job.State, error) {
+	return b.end(ctx, id, lastFence(epoch), e, false)
+}
+
+// end is like [Outbox.End]. If unstarted is true, it also returns [ErrStale] if the start of the run is recorded.
+func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool) (state job.State, err error) {
+	var end *job.End
+	err = b.s.Tx(ctx, func(tx pgx.Tx) error {
+		end = nil
+		h, err := b.hold(ctx, tx, id, fence, max(e.Attempts, 1)-1, e.Started, unstarted)
+		if errors.Is(err, ErrStale) {
+			state, err = b.endedBefore(ctx, tx, id, fence)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		end, err = b.finish(ctx, tx, id, fence, h, e)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("end job %d, epoch %d: %w", id, fence/fencesPerEpoch, err)
+	}
+	if end != nil {
+		if state = end.State; end.Subject != "" {
+			b.scan.forget()
+		}
+		if b.o.Ended != nil {
+			b.o.Ended(*end)
+		}
+	}
+	return state, nil
+}
+
+// endedBefore returns the state of a job that an earlier call has ended in the same epoch.
+func (b *Outbox) endedBefore(ctx context.Context, tx pgx.Tx, id, fence int64) (job.State, error) {
+	found, err := store.Query(ctx, b.s, tx, pgx.RowTo[job.State], endedHereSQL, id, fence, b.boot)
+	if err == nil && len(found) == 0 {
+		err = ErrStale
+	}
+	if err != nil {
+		return "", err
+	}
+	return found[0], nil
+}
+
+// finish ends a locked job, and wakes the pods for its next step and for jobs with the same subject.
+func (b *Outbox) finish(ctx context.Context, tx pgx.Tx, id, fence int64, h held, e End) (*job.End, error) {
+	e.complete()
+	if e.State != job.Succeeded {
+		e.Next = nil
+	}
+	ended, err := store.FinishIn(ctx, b.s, tx, b.boot, []store.Ending{{ID: id, Fence: fence, State: e.State, Outcome: e.Outcome, Reason: e.Reason,
+		Result: e.Result, Error: e.Error, Class: e.Class, Code: e.Code, Undo: e.Undo, Next: follow(id, h, e.Next), Branch: h.Branch}})
+	if err != nil {
+		return nil, err
+	}
+	got, ok := ended[id]
+	if !ok {
+		return nil, ErrStale
+	}
+	if _, err := tx.Exec(ctx, b.s.In(doneWithSQL), id, fence); err != nil {
+		return nil, err
+	}
+	if e.Next != nil || h.Subject != "" || got.OffBalance != nil {
+		if err := b.s.Notify(ctx, tx); err != nil {
+			return nil, err
+		}
+	}
+	end := &job.End{ID: id, PipelineID: h.PipelineID, Kind: h.Kind, Lane: h.Lane, Subject: h.Subject, Attempt: h.Attempt, State: got.State,
+		Reason: e.Reason, Error: e.Error, ErrorClass: e.Class, ErrorCode: e.Code}
+	if got.State == job.Cancelled && e.State != job.Cancelled {
+		end.Reason, end.ErrorClass, end.ErrorCode = job.ReasonCancelled, "", ""
+	}
+	return end, nil
+}
+
+// complete sets the outcome, the reason and the class that the state requires.
+func (e *End) complete() {
+	switch e.State {
+	case job.Succeeded:
+		e.Outcome, e.Reason = cmp.Or(e.Outcome, job.OK), cmp.Or(e.Reason, job.ReasonOK)
+	case job.Failed:
+		e.Outcome, e.Reason, e.Class = cmp.Or(e.Outcome, job.Error), cmp.Or(e.Reason, job.ReasonError), cmp.Or(e.Class, job.ClassError)
+	default:
+		e.Outcome, e.Reason = cmp.Or(e.Outcome, job.Error), cmp.Or(e.Reason, job.ReasonCancelled)
+	}
+}
+
+// follow completes the row of the step after a job.
+func follow(id int64, h held, next *store.NewJob) *store.NewJob {
+	if next == nil {
+		return nil
+	}
+	n := *next
+	if n.ParentID == nil {
+		n.ParentID = &id
+	}
+	n.PipelineID, n.Step = cmp.Or(n.PipelineID, h.PipelineID), cmp.Or(n.Step, h.Step+1)
+	n.Submitter, n.Trace = cmp.Or(n.Submitter, h.Submitter), cmp.Or(n.Trace, h.Trace)
+	if n.Branch == (store.Branch{}) {
+		n.Branch = h.Branch
+	}
+	if h.Step == 0 && n.Pipeline == nil {
+		n.Pipeline = new(string) // the pipeline appears in lists from its second step on
+	}
+	n.Starts = false
+	return &n
+}
+
+// againSQL makes a locked job pending again, ahead of its lane's backlog, and counts a crash. Plan: live_pkey and
+// current_runs_of_subject, one row each.
+const againSQL = `
+with again as (
+	update trapeze.live l set state = 'pending', pod = null, crashes = l.crashes + 1, attempt = l.attempt - 1, ready_at = 'epoch',
+		event_no = l.event_no + 1
+	where l.id = $1 and l.fence = $2 and l.pod = $3::uuid
+	returning l.*
+), ended_run as (
+	update trapeze.current_runs c set state = 'ended' from again a
+	where a.subject <> '' and c.kind = a.kind and c.subject = a.subject and c.job_id = a.id and c.state = 'running'
+)
+insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, level, message, fields)
+select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.recovered', 'warn', left($4, 500),
+	json_build_object('reason', 'run_lost', 'engine', $5::text, 'crashes', crashes) from again`
+
+// Again makes a job pending again whose run the engine has lost, for the reason why. The next claim raises the epoch, so nothing that the
+// lost run still writes is accepted. A lost run counts as a crash: at the job's crash limit, the job fails. A job with a cancel request is
+// cancelled instead. It returns [ErrStale] if the job is not in that epoch.
+func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
+	fence := lastFence(epoch)
+	var end *job.End
+	err := b.s.Tx(ctx, func(tx pgx.Tx) error {
+		end = nil
+		h, err := b.hold(ctx, tx, id, fence, 0, time.Time{}, false)
+		if err != nil {
+			return err
+		}
+		if h.Cancelled || h.Crashes+1 >= h.MaxCrashes {
+			end, err = b.finish(ctx, tx, id, fence, h, End{State: job.Failed, Reason: job.ReasonCrashed, Class: job.ClassCrashLimit, Error: why})
+			return err
+		}
+		if _, err := tx.Exec(ctx, b.s.In(againSQL), id, fence, b.boot, why, b.o.Engine); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, b.s.In(doneWithSQL), id, fence); err != nil {
+			return err
+		}
+		return b.s.Notify(ctx, tx)
+	})
+	if err != nil {
+		return fmt.Errorf("run job %d again after epoch %d: %w", id, epoch, err)
+	}
+	b.scan.forget()
+	if end != nil && b.o.Ended != nil {
+		b.o.Ended(*end)
+	}
+	return nil
+}

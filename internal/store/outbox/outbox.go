@@ -1,0 +1,177 @@
+package outbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// ErrStale means that the job is no longer in that epoch, that it has ended, or that another run has started in that epoch. Nothing was
+// written. The run must not call a handler, and must not report an end.
+var ErrStale = errors.New("the run is not the latest run of its job")
+
+// fencesPerEpoch is the number of fences in an epoch. It divides the number of fences that a job has in one history of the database. While a
+// job is in an epoch, its row holds the last fence of the epoch. A pod that claims the job afterwards adds one to it, so the fences of a job
+// that moves between pods and engines always rise.
+const fencesPerEpoch = 1_000_000
+
+// Fence returns the fencing token of an attempt, which is counted from 1 within the epoch. Every attempt has a higher token than all
+// attempts of earlier epochs, and than all claims by pods before the epoch.
+func Fence(epoch int64, attempt int) int64 {
+	return epoch*fencesPerEpoch + int64(min(max(attempt, 0), fencesPerEpoch-2))
+}
+
+// lastFence returns the fence that the job's row holds during an epoch.
+func lastFence(epoch int64) int64 { return (epoch+1)*fencesPerEpoch - 1 }
+
+// Boot returns the id that stands for an engine in the place of a pod's boot id.
+func Boot(engine string) string {
+	h := sha256.Sum256([]byte("trapeze engine " + engine))
+	h[6], h[8] = h[6]&0x0f|0x80, h[8]&0x3f|0x80 // a UUID of version 8
+	return fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
+}
+
+// Options configure an [Outbox].
+type Options struct {
+	// Engine is the name of the engine, as the lanes name it.
+	Engine string
+	// RetakeAfter is how long a job without a recorded start is left to the forwarder that took it. Default 30 s.
+	RetakeAfter time.Duration
+	// MaxCrashes is how many lost runs end a job without a limit of its own. Default 3.
+	MaxCrashes int
+	// Ended is called with each job that the outbox ended, after the commit; can be nil.
+	Ended func(job.End)
+}
+
+// Outbox hands jobs to one engine. It is safe for concurrent use, in any number of processes. After an error that does not match [ErrStale],
+// each method can be called again with the same arguments.
+type Outbox struct {
+	s    *store.Store
+	o    Options
+	boot string
+	scan scan
+}
+
+// New returns the outbox of an engine.
+func New(s *store.Store, o Options) *Outbox {
+	if o.RetakeAfter <= 0 {
+		o.RetakeAfter = 30 * time.Second
+	}
+	if o.MaxCrashes <= 0 {
+		o.MaxCrashes = 3
+	}
+	return &Outbox{s: s, o: o, boot: Boot(o.Engine)}
+}
+
+// Item is a job in an epoch.
+type Item struct {
+	ID          int64
+	Fence       int64 // of the job's row: the last fence of the epoch
+	Kind        string
+	Lane        string
+	Subject     string
+	Args        json.RawMessage
+	Planned     json.RawMessage // the planned steps, as []work.Step; nil if there are none
+	PipelineID  int64
+	ParentID    *int64
+	Step        int
+	GroupID     *int64 // the job that waits for this one; nil if there is none
+	ChildNo     *int32
+	Impaired    bool
+	Priority    int
+	MaxAttempts *int // nil for the kind's setting
+	Attempts    int  // attempts that were spent before this epoch
+	Submitter   string
+	Trace       string          // trace context of the submission, as a traceparent; empty if there is none
+	Checkpoint  json.RawMessage // of an earlier claim by a pod; nil if there is none
+	CreatedAt   time.Time
+	Run         string // the recorded run; empty if its start is not recorded
+	Cancelled   bool   // a cancel request was committed
+}
+
+// Epoch returns the number of the job's epoch. It rises with each run of the job, not always by one.
+func (i *Item) Epoch() int64 { return i.Fence / fencesPerEpoch }
+
+// itemColumns are the columns of [Item], from a row l of live with the run of its row in the outbox, and its row j of jobs.
+const itemColumns = `l.id, l.fence, l.kind, l.lane, l.subject, j.args, j.planned, j.pipeline_id, j.parent_id, j.step, j.group_id, j.child_no,
+	coalesce(j.impaired, false) as impaired, l.priority::int, j.max_attempts, greatest(l.attempt - 1, 0) as attempts, j.submitter,
+	coalesce(j.traceparent, '') as traceparent, (select g.checkpoint from trapeze.job_progress g where g.id = l.id) as checkpoint,
+	j.created_at, coalesce(l.run, '') as run, l.cancel_requested`
+
+// NewIDs returns n unused job ids, for steps that an engine runs without a row in PostgreSQL.
+func (b *Outbox) NewIDs(ctx context.Context, n int) ([]int64, error) { return b.s.NewIDs(ctx, n) }
+
+// startedSQL records the run of an epoch, unless another run is recorded. The update of live locks the job's row first, so that a command
+// that ends the job and this statement exclude each other. Plan: live_pkey and outbox_pkey, one row each; HOT updates.
+const startedSQL = `
+with held as (
+	update trapeze.live set started_at = coalesce(started_at, now()) where id = $1 and fence = $2 and pod = $3::uuid returning id
+)
+update trapeze.outbox o set run = $4, seen_at = now() from held h
+where o.id = h.id and o.fence = $2 and coalesce(o.run, $4) = $4 returning o.id`
+
+// Started records that run executes an epoch of a job. The forwarder calls it after it has started the run, and the run calls it before its
+// first handler. It can be repeated for the same run. It returns [ErrStale] if another run was recorded for the epoch, or if the epoch is
+// over. run is not empty, and identifies one run of the engine among all runs with the same workflow id.
+func (b *Outbox) Started(ctx context.Context, id, epoch int64, run string) error {
+	if run == "" {
+		return errors.New("record a start: the run has no name")
+	}
+	found, err := store.Rows(ctx, b.s, pgx.RowTo[int64], startedSQL, id, lastFence(epoch), b.boot, run)
+	if err == nil && len(found) == 0 {
+		err = ErrStale
+	}
+	if err != nil {
+		return fmt.Errorf("record the start of job %d, epoch %d: %w", id, epoch, err)
+	}
+	return nil
+}
+
+// Cancel is a request to cancel a run.
+type Cancel struct {
+	ID     int64
+	Fence  int64      // of the job's row in the epoch
+	Reason job.Reason // cancelled: the run ends the job; stopped or deadline: the job has ended, and the run must be terminated
+	Run    string     // the recorded run; empty if its start was not recorded before the job ended
+}
+
+// Epoch returns the epoch to which the request applies.
+func (c *Cancel) Epoch() int64 { return c.Fence / fencesPerEpoch }
+
+const (
+	// cancelsSQL lists the requests to cancel runs of an engine, except those for jobs whose start is not recorded yet. Due ends such jobs.
+	// Plan: cancel_requests_pkey; one probe each of outbox_pkey and live_pkey.
+	cancelsSQL = `
+select c.job_id, c.fence, c.reason, coalesce(o.run, '')
+from trapeze.cancel_requests c left join trapeze.outbox o on o.id = c.job_id and o.fence = c.fence
+where c.pod = $1::uuid and (o.run is not null
+	or (select true from trapeze.live l where l.id = c.job_id and l.fence = c.fence and l.pod = $1::uuid limit 1) is null)
+order by c.created_at limit $2`
+	// deliveredSQL deletes a request. Plan: cancel_requests_pkey.
+	deliveredSQL = `delete from trapeze.cancel_requests where pod = $1::uuid and job_id = $2 and fence = $3 and reason = $4`
+)
+
+// Cancels returns requests to cancel runs, oldest first. A request is returned again until it is delivered.
+func (b *Outbox) Cancels(ctx context.Context, limit int) ([]Cancel, error) {
+	list, err := store.Rows(ctx, b.s, pgx.RowToStructByPos[Cancel], cancelsSQL, b.boot, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list the cancel requests of engine %s: %w", b.o.Engine, err)
+	}
+	return list, nil
+}
+
+// Delivered removes a request after the engine has accepted it, or has answered that it does not know the run.
+func (b *Outbox) Delivered(ctx context.Context, c Cancel) error {
+	if _, err := store.Rows(ctx, b.s, pgx.RowTo[int], deliveredSQL, b.boot, c.ID, c.Fence, string(c.Reason)); err != nil {
+		return fmt.Errorf("remove the cancel request of job %d: %w", c.ID, err)
+	}
+	return nil
+}

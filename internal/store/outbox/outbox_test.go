@@ -1,0 +1,387 @@
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// world is a migrated database with a lane of an engine, and the outbox of that engine.
+type world struct {
+	*store.Store
+	*Outbox
+	t  testing.TB
+	is *is.I
+}
+
+// soon makes each job without a recorded start overdue at once.
+const soon = time.Nanosecond
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{Store: newStore(t), t: t, is: is.New(t)}
+	w.Outbox = New(w.Store, Options{Engine: "far", RetakeAfter: soon})
+	w.exec(`insert into trapeze.lanes (name, engine) values ('video', 'far')`)
+	return w
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	_, err := w.Pool().Exec(w.t.Context(), sql, args...)
+	w.is.NoErr(err)
+}
+
+func (w *world) count(sql string, args ...any) (n int) {
+	w.t.Helper()
+	w.is.NoErr(w.Pool().QueryRow(w.t.Context(), sql, args...).Scan(&n))
+	return n
+}
+
+// put enqueues a job in the lane video for each change, with that change applied.
+func (w *world) put(changes ...func(*store.NewJob)) []int64 {
+	w.t.Helper()
+	ids, err := w.Store.NewIDs(w.t.Context(), len(changes))
+	w.is.NoErr(err)
+	list := make([]store.NewJob, len(changes))
+	for i, change := range changes {
+		list[i] = store.NewJob{ID: ids[i], Kind: "k", Lane: "video", Args: json.RawMessage(`{"n": 1}`), Priority: 10}
+		change(&list[i])
+	}
+	_, err = w.Enqueue(w.t.Context(), uuid.NewString(), list)
+	w.is.NoErr(err)
+	return ids
+}
+
+func plain(*store.NewJob) {}
+
+func about(subject string) func(*store.NewJob) { return func(n *store.NewJob) { n.Subject = subject } }
+
+// due returns the jobs to start.
+func (w *world) due() []Item {
+	w.t.Helper()
+	w.scan.forget()
+	list, err := w.Due(w.t.Context(), 100)
+	w.is.NoErr(err)
+	return list
+}
+
+// one returns the only job to start.
+func (w *world) one() Item {
+	w.t.Helper()
+	list := w.due()
+	if len(list) != 1 {
+		w.t.Fatalf("%d jobs are due, want one", len(list))
+	}
+	return list[0]
+}
+
+func (w *world) start(i Item, run string) {
+	w.t.Helper()
+	w.is.NoErr(w.Started(w.t.Context(), i.ID, i.Epoch(), run))
+}
+
+func (w *world) end(i Item, e End) job.State {
+	w.t.Helper()
+	state, err := w.End(w.t.Context(), i.ID, i.Epoch(), e)
+	w.is.NoErr(err)
+	return state
+}
+
+var succeeded = End{State: job.Succeeded, Result: json.RawMessage(`"r"`)}
+
+func TestAJobOfAnotherEngineIsStartedOnceAndEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.put(func(n *store.NewJob) { n.Planned, n.Trace = json.RawMessage(`[{"kind":"next"}]`), "00-aa-bb-01" })[0]
+	i := w.one()
+	w.is.Equal(i.ID, id)
+	w.is.Equal(string(i.Args), `{"n": 1}`)
+	w.is.Equal(string(i.Planned), `[{"kind":"next"}]`)
+	w.is.Equal(i.Trace, "00-aa-bb-01")
+	w.is.Equal(i.Epoch(), int64(1))
+	w.is.Equal(i.Run, "")
+	again := w.one() // the forwarder died before it recorded the start
+	w.is.Equal(again.Epoch(), i.Epoch())
+	w.start(i, "run 1")
+	w.start(i, "run 1") // both the forwarder and the run record the start
+	w.is.Equal(len(w.due()), 0)
+	w.is.Equal(w.end(i, End{State: job.Succeeded, Result: json.RawMessage(`"r"`), Attempts: 3}), job.Succeeded)
+	w.is.Equal(w.end(i, End{State: job.Failed}), job.Succeeded) // a repeated end writes nothing
+	w.is.Equal(w.count(`select count(*) from trapeze.done where id = $1 and attempt = 3 and result::text = '"r"' and lane = 'video'`, id), 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 0)
+	w.is.Equal(len(w.due()), 0)
+	w.is.True(errors.Is(w.Started(t.Context(), id, i.Epoch(), "run 2"), ErrStale)) // started after the engine has forgotten run 1
+}
+
+func TestTwoRunsOfAnEpochDoNotBothStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(plain)
+	i := w.one()
+	w.start(i, "run 1")
+	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 2"), ErrStale))
+}
+
+func TestFencesRiseWhileAJobMovesBetweenPodsAndEngines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := uuid.NewString()
+	w.is.NoErr(w.Register(t.Context(), store.PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
+	onPod := func() int64 {
+		t.Helper()
+		found, err := w.Claim(t.Context(), boot, []store.Want{{Lane: "video", N: 1}}, []string{"k"}, true)
+		w.is.NoErr(err)
+		w.is.Equal(len(found.Jobs), 1)
+		w.handBack(boot, found.Jobs[0])
+		return found.Jobs[0].Fence
+	}
+	w.put(plain)
+	last := int64(0)
+	rises := func(fence int64) { t.Helper(); w.is.True(fence > last); last = fence }
+	for range 3 {
+		rises(onPod())
+		rises(onPod())
+		for range 2 {
+			i := w.one()
+			rises(Fence(i.Epoch(), 1))
+			rises(Fence(i.Epoch(), 2))
+			rises(Fence(i.Epoch(), 5_000_000))
+			w.is.NoErr(w.Again(t.Context(), i.ID, i.Epoch(), "lost"))
+			w.exec(`update trapeze.live set crashes = 0`)
+		}
+	}
+	// A restored backup begins a new history, whose fences are higher than all before.
+	w.exec(`update trapeze.cluster set epoch = epoch + 1`)
+	i := w.one()
+	rises(Fence(i.Epoch(), 1))
+	w.is.True(last > 10_000_000_000)
+	w.is.NoErr(w.Again(t.Context(), i.ID, i.Epoch(), "lost"))
+	rises(onPod())
+}
+
+func (w *world) handBack(boot string, c store.Claimed) {
+	w.t.Helper()
+	_, err := w.HandBack(w.t.Context(), boot, []job.Lease{{JobID: c.ID, Fence: c.Fence, Pod: boot}}, "test")
+	w.is.NoErr(err)
+}
+
+func TestAnEndOfAnEarlierEpochIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(plain)
+	lost := w.one()
+	w.start(lost, "run 1")
+	w.is.NoErr(w.Again(t.Context(), lost.ID, lost.Epoch(), "the namespace was restored"))
+	again := w.one()
+	w.is.True(again.Epoch() > lost.Epoch())
+	_, err := w.End(t.Context(), lost.ID, lost.Epoch(), succeeded)
+	w.is.True(errors.Is(err, ErrStale))
+	w.is.True(errors.Is(w.Started(t.Context(), lost.ID, lost.Epoch(), "run 1"), ErrStale))
+	w.is.True(errors.Is(w.Again(t.Context(), lost.ID, lost.Epoch(), "again"), ErrStale))
+	w.start(again, "run 2")
+	w.is.Equal(w.end(again, succeeded), job.Succeeded)
+}
+
+func TestALostRunCountsAsACrash(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var ended []job.End
+	w.Outbox.o.Ended = func(e job.End) { ended = append(ended, e) }
+	w.put(plain)
+	for range 3 {
+		i := w.one()
+		w.start(i, "run")
+		w.is.NoErr(w.Again(t.Context(), i.ID, i.Epoch(), "workflow not found"))
+	}
+	w.is.Equal(w.count(`select count(*) from trapeze.done where state = 'failed' and reason = 'crashed' and error = 'workflow not found'`), 1)
+	w.is.Equal(len(ended), 1)
+	w.is.Equal(ended[0].ErrorClass, job.ClassCrashLimit)
+}
+
+func TestOnlyOneJobOfASubjectRunsInAnEngine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.put(about("s"), about("s"), about("other"))
+	first := w.due()
+	w.is.Equal(len(first), 2)
+	w.is.Equal(w.end(first[0], succeeded), job.Succeeded)
+	w.is.NoErr(w.Started(t.Context(), first[1].ID, first[1].Epoch(), "run"))
+	w.is.Equal(w.one().ID, ids[1])
+}
+
+func TestAPodDoesNotClaimTheSubjectOfAJobInAnEngine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(about("s"))
+	w.one()
+	boot := uuid.NewString()
+	w.is.NoErr(w.Register(t.Context(), store.PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
+	w.put(func(n *store.NewJob) { n.Subject, n.Lane = "s", "default" })
+	found, err := w.Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(len(found.Jobs), 0)
+}
+
+func TestALimitedLaneStartsNoMoreThanItsSlots(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`update trapeze.lanes set slots = 2 where name = 'video'`)
+	w.put(plain, plain, plain)
+	first := w.due()
+	w.is.Equal(len(first), 2)
+	w.is.Equal(len(w.due()), 2) // the same two: their starts are not recorded
+	for _, i := range first {
+		w.start(i, "run")
+	}
+	w.is.Equal(len(w.due()), 0)
+	_, err := admin.Cancel(t.Context(), w.Store, first[0].ID, true, "ana", func(job.Lease) {})
+	w.is.NoErr(err)
+	w.is.Equal(len(w.due()), 1) // a stopped job frees its slot
+}
+
+func TestNothingStartsInALaneThatIsClosed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(plain)
+	for _, closed := range []string{"enabled = false", "drained = true", "engine = 'postgres'", "next_engine = 'postgres'"} {
+		w.exec(`update trapeze.lanes set ` + closed + ` where name = 'video'`)
+		w.is.Equal(len(w.due()), 0) // closed
+		w.exec(`update trapeze.lanes set enabled = true, drained = false, engine = 'far', next_engine = null where name = 'video'`)
+	}
+	w.exec(`update trapeze.gate set frozen = true`)
+	w.is.Equal(len(w.due()), 0)
+	w.exec(`update trapeze.gate set frozen = false`)
+	w.one()
+}
+
+func TestACancelledRunIsDeliveredUntilTheEngineKnows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(plain)
+	i := w.one()
+	w.start(i, "run 1")
+	_, err := admin.Cancel(t.Context(), w.Store, i.ID, false, "ana", func(job.Lease) {})
+	w.is.NoErr(err)
+	for range 2 {
+		list, err := w.Cancels(t.Context(), 10)
+		w.is.NoErr(err)
+		w.is.Equal(list, []Cancel{{ID: i.ID, Fence: i.Fence, Reason: job.ReasonCancelled, Run: "run 1"}})
+	}
+	w.is.NoErr(w.Delivered(t.Context(), Cancel{ID: i.ID, Fence: i.Fence, Reason: job.ReasonCancelled}))
+	list, err := w.Cancels(t.Context(), 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 0)
+	w.is.Equal(w.end(i, succeeded), job.Cancelled) // the request came first
+}
+
+func TestAStoppedRunIsTerminated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(plain)
+	i := w.one() // the start is not recorded: the forwarder may have started the run
+	_, err := admin.Cancel(t.Context(), w.Store, i.ID, true, "ana", func(job.Lease) {})
+	w.is.NoErr(err)
+	list, err := w.Cancels(t.Context(), 10)
+	w.is.NoErr(err)
+	w.is.Equal(list, []Cancel{{ID: i.ID, Fence: i.Fence, Reason: job.ReasonStopped}})
+	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 1"), ErrStale))
+	_, err = w.End(t.Context(), i.ID, i.Epoch(), succeeded)
+	w.is.True(errors.Is(err, ErrStale))
+	w.is.Equal(len(w.due()), 0)
+	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 0) // removed by the last call
+}
+
+func TestACancelBeforeTheStartEndsTheJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(plain)
+	i := w.one()
+	_, err := admin.Cancel(t.Context(), w.Store, i.ID, false, "ana", func(job.Lease) {})
+	w.is.NoErr(err)
+	list, err := w.Cancels(t.Context(), 10)
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 0) // no run is known
+	w.is.Equal(len(w.due()), 0)
+	w.is.Equal(w.count(`select count(*) from trapeze.done where state = 'cancelled' and reason = 'cancelled'`), 1)
+	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 1"), ErrStale))
+}
+
+func TestANextStepReturnsToPostgreSQLWithTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.put(func(n *store.NewJob) { n.Submitter, n.Pipeline = "ana", nil })[0]
+	i := w.one()
+	next, err := w.Outbox.NewIDs(t.Context(), 1)
+	w.is.NoErr(err)
+	e := succeeded
+	e.Next = &store.NewJob{ID: next[0], Kind: "k2", Lane: "default", Args: json.RawMessage(`{}`), Priority: 10, Approved: true}
+	w.is.Equal(w.end(i, e), job.Succeeded)
+	w.is.Equal(w.end(i, e), job.Succeeded)
+	w.is.Equal(w.count(`select count(*) from trapeze.jobs j join trapeze.live l using (id)
+		where j.id = $1 and j.parent_id = $2 and j.pipeline_id = $2 and j.step = 1 and j.submitter = 'ana' and l.state = 'pending'`, next[0], id), 1)
+}
+
+func TestAnEndCountsItsBranch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	group := w.put(func(n *store.NewJob) { n.Lane = "default" })[0]
+	w.exec(`insert into trapeze.fan_outs (id, fence, branches, open, failed, fail_fast, outcome) values ($1, 1, 2, 2, 0, false, 'ok')`, group)
+	no := int32(1)
+	w.put(func(n *store.NewJob) { n.Group, n.No, n.PipelineID, n.Step = &group, &no, group, 1 })
+	w.end(w.one(), succeeded)
+	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, group), 1)
+}
+
+func TestALockedLaneMakesItsMoveWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(plain)
+	w.is.NoErr(w.Tx(t.Context(), func(tx pgx.Tx) error {
+		lanes, err := tx.Exec(t.Context(), openLanesSQL, "far", 10)
+		w.is.NoErr(err)
+		w.is.Equal(lanes.RowsAffected(), int64(1))
+		err = w.Tx(t.Context(), func(other pgx.Tx) error {
+			w.is.NoErr(w.BoundLocks(t.Context(), other))
+			_, err := other.Exec(t.Context(), `update trapeze.lanes set next_engine = 'postgres' where name = 'video'`)
+			return err
+		})
+		pg, ok := errors.AsType[*pgconn.PgError](err)
+		w.is.True(ok && pg.Code == "55P03") // the forwarder that is claiming jobs has locked the lane
+		return nil
+	}))
+}
+
+func TestScansSkipRunningJobsButFindAllOthersLater(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var c scan
+	now := time.Now()
+	at := c.begin()
+	is.Equal(at.InfinityModifier, pgtype.NegativeInfinity) // the first scan reads whole lanes
+	c.began = c.began.Add(-time.Hour)
+	c.end(at, now, false)
+	is.Equal(c.begin().InfinityModifier, pgtype.NegativeInfinity) // jobs were left
+	c.began = c.began.Add(-time.Hour)
+	c.end(at, now, true)
+	at = c.begin()
+	is.Equal(at.Time, now.Add(-scanMargin)) // a scan of an hour rests for twenty
+	is.True(time.Until(c.whole) > 19*time.Hour)
+	c.end(at, now.Add(time.Minute), true)
+	is.Equal(c.begin().Time, now.Add(time.Minute).Add(-scanMargin))
+	c.whole = time.Now()
+	is.Equal(c.begin().InfinityModifier, pgtype.NegativeInfinity)
+	c.end(at, now, true)
+	c.forget()
+	is.Equal(c.begin().InfinityModifier, pgtype.NegativeInfinity)
+}
