@@ -20,6 +20,8 @@ const (
 	BlockerQueue       BlockerType = "gate"         // the queue is paused or frozen
 	BlockerDisabled    BlockerType = "disabled"     // its lane is disabled
 	BlockerDrained     BlockerType = "drained"      // its lane is drained
+	BlockerMoving      BlockerType = "moving"       // its lane is moving to another engine
+	BlockerNoEngine    BlockerType = "no_engine"    // no live pod serves the engine of its lane
 	BlockerFullLane    BlockerType = "full_lane"    // all slots of its lane are in use
 	BlockerFullPods    BlockerType = "full_pods"    // all slots of the pods that have a handler for it are in use
 	BlockerNoPods      BlockerType = "no_pods"      // no pod is alive
@@ -33,6 +35,7 @@ var blockerWords = map[BlockerType]string{
 	BlockerIsolated: "pods crashed while running it: each pod runs one such job at a time", BlockerDue: "about to start", BlockerPaused: "the queue is paused",
 	BlockerFrozen: "the queue is frozen for maintenance", BlockerQueue: "the queue is paused or frozen", BlockerDisabled: "the lane is disabled",
 	BlockerDrained: "the lane is drained", BlockerFullLane: "all slots of the lane are in use", BlockerFullPods: "all slots of the pods are in use",
+	BlockerMoving: "the lane is moving to another engine", BlockerNoEngine: "no live pod serves the lane's engine",
 	BlockerNoPods: "no pod is alive", BlockerNoHandler: "no live pod has a handler for its kind",
 	BlockerPodsDrained: "the pods that have a handler are drained",
 }

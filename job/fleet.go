@@ -23,11 +23,14 @@ type LaneUse struct {
 	FourEyes         bool       `json:"four_eyes"`
 	Enabled          bool       `json:"enabled"`
 	Drained          bool       `json:"drained"`
-	Kinds            []string   `json:"kinds"` // kinds that use the lane by default
+	Engine           string     `json:"engine"`      // that runs the lane's jobs: postgres, or the name of another engine
+	NextEngine       *string    `json:"next_engine"` // to which the lane is moving; nil if it does not move
+	Kinds            []string   `json:"kinds"`       // kinds that use the lane by default
 	Running          int        `json:"running"`
 	Waiting          int        `json:"waiting"` // jobs that are due but not claimed
 	Oldest           *time.Time `json:"oldest_waiting_since"`
-	Paused           bool       `json:"paused"`                 // the queue is paused: no pod claims jobs in any lane
-	Frozen           bool       `json:"frozen"`                 // the queue is frozen for maintenance
-	Drain            *Closure   `json:"drain,omitempty" db:"-"` // who drained the lane, and why; nil if it is open or was drained with SQL
+	Paused           bool       `json:"paused"`                      // the queue is paused: no pod claims jobs in any lane
+	Frozen           bool       `json:"frozen"`                      // the queue is frozen for maintenance
+	EngineUse        *EngineUse `json:"engine_use,omitempty" db:"-"` // from an engine that this process serves; nil for PostgreSQL
+	Drain            *Closure   `json:"drain,omitempty" db:"-"`      // who drained the lane, and why; nil if it is open or was drained with SQL
 }

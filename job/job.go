@@ -94,6 +94,8 @@ type Job struct {
 	Fence           int64           `json:"fence"`
 	Epoch           int             `json:"epoch"`
 	Pod             *string         `json:"pod"`
+	Engine          string          `json:"engine,omitempty"`     // that runs the job or ended it, if one job was read; empty for pods
+	EngineURL       string          `json:"engine_url,omitempty"` // page of its run in the engine's own dashboard; empty if there is none
 	PipelineID      int64           `json:"pipeline_id,string"`
 	ParentID        *int64          `json:"parent_id,string"`
 	GroupID         *int64          `json:"group_id,string"` // the job that waits for this one; nil if there is none

@@ -25,8 +25,10 @@ type Lane struct {
 	RequiresApproval bool     `json:"requires_approval"`
 	FourEyes         bool     `json:"four_eyes"` // jobs must be approved by another person than their submitter
 	Enabled          bool     `json:"enabled"`
-	Drained          bool     `json:"drained"` // drained by an operator: it starts no jobs until it is resumed
-	Kinds            []string `json:"kinds"`   // kinds that use the lane by default, sorted
+	Drained          bool     `json:"drained"`     // drained by an operator: it starts no jobs until it is resumed
+	Engine           string   `json:"engine"`      // that runs the lane's jobs: postgres, or the name of another engine
+	NextEngine       *string  `json:"next_engine"` // to which the lane is moving; nil if it does not move
+	Kinds            []string `json:"kinds"`       // kinds that use the lane by default, sorted
 }
 
 // LaneChanged is the result of a lane change. For a dry run, it is the result that the change would have.

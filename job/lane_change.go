@@ -70,7 +70,9 @@ type LaneChange struct {
 	RequiresApproval *bool          `json:"requires_approval,omitempty"`
 	FourEyes         *bool          `json:"four_eyes,omitempty"` // true needs RequiresApproval
 	Enabled          *bool          `json:"enabled,omitempty"`
-	Kinds            *[]string      `json:"kinds,omitempty"` // all kinds that use the lane by default; kinds removed from it move to the lane "default"
+	// Engine moves the lane to another engine: no job starts in it until its running jobs have ended. The lane's present engine ends a move.
+	Engine *string   `json:"engine,omitempty"`
+	Kinds  *[]string `json:"kinds,omitempty"` // all kinds that use the lane by default; kinds removed from it move to the lane "default"
 
 	// Existing requires the lane to exist. Otherwise a missing lane is created.
 	Existing bool `json:"-"`
@@ -78,7 +80,7 @@ type LaneChange struct {
 	DryRun bool `json:"-"`
 }
 
-// Whole returns the change with every unset setting set to its default. Kinds are not affected.
+// Whole returns the change with every unset setting set to its default. Kinds and the engine are not affected.
 func (c LaneChange) Whole() LaneChange {
 	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.PollInterval.Set, &c.StaleAfter.Set, &c.MaxAge.Set} {
 		*set = true
@@ -111,6 +113,11 @@ func (c LaneChange) Apply(l Lane) Lane {
 	}
 	if c.Enabled != nil {
 		l.Enabled = *c.Enabled
+	}
+	if c.Engine != nil {
+		if l.NextEngine = c.Engine; *c.Engine == l.Engine {
+			l.NextEngine = nil
+		}
 	}
 	if c.Kinds != nil {
 		l.Kinds = slices.Sorted(slices.Values(*c.Kinds))
@@ -145,6 +152,9 @@ func (c LaneChange) Validate() error {
 		c.PollInterval.validate("poll_interval_ms", Millis(MinPollInterval), Millis(MaxPollInterval), Millis(time.Millisecond)),
 		c.StaleAfter.validate("stale_after_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
 		c.MaxAge.validate("max_age_s", 0, Seconds(MaxLaneAge), Seconds(time.Second)),
+	}
+	if c.Engine != nil && (*c.Engine == "" || len(*c.Engine) > 100 || !validLane.MatchString(*c.Engine)) {
+		errs = append(errs, fmt.Errorf("%w: engine %q: want postgres, or the name of an engine that a pod serves", ErrInvalidSetting, *c.Engine))
 	}
 	if c.Kinds != nil {
 		seen := map[string]bool{}

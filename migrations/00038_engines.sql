@@ -1,11 +1,14 @@
 -- A lane names the engine that runs its jobs, and the outbox lists the jobs that another engine than PostgreSQL runs. Locks: ACCESS EXCLUSIVE on
--- lanes for an instant, without rewriting a row; a new table.
+-- lanes and pods for an instant, without rewriting a row; a new table.
 
 -- +goose Up
 alter table trapeze.lanes
     add column engine text not null default 'postgres' check (octet_length(engine) between 1 and 100),
     add column next_engine text check (octet_length(next_engine) between 1 and 100), -- the engine to which the lane is moving; null: it stays
     add column heard json; -- while the lane is moving: the leases of the pods that have not confirmed that they start no jobs in it
+
+alter table trapeze.pods
+    add column engines text[] not null default '{}'; -- the engines that the pod's program serves besides PostgreSQL
 
 -- A job that an engine runs is in live, running, with the engine's id instead of a pod's. Its row here belongs to the latest run.
 create table trapeze.outbox (
@@ -24,4 +27,5 @@ create index outbox_of_lane on trapeze.outbox (lane);
 
 -- +goose Down
 drop table trapeze.outbox;
+alter table trapeze.pods drop column engines;
 alter table trapeze.lanes drop column heard, drop column next_engine, drop column engine;

@@ -87,6 +87,7 @@ var (
 	ErrKindInTwoLanes = job.ErrKindInTwoLanes
 	ErrLaneNotEmpty   = job.ErrLaneNotEmpty
 	ErrUnknownPod     = job.ErrUnknownPod
+	ErrNoEngine       = job.ErrNoEngine
 
 	ErrUnknownSchedule = job.ErrUnknownSchedule
 	ErrInvalidSchedule = job.ErrInvalidSchedule

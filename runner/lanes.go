@@ -72,6 +72,27 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 	}
 }
 
+// MoveOn continues the move of a lane to another engine, which SetLane has begun. If wait is positive, MoveOn blocks until the lane has
+// moved, for at most wait. Without any call, maintenance continues the move within a minute. It returns [job.ErrUnknownLane] if there is no
+// such lane.
+func (a Admin) MoveOn(ctx context.Context, lane string, wait time.Duration, actor string) (m job.LaneMove, err error) {
+	for began := time.Now(); ; {
+		asked := time.Now()
+		if m, err = admin.MoveOn(ctx, a.pod.Commands, lane, named(actor)); err != nil {
+			return m, a.pod.CommandError(err)
+		}
+		if m.Next == "" || wait <= 0 {
+			return m, a.finishCommand(ctx, nil)
+		}
+		if m.TimedOut = time.Since(began) >= wait; m.TimedOut {
+			return m, nil
+		}
+		if !a.rest(ctx, m.Pods > 0, asked, wait-time.Since(began)) {
+			return m, ctx.Err()
+		}
+	}
+}
+
 // DrainLane drains a lane until [Admin.ResumeLane]: running jobs continue, but no job starts, not even the next step of a chain. If wait is
 // positive, DrainLane blocks until none of the lane's jobs is running, for at most wait. It returns [job.ErrUnknownLane] if there is no
 // such lane.

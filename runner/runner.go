@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/pod"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // Runner submits and runs jobs in this process. Create one with [New], register handlers with [Handle], then call [Runner.Run]. Its methods
@@ -76,6 +77,20 @@ func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	}
 	r.started = true
 	return kinds, schedules, nil
+}
+
+// LaneEngine is an engine other than PostgreSQL, such as Temporal, as the API, the dashboard and doctor see it.
+type LaneEngine = job.LaneEngine
+
+// UseEngine registers an engine for the lanes that name it; see trapeze lane set --engine. The package of the engine calls it, before Run.
+// It returns an error if the engine's name is not valid or is registered already, or if the runner was already run.
+func (r *Runner) UseEngine(e LaneEngine) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.started {
+		return errors.New("use an engine: call UseEngine before Run")
+	}
+	return r.pod.UseEngine(e)
 }
 
 // Close closes the connections that the runner opened. Call it after Run, or instead of Run in a program that only submits.

@@ -10,6 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/shell"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // pods finds pods with an expired lease, pods that were closed before their lease expired, and fleets that start no jobs.
@@ -239,6 +240,13 @@ func (e *examination) lane(g view.LaneGate, w waits, now time.Time) {
 		e.find("lanes", status, fmt.Sprintf("lane %s %s: %s", g.Name, why, w), do)
 		return
 	}
+	if g.Engine != job.EnginePostgreSQL {
+		if !g.Served {
+			e.find("lanes", Failing, fmt.Sprintf("no live pod serves %s, the engine of lane %s: %s", g.Engine, g.Name, w),
+				"start a pod whose program registers the engine, or move the lane back with trapeze lane set "+shell.Word(g.Name)+" --engine postgres")
+		}
+		return
+	}
 	if len(g.Kinds) > 0 && g.Pods == 0 {
 		e.find("lanes", Warning, fmt.Sprintf("no live pod has a handler for the kinds of lane %s: %s", g.Name, humanize.Short(strings.Join(g.Kinds, ", "), 60)),
 			"start a pod that registers one of these kinds")
@@ -256,6 +264,8 @@ func closedBy(g view.LaneGate) (why, do string) {
 		return "is frozen with the whole queue", "trapeze thaw, after the maintenance"
 	case g.Paused:
 		return "is paused with the whole queue", "trapeze unpause"
+	case g.NextEngine != "":
+		return "is moving to the engine " + g.NextEngine, "nothing: it starts jobs again once its running jobs have ended; see trapeze lane set " + shell.Word(g.Name) + " --engine " + shell.Word(g.NextEngine)
 	case g.Drained:
 		return "is drained", "trapeze resume " + shell.Word(g.Name)
 	case !g.Enabled:

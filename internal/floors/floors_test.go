@@ -59,6 +59,7 @@ var plan = []floor{
 	{folder: "internal/store/view", imports: "job internal/failures internal/shell internal/stats internal/store"}, // queries for users
 	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                                // statements for maintenance
 	{folder: "internal/store/admin", imports: "job internal/store internal/store/view internal/store/upkeep"},      // changes by operators
+	{folder: "internal/store/outbox", imports: "job internal/store", tests: "internal/store/admin"},                // jobs that another engine runs
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "internal/access", imports: "job"},     // permissions
 	{folder: "internal/cursor", standardOnly: true}, // pagination cursors
@@ -87,10 +88,10 @@ var plan = []floor{
 	{folder: "internal/work", imports: "job internal/store internal/guard"},                                        // converts jobs on their way into and out of the engine
 	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
 	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // callers that wait for jobs to finish
-	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},                // claims, runs, finishes, hands over and recovers the jobs of one identity
-	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
+	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},                                      // claims, runs, finishes, hands over and recovers the jobs of one identity
+	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/outbox internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
 	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only packages of this module need
-	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler"},
+	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},
 
 	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                      // the only package that links the Prometheus client
 	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                         // the only package that links goose
@@ -107,7 +108,7 @@ var plan = []floor{
 	{folder: "internal/ha", testOnly: true},                                     // failover tests, which use only the built program
 	{folder: "internal/demokinds", imports: "job runner"},
 	{folder: "api/ui", imports: "job internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
-	{folder: "api", imports: "job internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside"},
+	{folder: "api", imports: "job internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
 	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
 	{folder: "remote/remotepb"},
 	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
@@ -132,7 +133,7 @@ var plan = []floor{
 	{folder: "internal/cli/demo", imports: "handlers job runner internal/humanize internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
 
 	// top layer
-	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/failures internal/humanize internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
+	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/failures internal/humanize internal/migrate internal/schema internal/shell runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
 	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // includes its own PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},

@@ -54,6 +54,7 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 			})
 		}},
 		{"stranded", time.Minute, false, m.moveStranded},
+		{"engines", time.Minute, false, m.moveLanes},
 		{"reconcile", time.Minute, false, m.reconcile},
 		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.prunePipelines(ctx, pace) }},
 		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) {

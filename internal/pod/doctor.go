@@ -13,5 +13,8 @@ func (p *Pod) Examine(ctx context.Context, s *store.Store, t doctor.Thresholds) 
 		Name: p.opts.Name, Slots: p.Slots(), Connections: Connections, HostConnections: int(p.Pool.Config().MaxConns),
 		MaxAge: p.opts.MaxAge, ApprovalTTL: p.opts.ApprovalTTL, Log: p.Log,
 	}, t)
+	if err == nil {
+		findings = p.checkEngines(ctx, findings)
+	}
 	return findings, p.DBError(err)
 }

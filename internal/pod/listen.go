@@ -192,6 +192,7 @@ func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 		}
 		p.Feed.Wake()
 		p.WakeForPeers()
+		p.engines.wake()
 		p.sessions().Each((*engine.Engine).WakeForPeers)
 		if !wait.For(ctx, engine.MinWakeInterval) {
 			return
@@ -202,6 +203,7 @@ func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 // notifyOthers wakes the sessions of remote workers on this pod, and requests a wake-up of the other pods.
 func (p *Pod) notifyOthers() {
 	p.sessions().Each((*engine.Engine).WakeForPeers)
+	p.engines.wake()
 	if p.NotificationsDisabled() {
 		return
 	}

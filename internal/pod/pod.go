@@ -43,6 +43,8 @@ type Pod struct {
 	pass  slowPass    // searches for orphaned claims
 	known knownClaims // counted for doctor
 
+	engines engines // besides PostgreSQL
+
 	hosting sync.Mutex
 	workers WorkerSessions
 }

@@ -65,7 +65,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		w := newWorld(t)
 		old := w.pod("web")
 		// The process has registered but not committed yet when the drain begins.
-		release := w.freeze(store.RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, "{}", int64(60_000), nil)
+		release := w.freeze(store.RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, "{}", []string{}, int64(60_000), nil)
 		drain := func(pod string) func() ([]string, error) {
 			return async(func() ([]string, error) {
 				_, boots, err := admin.DrainPod(context.Background(), w.Store, pod, true, "ann")
@@ -80,7 +80,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		w.is.Equal(len(boots), 1) // a drain by boot id affects only that pod
 		w.is.Equal(w.drainedNow("web"), "drained open")
 
-		release = w.freeze(store.RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, "{}", int64(60_000), nil)
+		release = w.freeze(store.RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, "{}", []string{}, int64(60_000), nil)
 		all := drain("web")
 		w.waiting(1)
 		release(true)

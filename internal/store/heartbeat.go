@@ -19,6 +19,7 @@ type PodInfo struct {
 	Kinds   []string
 	Slots   int
 	Limits  json.RawMessage // the limits of each kind as JSON
+	Engines []string        // the engines that the process serves besides PostgreSQL; nil if there are none
 	Before  string          // this process's previous boot id, if it lost its lease; otherwise empty
 }
 
@@ -27,8 +28,8 @@ type PodInfo struct {
 // processes may have the same name. It locks that row until it commits; see lockPods. Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
 with joined as (
-	insert into trapeze.pods (boot, name, version, kinds, slots, limits, lease_until, drained)
-	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, @limits::jsonb, now() + @lease::bigint * interval '1 millisecond',
+	insert into trapeze.pods (boot, name, version, kinds, slots, limits, engines, lease_until, drained)
+	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, @limits::jsonb, coalesce(@engines::text[], '{}'), now() + @lease::bigint * interval '1 millisecond',
 		coalesce((select o.drained from trapeze.pods o where o.name = @name order by o.boot = @before::uuid desc nulls last, o.started_at desc limit 1
 			for no key update), false)
 	on conflict (boot) do nothing
@@ -39,7 +40,7 @@ select 1, boot, 'pod.joined', @name from joined`)
 
 // Register opens the row of a pod with a lease of the given length.
 func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) error {
-	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"lease", lease.Milliseconds()}, {"before", Some(p.Before)}})
+	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"engines", p.Engines}, {"lease", lease.Milliseconds()}, {"before", Some(p.Before)}})
 	if err != nil {
 		return fmt.Errorf("register pod %s: %w", p.Boot, err)
 	}

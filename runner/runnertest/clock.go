@@ -17,6 +17,7 @@ var moments = map[string][]string{
 	"job_progress":    {"updated_at"},
 	"cancel_requests": {"created_at"},
 	"claim_requests":  {"created_at", "answered_at"},
+	"outbox":          {"seen_at"},
 	"pods":            {"started_at", "lease_until", "closed_at", "swept_at"},
 	"slot_grants":     {"wants_since"},
 	"pipelines":       {"created_at"},

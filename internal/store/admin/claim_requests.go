@@ -12,12 +12,13 @@ import (
 )
 
 const (
-	// askClaimSQL adds a request to the pod that is running a job, and returns that pod. Plan: live_pkey, pods_pkey and
+	// askClaimSQL adds a request to the pod that is running a job, and returns that pod. An engine other than PostgreSQL, whose id is a UUID
+	// of version 8, gets none, because it would not answer. Plan: live_pkey, pods_pkey and
 	// remote_workers_pkey, one row each.
 	askClaimSQL = `
 with asked as (
 	insert into trapeze.claim_requests (pod, job_id, fence, what, priority)
-	select l.pod, l.id, l.fence, $2, $3 from trapeze.live l where l.id = $1 and l.state = 'running'
+	select l.pod, l.id, l.fence, $2, $3 from trapeze.live l where l.id = $1 and l.state = 'running' and substr(l.pod::text, 15, 1) <> '8'
 	returning id, pod, fence
 )
 select a.id, a.pod::text, a.fence, coalesce((select p.name from trapeze.pods p where p.boot = a.pod), ''),

@@ -86,11 +86,28 @@ type Scope struct {
 // changed twice, the pod has applied everything that was committed before. The jobs are counted last, so that the count includes jobs that
 // started before their pod applied the change.
 func Running(ctx context.Context, s *store.Store, of Scope) (running int, leases map[string]string, err error) {
-	type beat struct {
-		Boot  string
-		Until string
-	}
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[beat], beatsSQL, of.Boots)
+	return runningOf(func(sql string, args ...any) ([]beat, error) {
+		return store.Rows(ctx, s, pgx.RowToStructByPos[beat], sql, args...)
+	}, func(sql string, args ...any) ([]int, error) { return store.Rows(ctx, s, pgx.RowTo[int], sql, args...) }, of)
+}
+
+// runningIn is like [Running], in a transaction.
+func runningIn(ctx context.Context, s *store.Store, tx pgx.Tx, of Scope) (running int, leases map[string]string, err error) {
+	return runningOf(func(sql string, args ...any) ([]beat, error) {
+		return store.Query(ctx, s, tx, pgx.RowToStructByPos[beat], sql, args...)
+	}, func(sql string, args ...any) ([]int, error) {
+		return store.Query(ctx, s, tx, pgx.RowTo[int], sql, args...)
+	}, of)
+}
+
+// beat is the lease of an open pod.
+type beat struct {
+	Boot  string
+	Until string
+}
+
+func runningOf(beats func(string, ...any) ([]beat, error), counts func(string, ...any) ([]int, error), of Scope) (running int, leases map[string]string, err error) {
+	list, err := beats(beatsSQL, of.Boots)
 	if err != nil {
 		return 0, nil, fmt.Errorf("count running jobs: %w", err)
 	}
@@ -98,7 +115,7 @@ func Running(ctx context.Context, s *store.Store, of Scope) (running int, leases
 	for _, b := range list {
 		leases[b.Boot] = b.Until
 	}
-	n, err := store.Rows(ctx, s, pgx.RowTo[int], runningSQL, store.Some(of.Lane), of.Boots)
+	n, err := counts(runningSQL, store.Some(of.Lane), of.Boots)
 	if err != nil {
 		return 0, nil, fmt.Errorf("count running jobs: %w", err)
 	}

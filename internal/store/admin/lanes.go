@@ -18,14 +18,16 @@ const (
 	createLaneSQL = `insert into trapeze.lanes (name) values ($1) on conflict (name) do nothing`
 	// lockLaneSQL reads and locks the settings of a lane until the transaction ends. Plan: primary key lookup.
 	lockLaneSQL = `
-select n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained,
+select n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind) as kinds
 from trapeze.lanes n where n.name = $1 for update of n`
 	// setLaneSQL changes the settings of a lane whose row is locked. Plan: primary key lookup; HOT update.
 	setLaneSQL = `
 update trapeze.lanes set slots = $2, slots_per_pod = $3, poll_interval_ms = $4, stale_after_s = $5, max_age_s = $6,
-	requires_approval = $7, four_eyes = $8, enabled = $9
+	requires_approval = $7, four_eyes = $8, enabled = $9, next_engine = $10, heard = case when next_engine is not distinct from $10 then heard end
 where name = $1`
+	// engineServedSQL reports whether an open pod serves an engine. Plan: one pass over pods, which is small.
+	engineServedSQL = `select exists (select from trapeze.pods p where p.closed_at is null and $1 = any(p.engines))`
 	// laneJobsSQL counts the running and the due jobs of a lane. Plan: live_for_claim, the lane's rows.
 	laneJobsSQL = `
 select count(*) filter (where state = 'running')::int, count(*) filter (where state = 'pending')::int
@@ -65,12 +67,15 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 	if after.FourEyes && !after.RequiresApproval {
 		return done, nil, fmt.Errorf("%w: four_eyes of a lane whose jobs need no approval: set requires_approval too", job.ErrInvalidSetting)
 	}
+	if err := checkEngine(ctx, s, tx, before, after); err != nil {
+		return done, nil, err
+	}
 	done.Before, done.After, done.Changed = &before, &after, changedFields(before, after)
 	if done.Created {
 		done.Before = nil
 	}
 	if _, err := tx.Exec(ctx, s.In(setLaneSQL), name, after.Slots, after.SlotsPerPod, after.PollInterval, after.StaleAfter,
-		after.MaxAge, after.RequiresApproval, after.FourEyes, after.Enabled); err != nil {
+		after.MaxAge, after.RequiresApproval, after.FourEyes, after.Enabled, after.NextEngine); err != nil {
 		return done, nil, err
 	}
 	if c.Kinds != nil {
@@ -88,6 +93,18 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 		AuditEntry: AuditEntry{Actor: actor, Action: "lane.set", Target: "lane " + name, Before: done.Before, After: done.After},
 		Event:      "lane.changed", About: name,
 	})
+}
+
+// checkEngine returns [job.ErrNoEngine] if a change moves a lane to an engine that no open pod serves.
+func checkEngine(ctx context.Context, s *store.Store, tx pgx.Tx, before, after job.Lane) error {
+	if after.NextEngine == nil || *after.NextEngine == job.EnginePostgreSQL || before.NextEngine != nil && *before.NextEngine == *after.NextEngine {
+		return nil
+	}
+	served, err := store.QueryOne[struct{ Served bool }](ctx, s, tx, nil, engineServedSQL, *after.NextEngine)
+	if err == nil && !served.Served {
+		err = fmt.Errorf("%w %s: start a pod whose program registers it", job.ErrNoEngine, *after.NextEngine)
+	}
+	return err
 }
 
 // createLane creates a lane if it does not exist. If existing is set, it never creates one.

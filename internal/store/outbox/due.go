@@ -142,8 +142,8 @@ func (b *Outbox) Due(ctx context.Context, limit int) (list []Item, err error) {
 }
 
 // scan decides from where Due reads the lanes. A scan of a whole lane passes its running jobs, of which an engine can have very many.
-// Therefore, whole scans take at most a twentieth of the time. The scans between them skip what became due before the latest scan that
-// claimed everything.
+// Therefore, whole scans take at most a twentieth of the time. The scans between them skip jobs that became due before the latest scan
+// that claimed everything.
 type scan struct {
 	mu    sync.Mutex
 	mark  time.Time // of the database's clock

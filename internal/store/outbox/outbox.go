@@ -39,13 +39,36 @@ func Boot(engine string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
 }
 
+// IsEngine reports whether a boot id stands for an engine. The boot ids of pods are random UUIDs.
+func IsEngine(boot string) bool { return len(boot) == 36 && boot[14] == '8' }
+
+// namesSQL lists the engines that the lanes name. Plan: lanes is one page.
+const namesSQL = `select distinct n.engine from trapeze.lanes n where n.engine <> 'postgres' order by 1`
+
+// NameOf returns the engine for which a boot id stands, or an empty string if no lane names it any more.
+func NameOf(ctx context.Context, s *store.Store, boot string) (string, error) {
+	list, err := store.Rows(ctx, s, pgx.RowTo[string], namesSQL)
+	if err != nil {
+		return "", fmt.Errorf("list the engines: %w", err)
+	}
+	for _, name := range list {
+		if Boot(name) == boot {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// EpochOf returns the epoch of a fence.
+func EpochOf(fence int64) int64 { return fence / fencesPerEpoch }
+
 // Options configure an [Outbox].
 type Options struct {
 	// Engine is the name of the engine, as the lanes name it.
 	Engine string
-	// RetakeAfter is how long a job without a recorded start is left to the forwarder that took it. Default 30 s.
+	// RetakeAfter is the delay after which Due returns a job without a recorded start again. Default 30 s.
 	RetakeAfter time.Duration
-	// MaxCrashes is how many lost runs end a job without a limit of its own. Default 3.
+	// MaxCrashes is the number of lost runs that end a job without a separate limit. Default 3.
 	MaxCrashes int
 	// Ended is called with each job that the outbox ended, after the commit; can be nil.
 	Ended func(job.End)
@@ -98,7 +121,7 @@ type Item struct {
 }
 
 // Epoch returns the number of the job's epoch. It rises with each run of the job, not always by one.
-func (i *Item) Epoch() int64 { return i.Fence / fencesPerEpoch }
+func (i *Item) Epoch() int64 { return EpochOf(i.Fence) }
 
 // itemColumns are the columns of [Item], from a row l of live with the run of its row in the outbox, and its row j of jobs.
 const itemColumns = `l.id, l.fence, l.kind, l.lane, l.subject, j.args, j.planned, j.pipeline_id, j.parent_id, j.step, j.group_id, j.child_no,
@@ -144,7 +167,7 @@ type Cancel struct {
 }
 
 // Epoch returns the epoch to which the request applies.
-func (c *Cancel) Epoch() int64 { return c.Fence / fencesPerEpoch }
+func (c *Cancel) Epoch() int64 { return EpochOf(c.Fence) }
 
 const (
 	// cancelsSQL lists the requests to cancel runs of an engine, except those for jobs whose start is not recorded yet. Due ends such jobs.

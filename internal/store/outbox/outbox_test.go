@@ -302,6 +302,19 @@ func TestAStoppedRunIsTerminated(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 0) // removed by the last call
 }
 
+func TestAnEngineIsNotAskedForAStack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put(plain)
+	i := w.one()
+	_, err := admin.AskStack(t.Context(), w.Store, i.ID, "ana")
+	w.is.True(errors.Is(err, job.ErrNotRunning)) // no pod is running it
+	name, err := NameOf(t.Context(), w.Store, Boot("far"))
+	w.is.NoErr(err)
+	w.is.Equal(name, "far")
+	w.is.True(IsEngine(Boot("far")) && !IsEngine(uuid.NewString()))
+}
+
 func TestACancelBeforeTheStartEndsTheJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

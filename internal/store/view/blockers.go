@@ -22,13 +22,13 @@ with j as (
 	select p.id, p.why, p.run_after, p.lane, p.kind, p.subject, p.isolated from trapeze.parked p where p.id = $1
 )
 select j.why, j.run_after, j.lane, j.kind, j.subject, j.isolated, coalesce(g.paused, false), coalesce(g.frozen, false),
-	coalesce(n.enabled, false), coalesce(n.drained, false), n.slots, n.slots_per_pod, p.alive, p.known,
+	coalesce(n.enabled, false), coalesce(n.drained, false), coalesce(n.engine, 'postgres'), coalesce(n.next_engine, ''), p.served, n.slots, n.slots_per_pod, p.alive, p.known,
 	coalesce(p.boots, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(f.open, 0), coalesce(f.branches, 0)
 from j
 left join trapeze.gate g on true
 left join trapeze.lanes n on n.name = j.lane
 cross join lateral (
-	select count(*)::int as alive, (count(*) filter (where j.kind = any(p.kinds)))::int as known,
+	select count(*)::int as alive, coalesce(bool_or(n.engine = any(p.engines)), false) as served, (count(*) filter (where j.kind = any(p.kinds)))::int as known,
 		array_agg(p.boot::text) filter (where j.kind = any(p.kinds) and ` + alivePod + `) as boots,
 		array_agg(p.slots) filter (where j.kind = any(p.kinds) and ` + alivePod + `) as slots
 	from trapeze.pods p where p.closed_at is null and p.lease_until > now()
@@ -46,6 +46,8 @@ type standing struct {
 	Lane, Kind, Subject              string
 	Isolated                         bool
 	Paused, Frozen, Enabled, Drained bool
+	Engine, NextEngine               string
+	Served                           bool // a live pod serves the engine
 	Slots, SlotsPerPod               *int
 	Alive, Known                     int      // number of live pods, and number of live pods with a handler
 	Boots                            []string // pods that could run the job now
@@ -115,8 +117,13 @@ func (j standing) shared() (list []job.Blocker) {
 	add(j.Frozen, job.BlockerFrozen, "the queue is frozen for maintenance", "trapeze thaw")
 	add(!j.Enabled, job.BlockerDisabled, "its lane "+lane+" is disabled", "trapeze lane set "+shell.Word(j.Lane)+" enabled=true")
 	add(j.Drained, job.BlockerDrained, "its lane "+lane+" is drained", "trapeze resume "+shell.Word(j.Lane))
+	add(j.NextEngine != "", job.BlockerMoving, "its lane "+lane+" is moving to the engine "+j.NextEngine, "trapeze lane set "+shell.Word(j.Lane)+" --engine "+shell.Word(j.NextEngine))
 	add(j.Slots != nil && *j.Slots == 0, job.BlockerFullLane, "its lane "+lane+" has 0 slots", "trapeze lane set "+shell.Word(j.Lane)+" slots=4")
 	add(j.SlotsPerPod != nil && *j.SlotsPerPod == 0, job.BlockerFullLane, "its lane "+lane+" has 0 slots per pod", "trapeze lane set "+shell.Word(j.Lane)+" slots_per_pod=2")
+	if j.Engine != job.EnginePostgreSQL {
+		add(!j.Served, job.BlockerNoEngine, "no live pod serves "+j.Engine+", the engine of its lane "+lane, "")
+		return list
+	}
 	switch {
 	case j.Alive == 0:
 		add(true, job.BlockerNoPods, "no pod is alive", "trapeze serve")
@@ -130,6 +137,9 @@ func (j standing) shared() (list []job.Blocker) {
 
 // turn returns the reasons why a job that can be claimed has not been claimed. The usual reason is that other jobs occupy the slots.
 func (j standing) turn(used []BoardSlots) []job.Blocker {
+	if j.Engine != job.EnginePostgreSQL {
+		return []job.Blocker{{Why: job.BlockerDue, Says: "not blocked: the engine " + j.Engine + " takes it next, after more urgent jobs, or its lane's slots are in use"}}
+	}
 	lane, pods, here := 0, map[string]int{}, map[string]int{}
 	for _, u := range used {
 		pods[u.Pod] += u.Running

@@ -16,12 +16,17 @@ const alivePod = `p.closed_at is null and p.lease_until > now() and p.slots > 0 
 // waitingWorkSQL counts due jobs that are waiting, by lane and kind, together with the pods that could run them. Plan: one pass over live;
 // pods and lane_kinds are small.
 const waitingWorkSQL = `
-select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where w.kind = any(p.kinds) and ` + alivePod + `)::int,
+select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where ` + canRun + ` and ` + alivePod + `)::int,
 	exists (select from trapeze.lane_kinds k where k.kind = w.kind) or exists (select from trapeze.pods p where w.kind = any(p.kinds))
 from (
 	select l.lane, l.kind, count(*)::int as waiting, min(l.ready_at) filter (where l.ready_at > 'epoch') as oldest
 	from trapeze.live l where l.state = 'pending' group by l.lane, l.kind
-) w order by w.lane, w.kind`
+) w left join trapeze.lanes n on n.name = w.lane
+order by w.lane, w.kind`
+
+// canRun is the condition that a pod p has a handler for a kind of row w or, in a lane n of another engine, that it serves the engine. The
+// workers of such an engine may be other processes.
+const canRun = `case when coalesce(n.engine, 'postgres') = 'postgres' then w.kind = any(p.kinds) else n.engine = any(p.engines) end`
 
 // WaitingWork counts the due jobs of one kind that are waiting in a lane.
 type WaitingWork struct {
@@ -45,7 +50,9 @@ func ReadWaitingWork(ctx context.Context, s *store.Store) ([]WaitingWork, error)
 // laneGatesSQL lists the conditions that may prevent a lane from starting jobs. It also lists the kinds whose default lane it is, and
 // counts the pods that could run any of those kinds. Plan: lanes, lane_kinds and pods are small tables.
 const laneGatesSQL = `
-select n.name, n.enabled, n.drained, n.slots, n.slots_per_pod, ` + gateColumns + `,
+select n.name, n.engine, coalesce(n.next_engine, ''),
+	exists (select from trapeze.pods p where n.engine = any(p.engines) and p.closed_at is null and p.lease_until > now()),
+	n.enabled, n.drained, n.slots, n.slots_per_pod, ` + gateColumns + `,
 	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
 	(select count(*) from trapeze.pods p where ` + alivePod + `
 		and p.kinds && coalesce((select array_agg(k.kind) from trapeze.lane_kinds k where k.lane = n.name), p.kinds))::int
@@ -54,6 +61,9 @@ from trapeze.lanes n order by n.name`
 // LaneGate describes the conditions that may prevent a lane from starting jobs.
 type LaneGate struct {
 	Name           string
+	Engine         string
+	NextEngine     string // to which the lane is moving; empty if it does not move
+	Served         bool   // a live pod serves the engine; false for PostgreSQL
 	Enabled        bool
 	Drained        bool
 	Slots          *int
@@ -102,13 +112,13 @@ func ReadPodHealth(ctx context.Context, s *store.Store) ([]PodHealth, error) {
 }
 
 // unknownWorkSQL counts, for each pod, the jobs that have been running for at least two minutes, if the pod is gone or knows about fewer
-// jobs than the table assigns to it. It excludes live remote workers, which report their jobs themselves. Plan: one pass over live;
+// jobs than the table assigns to it. It excludes live remote workers, which report their jobs themselves, and the jobs that other engines run. Plan: one pass over live;
 // pods_pkey for the running ones.
 const unknownWorkSQL = `
 select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.boot is null or p.closed_at is not null
 from trapeze.live l
 left join trapeze.pods p on p.boot = l.pod
-where l.state = 'running' and l.claimed_at < now() - interval '2 minutes'
+where l.state = 'running' and l.claimed_at < now() - interval '2 minutes' and not ` + byEngine + `
 	and (p.boot is null or p.closed_at < now() - interval '1 minute' or p.closed_at is null and p.lease_until > now()
 		and not exists (select from trapeze.remote_workers w where w.boot = p.boot))
 group by l.pod, p.boot, p.name, p.known_claims, p.closed_at

@@ -59,7 +59,7 @@ from trapeze.lanes n cross join lateral (
 order by n.name`
 
 const (
-	laneColumns = `n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained,
+	laneColumns = `n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind)`
 	closedColumns = `coalesce((select paused or frozen from trapeze.gate), true), ` + frozenColumn
 )
@@ -127,10 +127,15 @@ where l.state = 'running' order by p.name, l.pod, l.claimed_at, l.id`
 select ` + slotColumns + `
 from (select * from trapeze.live where state = 'running' order by claimed_at, id limit $1) l ` + slotJoins + `
 order by l.claimed_at, l.id`
-	slotColumns = `l.id, l.kind, l.lane, l.subject, l.priority, l.attempt, l.fence, l.pod::text, coalesce(p.name, ''), l.claimed_at,
+	slotColumns = `l.id, l.kind, l.lane, l.subject, l.priority, l.attempt, l.fence, l.pod::text,
+	coalesce(p.name, case when ` + byEngine + ` then (select n.engine from trapeze.lanes n where n.name = l.lane) end, ''), l.claimed_at,
 	l.cancel_requested, g.done, g.total, g.message`
 	slotJoins = `left join trapeze.pods p on p.boot = l.pod left join trapeze.job_progress g on g.id = l.id`
 )
+
+// byEngine is the condition that an engine other than PostgreSQL runs the job in row l of live: the id in the place of a pod's boot id is a
+// UUID of version 8; see package outbox.
+const byEngine = `substr(l.pod::text, 15, 1) = '8'`
 
 func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
 	var p job.Progress

@@ -1,4 +1,4 @@
-package runner
+package admin
 
 import (
 	"testing"
@@ -9,13 +9,13 @@ import (
 // Once two heartbeats have begun after a command, the pod has applied it. The next poll sees the results.
 func TestAPodHasHeardAfterTwoHeartbeatsAndALook(t *testing.T) {
 	is := is.New(t)
-	h := podLeases{}
-	took := func(a, b string) bool { return h.took(map[string]string{"a": a, "b": b}) }
+	h := Heard{}
+	took := func(a, b string) bool { return h.Took(map[string]string{"a": a, "b": b}) == 0 }
 	is.True(!took("1", "1"))
 	is.True(!took("2", "2")) // this heartbeat may have begun before the command
 	is.True(!took("3", "2")) // the reply may still be in flight
 	is.True(!took("4", "3"))
 	is.True(took("4", "4")) // a has applied the command now; b had applied it by the previous poll
-	is.True(h.took(map[string]string{"a": "5"}))
-	is.True(!h.took(map[string]string{"a": "5", "c": "1"})) // c is a new pod
+	is.Equal(h.Took(map[string]string{"a": "5"}), 0)
+	is.Equal(h.Took(map[string]string{"a": "5", "c": "1"}), 1) // c is a new pod
 }

@@ -1,0 +1,46 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+)
+
+const (
+	// confirmFor limits the wait of one run of the task until the pods have confirmed that they start no jobs in a lane that moves.
+	confirmFor   = 10 * time.Second
+	confirmEvery = 500 * time.Millisecond
+)
+
+// moveLanes completes the moves of lanes to other engines, in case the command that began a move has ended. A lane with running jobs is left
+// to the next run.
+func (m *Maintenance) moveLanes(ctx context.Context) (moved int, err error) {
+	lanes, err := admin.MovingLanes(ctx, m.o.Store)
+	errs := []error{err}
+	for _, lane := range lanes {
+		for began := time.Now(); ; {
+			at, err := admin.MoveOn(ctx, m.o.Store, lane, "system")
+			if errs = append(errs, err); err != nil {
+				break
+			}
+			if at.Next == "" {
+				m.o.Log.InfoContext(ctx, "lane moved to another engine", telemetry.Lane, lane, "engine", at.Engine)
+				moved++
+				m.o.WakePeers()
+				break
+			}
+			if at.Running > 0 || time.Since(began) > confirmFor {
+				break
+			}
+			_ = m.o.Store.NotifySettings(ctx, m.o.Store.Pool()) // best effort: makes the pods send a heartbeat now
+			if !wait.For(ctx, confirmEvery) {
+				return moved, ctx.Err()
+			}
+		}
+	}
+	return moved, errors.Join(errs...)
+}

@@ -1,0 +1,130 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/doctor"
+	"github.com/trapeze-run/trapeze/internal/store/outbox"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// engines are the engines that the program serves besides PostgreSQL.
+type engines struct {
+	mu    sync.Mutex
+	list  []job.LaneEngine
+	woken []func() // called for each notification
+}
+
+func (e *engines) all() []job.LaneEngine {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.list[:len(e.list):len(e.list)]
+}
+
+// names returns the names of the engines, or nil if there are none.
+func (e *engines) names() (names []string) {
+	for _, one := range e.all() {
+		names = append(names, one.Name())
+	}
+	return names
+}
+
+// UseEngine registers an engine. The row of a pod lists its engines from the start of the pod on.
+func (p *Pod) UseEngine(e job.LaneEngine) error {
+	name := e.Name()
+	if name == job.EnginePostgreSQL || job.ValidateLaneName(name) != nil {
+		return fmt.Errorf("%w: engine %q: want 1 to 100 letters, digits, dots, underscores or minus signs, and not postgres", job.ErrInvalidSetting, name)
+	}
+	p.engines.mu.Lock()
+	defer p.engines.mu.Unlock()
+	for _, one := range p.engines.list {
+		if one.Name() == name {
+			return fmt.Errorf("%w: engine %q is registered twice", job.ErrInvalidSetting, name)
+		}
+	}
+	p.engines.list = append(p.engines.list, e)
+	return nil
+}
+
+// Outbox returns the outbox of an engine. The jobs that it ends are reported like those of the pod's own handlers.
+func (p *Pod) Outbox(engine string) *outbox.Outbox {
+	return outbox.New(p.Commands, outbox.Options{Engine: engine, MaxCrashes: p.opts.MaxCrashes, Ended: func(e job.End) { p.Ends.Report(nil, e) }})
+}
+
+// OnWake makes the pod call do for each notification that jobs may be due. do must not block.
+func (p *Pod) OnWake(do func()) {
+	p.engines.mu.Lock()
+	defer p.engines.mu.Unlock()
+	p.engines.woken = append(p.engines.woken, do)
+}
+
+// wake calls the functions that wait for notifications.
+func (e *engines) wake() {
+	e.mu.Lock()
+	woken := e.woken
+	e.mu.Unlock()
+	for _, do := range woken {
+		do()
+	}
+}
+
+// useFor and checkFor limit how long an engine that does not answer can delay a page, and doctor.
+const (
+	useFor   = 2 * time.Second
+	checkFor = 10 * time.Second
+)
+
+// AddEngineUse completes lanes with what their engines report. An engine that does not answer is reported in its lanes.
+func (p *Pod) AddEngineUse(ctx context.Context, lanes []job.LaneUse) {
+	ctx, cancel := context.WithTimeout(ctx, useFor)
+	defer cancel()
+	for _, e := range p.engines.all() {
+		var names []string
+		for _, l := range lanes {
+			if l.Engine == e.Name() {
+				names = append(names, l.Name)
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		use, err := e.Use(ctx, names)
+		for i := range lanes {
+			if l := &lanes[i]; l.Engine == e.Name() {
+				one := use[l.Name]
+				if l.EngineUse = &one; err != nil {
+					one.Error = job.Storable(err.Error(), 200)
+				}
+			}
+		}
+	}
+}
+
+// NameEngine completes a job that another engine runs or has ended with the engine's name and the page of its run.
+func (p *Pod) NameEngine(ctx context.Context, j *job.Job) {
+	if j.Pod == nil || !outbox.IsEngine(*j.Pod) {
+		return
+	}
+	for _, e := range p.engines.all() {
+		if outbox.Boot(e.Name()) == *j.Pod {
+			j.Engine, j.EngineURL = e.Name(), e.JobURL(*j)
+			return
+		}
+	}
+	j.Engine, _ = outbox.NameOf(ctx, p.Commands, *j.Pod) // without the name, the id is shown
+}
+
+// checkEngines adds the findings of the engines' own checks.
+func (p *Pod) checkEngines(ctx context.Context, findings []doctor.Finding) []doctor.Finding {
+	ctx, cancel := context.WithTimeout(ctx, checkFor)
+	defer cancel()
+	for _, e := range p.engines.all() {
+		for _, f := range e.Check(ctx) {
+			findings = append(findings, doctor.Finding{Check: e.Name(), Status: doctor.Health(f.Status), Says: f.Says, Do: f.Do})
+		}
+	}
+	return findings
+}

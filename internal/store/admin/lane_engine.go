@@ -1,0 +1,121 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+const (
+	// movingLanesSQL lists the lanes that move to another engine. Plan: lanes is one page.
+	movingLanesSQL = `select n.name from trapeze.lanes n where n.next_engine is not null order by n.name`
+	// lockMoveSQL locks a lane that may be moving. Plan: primary key lookup.
+	lockMoveSQL = `select n.engine, coalesce(n.next_engine, ''), n.heard from trapeze.lanes n where n.name = $1 for update`
+	// noteHeardSQL stores which pods have confirmed the move. Plan: primary key lookup; HOT update.
+	noteHeardSQL = `update trapeze.lanes set heard = $2 where name = $1`
+	// switchEngineSQL ends a move. Plan: primary key lookup; HOT update.
+	switchEngineSQL = `update trapeze.lanes set engine = next_engine, next_engine = null, heard = null where name = $1`
+)
+
+// Heard tracks which pods have applied a command that was committed before the first poll. A heartbeat that was in flight at that time may
+// have missed the command, but the next heartbeat reads it. A pod has therefore applied the command once its lease expiry has changed twice.
+// The poll after that sees the results of everything the pod sent before it applied the command.
+type Heard map[string]*HeardPod
+
+// HeardPod is the lease of one pod.
+type HeardPod struct {
+	Until string `json:"until"` // the lease's expiry at the latest poll
+	Times int    `json:"times"` // how often it has changed
+}
+
+// Took records the leases read by one poll. It returns the number of pods that had not applied the command by the time of the previous poll.
+func (h Heard) Took(leases map[string]string) (missing int) {
+	for boot, until := range leases {
+		one := h[boot]
+		if one == nil {
+			one = &HeardPod{Until: until}
+			h[boot] = one
+		}
+		if one.Times < 2 {
+			missing++
+		}
+		if one.Until != until {
+			one.Until = until
+			one.Times++
+		}
+	}
+	return missing
+}
+
+// MovingLanes returns the lanes that move to another engine.
+func MovingLanes(ctx context.Context, s *store.Store) ([]string, error) {
+	list, err := store.Rows(ctx, s, pgx.RowTo[string], movingLanesSQL)
+	if err != nil {
+		return nil, fmt.Errorf("list the lanes that move: %w", err)
+	}
+	return list, nil
+}
+
+// MoveOn polls the move of a lane to another engine, and completes it if no job runs in the lane and no pod can start one. The
+// confirmations of the pods are stored with the lane, so that any process can continue, and several can poll at the same time. It returns
+// [job.ErrUnknownLane] if the lane does not exist.
+func MoveOn(ctx context.Context, s *store.Store, lane, actor string) (m job.LaneMove, err error) {
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		m, err = moveOnIn(ctx, s, tx, lane, actor)
+		return err
+	})
+	if err != nil {
+		return job.LaneMove{}, fmt.Errorf("move lane %q to another engine: %w", lane, err)
+	}
+	return m, nil
+}
+
+func moveOnIn(ctx context.Context, s *store.Store, tx pgx.Tx, lane, actor string) (job.LaneMove, error) {
+	type moving struct {
+		Engine, Next string
+		Heard        []byte
+	}
+	at, err := store.QueryOne[moving](ctx, s, tx, job.ErrUnknownLane, lockMoveSQL, lane)
+	m := job.LaneMove{Lane: lane, Engine: at.Engine, Next: at.Next}
+	if err != nil || m.Next == "" {
+		return m, err
+	}
+	heard := Heard{}
+	if at.Heard != nil {
+		if err := json.Unmarshal(at.Heard, &heard); err != nil {
+			return m, err
+		}
+	}
+	// A pod starts no jobs in the lane once it has applied the move. A forwarder of another engine locks the lane while it claims jobs.
+	running, leases, err := runningIn(ctx, s, tx, Scope{Lane: lane})
+	if err != nil {
+		return m, err
+	}
+	m.Running, m.Pods = running, heard.Took(leases)
+	if m.Running > 0 || m.Pods > 0 {
+		now, err := json.Marshal(heard)
+		if err == nil {
+			_, err = tx.Exec(ctx, s.In(noteHeardSQL), lane, string(now))
+		}
+		return m, err
+	}
+	before := m
+	m.Engine, m.Next = m.Next, ""
+	if _, err := tx.Exec(ctx, s.In(switchEngineSQL), lane); err != nil {
+		return m, err
+	}
+	return m, operates(ctx, s, tx, operation{
+		AuditEntry: AuditEntry{Actor: actor, Action: "lane.engine", Target: "lane " + lane, Before: laneEngine{before.Engine}, After: laneEngine{m.Engine}},
+		Event:      "lane.changed", About: lane,
+	})
+}
+
+// laneEngine is the value before or after a move, as recorded in the audit entry.
+type laneEngine struct {
+	Engine string `json:"engine"`
+}
