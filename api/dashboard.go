@@ -17,7 +17,7 @@ import (
 // pageRoutes returns the routes of the dashboard at /ui/. The pages check permissions themselves and report errors as HTML.
 func (s *service) pageRoutes() []Route {
 	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Searched: s.secrets.searched, Sessions: s.opts.Login != nil,
-		Challenge: s.opts.Challenge, FourEyes: s.fourEyes(), Examine: s.findings, Retention: s.retentionSettings(), Limits: s.limitSettings()})
+		Challenge: s.opts.Challenge, FourEyes: s.fourEyes(), Examine: s.findings, EngineUse: inside.Of(s.r).Pod.AddEngineUse, Retention: s.retentionSettings(), Limits: s.limitSettings()})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {
 			// The redirect is relative because the prefix may be known only to a proxy in front of the pod.
@@ -37,6 +37,7 @@ func (s *service) pageRoutes() []Route {
 func (s *service) jobShown(request *http.Request, to access.Principal, j job.Job) (job.Job, error) {
 	v := s.secrets.view(to)
 	shown := v.hideJob(j)
+	inside.Of(s.r).Pod.NameEngine(request.Context(), &shown)
 	return shown, s.secrets.readings.note(request, v, "job "+idText(j.ID))
 }
 

@@ -75,6 +75,7 @@ var knownErrors = []struct {
 	{job.ErrWrongToken, http.StatusForbidden, "wrong_token"},
 	{job.ErrInvalidSetting, http.StatusUnprocessableEntity, "invalid_request"},
 	{job.ErrKindInTwoLanes, http.StatusConflict, "kind_in_two_lanes"},
+	{job.ErrNoEngine, http.StatusConflict, "no_engine"},
 	{job.ErrLaneNotEmpty, http.StatusConflict, "lane_not_empty"},
 	{job.ErrUnknownPod, http.StatusNotFound, "not_found"},
 	{job.ErrLeaseLost, http.StatusConflict, "stale_fence"},

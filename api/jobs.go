@@ -9,6 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -111,6 +112,7 @@ func showCurrent(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	inside.Of(c.r).Pod.NameEngine(c.ctx(), &found)
 	return c.present(found)
 }
 
@@ -119,6 +121,7 @@ func showJob(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	inside.Of(c.r).Pod.NameEngine(c.ctx(), &found)
 	return c.present(found)
 }
 

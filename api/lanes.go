@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -20,6 +21,8 @@ var laneRoutes = []Route{
 		do: setLane(func(change job.LaneChange) job.LaneChange { change.Existing = true; return change })},
 	{Method: http.MethodDelete, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Delete a lane; a lane with jobs needs move_to",
 		query: []string{"dry_run", "move_to"}, out: of[job.LaneChanged](), do: deleteLane},
+	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/engine", Needs: access.WorkersManage, Summary: "Wait until a lane has moved to its next engine",
+		query: []string{"wait"}, out: of[job.LaneMove](), do: moveLaneOn},
 	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/drain", Needs: access.WorkersManage, Summary: "Drain a lane: start no jobs in it until it is resumed",
 		query: []string{"wait"}, out: of[job.Quiet](), do: drainLane},
 	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/resume", Needs: access.WorkersManage, Summary: "Resume a drained lane",
@@ -28,6 +31,7 @@ var laneRoutes = []Route{
 
 func listLanes(c *call) (any, error) {
 	found, err := storeview.Lanes(c.ctx(), c.lists)
+	inside.Of(c.r).Pod.AddEngineUse(c.ctx(), found)
 	return map[string]any{"lanes": orEmpty(found)}, err
 }
 
@@ -66,6 +70,13 @@ func deleteLane(c *call) (any, error) {
 	}
 	done, err := c.r.Admin().DeleteLane(c.ctx(), c.Param("name"), body.MoveTo, c.caller.Name, dry)
 	return done, laneInPath(err)
+}
+
+func moveLaneOn(c *call) (any, error) {
+	move, err := drain(c, func(wait time.Duration) (job.LaneMove, error) {
+		return c.r.Admin().MoveOn(c.ctx(), c.Param("name"), wait, c.caller.Name)
+	})
+	return move, laneInPath(err)
 }
 
 func drainLane(c *call) (any, error) {

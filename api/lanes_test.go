@@ -1,7 +1,11 @@
 package api_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -10,7 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 func TestLanesAreMadeChangedAndDeleted(t *testing.T) {
@@ -124,4 +130,87 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 	}
 	is := is.New(t)
 	is.Equal(h.send("GET", "/admin/workers/status", "").body["gate"], map[string]any{"paused": false, "frozen": false}) // none of the requests had an effect
+}
+
+// printer is an engine that the tests' pod serves.
+type printer struct{ fails bool }
+
+func (printer) Name() string { return "printer" }
+
+func (p printer) Use(_ context.Context, lanes []string) (map[string]job.EngineUse, error) {
+	if p.fails {
+		return nil, errors.New("printer does not answer")
+	}
+	return map[string]job.EngineUse{lanes[0]: {Open: 12, URL: "https://printer.example/" + lanes[0]}}, nil
+}
+
+func (printer) JobURL(j job.Job) string {
+	return fmt.Sprint("https://printer.example/", j.ID, "/", outbox.EpochOf(j.Fence))
+}
+
+func (p printer) Check(context.Context) []job.EngineFinding {
+	if p.fails {
+		return []job.EngineFinding{{Status: "fail", Says: "printer does not answer", Do: "start it"}}
+	}
+	return []job.EngineFinding{{Status: "ok", Says: "printer answers"}}
+}
+
+// inPrinter moves a new lane, print, to the engine of the tests' pod.
+func inPrinter(t *testing.T, fails bool) *host {
+	t.Helper()
+	is := is.New(t)
+	h := newHost(t, api.Options{}, func(r *runner.Runner) { is.NoErr(r.UseEngine(printer{fails})) })
+	refused := h.send("PUT", "/admin/workers/lanes/print", `{"engine":"telegraph"}`)
+	is.Equal([]any{refused.status, refused.body["code"]}, []any{http.StatusConflict, "no_engine"})
+	made := h.send("PUT", "/admin/workers/lanes/print", `{"engine":"printer"}`)
+	is.Equal(made.status, http.StatusOK)
+	is.Equal(made.body["after"].(map[string]any)["next_engine"], "printer")
+	moved := h.send("POST", "/admin/workers/lanes/print/engine?wait=50s", "")
+	is.Equal([]any{moved.status, moved.body["engine"], moved.body["next_engine"]}, []any{http.StatusOK, "printer", ""})
+	return h
+}
+
+func TestALaneOfAnotherEngineIsShownWithWhatTheEngineReports(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := inPrinter(t, false)
+	list := h.send("GET", "/admin/workers/lanes", "").body["lanes"].([]any)
+	is.Equal(list[1].(map[string]any)["engine_use"], map[string]any{"open": 12.0, "url": "https://printer.example/print"})
+	is.Equal(h.send("PUT", "/admin/workers/lanes/print", `{}`).body["changed"], []any{}) // PUT keeps the engine
+
+	id := h.submit(`{"kind":"echo","lane":"print"}`)
+	o := inside.Of(h.Runner).Pod.Outbox("printer")
+	due, err := o.Due(t.Context(), 10)
+	is.NoErr(err)
+	is.Equal(len(due), 1)
+	is.NoErr(o.Started(t.Context(), due[0].ID, due[0].Epoch(), "run"))
+	shown := h.send("GET", "/jobs/"+id, "").body
+	is.Equal([]any{shown["state"], shown["engine"], shown["engine_url"]}, []any{"running", "printer", "https://printer.example/" + id + "/1"})
+	running := h.send("GET", "/admin/workers/status", "").body["running"].([]any)
+	is.Equal(running[0].(map[string]any)["pod"], "printer")
+	_, err = o.End(t.Context(), due[0].ID, due[0].Epoch(), outbox.End{State: job.Succeeded})
+	is.NoErr(err)
+	is.Equal(h.send("GET", "/jobs/"+id, "").body["engine"], "printer")
+	for _, path := range []string{"/ui/lanes", "/ui/"} {
+		page := h.send("GET", path, "").text
+		is.True(strings.Contains(page, `<span class="tag">printer</span>`))
+		is.True(strings.Contains(page, `<a href="https://printer.example/print" rel="noreferrer">12 open</a>`))
+	}
+	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+id, "").text, `<a href="https://printer.example/`+id+`/1" rel="noreferrer">printer</a>`))
+}
+
+func TestAnEngineThatDoesNotAnswerIsReported(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := inPrinter(t, true)
+	list := h.send("GET", "/admin/workers/lanes", "").body["lanes"].([]any)
+	is.Equal(list[1].(map[string]any)["engine_use"], map[string]any{"open": 0.0, "error": "printer does not answer"})
+	var says []string
+	for _, f := range h.send("GET", "/doctor", "").body["findings"].([]any) {
+		if f := f.(map[string]any); f["check"] == "printer" {
+			says = append(says, f["status"].(string)+": "+f["says"].(string))
+		}
+	}
+	is.Equal(says, []string{"fail: printer does not answer"})
+	is.True(strings.Contains(h.send("GET", "/ui/lanes", "").text, "printer does not answer"))
 }

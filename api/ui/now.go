@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // overlay adds blockers that the rows of due jobs do not show: the queue is paused, the lane is drained, or all slots are in use.
@@ -29,8 +30,12 @@ func (b *board) overlay() {
 			w.Why = "gate"
 		case !l.Enabled:
 			w.Why = "disabled"
+		case l.NextEngine != nil:
+			w.Why = "moving"
 		case l.Drained:
 			w.Why = "drained"
+		case l.Engine != job.EnginePostgreSQL:
+			w.Why = "due"
 		case w.Why == "no_handler" && alive == 0:
 			w.Why = "no_pods"
 		case w.Why == "due" && l.Slots != nil && l.Running >= *l.Slots, w.Why == "due" && l.SlotsPerPod != nil && l.Running >= *l.SlotsPerPod*alive:
@@ -78,10 +83,20 @@ func (l lane) State() string {
 	switch {
 	case !l.Enabled:
 		return "disabled"
+	case l.NextEngine != nil:
+		return "moving to " + *l.NextEngine
 	case l.Drained:
 		return "drained"
 	}
 	return "open"
+}
+
+// OfEngine returns the lane's engine, or an empty string for PostgreSQL.
+func (l lane) OfEngine() string {
+	if l.Engine == job.EnginePostgreSQL {
+		return ""
+	}
+	return l.Engine
 }
 
 // Limit returns how many of the lane's jobs may run at a time, or nil if its settings have no limit.

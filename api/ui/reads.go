@@ -71,6 +71,7 @@ func (d *dashboard) readBoard(r *http.Request) (board, error) {
 		errs = append(errs, err)
 		b.Approvals, err = storeview.BoardApprovals(ctx, s, perPage)
 		errs = append(errs, err)
+		d.o.EngineUse(ctx, now.Lanes)
 		b.Queue = now.Queue
 		for _, l := range now.Lanes {
 			b.Lanes, b.Used = append(b.Lanes, lane{l}), b.Used+l.Running

@@ -39,6 +39,8 @@ type Options struct {
 	FourEyes bool
 	// Examine runs doctor's checks. Required.
 	Examine func(context.Context) ([]Finding, error)
+	// EngineUse completes lanes with what their engines report. By default, the pages show only what PostgreSQL knows.
+	EngineUse func(context.Context, []job.LaneUse)
 	// Retention and Limits list this pod's settings.
 	Retention, Limits []Setting
 	// Logger receives unexpected errors. Default [slog.Default].
@@ -69,6 +71,9 @@ func New(o Options) http.Handler {
 	}
 	if o.Shown == nil {
 		o.Shown = func(_ *http.Request, _ access.Principal, j job.Job) (job.Job, error) { return j, nil }
+	}
+	if o.EngineUse == nil {
+		o.EngineUse = func(context.Context, []job.LaneUse) {}
 	}
 	if o.Searched == nil {
 		o.Searched = func(*http.Request, access.Principal, storeview.Search) error { return nil }

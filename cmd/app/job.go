@@ -36,7 +36,7 @@ func newJobCommand() *cobra.Command {
 
 // podOf returns the name of a job's pod. It returns the boot ID if the pod's row has been deleted or the caller may not see pods.
 func podOf(ctx context.Context, at *client.Client, j job.Job) string {
-	if j.Pod == nil {
+	if j.Pod == nil || j.Engine != "" {
 		return ""
 	}
 	pods, err := readPods(ctx, at, true)
@@ -123,6 +123,7 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	line("fence", strconv.FormatInt(j.Fence, 10))
 	line("epoch", strconv.Itoa(j.Epoch))
 	line("pod", pod)
+	line("engine", strings.TrimSpace(j.Engine+" "+j.EngineURL))
 	line("pipeline", fmt.Sprintf("%d, step %d", j.PipelineID, j.Step))
 	if j.ParentID != nil {
 		line("parent", strconv.FormatInt(*j.ParentID, 10))

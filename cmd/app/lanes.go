@@ -11,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
 	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/shell"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -58,14 +60,30 @@ func laneState(l job.LaneUse) string {
 		return "paused"
 	case !l.Enabled:
 		return "disabled"
+	case l.NextEngine != nil:
+		return "moving to " + humanize.Printable(*l.NextEngine)
 	case l.Drained:
 		return "drained" + closedBy(l.Drain)
 	case l.FourEyes:
 		return "open, needs approval by another person"
 	case l.RequiresApproval:
-		return "open, needs approval"
+		return "open, needs approval" + laneEngine(l)
 	}
-	return "open"
+	return "open" + laneEngine(l)
+}
+
+// laneEngine describes the engine of a lane other than PostgreSQL, with the number of jobs that it reports.
+func laneEngine(l job.LaneUse) string {
+	if l.Engine == job.EnginePostgreSQL || l.Engine == "" {
+		return ""
+	}
+	text := ", " + humanize.Printable(l.Engine)
+	if u := l.EngineUse; u != nil && u.Error != "" {
+		text += ": " + humanize.Short(u.Error, 60)
+	} else if u != nil {
+		text += fmt.Sprintf(": %d open", u.Open)
+	}
+	return text
 }
 
 // span formats a duration. It returns an empty string for nil, which means that the pods' own settings apply.
@@ -89,6 +107,8 @@ func newLaneCommand() *cobra.Command {
 
 func newLaneSetCommand() *cobra.Command {
 	var dry bool
+	var engine string
+	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "set NAME KEY=VALUE…",
 		Short: "Create a lane, or change some of its settings",
@@ -105,8 +125,13 @@ func newLaneSetCommand() *cobra.Command {
   kinds=A,B             the complete list of the lane's kinds; waiting jobs of added or removed kinds change lanes
 
 The value none removes a number, so that there is no limit or the pods' default applies. --dry-run shows the changes and the number of
-affected jobs.`,
+affected jobs.
+
+--engine moves the lane to another engine that runs its jobs: the name of an engine that a pod serves, or postgres. No job starts in the lane
+until its running jobs have ended and all pods have confirmed. Then the lane moves, and its waiting jobs start there. The command waits for
+that, at most for --timeout; the move continues if the command ends. To give up a move, set the engine that the lane has.`,
 		Example: `  trapeze lane set reports slots=3 kinds=report,export
+  trapeze lane set video --engine temporal --timeout 1h
   trapeze lane set default max_age_s=48h slots=none --dry-run`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -114,17 +139,52 @@ affected jobs.`,
 			if err != nil {
 				return err
 			}
+			if engine != "" {
+				change.Engine = &engine
+			}
 			return onClient(c, func(at *client.Client) error {
 				done, err := putSetting[job.LaneChanged](c.Context(), at, client.Path("/admin/workers/lanes/:name", args[0]), dry, change, true)
 				if err != nil {
 					return err
 				}
-				return printLaneChanged(c, done)
+				if engine == "" || dry {
+					return printLaneChanged(c, done)
+				}
+				return awaitMove(c, at, args[0], timeout)
 			})
 		},
 	}
+	c.Flags().StringVar(&engine, "engine", "", "engine that runs the lane's jobs, such as temporal, or postgres")
+	c.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "with --engine: maximum time to wait until the lane has moved; 0 does not wait")
 	c.Flags().BoolVar(&dry, "dry-run", false, "show the changes without saving")
 	return c
+}
+
+// progressEvery is the interval at which awaitMove reports progress.
+const progressEvery = 5 * time.Second
+
+// awaitMove waits until a lane has moved to another engine, and reports the progress on standard error.
+func awaitMove(c *cobra.Command, at *client.Client, lane string, timeout time.Duration) error {
+	said := ""
+	for until := time.Now().Add(timeout); ; {
+		wait := max(min(time.Until(until), progressEvery), 0)
+		m, err := client.Post[job.LaneMove](c.Context(), at, client.Path("/admin/workers/lanes/:name/engine", lane), map[string]string{"wait": wait.String()})
+		if err != nil {
+			return err
+		}
+		if m.Next == "" {
+			return show.Done(c, m, "lane %s runs on %s", humanize.Printable(m.Lane), humanize.Printable(m.Engine))
+		}
+		waits := fmt.Sprintf("%s still running, %s to confirm", humanize.Count(m.Running, "job", "jobs"), humanize.Count(m.Pods, "pod", "pods"))
+		if time.Until(until) <= 0 {
+			return exit.Refused("lane %s has not moved to %s yet: %s. The move continues; to give it up, run trapeze lane set %s --engine %s",
+				humanize.Printable(m.Lane), humanize.Printable(m.Next), waits, shell.Word(m.Lane), shell.Word(m.Engine))
+		}
+		if waits != said {
+			said = waits
+			fmt.Fprintf(c.ErrOrStderr(), "lane %s is moving to %s: %s\n", humanize.Printable(m.Lane), humanize.Printable(m.Next), waits)
+		}
+	}
 }
 
 func newLaneRemoveCommand() *cobra.Command {

@@ -55,6 +55,35 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"lane.set", "cli", "month's end", client.Operator()})
 }
 
+func TestALaneIsMovedToAnotherEngineFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	pool := pgtest.Connect(t, db.url)
+	exec := func(sql string) {
+		t.Helper()
+		_, err := pool.Exec(t.Context(), sql)
+		is.NoErr(err)
+	}
+	refused := db.run("lane", "set", "video", "--engine", "far")
+	is.Equal(refused.code, 1)
+	is.True(strings.Contains(refused.err, "no pod serves the engine far: start a pod whose program registers it"))
+	exec(`insert into trapeze.pods (boot, name, lease_until, slots, engines) values (gen_random_uuid(), 'silent', now() + interval '1 hour', 1, '{far}')`)
+	late := db.run("lane", "set", "video", "--engine", "far", "--timeout", "100ms")
+	is.Equal(late.code, 1)
+	is.True(strings.Contains(late.err, "1 pod to confirm"))
+	is.True(strings.Contains(late.err, "to give it up, run trapeze lane set video --engine postgres"))
+	is.True(strings.Contains(db.ok("lanes"), "moving to far"))
+	exec(`update trapeze.pods set closed_at = now(), closed = 'left'`)
+	is.Equal(db.ok("lane", "set", "video", "--engine", "far"), "lane video runs on far\n") // the same command continues
+	is.True(strings.Contains(db.ok("lanes"), "open, far"))
+	id := db.enqueue("some.kind", "--lane", "video")
+	exec(`update trapeze.pods set closed_at = null, closed = null, engines = '{}'`)
+	is.True(strings.Contains(db.ok("job", id), `no live pod serves far, the engine of its lane "video"`))
+	exec(`update trapeze.pods set closed_at = now(), closed = 'left'`)
+	is.Equal(db.ok("lane", "set", "video", "--engine", "postgres"), "lane video runs on postgres\n")
+}
+
 func TestASettingThatCannotBeIsAUsageError(t *testing.T) {
 	t.Parallel()
 	db := database{t, pgtest.URL(t)}
@@ -65,6 +94,7 @@ func TestASettingThatCannotBeIsAUsageError(t *testing.T) {
 		"lane set default slots=1 slots=2":         "given twice",
 		"lane set default max_age_s=1500ms":        "whole seconds",
 		"lane set default enabled=perhaps":         "true or false",
+		"lane set default --engine a/b":            "want postgres, or the name of an engine",
 		"lane set default colour=red":              "unknown setting",
 		"lane set ../default slots=1":              "letters",
 		"lane set":                                 "--help",
