@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 	"github.com/trapeze-run/trapeze/internal/testdb"
@@ -40,6 +41,7 @@ type source struct {
 	err      error // why there is no server or template; reported to every later test
 	server   *pgembed.Server
 	url      string // URL of a database to connect to for creating others
+	admin    *pgxpool.Pool
 	template string // name of the migrated database, empty until it exists
 	strategy string // appended to CREATE DATABASE
 }
@@ -86,18 +88,8 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 	if s.err != nil {
 		return s.err
 	}
-	if s.url == "" {
-		if s.url, s.err = testdb.Given(ctx); s.err != nil {
-			return s.err
-		}
-		if s.url != "" {
-			if s.err = s.sweep(ctx, abandonedAfter); s.err != nil {
-				return s.err
-			}
-		}
-	}
-	if s.url == "" {
-		if s.err = s.ours(ctx); s.err != nil {
+	if s.admin == nil {
+		if s.err = s.findServer(ctx); s.err != nil {
 			return s.err
 		}
 	}
@@ -112,15 +104,38 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 	return nil
 }
 
-// sweep drops databases that test processes have left on the server, for example after a timeout. A database is dropped if it is at least
-// as old as the given age and has no sessions.
-func (s *source) sweep(ctx context.Context, age time.Duration) error {
-	conn, err := testdb.Connect(ctx, s.url)
+// findServer connects to the server at DATABASE_URL, or to our own.
+func (s *source) findServer(ctx context.Context) error {
+	given, err := testdb.Given(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	rows, err := conn.Query(ctx, `select datname from pg_database d
+	if given == "" {
+		return s.ours(ctx)
+	}
+	if err := s.connect(given); err != nil {
+		return err
+	}
+	return s.sweep(ctx, abandonedAfter)
+}
+
+// connect opens the pool for the statements that create and drop databases. Its connections stay open, because starting a server process
+// takes as long as copying the template.
+func (s *source) connect(url string) error {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	config.MaxConns, config.MinConns, config.MinIdleConns = 2, 0, 0
+	s.url = url
+	s.admin, err = pgxpool.NewWithConfig(context.Background(), config)
+	return err
+}
+
+// sweep drops databases that test processes have left on the server, for example after a timeout. A database is dropped if it is at least
+// as old as the given age and has no sessions.
+func (s *source) sweep(ctx context.Context, age time.Duration) error {
+	rows, err := s.admin.Query(ctx, `select datname from pg_database d
 		where datname ~ '^trapeze_test_[0-9]+_[a-z2-7]{8}_([0-9]+|template)$' and not exists (select from pg_stat_activity a where a.datname = d.datname)
 			and (pg_stat_file('base/' || oid || '/PG_VERSION', true)).modification <= now() - $1::interval`, age)
 	if err != nil {
@@ -143,13 +158,11 @@ func (s *source) ours(ctx context.Context) error {
 		}
 		s.server, url = server, server.URL()
 	}
-	conn, err := testdb.Connect(ctx, url)
-	if err != nil {
+	if err := s.connect(url); err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
 	var version int
-	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
+	if err := s.admin.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
 		return err
 	}
 	// Copying the files takes 22 ms of CPU time; copying through the write-ahead log takes 32 ms. PostgreSQL 14 and older always copy the
@@ -157,7 +170,7 @@ func (s *source) ours(ctx context.Context) error {
 	if version >= 150000 {
 		s.strategy = " STRATEGY file_copy"
 	}
-	s.url, s.template = url, testdb.Template
+	s.template = testdb.Template
 	return nil
 }
 
@@ -184,12 +197,7 @@ func (s *source) drop(ctx context.Context, name string) error {
 }
 
 func (s *source) exec(ctx context.Context, sql string) error {
-	conn, err := testdb.Connect(ctx, s.url)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	if _, err := conn.Exec(ctx, sql); err != nil {
+	if _, err := s.admin.Exec(ctx, sql); err != nil {
 		return fmt.Errorf("%s: %w", strings.ToLower(sql), err)
 	}
 	return nil
@@ -199,6 +207,9 @@ func (s *source) exec(ctx context.Context, sql string) error {
 func (s *source) stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.admin != nil {
+		defer s.admin.Close()
+	}
 	if s.server != nil {
 		return s.server.Stop()
 	}

@@ -103,7 +103,9 @@ func TestDatabasesOfTheServerAreNotTouched(t *testing.T) {
 
 func TestAbandonedDatabasesAreDropped(t *testing.T) {
 	is := is.New(t)
-	s := source{url: Server(t).URL()}
+	var s source
+	is.NoErr(s.connect(Server(t).URL()))
+	defer s.admin.Close()
 	for _, name := range []string{"trapeze_test_1_abcdefgh_1", "trapeze_test_1_abcdefgh_2", "trapeze_test_1_abcdefgh_template", "trapeze_test_mine"} {
 		is.NoErr(s.exec(t.Context(), "create database "+name))
 	}
