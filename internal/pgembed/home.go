@@ -209,7 +209,7 @@ func (h *home) checkAccess(ctx context.Context, binDir string, as account) error
 //
 // A standby's data directory is a base backup of the primary, and the server starts as a standby that streams from the primary. Its
 // superuser has the primary's password.
-func (h *home) initialise(ctx context.Context, binDir string, as account, primary string) error {
+func (h *home) initialise(ctx context.Context, binDir string, as account, o Options) error {
 	if socket := h.socketDir(); socket != "" {
 		if err := os.MkdirAll(socket, 0o700); err != nil {
 			return err
@@ -231,11 +231,14 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, primar
 	if err := as.owns(fresh); err != nil {
 		return err
 	}
-	if primary != "" {
-		if err := h.backUp(ctx, binDir, as, primary, fresh); err != nil {
+	switch {
+	case o.StandbyOf != "":
+		if err := h.backUp(ctx, binDir, as, o.StandbyOf, fresh); err != nil {
 			return err
 		}
 		return os.Rename(fresh, h.pgdata())
+	case o.Seed != "":
+		return h.copySeed(ctx, as, o.Seed, fresh)
 	}
 	// Durability matters only from the first transaction on, and the server syncs the files before that.
 	out, err := run(ctx, as, fresh, filepath.Join(binDir, "initdb"), "--pgdata="+fresh, "--username=postgres",
@@ -244,6 +247,22 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, primar
 		return fmt.Errorf("initdb: %w; it printed:\n%s", err, out)
 	}
 	return os.Rename(fresh, h.pgdata())
+}
+
+// copySeed copies the data and the password of a stopped server. The password comes last: without it, secure sets another one.
+func (h *home) copySeed(ctx context.Context, as account, seed, fresh string) error {
+	from := &home{dir: seed}
+	if out, err := run(ctx, as, fresh, "cp", "-R", from.pgdata()+"/.", fresh); err != nil {
+		return fmt.Errorf("copy %s: %w; it printed:\n%s", from.pgdata(), err, out)
+	}
+	password, err := os.ReadFile(from.passwordFile())
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, h.pgdata()); err != nil {
+		return err
+	}
+	return writePrivate(h.passwordFile(), string(password), account{})
 }
 
 // backUp makes a base backup of a primary in the directory fresh, and stores the primary's password for secure.

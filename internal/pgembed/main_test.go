@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +25,32 @@ func TestMain(m *testing.M) {
 		own(dir)
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if seed.server != nil {
+		_ = os.RemoveAll(filepath.Dir(seed.server.Dir()))
+	}
+	os.Exit(code)
+}
+
+// seed is the home of a stopped server, which most tests copy because initdb takes long. TestADataDirectoryIsKept runs initdb itself.
+var seed struct {
+	once   sync.Once
+	server *Server
+}
+
+func seedHome(t *testing.T) string {
+	t.Helper()
+	is := is.New(t)
+	seed.once.Do(func() {
+		dir, err := os.MkdirTemp(Options{}.temporaryDir(account{other: true}), "pgembed-seed-")
+		is.NoErr(err)
+		is.NoErr(os.Chmod(dir, 0o711))
+		server, err := Start(t.Context(), Options{DataDir: filepath.Join(dir, "home")})
+		is.NoErr(err)
+		seed.server = server
+		is.NoErr(server.Stop())
+	})
+	return seed.server.Dir()
 }
 
 // own starts a server, prints its PID, home and URL on one line, and keeps it running until stdin is closed.
@@ -38,6 +64,7 @@ func own(dir string) {
 	s, err := Start(context.Background(), Options{
 		DataDir:  dir,
 		TempDir:  os.Getenv("PGEMBED_TEMP"),
+		Seed:     os.Getenv("PGEMBED_SEED"),
 		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		outlives: os.Getenv("PGEMBED_OUTLIVES") != "",
 	})
@@ -61,7 +88,7 @@ func startOwner(t *testing.T, prepare func(*exec.Cmd)) owner {
 	t.Helper()
 	is := is.New(t)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = os.Environ()
+	cmd.Env = append(os.Environ(), "PGEMBED_SEED="+seedHome(t))
 	cmd.Stderr = t.Output()
 	prepare(cmd)
 	stdin, err := cmd.StdinPipe()
@@ -103,7 +130,7 @@ func openDir(t *testing.T) string {
 func start(t *testing.T, o Options) *Server {
 	t.Helper()
 	is := is.New(t)
-	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	o.Logger, o.Seed = slog.New(slog.NewTextHandler(t.Output(), nil)), seedHome(t)
 	s, err := Start(t.Context(), o)
 	is.NoErr(err)
 	t.Cleanup(func() { is.NoErr(s.Stop()) })

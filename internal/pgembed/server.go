@@ -34,6 +34,10 @@ type Options struct {
 	// requires pg_basebackup in BinDir. By default, the server is a primary with an empty database.
 	StandbyOf string
 
+	// Seed is the home of a stopped server. A new home starts as a copy of it, which takes a tenth of the processor time of initdb. The copy
+	// has the password and the system identifier of the seed, so Seed is only for tests. By default, initdb creates the data directory.
+	Seed string
+
 	// Settings are PostgreSQL configuration parameters. They override the defaults set by this package.
 	Settings map[string]string
 
@@ -110,7 +114,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := home.checkAccess(ctx, binDir, as); err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
-	if err := home.initialise(ctx, binDir, as, o.StandbyOf); err != nil {
+	if err := home.initialise(ctx, binDir, as, o); err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
 

@@ -42,7 +42,8 @@ func TestAThrowAwayServerAnswersAndLeavesNothing(t *testing.T) {
 func TestADataDirectoryIsKept(t *testing.T) {
 	is := is.New(t)
 	dir := openDir(t)
-	first := start(t, Options{DataDir: dir})
+	first, err := Start(t.Context(), Options{DataDir: dir}) // without a seed, so initdb creates the data
+	is.NoErr(err)
 	ask(t, first.URL(), "CREATE TABLE kept AS SELECT 42 AS n")
 	is.NoErr(first.Stop())
 	second := start(t, Options{DataDir: dir, Port: first.Port()})
@@ -133,7 +134,7 @@ func TestAnOrdinaryUserCanRunAServer(t *testing.T) {
 
 	o := startOwner(t, func(cmd *exec.Cmd) {
 		cmd.Path, cmd.Dir = program, "/"
-		cmd.Env = append(cmd.Env, "PGEMBED_OWN=", "HOME=/nonexistent")
+		cmd.Env = append(cmd.Env, "PGEMBED_OWN=", "PGEMBED_SEED=", "HOME=/nonexistent") // the seed belongs to root
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: as.uid, Gid: as.gid}}
 	})
 	is.Equal(ask(t, o.url, "SELECT current_user::text"), "postgres")

@@ -92,7 +92,7 @@ func WithParameter(url, parameter string) string { return testdb.WithParameter(u
 // the only PostgreSQL available.
 func Server(t testing.TB, settings ...string) *pgembed.Server {
 	t.Helper()
-	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), Settings: pairs(t, settings)})
+	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), Seed: testdb.Seed(), Settings: pairs(t, settings)})
 	if err != nil {
 		if onlyTheirs(err) {
 			t.Skipf("pgtest: this test needs a server that it can restart: %v", err)

@@ -58,7 +58,7 @@ func startNode(t testing.TB, primary string, settings []string) *Node {
 			all[name] = value
 		}
 	}
-	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), StandbyOf: primary, Settings: all})
+	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), Seed: testdb.Seed(), StandbyOf: primary, Settings: all})
 	if err != nil {
 		if onlyTheirs(err) {
 			t.Skipf("pgtest: this test needs servers that it can promote: %v", err)

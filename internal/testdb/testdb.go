@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -23,6 +24,9 @@ import (
 // ServerVar is the environment variable that contains the URL of a server that has a [Template].
 const ServerVar = "PGTEST_SERVER"
 
+// SeedVar is the environment variable that contains the home of a stopped server; see [MakeSeed].
+const SeedVar = "PGTEST_SEED"
+
 // Template is the name of the migrated database on a server started by [Start].
 const Template = "trapeze_test_template"
 
@@ -31,8 +35,8 @@ const Schema = "trapeze"
 
 // settings suit many concurrent tests whose databases live for seconds. The store's own connections disable JIT anyway, because PostgreSQL
 // takes longer to compile their statements than to run them. In memory a sync costs next to nothing, so commits are synced, which the
-// doctor requires.
-var settings = map[string]string{"jit": "off", "max_connections": "400"}
+// doctor requires. The doctor also requires autovacuum, but its workers would find almost nothing to do.
+var settings = map[string]string{"jit": "off", "max_connections": "400", "autovacuum_naptime": "10min"}
 
 // Server returns the URL of the server that the whole command shares, or an empty string. It does not call os.Getenv, because the go
 // command would then treat the URL as an input of cached test results. Since the port differs from run to run, no cached result could be
@@ -40,6 +44,23 @@ var settings = map[string]string{"jit": "off", "max_connections": "400"}
 func Server() string {
 	url, _ := syscall.Getenv(ServerVar)
 	return url
+}
+
+// Seed returns the home that new servers copy, or an empty string. Like [Server], it does not call os.Getenv.
+func Seed() string {
+	dir, _ := syscall.Getenv(SeedVar)
+	return dir
+}
+
+// MakeSeed makes the home of a stopped server, which other servers of the test command copy instead of running initdb. It is in the home of
+// a running server and is removed together with it.
+func MakeSeed(ctx context.Context, in *pgembed.Server) (dir string, err error) {
+	dir = filepath.Join(in.Dir(), "seed")
+	server, err := pgembed.Start(ctx, pgembed.Options{DataDir: dir})
+	if err != nil {
+		return "", err
+	}
+	return dir, server.Stop()
 }
 
 // Given returns DATABASE_URL if the tests can use its server, or an empty string. Tests need a superuser, because some of them create roles

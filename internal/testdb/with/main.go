@@ -54,7 +54,11 @@ func run(command []string) (code int, err error) {
 			return 1, failed
 		}
 		defer func() { err = errors.Join(err, server.Stop()) }()
-		env = append(env, testdb.ServerVar+"="+server.URL())
+		seed, failed := testdb.MakeSeed(context.Background(), server)
+		if failed != nil {
+			return 1, failed
+		}
+		env = append(env, testdb.ServerVar+"="+server.URL(), testdb.SeedVar+"="+seed)
 	}
 	c.Env, c.Stdin, c.Stdout, c.Stderr = env, os.Stdin, os.Stdout, os.Stderr
 	if err := c.Start(); err != nil {
