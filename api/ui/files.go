@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"sync"
 	"time"
 )
 
@@ -24,7 +25,7 @@ type file struct {
 
 // files holds the static files, in a folder named after the hash of all files. Browsers cache them forever, and a new release uses a new
 // folder. Scripts that import each other by name therefore always come from the same release.
-var files = load()
+var files = sync.OnceValue(load)
 
 type fileServer struct {
 	folder string

@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -20,8 +21,8 @@ import (
 //go:embed templates/*.html
 var sources embed.FS
 
-// templates maps each page to its template, which includes the layout.
-var templates = parse()
+// templates maps each page to its template, which includes the layout. They are parsed on first use, because most commands show no page.
+var templates = sync.OnceValue(parse)
 
 func parse() map[string]*template.Template {
 	layout := template.Must(template.New("layout.html").Funcs(words).ParseFS(sources, "templates/layout.html", "templates/parts.html"))
@@ -153,7 +154,7 @@ func (v visitor) mayEnter(to view) error {
 // render writes a complete page, or an error if the template fails.
 func (d *dashboard) render(w http.ResponseWriter, r *http.Request, status int, file string, p *page) {
 	var body bytes.Buffer
-	if err := templates[file].ExecuteTemplate(&body, "layout.html", p); err != nil {
+	if err := templates()[file].ExecuteTemplate(&body, "layout.html", p); err != nil {
 		d.o.Logger.ErrorContext(r.Context(), "could not write a page of the dashboard", "page", file, "err", err)
 		http.Error(w, "Internal error: see the server's log.", http.StatusInternalServerError)
 		return

@@ -86,8 +86,9 @@ func New(o Options) http.Handler {
 	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{},
 		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}, stats: sharedStats(), failed: failedByPeriod(), byKind: kindsByPeriod()}
 	mux := http.NewServeMux()
-	mux.Handle("GET /static/{file}", files)
-	mux.Handle("GET /static/{folder}/{file}", files)
+	serveFile := func(w http.ResponseWriter, r *http.Request) { files().ServeHTTP(w, r) }
+	mux.HandleFunc("GET /static/{file}", serveFile)
+	mux.HandleFunc("GET /static/{folder}/{file}", serveFile)
 	mux.HandleFunc("GET /login", d.login)
 	for _, p := range pages {
 		mux.HandleFunc("GET "+p.path, d.serve(p))

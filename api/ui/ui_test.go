@@ -118,7 +118,7 @@ func TestWhoIsNotLoggedInGetsTheFormOnlyWhereItWouldHelp(t *testing.T) {
 
 // everyScript returns the text of all the dashboard's own scripts.
 func everyScript() (text string) {
-	for name, f := range files.byName {
+	for name, f := range files().byName {
 		if strings.HasSuffix(name, ".js") && !strings.HasSuffix(name, ".min.js") {
 			text += string(f.body)
 		}
@@ -130,8 +130,8 @@ func TestFilesAreKeptForGoodUnderTheirHash(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := away(t, Options{})
-	for name, f := range files.byName {
-		w := get(h, "/"+files.address(name))
+	for name, f := range files().byName {
+		w := get(h, "/"+files().address(name))
 		is.Equal(w.Code, http.StatusOK)
 		is.True(strings.Contains(w.Header().Get("Cache-Control"), "immutable"))
 		is.Equal(w.Header().Get("Content-Type"), f.kind)
@@ -143,7 +143,7 @@ func TestFilesAreKeptForGoodUnderTheirHash(t *testing.T) {
 		}
 	}
 	for _, found := range regexp.MustCompile(`"\./([a-z]+\.js)"`).FindAllStringSubmatch(everyScript(), -1) {
-		is.True(len(files.byName[found[1]].body) > 0) // every imported script exists
+		is.True(len(files().byName[found[1]].body) > 0) // every imported script exists
 	}
 	is.Equal(get(h, "/static/ui.go").Code, http.StatusNotFound)
 }
@@ -155,7 +155,7 @@ func TestPagesForbidWhatIsNotTheirs(t *testing.T) {
 	csp := w.Header().Get("Content-Security-Policy")
 	is.True(strings.Contains(csp, "default-src 'self'"))
 	is.True(!strings.Contains(csp, "unsafe"))
-	for _, body := range []string{w.Body.String(), everyScript(), string(files.byName["app.css"].body), string(files.byName["favicon.svg"].body)} {
+	for _, body := range []string{w.Body.String(), everyScript(), string(files().byName["app.css"].body), string(files().byName["favicon.svg"].body)} {
 		is.True(!strings.Contains(body, " style="))
 		is.True(!strings.Contains(body, "eval("))
 		is.True(!strings.Contains(body, "innerHTML ="))
