@@ -25,12 +25,16 @@ type link struct {
 func (l *link) reset() {
 	l.once.Do(func() {
 		close(l.closed)
-		if c, ok := l.client.(*net.TCPConn); ok {
-			_ = c.SetLinger(0)
-		}
-		_ = l.client.Close()
+		reset(l.client)
 		_ = l.server.Close()
 	})
+}
+
+func reset(client net.Conn) {
+	if c, ok := client.(*net.TCPConn); ok {
+		_ = c.SetLinger(0)
+	}
+	_ = client.Close()
 }
 
 // pump copies bytes in one direction until either end closes or look returns an error. look returns the number of bytes to pass on.

@@ -264,6 +264,13 @@ func (p *Proxy) serve(client net.Conn) {
 		_ = client.Close()
 		return
 	}
+	p.mu.Lock()
+	refused := p.refuse
+	p.mu.Unlock()
+	if refused { // without starting a session on the server
+		reset(client)
+		return
+	}
 	server, err := net.Dial(network, address)
 	if err != nil {
 		_ = client.Close()
