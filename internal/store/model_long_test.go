@@ -7,6 +7,9 @@ import "time"
 // histories is the number of random histories in the long test run.
 const histories = 3000
 
+// races is the number of times that operations race for the same rows.
+const races = 12
+
 // patience is how long the test continues to start new histories.
 const patience = 10 * time.Minute
 

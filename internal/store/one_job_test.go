@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,18 +86,23 @@ func written(t *testing.T, tx pgx.Tx, sql *statement, by args) (answer, rows str
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"jobs", "live", "done", "parked", "job_event", "pipelines", "current_runs", "unique_keys"} {
-		var found string
-		if err := inner.QueryRow(t.Context(), `select coalesce(json_agg(r order by r::text), '[]')::text from trapeze.`+table+` r`).Scan(&found); err != nil {
-			t.Fatal(err)
-		}
-		rows += table + ": " + found + "\n"
+	if err := inner.QueryRow(t.Context(), everyRowSQL).Scan(&rows); err != nil {
+		t.Fatal(err)
 	}
 	if err := inner.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return fmt.Sprint(list), rows
 }
+
+// everyRowSQL returns the rows of the tables that the statements write, as one text.
+var everyRowSQL = func() string {
+	var tables []string
+	for _, table := range []string{"jobs", "live", "done", "parked", "job_event", "pipelines", "current_runs", "unique_keys"} {
+		tables = append(tables, fmt.Sprintf(`'%s: ' || (select coalesce(json_agg(r order by r::text), '[]')::text from trapeze.%[1]s r)`, table))
+	}
+	return "select " + strings.Join(tables, " || e'\\n' || ")
+}()
 
 // scenes calls do for every combination of the fields of a scene.
 func scenes(do func(scene)) {

@@ -69,7 +69,7 @@ func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
 // fence, and the next step is inserted once.
 func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 	t.Parallel()
-	for range 8 {
+	for range races {
 		w := newWorld(t)
 		a, b := w.pod("a"), w.pod("b")
 		id := w.failing(a)
