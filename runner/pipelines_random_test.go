@@ -20,9 +20,6 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// patience is the time after which no new attempts to refute a property are started.
-const patience = 4 * time.Second
-
 // orchard runs random pipelines on two pods that share a database.
 type orchard struct {
 	pool  *pgxpool.Pool

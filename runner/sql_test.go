@@ -250,7 +250,7 @@ func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 	defer func() { _ = db.Close() }()
 	before := one[int64](t, pool, `select last_value from trapeze.job_ids`)
 	made := 0
-	for no := range 200 {
+	for no := range sqlRounds {
 		ctx, cancel := context.WithCancel(t.Context())
 		tx, err := db.BeginTx(ctx, nil)
 		is.NoErr(err)

@@ -72,7 +72,7 @@ func TestAQueuedStatementThatFailsFailsItsJobAlone(t *testing.T) {
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table mine (job bigint unique deferrable initially immediate); insert into mine values (0)`)
 	insert := `insert into mine values ($1)`
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		bad   func(o *runner.Outcome) *runner.Outcome
 		class job.ErrorClass
 		says  string
@@ -95,25 +95,30 @@ func TestAQueuedStatementThatFailsFailsItsJobAlone(t *testing.T) {
 				return err
 			}).Write(insert, int64(0))
 		}, job.ClassDatabase, "statement 2 of 2: ERROR: duplicate key"},
-	} {
+	}
+	const jobs = 20
+	kind := func(name string) string { return strings.ReplaceAll(name, " ", "-") }
+	handlers := map[string]does{}
+	for name, c := range cases {
+		handlers[kind(name)] = endTogether(jobs, func(j *raw) *runner.Outcome {
+			if o := runner.Done(nil); string(j.Args.JSON) == `"bad"` {
+				return c.bad(o)
+			} else {
+				return o.Write(insert, j.ID())
+			}
+		})
+	}
+	r := start(t, pool, runner.Options{Slots: jobs}, handlers)
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			const jobs = 20
-			lane := strings.ReplaceAll(name, " ", "-")
-			r := start(t, pool, runner.Options{Slots: jobs}, map[string]does{lane: endTogether(jobs, func(j *raw) *runner.Outcome {
-				if o := runner.Done(nil); string(j.Args.JSON) == `"bad"` {
-					return c.bad(o)
-				} else {
-					return o.Write(insert, j.ID())
-				}
-			})})
 			var bad int64
 			var good []int64
 			for i := range jobs {
 				if i == jobs/2 {
-					bad = enqueue(t, r, of(lane, `"bad"`))
+					bad = enqueue(t, r, of(kind(name), `"bad"`))
 				} else {
-					good = append(good, enqueue(t, r, of(lane)))
+					good = append(good, enqueue(t, r, of(kind(name))))
 				}
 			}
 			j := ended(t, r, bad)
@@ -125,9 +130,9 @@ func TestAQueuedStatementThatFailsFailsItsJobAlone(t *testing.T) {
 			}
 			is.Equal(one[int](t, pool, `select count(*) from mine where job = any($1)`, good), len(good))
 			is.Equal(one[int](t, pool, `select count(*) from mine where job = -1`), 0)
-			checkHistory(t, pool, r)
 		})
 	}
+	checkHistory(t, pool, r)
 }
 
 func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
@@ -377,9 +382,8 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	}
 	// After a statement is refused or waits for a lock, the pod commits jobs of that kind alone for a minute. Each round therefore uses a
 	// different bad kind.
-	const rounds = 10
 	handlers := map[string]does{"good": write}
-	for round := range rounds {
+	for round := range faultRounds {
 		handlers[fmt.Sprint("bad", round)] = write
 	}
 	o := named("a")
@@ -395,7 +399,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 		start(t, pool, o, handlers, runner.Retry(6, soon))
 	}
 	mortal()
-	for round := range rounds {
+	for round := range faultRounds {
 		switch round % 5 {
 		case 1:
 			proxy.Reset()

@@ -1,0 +1,15 @@
+//go:build long
+
+package runner_test
+
+import "time"
+
+// Sizes of tests with many random or repeated steps in the long test run.
+const (
+	faultRounds = 20
+	cutRounds   = 8
+	sqlRounds   = 500
+
+	// patience is the time after which no new attempts to refute a property are started.
+	patience = 30 * time.Second
+)
