@@ -60,7 +60,6 @@ type service struct {
 type run struct {
 	workflow, id string
 	item         Item
-	begun        bool
 	cancelled    bool
 	step         int  // the next step of the run's own code
 	lost         bool // the service has lost it, but its worker still runs
