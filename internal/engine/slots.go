@@ -68,20 +68,22 @@ func (c *claimer) renewMarks(ctx context.Context) {
 		return
 	}
 	c.renewing.Go(func() {
-		c.readMarks(ctx, since)
-		_, wake := c.Member.MarkLimit()
-		wake() // for jobs that the expired marks have hidden
+		if c.readMarks(ctx, since) {
+			_, wake := c.Member.MarkLimit()
+			wake() // for jobs that the expired marks have hidden
+		}
 	})
 }
 
-// readMarks reads the marks of lanes from the given times.
-func (c *claimer) readMarks(ctx context.Context, since map[string]time.Time) {
+// readMarks reads the marks of lanes from the given times, and reports whether it succeeded.
+func (c *claimer) readMarks(ctx context.Context, since map[string]time.Time) bool {
 	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds, c.Marks.Margin())
 	if err != nil {
 		c.Marks.Failed(since)
 		c.Log.DebugContext(ctx, "could not read the low-water marks of lanes", telemetry.Err, c.DBError(err)) // without marks, claims are slower but still correct
-		return
+		return false
 	}
 	most, again := c.Member.MarkLimit()
 	c.Marks.Apply(found, since, took, most, again)
+	return true
 }

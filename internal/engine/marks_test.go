@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/slots"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// wakes is a member that counts how often it is woken.
+type wakes struct {
+	member
+	n chan struct{}
+}
+
+func (w wakes) MarkLimit() (time.Duration, func()) {
+	return time.Minute, func() { w.n <- struct{}{} }
+}
+
+// A claim does not wait until an expired mark has been read again, and starts at the expired mark. When the read has ended, the engine is
+// woken for jobs that the mark has hidden. A read that fails wakes nobody, because the next would fail at once.
+func TestAClaimDoesNotWaitForTheReadOfAnExpiredMark(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	st, err := store.New(t.Context(), pgtest.Pool(t), store.Options{Connections: 1, StatementTimeout: time.Minute})
+	is.NoErr(err)
+	defer st.Close()
+	woken := make(chan struct{}, 1)
+	i := &Identity{Services: Services{Store: st, Log: slog.New(slog.DiscardHandler)}, Member: wakes{n: woken}, Lanes: slots.NewLanes(1, time.Minute, nil), Marks: &slots.Marks{}}
+	i.Lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "default", Enabled: true}}})
+	c := &claimer{Identity: i}
+	mark := time.Now()
+	expire := func() {
+		expired := make(chan struct{})
+		i.Marks.Apply(map[string]time.Time{"default": mark}, nil, time.Second, 20*time.Millisecond, func() { close(expired) })
+		i.Marks.ForSubmission("default") // only marks that were used are read again
+		<-expired
+	}
+	starts := func() time.Time {
+		w := store.Want{Lane: "default"}
+		i.Marks.ForClaim(&w)
+		return w.Since
+	}
+
+	expire()
+	busy, err := st.Pool().Acquire(t.Context()) // the read must wait for the only connection
+	is.NoErr(err)
+	defer busy.Release()
+	c.renewMarks(t.Context())
+	is.True(starts().Equal(mark))
+	is.Equal(len(woken), 0)
+	busy.Release()
+	c.renewing.Wait()
+	is.True(!starts().Equal(mark)) // the lane was read
+	<-woken
+
+	i.Marks = &slots.Marks{}
+	expire()
+	st.Close()
+	c.renewMarks(t.Context())
+	c.renewing.Wait()
+	is.True(starts().IsZero()) // the next claim reads everything
+	is.Equal(len(woken), 0)
+}
