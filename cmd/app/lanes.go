@@ -65,7 +65,7 @@ func laneState(l job.LaneUse) string {
 	case l.Drained:
 		return "drained" + closedBy(l.Drain)
 	case l.FourEyes:
-		return "open, needs approval by another person"
+		return "open, needs approval by another person" + laneEngine(l)
 	case l.RequiresApproval:
 		return "open, needs approval" + laneEngine(l)
 	}
