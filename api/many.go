@@ -78,7 +78,7 @@ type Many struct {
 	Passed  int      `json:"passed"` // number of skipped jobs: already finished, changed concurrently, or not retryable
 }
 
-// retryFailures retries a group of failures. A caller who may only retry its own jobs can name only a group of its own jobs.
+// retryFailures retries a group of failures. A caller who may retry only its own jobs can name only groups of those.
 func retryFailures(c *call) (any, error) {
 	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.Many, error) {
 		if f.Failures == "" {
