@@ -91,9 +91,9 @@ func TestAnIdlePodSendsOneStatementAHeartbeatAndOneAPoll(t *testing.T) {
 			is := is.New(t)
 			var o overheard
 			start(t, o.pool(t), runner.Options{HeartbeatEvery: c.beat, LeaseFor: max(5*c.beat, 2*time.Second), PollEvery: c.poll}, map[string]does{"k": nothing})
-			pgtest.WaitFor(t, 20*time.Second, "startup is complete", func() bool {
+			pgtest.Wait(t, "startup is complete", func() bool {
 				now := o.so()
-				return now["listen"] == 1 && now["poll"] >= 2+1 && now["heartbeat"] >= 3 && now["chore done"] >= 14 && now["lead"] >= 1
+				return now["listen"] == 1 && now["poll"] >= 2+1 && now["heartbeat"] >= 3 && now["chore done"] >= 15 && now["lead"] >= 1
 			})
 			began, before := time.Now(), o.so()
 			heard := map[string]int{}
