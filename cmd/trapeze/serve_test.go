@@ -33,8 +33,7 @@ func TestServeMigratesAnnouncesItselfAndDrains(t *testing.T) {
 	is.Equal(p.status("/readyz"), http.StatusOK)
 	is.Equal(p.status("/metrics"), http.StatusOK)
 
-	id := db.enqueue("demo.sleep", "--args", `{"ms":1500}`)
-	db.inState(id, job.Running)
+	id := db.running(1500 * time.Millisecond)
 	p.signal(syscall.SIGTERM)
 	pgtest.Wait(t, "the pod is not ready any more", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
 	is.Equal(p.end(), 0)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -41,6 +43,17 @@ func (d database) until(id, what string, wanted func(job.Job) bool) (j job.Job) 
 		return err == nil && wanted(j)
 	})
 	return j
+}
+
+// running submits jobs that sleep, each twice as long as the one before, until it sees one running, and returns that job's id. A slow machine
+// may see short jobs only after their end.
+func (d database) running(sleep time.Duration) (id string) {
+	d.t.Helper()
+	for started := false; !started; sleep *= 2 {
+		id = d.enqueue("demo.sleep", "--args", fmt.Sprintf(`{"ms":%d}`, sleep.Milliseconds()))
+		started = d.until(id, "has started", func(j job.Job) bool { return j.StartedAt != nil }).State == job.Running
+	}
+	return id
 }
 
 // inState waits until a job has reached a state, and returns the job.

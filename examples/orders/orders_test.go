@@ -44,6 +44,7 @@ func open(t *testing.T) *shop {
 	t.Cleanup(provider.Close)
 	s := &service{pool: pool, provider: provider.URL}
 	h := runnertest.New(t, pool, options(), s.register)
+	h.Patience = 2 * time.Minute // several tests share the machine
 	front := httptest.NewServer(s.endpoints(h.Runner()))
 	t.Cleanup(front.Close)
 	s.address = front.URL

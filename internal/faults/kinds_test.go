@@ -175,11 +175,13 @@ func effect(j claim) func(context.Context, pgx.Tx) error {
 	}
 }
 
-// started records that a run began. It makes one attempt, which fails if the database does not respond within a second.
+// started records that a run began.
 func started(ctx context.Context, pool *pgxpool.Pool, j claim) { trace(ctx, pool, j, "start") }
 
+// trace adds a row to starts. A slow machine needs seconds for it when many handlers open their first connections. Without the database, it
+// gives up after ten seconds, so that the handler continues.
 func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	_, _ = pool.Exec(ctx, "insert into starts values ($1, $2, $3, $4)", j.ID(), j.Fence(), j.Boot(), what)
 }

@@ -23,7 +23,7 @@ func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
 		w.submit(link{Of: chainLength, Millis: 600})
 		w.submit(batch{Rows: 20, Millis: 200})
 	}
-	frozen.waitRunning(12)
+	frozen.waitRunning(8) // not 12: on a slow machine, some batches have finished before the last job starts
 	w.start(podConfig{Name: "other", Slots: 12}, "")
 	stop := w.load(1, 200*time.Millisecond)
 	frozen.signal(syscall.SIGSTOP)
@@ -38,7 +38,7 @@ func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
 	pgtest.Wait(t, "its handlers were told that the lease is lost", func() bool { return w.yes(refusedSQL, woken) })
 	stop()
 	h := w.finish()
-	is.True(h.counts["job.recovered"] >= 12)                                             // its running jobs were taken over
+	is.True(h.counts["job.recovered"] >= 8)                                              // its running jobs were taken over
 	is.True(frozen.log.says("result discarded"))                                         // its late results were rejected
 	is.True(frozen.log.says("lease lost: the pod lapsed"))                               // it noticed that its lease was lost
 	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one boot ID from before and one from after

@@ -9,10 +9,10 @@ const (
 	waitEvery  = 5 * time.Millisecond
 	waitLater  = 20 * time.Millisecond // most conditions are queries, and many tests wait at the same time
 	waitLong   = 200 * time.Millisecond
-	waitAtMost = time.Minute
+	waitAtMost = 3 * time.Minute // enough for a machine that is several times slower than usual
 )
 
-// Wait waits until cond returns true. If that takes more than a minute, it fails the test; what names the condition in the failure message.
+// Wait waits until cond returns true. If that takes more than three minutes, it fails the test; what names the condition in the failure message.
 // cond is called in the test's goroutine every 5 ms, and after a while every 20 ms.
 func Wait(t testing.TB, what string, cond func() bool) {
 	t.Helper()
