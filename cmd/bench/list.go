@@ -42,10 +42,11 @@ var workloads = []workload{
 	{"soak", (*lab).soak},
 	{"growth", (*lab).growth},
 	{"held-day", (*lab).heldDay},
+	{"pages", (*lab).pages},
 }
 
 // whenNamed lists workloads that run only if they are named. For example, growth takes half an hour and 15 GB of disk space.
-var whenNamed = []string{"growth", "held-day"}
+var whenNamed = []string{"growth", "held-day", "pages"}
 
 // processes maps a first argument to the function to run. This program uses it to start itself as a child process.
 var processes = map[string]func() error{
