@@ -32,7 +32,7 @@ var meanings = map[string]string{
 	"limit":           "1 to 1000, default 50",
 	"cursor":          "next_cursor of the previous page",
 	"after":           "only events after this cursor",
-	"search":          "jobs with this id, or with this text in the kind, subject, submitter or error; also error=text and args.path=value, such as args.user.id=7. Errors and args need jobs:args",
+	"search":          "the job with this id, or jobs with this text in the kind, subject, submitter or error; also error=text and args.path=value, such as args.user.id=7. Errors and args need jobs:args",
 	"status":          "one status or several, separated by commas",
 	"branches":        "maximum number of children per fan-out, 0 to 1000, default 5",
 	"all":             "true: include pods that left or died",

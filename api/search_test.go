@@ -39,9 +39,9 @@ func newSearched(t *testing.T) searched {
 		{"ana failed", "ana", `{"kind":"fails","subject":"Import","args":{"user":{"id":7}}}`},
 		{"bob failed", "bob", `{"kind":"fails","subject":"import","args":{"user":{"id":7},"ok":true}}`},
 		{"ana done", "ana", `{"kind":"echo","subject":"invoice/2025","args":{"user":{"id":7}}}`},
-		{"both waits", "both", `{"kind":"wait","subject":"other","delay":3600,"args":{"user":{"id":7}}}`},
+		{"both waits", "both", `{"kind":"wait","subject":"copy of {ana done}","delay":3600,"args":{"user":{"id":7}}}`},
 	} {
-		s.ids[one.name] = h.send("POST", "/jobs", one.body, "X-Who", one.who).body["id"].(string)
+		s.ids[one.name] = h.send("POST", "/jobs", strings.ReplaceAll(one.body, "{ana done}", s.ids["ana done"]), "X-Who", one.who).body["id"].(string)
 	}
 	for name, state := range map[string]job.State{"ana failed": job.Failed, "bob failed": job.Failed, "ana done": job.Succeeded} {
 		h.untilAs(s.ids[name], state, "X-Who", "root")
@@ -88,6 +88,9 @@ func TestJobsAreFoundByTextErrorAndArgs(t *testing.T) {
 		{"1_0% sure", "", []string{}},                                    // _ is not a wildcard either
 		{"error=refused", "&state=failed", []string{"ana failed", "bob failed"}},
 		{"#" + s.ids["ana done"], "", []string{"ana done"}},
+		{s.ids["ana done"], "", []string{"ana done"}},                   // a number that is an id is not searched as text
+		{`"` + s.ids["ana done"] + `"`, "", []string{"both waits"}},     // unless it is quoted
+		{s.ids["ana done"], "&state=pending", []string{"both waits"}},   // or the job has another state
 		{"#" + s.ids["bob waits"], "&since=1ns", []string{"bob waits"}}, // an id is found no matter how old the job is
 		{"#" + s.ids["bob waits"], "&state=failed", []string{}},
 		{"args.user.id=7", "", []string{"ana failed", "ana waits", "bob failed", "both waits"}}, // args are searched in unfinished and failed jobs

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -66,7 +67,18 @@ func (d *dashboard) search(p *page, r *http.Request, text string, f job.Filter) 
 	if err := d.o.Searched(r, p.Principal, search); err != nil {
 		return storeview.Page{}, err
 	}
-	return storeview.SearchJobs(r.Context(), d.o.Store, f, search)
+	return storeview.SearchJobs(r.Context(), d.searching(f.Cursor), f, search)
+}
+
+// firstPage is how long the first page of a list searches, so that it appears at once. A visitor who wants to search further back waits longer.
+const firstPage = 100 * time.Millisecond
+
+// searching returns the store for the page of a list that begins at a cursor.
+func (d *dashboard) searching(cursor string) *store.Store {
+	if cursor == "" {
+		return d.first
+	}
+	return d.o.Store
 }
 
 // pipelineList is one page of the pipeline list.
@@ -94,7 +106,7 @@ func (d *dashboard) pipelines(p *page, r *http.Request) error {
 		return err
 	}
 	filter.Owner = p.Owner(access.JobsRead)
-	found, err := storeview.Pipelines(r.Context(), d.o.Store, filter)
+	found, err := storeview.Pipelines(r.Context(), d.searching(filter.Cursor), filter)
 	for _, one := range found.Pipelines {
 		l.Pipelines = append(l.Pipelines, pipelineRow{one, one.Step + 1, one.Step + 1 + len(job.Following(one.Planned))})
 	}

@@ -53,6 +53,7 @@ const within = 8 * time.Second
 // dashboard serves the pages.
 type dashboard struct {
 	o        Options
+	first    *store.Store // for the first page of a list
 	calendar *shared[[]job.ScheduleUse]
 	board    *shared[board]
 	slots    *shared[[]storeview.BoardSlots]
@@ -83,7 +84,7 @@ func New(o Options) http.Handler {
 			return s, nil
 		}
 	}
-	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{},
+	d := &dashboard{o: o, first: o.Store.Searching(firstPage), calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{},
 		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}, stats: sharedStats(), failed: failedByPeriod(), byKind: kindsByPeriod()}
 	mux := http.NewServeMux()
 	serveFile := func(w http.ResponseWriter, r *http.Request) { files().ServeHTTP(w, r) }

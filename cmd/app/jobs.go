@@ -58,7 +58,7 @@ func newJobsCommand() *cobra.Command {
 		},
 	}
 	which.flags(c)
-	c.Flags().StringVar(&search, "search", "", "only jobs with this id, or with this text in the kind, subject, submitter or error; also error=text and args.path=value")
+	c.Flags().StringVar(&search, "search", "", "only the job with this id, or jobs with this text in the kind, subject, submitter or error; also error=text and args.path=value")
 	c.Flags().BoolVar(&current, "current", false, "only the current run of each kind and subject: the running job, else the latest")
 	c.Flags().IntVar(&limit, "limit", 50, "maximum number of rows; 0 for all")
 	return c

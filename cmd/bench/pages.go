@@ -65,7 +65,7 @@ func (b *lab) pages(ctx context.Context) (l line, err error) {
 		return l, fmt.Errorf("%d groups of failures: %w", len(found.Groups), err)
 	}
 	for _, path := range []string{
-		"/", "/?window=30d", "/jobs", "/jobs?state=failed", "/jobs?state=succeeded", "/jobs?kind=kind.7", "/jobs?search=" + fmt.Sprint(plain), "/jobs?search=args.rows%3D77777", "/jobs?search=such",
+		"/", "/?window=30d", "/jobs", "/jobs?state=failed", "/jobs?state=succeeded", "/jobs?kind=kind.7", "/jobs?search=" + fmt.Sprint(plain), "/jobs?search=args.rows%3D77777", "/jobs?search=such", "/jobs?search=nowhere&since=all",
 		fmt.Sprint("/jobs/", failed), fmt.Sprint("/jobs/", plain), fmt.Sprint("/jobs/", chain, "/children"), "/pipelines", fmt.Sprint("/pipelines/", chain),
 		"/failures", "/failures?since=168h", "/failures/" + found.Groups[0].ID + "?since=168h", "/kinds", "/kinds?window=30d", "/lanes", "/pods", "/schedules", "/audit", "/settings", "/settings/doctor", "/settings/roles",
 	} {

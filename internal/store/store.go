@@ -230,6 +230,11 @@ func (s *Store) Modest(n int) *Store {
 	return clone
 }
 
+// Searching returns a Store with another SearchFor.
+func (s *Store) Searching(d time.Duration) *Store {
+	return s.on(func(db *Database) { db.SearchFor = d })
+}
+
 // on returns a copy of s with a modified database.
 func (s *Store) on(change func(db *Database)) *Store {
 	clone, db := *s, *s.Database

@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Search is a parsed search, such as `refused args.user.id=7`. Text matches a job if it is the job's id, or occurs in the kind, subject,
-// submitter or error. Error must occur in the error, and the args must have the given values. Upper and lower case are the same. The zero
+// Search is a parsed search, such as `refused args.user.id=7`. Text matches a job if it occurs in the kind, subject, submitter or
+// error. A number that is the id of a job matches only that job, unless it is quoted. Error must occur in the error, and the args must have the given values. Upper and lower case are the same. The zero
 // value matches every job.
 type Search struct {
 	Text  string
@@ -18,7 +18,8 @@ type Search struct {
 	Args  []ArgIs
 
 	source string
-	errors bool // Text is searched in errors too; see [Search.For]
+	id     int64 // the number that the text consists of, or 0
+	errors bool  // Text is searched in errors too; see [Search.For]
 }
 
 // ArgIs requires a value at a path in the args. The value is a text, or the JSON of another scalar. Numbers in the path are list indexes.
@@ -61,7 +62,11 @@ func ParseSearch(text string) (s Search, err error) {
 	if len(s.Args) > maxSearchArgs {
 		return s, fmt.Errorf("search with %d args: want at most %d", len(s.Args), maxSearchArgs)
 	}
-	s.Text = unquote(strings.Join(words, " "))
+	s.Text = strings.Join(words, " ")
+	if id, err := strconv.ParseInt(strings.TrimPrefix(s.Text, "#"), 10, 64); err == nil && id > 0 && !s.Secret() {
+		s.id = id
+	}
+	s.Text = unquote(s.Text)
 	return s, nil
 }
 
@@ -153,14 +158,5 @@ func pattern(text string) *string {
 	return &text
 }
 
-// onlyID reports whether the search is for a single job by its id, such as #4711.
-func (s Search) onlyID() bool { return strings.HasPrefix(s.Text, "#") && s.id() != 0 && !s.Secret() }
-
-// id returns the job id that the text consists of, or 0.
-func (s Search) id() int64 {
-	id, err := strconv.ParseInt(strings.TrimPrefix(s.Text, "#"), 10, 64)
-	if err != nil || id <= 0 {
-		return 0
-	}
-	return id
-}
+// onlyID reports whether the search can only be for a single job by its id, such as #4711.
+func (s Search) onlyID() bool { return s.id != 0 && strings.HasPrefix(s.Text, "#") }

@@ -83,33 +83,33 @@ select d.id from trapeze.done d where d.id > 0 and d.state in ('failed', 'cancel
 	and d.error ilike $2::text limit $3`
 
 // SearchJobs returns a page of the jobs that match a filter and a search, newest first. The caller must have passed both to [Search.For].
-// If the text is a job id, that job is returned first, in addition to the limit and regardless of its age.
+// If the text is the id of a job that matches the rest of the filter, the page has only that job, regardless of its age.
 func SearchJobs(ctx context.Context, s *store.Store, f job.Filter, q Search) (Page, error) {
 	if !q.Any() {
 		return Jobs(ctx, s, f)
 	}
-	var page Page
-	var err error
-	if !q.onlyID() {
-		page, err = searchJobs(ctx, s, f, q)
+	if q.id != 0 && f.Cursor == "" {
+		if page, err := searchID(ctx, s, f, q.id); err != nil || len(page.Jobs) > 0 || q.onlyID() {
+			return page, err
+		}
 	}
+	page, err := searchJobs(ctx, s, f, q)
 	if err != nil && !errors.Is(err, job.ErrInvalid) {
 		err = fmt.Errorf("search jobs: %w", err)
 	}
-	if err != nil {
-		return Page{}, err
-	}
-	if f.Cursor != "" || q.Secret() || q.id() == 0 {
-		return page, nil
-	}
-	named, err := Job(ctx, s, q.id())
+	return page, err
+}
+
+// searchID returns a page with the job that has an id, or an empty one if the filter does not select that job.
+func searchID(ctx context.Context, s *store.Store, f job.Filter, id int64) (page Page, err error) {
+	named, err := Job(ctx, s, id)
 	if errors.Is(err, job.ErrNotFound) {
 		return page, nil
 	}
 	f.Since, f.States = time.Time{}, f.Possible()
 	if err == nil && (f.Owner == "" || f.Owner == named.Submitter) && (f.Kind == "" || f.Kind == named.Kind) &&
 		(f.Subject == "" || f.Subject == named.Subject) && matchesFilter(f, named) {
-		page.Jobs = append([]job.Job{named}, slices.DeleteFunc(page.Jobs, func(j job.Job) bool { return j.ID == named.ID })...)
+		page.Jobs = []job.Job{named}
 	}
 	return page, err
 }
