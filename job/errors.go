@@ -41,7 +41,8 @@ var (
 	ErrNotQueued = errors.New("the job is not queued: it is running")
 	// ErrNotRunning means that no pod is running the job, so there is no stack to read.
 	ErrNotRunning = errors.New("no pod is running the job")
-	// ErrNoAnswer means that the pod that is running the job did not answer. It may be cut off from the database, or run an older release.
+	// ErrNoAnswer means that the pod that is running the job did not answer. It may be cut off from the database or run an older release, or
+	// the job may be on a remote worker whose program does not answer.
 	ErrNoAnswer = errors.New("the pod did not answer")
 	// ErrNotFailed means that the job or pipeline to retry is neither failed nor cancelled.
 	ErrNotFailed = errors.New("only failed or cancelled jobs can be retried")

@@ -10,11 +10,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Stack returns the stack of the goroutine that is running a job's handler, on any pod. The pod learns of the request through a
-// notification or with its next heartbeat. It stops all its goroutines for an instant to read their stacks.
+// Stack returns the stack of the goroutine that is running a job's handler, on any pod or remote worker. The pod learns of the request
+// through a notification or with its next heartbeat, and passes it on to the remote worker. The process stops all its goroutines for an
+// instant to read their stacks.
 //
-// Stack returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotRunning] if no pod is running the job or a remote worker is. It
-// returns [job.ErrNoAnswer] if the pod does not answer.
+// Stack returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotRunning] if it is not running. It returns [job.ErrNoAnswer] if
+// the pod or the remote worker does not answer, for example because the worker is of an earlier release or is not a Go program.
 func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, error) {
 	asked, err := admin.AskStack(ctx, a.pod.Commands, id, named(actor))
 	if err != nil {

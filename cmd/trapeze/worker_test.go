@@ -112,9 +112,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 			t.Errorf("trapeze %s does not print %q:\n%s", command, want, said) // the output identifies remote workers
 		}
 	}
-	if refused := db.run("ps", "--stack", id); refused.code != 1 || !strings.Contains(refused.err, "remote worker gpu-1") {
-		t.Errorf("the stack of a job on a remote worker: %+v", refused) // the handler runs in another process, so the pod has no stack to read
-	}
+	is.True(strings.Contains(db.ok("ps", "--stack", id), "internal/demokinds.")) // the stack of the handler, from the worker's process
 	pgtest.Wait(t, "the worker is connected", func() bool { return proxy.Links() > 0 })
 	proxy.Reset()
 	j := db.inState(id, job.Succeeded)

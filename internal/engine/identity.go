@@ -253,6 +253,7 @@ type Handler struct {
 	Backoff     job.Backoff
 	StaleAfter  *time.Duration // 0 means off; nil means the setting of the lane or, if it has none, of the pod
 	KeepRunning bool
+	Elsewhere   bool // Run stands in for a handler in another process
 	InDatabase  bool
 	OnFailure   []work.Step // failure steps for jobs that have none of their own
 	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/guard"
@@ -31,6 +32,7 @@ type Assignment struct {
 	Deadline                        time.Time // zero if there is none
 	CreatedAt, ClaimedAt            time.Time
 	Path, Trace                     string
+	Goroutine                       *atomic.Uint64 // set to the number of the goroutine that runs the handler; nil if nobody needs it
 }
 
 // RemoteKind is a kind that a remote worker runs. For fields that are nil or 0, the pod's values apply. It is stored as JSON with the
@@ -79,6 +81,10 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 		j.Claimed.ParentID = &a.ParentID
 	}
 	err = guard.Call(func() (err error) {
+		if a.Goroutine != nil {
+			a.Goroutine.Store(guard.Goroutine())
+			defer a.Goroutine.Store(0)
+		}
 		o, err = k.Run(ctx, j)
 		if err != nil {
 			work.ReadError(err) // a panic in the error's methods is attributed to the handler

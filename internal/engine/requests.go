@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -68,7 +69,10 @@ func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
 			return nil
 		}
 	case store.RequestStack:
-		if text = one.stack(); text == "" {
+		if one.handler.Elsewhere {
+			return nil
+		}
+		if text = StackOf(&one.goroutine); text == "" {
 			return nil
 		}
 	default:
@@ -77,15 +81,15 @@ func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
 	return store.AnswerRequest(ctx, r.Commands, asked.ID, text)
 }
 
-// stack returns the stack of the goroutine that is running the handler. It returns an empty string before the handler is called and after
-// it returns. After the return, the goroutine may be running another job.
-func (one *Run) stack() string {
-	goroutine := one.goroutine.Load()
+// StackOf returns the stack of the goroutine that is running a handler. The number of the goroutine is 0 before the handler is called and
+// after it returns. After the return, the goroutine may be running another job, so StackOf then returns an empty string.
+func StackOf(handler *atomic.Uint64) string {
+	goroutine := handler.Load()
 	if goroutine == 0 {
 		return ""
 	}
 	text := guard.StackOf(goroutine, MaxStackBytes)
-	if one.goroutine.Load() != goroutine {
+	if handler.Load() != goroutine {
 		return ""
 	}
 	return text

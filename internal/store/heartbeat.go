@@ -248,6 +248,21 @@ type ClaimRequest struct {
 var answerRequestSQL = newStatement(`
 update trapeze.claim_requests set answered_at = now(), answer = @answer where id = @id and answered_at is null returning id`)
 
+// answerStackSQL stores the stack of a claim's handler as the answer to all requests for it. Plan: claim_requests_open, which is nearly always
+// empty.
+var answerStackSQL = newStatement(`
+update trapeze.claim_requests set answered_at = now(), answer = @answer
+where pod = @boot::uuid and answered_at is null and job_id = @job::bigint and fence = @fence::bigint and what = '` + RequestStack + `' returning id`)
+
+// AnswerStack stores the stack of the handler of a remote worker's claim as the answer to all requests for it.
+func AnswerStack(ctx context.Context, s *Store, claim job.Lease, stack string) error {
+	_, err := run(ctx, s, pgx.RowTo[int64], answerStackSQL, args{{"boot", claim.Pod}, {"job", claim.JobID}, {"fence", claim.Fence}, {"answer", stack}})
+	if err != nil {
+		return fmt.Errorf("answer a request for the stack of job %d: %w", claim.JobID, err)
+	}
+	return nil
+}
+
 // AnswerRequest stores the answer to a request.
 func AnswerRequest(ctx context.Context, s *Store, id int64, answer string) error {
 	if _, err := run(ctx, s, pgx.RowTo[int64], answerRequestSQL, args{{"id", id}, {"answer", Some(answer)}}); err != nil {

@@ -26,6 +26,7 @@ var statements = map[string]string{
 	"acknowledgeSQL":       acknowledgeSQL.text,
 	"adoptSQL":             adoptSQL.text,
 	"answerRequestSQL":     answerRequestSQL.text,
+	"answerStackSQL":       answerStackSQL.text,
 	"analyzeEmptiedSQL":    analyzeEmptiedSQL,
 	"bulkBegunSQL":         bulkBegunSQL.text,
 	"bulkRestSQL":          bulkRestSQL.text,

@@ -29,6 +29,7 @@ type Verdict struct {
 	ID, Fence int64
 	Cause     error // the cause for cancelling the handler's context; nil if the handler continues
 	Lost      bool  // the worker no longer holds the claim
+	Stack     bool  // an operator asks for the handler's stack
 }
 
 // Heartbeat handles a remote worker's heartbeat, which may arrive on any pod, and returns a verdict for each listed claim. It returns
@@ -89,7 +90,7 @@ func (g *Session) leave(ctx context.Context) error {
 // heartbeatElsewhere handles the heartbeat of a worker whose stream is served by another pod or by none. It uses the lease in the worker's
 // row instead of a stream's lease.
 func (h *Host) heartbeatElsewhere(ctx context.Context, id, owner string, b Beat) ([]Verdict, error) {
-	row, err := h.renewWorker(ctx, id, owner, b.Draining || b.Leaving)
+	row, beat, err := h.renewWorker(ctx, id, owner, b.Draining || b.Leaving)
 	if err != nil {
 		return nil, err
 	}
@@ -112,10 +113,10 @@ func (h *Host) heartbeatElsewhere(ctx context.Context, id, owner string, b Beat)
 	if err := store.Acknowledge(ctx, h.pod.RemoteStore, id, leases); err != nil {
 		return nil, h.pod.DBError(err)
 	}
-	list := make([]Verdict, len(b.Running))
+	list, stacks := make([]Verdict, len(b.Running)), stacksRequested(beat)
 	for i, l := range b.Running {
 		mine, ok := known[engine.ClaimKey{ID: l.ID, Fence: l.Fence}]
-		list[i] = Verdict{ID: l.ID, Fence: l.Fence, Lost: !ok}
+		list[i] = Verdict{ID: l.ID, Fence: l.Fence, Lost: !ok, Stack: ok && stacks[engine.ClaimKey{ID: l.ID, Fence: l.Fence}]}
 		switch {
 		case !ok:
 			list[i].Cause = job.ErrLeaseLost
@@ -132,21 +133,21 @@ func (h *Host) heartbeatElsewhere(ctx context.Context, id, owner string, b Beat)
 }
 
 // renewWorker renews a worker's lease, regardless of which pod serves its stream.
-func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool) (store.WorkerRow, error) {
+func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool) (store.WorkerRow, store.Beat, error) {
 	for {
 		row, err := h.workerRow(ctx, id, owner)
 		if err != nil {
-			return row, err
+			return row, store.Beat{}, err
 		}
 		if !row.Open {
-			return row, fmt.Errorf("heartbeat of worker %s: %w", id, ErrClosed)
+			return row, store.Beat{}, fmt.Errorf("heartbeat of worker %s: %w", id, ErrClosed)
 		}
 		beat, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, id, h.pod.Opts.LeaseFor, draining, row.Stream, true)
 		if err != nil {
-			return row, h.pod.DBError(err)
+			return row, beat, h.pod.DBError(err)
 		}
 		if beat.Open {
-			return row, nil
+			return row, beat, nil
 		}
 		// The row was closed, or the worker has opened another stream. Reading the row again shows which.
 	}

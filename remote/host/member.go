@@ -30,7 +30,31 @@ func (g *Session) Heartbeat(ctx context.Context, boot string) (store.Beat, error
 	return b, err
 }
 
-func (g *Session) Apply(store.Beat) {}
+// Apply nudges the worker if an operator asks for the stacks of handlers, which the worker learns from the response to its heartbeat.
+func (g *Session) Apply(b store.Beat) {
+	stacks := stacksRequested(b)
+	g.mu.Lock()
+	g.stacks = stacks
+	g.mu.Unlock()
+	if len(stacks) > 0 && g.opts.Nudge != nil {
+		g.opts.Nudge()
+	}
+}
+
+// stacksRequested returns the claims for which a heartbeat delivered a request for the handler's stack.
+func stacksRequested(b store.Beat) map[engine.ClaimKey]bool {
+	var stacks map[engine.ClaimKey]bool
+	for _, r := range b.Requests {
+		if r.What != store.RequestStack {
+			continue
+		}
+		if stacks == nil {
+			stacks = map[engine.ClaimKey]bool{}
+		}
+		stacks[engine.ClaimKey{ID: r.JobID, Fence: r.Fence}] = true
+	}
+	return stacks
+}
 
 // LeaseLost ends a session whose row was closed, or whose worker has opened another stream.
 func (g *Session) LeaseLost(ctx context.Context) {

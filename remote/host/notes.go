@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
@@ -72,6 +73,16 @@ func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim Claim, v 
 		return fmt.Errorf("encode checkpoint of job %d: %w", claim.ID, err)
 	}
 	return j.Checkpoint(ctx, v)
+}
+
+// Stack stores the stack of the handler of a remote worker's claim as the answer to the operators who ask for it.
+func (h *Host) Stack(ctx context.Context, id, owner string, claim Claim, stack string) error {
+	j, leave, err := h.claimOf(ctx, id, owner, claim)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return h.pod.DBError(store.AnswerStack(ctx, h.pod.RemoteStore, j.Lease, job.Storable(stack, engine.MaxStackBytes)))
 }
 
 // PreviousResult returns the result of the job that precedes a claimed job, or nil if there is none.

@@ -125,7 +125,7 @@ func (g *Session) remoteKind(declared engine.RemoteKind, known *engine.Handler) 
 	}
 	// The job has the worker's lease. When the worker's heartbeats stop, this pod cannot know whether the worker is still running the job.
 	k.KeepRunning = true
-	k.Run = g.handle
+	k.Run, k.Elsewhere = g.handle, true
 	if known == nil {
 		k.RunSeconds = func(seconds float64) { g.host.ran(g.host.pod.Metrics, declared.Name, seconds) }
 	}

@@ -37,7 +37,8 @@ type Session struct {
 	stop     context.CancelFunc // stops claiming
 	mu       sync.Mutex
 	proxies  map[engine.ClaimKey]*proxy
-	reported recent // claims that were ended by a report on this pod
+	stacks   map[engine.ClaimKey]bool // claims whose handler's stack is requested
+	reported recent                   // claims that were ended by a report on this pod
 }
 
 // Claim identifies a claim in calls from a remote worker.

@@ -55,7 +55,7 @@ func (g *Session) verdict(l Listed, now time.Time) (v Verdict, known bool) {
 	key := engine.ClaimKey{ID: l.ID, Fence: l.Fence}
 	one := g.engine.Runs.Find(l.ID, l.Fence)
 	g.mu.Lock()
-	p, ended := g.proxies[key], g.reported.has(key)
+	p, ended, stack := g.proxies[key], g.reported.has(key), g.stacks[key]
 	g.mu.Unlock()
 	if p != nil {
 		g.list(p, now)
@@ -72,7 +72,7 @@ func (g *Session) verdict(l Listed, now time.Time) (v Verdict, known bool) {
 	if l.Progress != nil {
 		one.Writer.Progress(storableProgress(*l.Progress))
 	}
-	return Verdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.Ctx)}, true
+	return Verdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.Ctx), Stack: stack}, true
 }
 
 // recent holds the claims that ended most recently. The worker keeps listing a claim until it learns that the claim has ended.

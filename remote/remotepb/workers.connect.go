@@ -54,7 +54,7 @@ type WorkersClient interface {
 	Heartbeat(context.Context, *connect.Request[HeartbeatRequest]) (*connect.Response[HeartbeatResponse], error)
 	// ReportResult ends a claim. It responds when the end is committed. Repeating the same report changes nothing.
 	ReportResult(context.Context, *connect.Request[ReportResultRequest]) (*connect.Response[ReportResultResponse], error)
-	// Note adds an event to the job's history, or stores a checkpoint.
+	// Note adds an event to the job's history, stores a checkpoint, or answers an operator's request for the stack of the handler.
 	Note(context.Context, *connect.Request[NoteRequest]) (*connect.Response[NoteResponse], error)
 	// Read returns information about jobs that are related to the handler's own job.
 	Read(context.Context, *connect.Request[ReadRequest]) (*connect.Response[ReadResponse], error)
@@ -147,7 +147,7 @@ type WorkersHandler interface {
 	Heartbeat(context.Context, *connect.Request[HeartbeatRequest]) (*connect.Response[HeartbeatResponse], error)
 	// ReportResult ends a claim. It responds when the end is committed. Repeating the same report changes nothing.
 	ReportResult(context.Context, *connect.Request[ReportResultRequest]) (*connect.Response[ReportResultResponse], error)
-	// Note adds an event to the job's history, or stores a checkpoint.
+	// Note adds an event to the job's history, stores a checkpoint, or answers an operator's request for the stack of the handler.
 	Note(context.Context, *connect.Request[NoteRequest]) (*connect.Response[NoteResponse], error)
 	// Read returns information about jobs that are related to the handler's own job.
 	Read(context.Context, *connect.Request[ReadRequest]) (*connect.Response[ReadResponse], error)

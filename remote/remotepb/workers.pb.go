@@ -220,7 +220,7 @@ type StreamJobsRequest struct {
 	// The jobs that the worker is running when it opens the stream again.
 	Running []*Running `protobuf:"bytes,7,rep,name=running,proto3" json:"running,omitempty"`
 	// The worker understands nudges. A nudge is an Assignment without a job_id. It asks the worker to send Heartbeat at once, because a
-	// handler must end. The pod sends one at least every 15 s, so that no proxy closes the stream as idle. Without nudges, the worker learns
+	// handler must end or its stack is requested. The pod sends one at least every 15 s, so that no proxy closes the stream as idle. Without nudges, the worker learns
 	// from its next regular Heartbeat that a handler must end.
 	Nudges        bool `protobuf:"varint,8,opt,name=nudges,proto3" json:"nudges,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -967,13 +967,15 @@ func (x *HeartbeatResponse) GetPod() string {
 
 // JobVerdict tells a worker what to do with a job that it is running.
 type JobVerdict struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	JobId         int64                  `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	Fence         int64                  `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
-	Verdict       JobVerdict_Verdict     `protobuf:"varint,3,opt,name=verdict,proto3,enum=trapeze.v1.JobVerdict_Verdict" json:"verdict,omitempty"`
-	Cause         JobVerdict_Cause       `protobuf:"varint,4,opt,name=cause,proto3,enum=trapeze.v1.JobVerdict_Cause" json:"cause,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	JobId   int64                  `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Fence   int64                  `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	Verdict JobVerdict_Verdict     `protobuf:"varint,3,opt,name=verdict,proto3,enum=trapeze.v1.JobVerdict_Verdict" json:"verdict,omitempty"`
+	Cause   JobVerdict_Cause       `protobuf:"varint,4,opt,name=cause,proto3,enum=trapeze.v1.JobVerdict_Cause" json:"cause,omitempty"`
+	// An operator asks for the stack of the handler: send it with Note. A worker that does not know this field sends none.
+	StackRequested bool `protobuf:"varint,5,opt,name=stack_requested,json=stackRequested,proto3" json:"stack_requested,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *JobVerdict) Reset() {
@@ -1032,6 +1034,13 @@ func (x *JobVerdict) GetCause() JobVerdict_Cause {
 		return x.Cause
 	}
 	return JobVerdict_CAUSE_UNSPECIFIED
+}
+
+func (x *JobVerdict) GetStackRequested() bool {
+	if x != nil {
+		return x.StackRequested
+	}
+	return false
 }
 
 type ReportResultRequest struct {
@@ -1793,6 +1802,7 @@ type NoteRequest struct {
 	//
 	//	*NoteRequest_Event
 	//	*NoteRequest_Checkpoint
+	//	*NoteRequest_Stack
 	Note          isNoteRequest_Note `protobuf_oneof:"note"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1881,6 +1891,15 @@ func (x *NoteRequest) GetCheckpoint() []byte {
 	return nil
 }
 
+func (x *NoteRequest) GetStack() string {
+	if x != nil {
+		if x, ok := x.Note.(*NoteRequest_Stack); ok {
+			return x.Stack
+		}
+	}
+	return ""
+}
+
 type isNoteRequest_Note interface {
 	isNoteRequest_Note()
 }
@@ -1894,9 +1913,16 @@ type NoteRequest_Checkpoint struct {
 	Checkpoint []byte `protobuf:"bytes,6,opt,name=checkpoint,proto3,oneof"`
 }
 
+type NoteRequest_Stack struct {
+	// The stack of the handler, which an operator asked for, at most 64 KiB.
+	Stack string `protobuf:"bytes,7,opt,name=stack,proto3,oneof"`
+}
+
 func (*NoteRequest_Event) isNoteRequest_Note() {}
 
 func (*NoteRequest_Checkpoint) isNoteRequest_Note() {}
+
+func (*NoteRequest_Stack) isNoteRequest_Note() {}
 
 // Event is one entry in a job's history.
 type Event struct {
@@ -2568,13 +2594,14 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\bverdicts\x18\x01 \x03(\v2\x16.trapeze.v1.JobVerdictR\bverdicts\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12B\n" +
 	"\x0fheartbeat_every\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x0eheartbeatEvery\x12\x10\n" +
-	"\x03pod\x18\x04 \x01(\tR\x03pod\"\xbc\x03\n" +
+	"\x03pod\x18\x04 \x01(\tR\x03pod\"\xe5\x03\n" +
 	"\n" +
 	"JobVerdict\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x03R\x05jobId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x03R\x05fence\x128\n" +
 	"\averdict\x18\x03 \x01(\x0e2\x1e.trapeze.v1.JobVerdict.VerdictR\averdict\x122\n" +
-	"\x05cause\x18\x04 \x01(\x0e2\x1c.trapeze.v1.JobVerdict.CauseR\x05cause\"X\n" +
+	"\x05cause\x18\x04 \x01(\x0e2\x1c.trapeze.v1.JobVerdict.CauseR\x05cause\x12'\n" +
+	"\x0fstack_requested\x18\x05 \x01(\bR\x0estackRequested\"X\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -2664,7 +2691,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTATUS_ACCEPTED\x10\x01\x12\x10\n" +
 	"\fSTATUS_STALE\x10\x02\x12\x14\n" +
-	"\x10STATUS_DUPLICATE\x10\x03\"\xc2\x01\n" +
+	"\x10STATUS_DUPLICATE\x10\x03\"\xda\x01\n" +
 	"\vNoteRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\x03R\x05jobId\x12\x14\n" +
@@ -2673,7 +2700,8 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x05event\x18\x05 \x01(\v2\x11.trapeze.v1.EventH\x00R\x05event\x12 \n" +
 	"\n" +
 	"checkpoint\x18\x06 \x01(\fH\x00R\n" +
-	"checkpointB\x06\n" +
+	"checkpoint\x12\x16\n" +
+	"\x05stack\x18\a \x01(\tH\x00R\x05stackB\x06\n" +
 	"\x04note\"c\n" +
 	"\x05Event\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -2842,6 +2870,7 @@ func file_trapeze_v1_workers_proto_init() {
 	file_trapeze_v1_workers_proto_msgTypes[17].OneofWrappers = []any{
 		(*NoteRequest_Event)(nil),
 		(*NoteRequest_Checkpoint)(nil),
+		(*NoteRequest_Stack)(nil),
 	}
 	file_trapeze_v1_workers_proto_msgTypes[20].OneofWrappers = []any{
 		(*ReadRequest_ParentResult_)(nil),

@@ -46,7 +46,7 @@ func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.Hea
 }
 
 func verdict(v host.Verdict) *remotepb.JobVerdict {
-	m := &remotepb.JobVerdict{JobId: v.ID, Fence: v.Fence, Verdict: remotepb.JobVerdict_VERDICT_OK, Cause: cause(v.Cause)}
+	m := &remotepb.JobVerdict{JobId: v.ID, Fence: v.Fence, Verdict: remotepb.JobVerdict_VERDICT_OK, Cause: cause(v.Cause), StackRequested: v.Stack}
 	switch {
 	case v.Lost:
 		m.Verdict = remotepb.JobVerdict_VERDICT_LOST
@@ -101,6 +101,8 @@ func (s *server) Note(ctx context.Context, in *connect.Request[remotepb.NoteRequ
 		err = s.host.Emit(ctx, m.GetWorkerId(), owner, about, is.Event.GetName(), is.Event.GetLevel(), is.Event.GetMessage(), is.Event.GetFields())
 	case *remotepb.NoteRequest_Checkpoint:
 		err = s.host.Checkpoint(ctx, m.GetWorkerId(), owner, about, is.Checkpoint)
+	case *remotepb.NoteRequest_Stack:
+		err = s.host.Stack(ctx, m.GetWorkerId(), owner, about, is.Stack)
 	default:
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: empty note"))
 	}

@@ -95,6 +95,9 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 		case remotepb.JobVerdict_VERDICT_CANCEL:
 			t.cancel(cause(v.GetCause()))
 		}
+		if v.GetStackRequested() {
+			go t.sendStack()
+		}
 	}
 }
 

@@ -28,7 +28,8 @@ type task struct {
 	once   sync.Once
 	gone   chan struct{} // closed when the worker no longer holds the job, or gives it up
 
-	returned atomic.Bool // the handler has returned; only the report remains
+	returned  atomic.Bool   // the handler has returned; only the report remains
+	goroutine atomic.Uint64 // number of the goroutine that is running the handler, or 0
 
 	mu       sync.Mutex
 	progress *remotepb.Progress // progress that has not been sent yet
@@ -121,7 +122,23 @@ func (t *task) perform() (*work.Outcome, error) {
 	if t.ctx.Err() != nil { // the job ended while it was waiting for the slot
 		return nil, context.Cause(t.ctx)
 	}
+	a.Goroutine = &t.goroutine
 	return engine.Perform(t.ctx, t.w.engine, t.boot, a, &remoteWriter{t})
+}
+
+// sendStack sends the stack of the handler to a pod. If that fails, the next heartbeat asks for it again.
+func (t *task) sendStack() {
+	stack := engine.StackOf(&t.goroutine)
+	if stack == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, 5*time.Second)
+	defer cancel()
+	m := (&remoteWriter{t}).note()
+	m.Note = &remotepb.NoteRequest_Stack{Stack: stack}
+	if _, err := t.w.servers.now().client.Note(ctx, connect.NewRequest(m)); err != nil {
+		t.w.log.DebugContext(ctx, "could not send the stack of a handler, waiting for the next request", append(t.attrs(), telemetry.Err, err)...)
+	}
 }
 
 // attrs returns the attributes that identify the job in the log.

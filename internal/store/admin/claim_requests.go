@@ -13,17 +13,15 @@ import (
 
 const (
 	// askClaimSQL adds a request to the pod that is running a job, and returns that pod. An engine other than PostgreSQL, whose id is a UUID
-	// of version 8, gets none, because it would not answer. Plan: live_pkey, pods_pkey and
-	// remote_workers_pkey, one row each.
+	// of version 8, gets none, because it would not answer. Plan: live_pkey and
+	// pods_pkey, one row each.
 	askClaimSQL = `
 with asked as (
 	insert into trapeze.claim_requests (pod, job_id, fence, what, priority)
 	select l.pod, l.id, l.fence, $2, $3 from trapeze.live l where l.id = $1 and l.state = 'running' and substr(l.pod::text, 15, 1) <> '8'
 	returning id, pod, fence
 )
-select a.id, a.pod::text, a.fence, coalesce((select p.name from trapeze.pods p where p.boot = a.pod), ''),
-	exists (select from trapeze.remote_workers w where w.boot = a.pod)
-from asked a`
+select a.id, a.pod::text, a.fence, coalesce((select p.name from trapeze.pods p where p.boot = a.pod), '') from asked a`
 	// claimAnswerSQL reads the answer to a request, and whether the pod still holds the claim. Plan: claim_requests_pkey, live_pkey.
 	claimAnswerSQL = `
 select r.answered_at, coalesce(r.answer, ''), exists (select from trapeze.live l where l.id = r.job_id and l.fence = r.fence and l.state = 'running')
@@ -34,11 +32,10 @@ from trapeze.claim_requests r where r.id = $1`
 
 // Asked is a request to the pod that holds a claim.
 type Asked struct {
-	ID     int64
-	Boot   string
-	Fence  int64
-	Pod    string // name of the pod
-	Remote bool   // a remote worker runs the job
+	ID    int64
+	Boot  string
+	Fence int64
+	Pod   string // name of the pod or remote worker
 }
 
 // Answer is a pod's answer to a request.
@@ -71,8 +68,6 @@ func AskStack(ctx context.Context, s *store.Store, id int64, actor string) (aske
 				err = job.ErrNotFound
 			}
 			return orElse(err, job.ErrNotRunning)
-		case a.Remote:
-			return fmt.Errorf("remote worker %s: %w", a.Pod, job.ErrNotRunning)
 		}
 		asked = *a
 		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.stack", Target: jobTarget(id)})
