@@ -93,9 +93,9 @@ var plan = []floor{
 	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only packages of this module need
 	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},
 
-	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                      // the only package that links the Prometheus client
-	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                         // the only package that links goose
-	{folder: "runner/env", imports: "internal/dburl internal/envvar internal/store runner runner/migrate"}, // runner options and the pool, configured from the environment
+	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                                      // the only package that links the Prometheus client
+	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                                         // the only package that links goose
+	{folder: "runner/env", imports: "internal/dburl internal/envvar internal/schema internal/store runner runner/migrate"}, // runner options and the pool, configured from the environment
 
 	{folder: "internal/podtest", imports: "job runner runner/metrics internal/inside internal/pgtest internal/store/view", testOnly: true},                                                                                         // pods for the tests of runner and remote/host
 	{folder: "runner/runnertest", imports: "job internal/work internal/engine internal/guard internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner runner/migrate", testOnly: true}, // for the tests of host programs

@@ -201,7 +201,7 @@ func within(ctx context.Context, url, schema string, do func(*goose.Provider) er
 	return nil
 }
 
-// prepare creates the schema and the migrations table if they do not exist. It holds the lock, because goose reads the table before it
+// prepare refuses a server that cannot run Trapeze, and creates the schema and the migrations table if they do not exist. It holds the lock, because goose reads the table before it
 // takes its lock. It first checks whether the schema exists, because "create schema if not exists" requires the privilege to create a
 // schema even if it already exists.
 func prepare(ctx context.Context, db *sql.DB, schema string, versions database.Store) (err error) {
@@ -210,6 +210,11 @@ func prepare(ctx context.Context, db *sql.DB, schema string, versions database.S
 		return err
 	}
 	defer conn.Close()
+	if err := conn.Raw(func(driver any) error {
+		return schemas.CheckServer(ctx, plain{driver.(*stdlib.Conn).Conn()}, schema)
+	}); err != nil {
+		return err
+	}
 	lock := oneTransaction{ctx.Err}
 	if err := lock.SessionLock(ctx, conn); err != nil {
 		return err

@@ -76,9 +76,12 @@ type DB interface {
 // a minor version, migrations only add to the schema. Programs with older migrations therefore keep working during a rolling upgrade.
 const perMinor = 1000
 
-// Check compares the database's schema with the schema version of this binary. It only reads, and returns nil, [ErrNoTables], [ErrTooOld]
-// or [ErrTooNew]. It accepts a newer schema with the same minor version.
+// Check compares the database's schema with the schema version of this binary. It only reads, and returns nil, [ErrNoTables], [ErrTooOld],
+// [ErrTooNew] or an [UnsupportedError]. It accepts a newer schema with the same minor version.
 func Check(ctx context.Context, db DB, schema string) error {
+	if err := CheckServer(ctx, db, schema); err != nil {
+		return err
+	}
 	exists, err := HasVersions(ctx, db, schema)
 	if err != nil {
 		return err

@@ -75,6 +75,7 @@ func Code(err error) int {
 		return false
 	}
 	coded, known := errors.AsType[coder](err)
+	_, unsupported := errors.AsType[*schema.UnsupportedError](err)
 	switch {
 	case err == nil:
 		return CodeOK
@@ -82,7 +83,7 @@ func Code(err error) int {
 		return coded.ExitsWith()
 	case is(job.ErrOutcomeUnknown):
 		return CodeUnknown
-	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, schema.ErrNoTables, schema.ErrTooOld, schema.ErrTooNew):
+	case unsupported, is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, schema.ErrNoTables, schema.ErrTooOld, schema.ErrTooNew):
 		return CodeUsage
 	case is(pgembed.ErrNoBinaries, pgembed.ErrInUse, context.DeadlineExceeded), store.Transient(err), isDenied(err):
 		return CodeUnavailable

@@ -1,0 +1,86 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+)
+
+// UnsupportedError is returned by [CheckServer] and [Check] for a database that speaks PostgreSQL's protocol but cannot run Trapeze. It
+// states the reason and the alternative in one sentence.
+type UnsupportedError struct{ Database, Reason, Instead string }
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("%s cannot run Trapeze, because %s: %s", e.Database, e.Reason, e.Instead)
+}
+
+// The reasons are from the vendors' documentation, read in November 2026:
+//   - CockroachDB: "postgresql-compatibility" of v26.3 and issue 41522 (LISTEN), "life-of-a-distributed-transaction" (hybrid clock). It reports
+//     server_version 18 and in_hot_standby off, so nothing but version() reveals it.
+//   - YugabyteDB: "transactions-overview" (hybrid time). LISTEN and advisory locks exist since v2025.2.
+//   - Redshift: "c_unsupported-postgresql-features" and "r_VERSION".
+//   - Aurora DSQL: "working-with-postgresql-compatibility-unsupported-features" and "working-with-systems-tables".
+//   - Citus: "reference_workarounds" of v13 and "api_metadata" (pg_dist_partition).
+const (
+	plainPostgres  = "use PostgreSQL 14 or newer"
+	auroraPostgres = "use PostgreSQL 14 or newer, such as RDS or Aurora PostgreSQL"
+)
+
+// byVersion lists the databases that version() reveals. Aurora DSQL returns "PostgreSQL 16"; PostgreSQL adds the platform and the compiler.
+var byVersion = []struct {
+	version *regexp.Regexp
+	UnsupportedError
+}{
+	{regexp.MustCompile(`^CockroachDB `), UnsupportedError{"CockroachDB", "it has no LISTEN, and orders transactions by a hybrid clock " +
+		"instead of the transaction IDs and snapshots by which Trapeze reads events", plainPostgres}},
+	{regexp.MustCompile(`^PostgreSQL \S+-YB-`), UnsupportedError{"YugabyteDB", "it orders transactions by a hybrid clock instead of the " +
+		"transaction IDs and snapshots by which Trapeze reads events", plainPostgres}},
+	{regexp.MustCompile(`, Redshift [0-9]`), UnsupportedError{"Redshift", "it has no indexes, no triggers and no enforced unique keys", auroraPostgres}},
+	{regexp.MustCompile(`^PostgreSQL \d+$`), auroraDSQL},
+}
+
+var auroraDSQL = UnsupportedError{"Aurora DSQL", "it has no triggers, no partitions and no PL/pgSQL", auroraPostgres}
+
+// Relations of the catalog that exist only in Aurora DSQL and only with the extension Citus.
+const (
+	dsqlRoles   = "sys.iam_pg_role_mappings"
+	citusTables = "pg_catalog.pg_dist_partition"
+)
+
+const knownRelationSQL = `
+select coalesce(min(n.nspname || '.' || c.relname), '') from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'sys' and c.relname = 'iam_pg_role_mappings' or n.nspname = 'pg_catalog' and c.relname = 'pg_dist_partition'`
+
+// distributedSQL returns a distributed or reference table of the schema. A table without shards elsewhere, which Citus manages only for its
+// foreign keys, has no colocation and the replication model s.
+const distributedSQL = `
+select coalesce(min(c.relname), '') from pg_catalog.pg_dist_partition p join pg_catalog.pg_class c on c.oid = p.logicalrelid
+where c.relnamespace = to_regnamespace($1) and not (p.partmethod = 'n' and p.repmodel = 's' and p.colocationid = 0)`
+
+// CheckServer returns an [UnsupportedError] if the server is not PostgreSQL but a database that imitates it, or if Citus has distributed a
+// table of the schema. Its first statement is version(), because these databases reject various other statements.
+func CheckServer(ctx context.Context, db DB, schema string) error {
+	var version, relation, distributed string
+	if err := db.QueryRow(ctx, `select version()`).Scan(&version); err != nil {
+		return err
+	}
+	for _, one := range byVersion {
+		if one.version.MatchString(version) {
+			return &one.UnsupportedError
+		}
+	}
+	if err := db.QueryRow(ctx, knownRelationSQL).Scan(&relation); err != nil {
+		return err
+	}
+	switch relation {
+	case dsqlRoles:
+		return &auroraDSQL
+	case citusTables:
+		if err := db.QueryRow(ctx, distributedSQL, schema).Scan(&distributed); err != nil || distributed == "" {
+			return err
+		}
+		return &UnsupportedError{"Citus", fmt.Sprintf("it has distributed the table %s.%s and does not lock rows on several nodes", schema, distributed),
+			"run undistribute_table for each table, or citus_schema_undistribute for the schema, or use a database without Citus"}
+	}
+	return nil
+}
