@@ -109,7 +109,7 @@ NO_COLOR=1 disables colors.`,
 		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
 		newPauseCommand(), newUnpauseCommand(), newCronCommand(), newRetentionCommand(), newEraseCommand(),
 		newCancelCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(), newStatsCommand(),
-		doctor.Command(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
+		doctor.Command(), newPingCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)
 	completeWords(root)
 	plainUsage(root)
@@ -127,7 +127,7 @@ var groups = []struct {
 	id, title string
 	commands  []string
 }{
-	{"look", "Inspect:", []string{"ps", "job", "jobs", "failures", "pipeline", "pipelines", "lanes", "kinds", "pods", "stats", "events", "doctor", "audit", "export"}},
+	{"look", "Inspect:", []string{"ps", "job", "jobs", "failures", "pipeline", "pipelines", "lanes", "kinds", "pods", "stats", "events", "doctor", "ping", "audit", "export"}},
 	{"act", "Operate:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
 		"unpause", "freeze", "thaw", "lane", "cron", "retention", "erase"}},
 	{GroupRun, "Run:", []string{"serve", "worker", "enqueue", "migrate"}},

@@ -1,0 +1,104 @@
+package app
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+)
+
+// pingWithin limits how long a pod may take to respond.
+const pingWithin = 3 * time.Second
+
+func newPingCommand() *cobra.Command {
+	var ready bool
+	c := &cobra.Command{
+		Use:   "ping",
+		Short: "Check that a pod responds: a health check for containers without a shell",
+		Long: `Ask the pod at --server whether it is alive (GET /healthz) or, with --ready, whether it accepts work (GET /readyz). Without
+--server, ask the pod on this machine, at TRAPEZE_HTTP_ADDR. The exit code is 0 for yes, and 3 for no.`,
+		Example: "  trapeze ping\n  trapeze ping --ready --server https://jobs.example.org",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			config, err := env.Load()
+			if err != nil {
+				return err
+			}
+			transport := http.DefaultTransport.(*http.Transport).Clone()
+			defer transport.CloseIdleConnections()
+			url := strings.TrimRight(client.Server(c, config), "/")
+			if url == "" {
+				if url, transport.TLSClientConfig, err = ownPod(config); err != nil {
+					return err
+				}
+			} else if err := env.ValidServer(url); err != nil {
+				return exit.Usage("--server: %w", err)
+			}
+			route := "/healthz"
+			if ready {
+				route = "/readyz"
+			}
+			return ping(c, &http.Client{Transport: transport, Timeout: pingWithin}, url+route)
+		},
+	}
+	c.Flags().BoolVar(&ready, "ready", false, "check that the pod accepts work, not only that it is alive")
+	return c
+}
+
+// ownPod returns the URL of the pod on this machine and the TLS settings for it, which are nil without TLS.
+func ownPod(config env.Settings) (url string, secure *tls.Config, err error) {
+	host, port, err := net.SplitHostPort(config.API.Addr)
+	if err != nil || port == "0" {
+		return "", nil, exit.Usage("TRAPEZE_HTTP_ADDR=%s names no port: set --server", config.API.Addr)
+	}
+	switch host { // the addresses that stand for every interface
+	case "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	served, err := config.API.TLS()
+	if err != nil {
+		return "", nil, exit.Usage("%w", err)
+	}
+	if served == nil {
+		return "http://" + net.JoinHostPort(host, port), nil, nil
+	}
+	// The certificate is for the name by which other machines reach the pod. A health check sends no secret and believes no content.
+	return "https://" + net.JoinHostPort(host, port), &tls.Config{InsecureSkipVerify: true}, nil // #nosec G402
+}
+
+// ping sends the request and prints the pod's status.
+func ping(c *cobra.Command, to *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(c.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		return exit.Usage("%w", err)
+	}
+	response, err := to.Do(request)
+	if err != nil {
+		return exit.Unavailable("%w", err)
+	}
+	defer response.Body.Close()
+	var status struct {
+		Reasons []string `json:"reasons"`
+	}
+	_ = json.NewDecoder(http.MaxBytesReader(nil, response.Body, 1<<20)).Decode(&status) // only the status code counts
+	if response.StatusCode != http.StatusOK {
+		return exit.Unavailable("%s returned %s: %s", url, response.Status, strings.Join(status.Reasons, ", "))
+	}
+	if show.WantsJSON(c) {
+		return show.JSON(c, map[string]any{"ok": true, "url": url})
+	}
+	_, err = fmt.Fprintln(c.OutOrStdout(), "ok")
+	return err
+}
