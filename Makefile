@@ -12,7 +12,7 @@ TAGS        := failpoints long
 ALL_TAGS    := $(TAGS) ha
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race race-short attack fault ha fuzz planted example e2e docs image deploy check format vet lint security modules vuln fmt proto bench bench-peers torture clean
+.PHONY: help demo test race race-short attack fault ha fuzz planted example e2e docs image test-deploy check format vet lint security modules vuln fmt proto bench bench-peers torture clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,7 +99,7 @@ docs: ## build the documentation site into docs/.vitepress/dist; fails on a dead
 image: ## write a container image to dist/trapeze-image.tar, without a container daemon (ARGS='-arch arm64 -program ./cmd/mine')
 	cd deploy && $(GO) run ./image -C .. -release $(or $(RELEASE),$(shell git describe --tags --always --dirty)) -o ../dist/trapeze-image.tar $(ARGS)
 
-deploy: ## test the image, the Helm chart, the compose file and the systemd unit
+test-deploy: ## test the image, the Helm chart, the compose file and the systemd unit
 	cd deploy && $(GO) vet ./... && $(GO) mod tidy -diff && $(GO) test -timeout $(TIMEOUT) ./...
 
 check: format vet lint modules vuln race ## format, vet, lint, modules, vulnerabilities, tests with -race

@@ -202,7 +202,9 @@ func TestTheImageRunsJobsAsAUserThatCannotWriteToItsFiles(t *testing.T) {
 	url := pgtest.EmptyURL(t)
 	database, err := pgx.ParseConfig(url) // reads the password file, which does not exist in the container
 	is.NoErr(err)
-	c := newContainer(t, built(t), "DATABASE_URL="+url, "PGPASSWORD="+database.Password, "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_HTTP_ADDR=127.0.0.1:"+freePort(t))
+	c := newContainer(t, built(t), "DATABASE_URL="+url, "PGPASSWORD="+database.Password)
+	c.run("migrate", "up")
+	c.env = append(c.env, "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_HTTP_ADDR=127.0.0.1:"+freePort(t))
 	is.True(strings.HasPrefix(c.run("version"), "trapeze v1.2.3 "))
 	is.True(strings.Contains(c.run("cron", "next", "30 2 * * *", "--zone", "Europe/Paris"), "02:30")) // time zones without files
 

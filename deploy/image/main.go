@@ -109,7 +109,6 @@ func build(o options) (size int64, err error) {
 		User:         fmt.Sprintf("%d:%d", user, user),
 		Entrypoint:   []string{"/trapeze"},
 		Cmd:          []string{"serve"},
-		Env:          []string{"TRAPEZE_HTTP_ADDR=0.0.0.0:8080"},
 		ExposedPorts: map[string]struct{}{"8080/tcp": {}},
 		StopSignal:   "SIGTERM",
 		// Liveness, not readiness: some orchestrators restart an unhealthy container, which would only cancel running handlers.
