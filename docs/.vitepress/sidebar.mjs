@@ -32,6 +32,7 @@ export const sidebar = [
     text: 'Operations',
     items: [
       page('Deploy', 'deploying'),
+      page('Scale', 'scaling'),
       page('Versions and upgrades', 'upgrading'),
       page('Database roles and grants', 'grants'),
       page('High availability', 'high-availability'),
