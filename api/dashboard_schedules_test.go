@@ -26,7 +26,7 @@ func TestTheDashboardShowsSchedulesAndOffersWhatTheVisitorMay(t *testing.T) {
 	expression, kind, args := "30 2 * * *", "fail", json.RawMessage(`{"a":"`+strings.ReplaceAll(hostile[0], `"`, ``)+`"}`)
 	_, err := p.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind, Subject: &hostile[2], Args: &args}, "ana")
 	is.NoErr(err)
-	fire, err := p.Admin().TriggerSchedule(t.Context(), "nightly", "ana")
+	fire, err := p.Admin().TriggerSchedule(t.Context(), "nightly", nil, "ana")
 	is.NoErr(err)
 	p.until(*fire.JobID, job.Failed)
 	p.exec(`update trapeze.schedules set kind = $1`, hostile[1]) // earlier versions accepted such kinds

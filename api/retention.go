@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/job"
@@ -34,12 +35,16 @@ func putRetention(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.r.Admin().SetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), body.Keep.Duration(), c.caller.Name)
+	return setRetention(c, body.Keep)
 }
 
 func deleteRetention(c *call) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err
 	}
-	return c.r.Admin().UnsetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), c.caller.Name)
+	return setRetention(c, nil)
+}
+
+func setRetention(c *call, keep *job.Seconds) (any, error) {
+	return c.r.Admin().SetRetention(c.ctx(), c.Param("kind"), job.State(c.Param("state")), (*time.Duration)(keep), c.caller.Name)
 }

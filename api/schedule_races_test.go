@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -66,9 +67,9 @@ func TestAChangeThatWasDecidedUponAnotherSettingIsRefused(t *testing.T) {
 	is.NoErr(err) // the schedule has not changed since it was read
 	_, err = h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting}, "ben")
 	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error())) // the previous change has modified it
-	_, err = h.Admin().TriggerScheduleAs(t.Context(), "yearly", &seen.ScheduleSetting, "ben")
+	_, err = h.Admin().TriggerSchedule(t.Context(), "yearly", &seen.ScheduleSetting, "ben")
 	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error()))
-	fires, err := h.Admin().ScheduleFires(t.Context(), "yearly", 10)
+	fires, err := h.Admin().ScheduleFires(t.Context(), "yearly", time.Time{}, 10)
 	is.NoErr(err)
 	is.Equal(len(fires), 0)
 }

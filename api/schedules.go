@@ -77,7 +77,7 @@ func listFires(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.r.Admin().ScheduleFiresBefore(c.ctx(), c.Param("name"), before, limit)
+	found, err := c.r.Admin().ScheduleFires(c.ctx(), c.Param("name"), before, limit)
 	return pageOf("fires", found, limit, func(last job.Fire) string {
 		return cursor.Sealed("fires", last.FireAt.Format(time.RFC3339Nano))
 	}), err
@@ -145,7 +145,7 @@ func triggerSchedule(c *call) (any, error) {
 		if err != nil {
 			return err
 		}
-		fire, err = c.r.Admin().TriggerScheduleAs(c.ctx(), c.Param("name"), as, c.caller.Name)
+		fire, err = c.r.Admin().TriggerSchedule(c.ctx(), c.Param("name"), as, c.caller.Name)
 		return err
 	})
 	return fire, err

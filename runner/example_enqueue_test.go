@@ -216,7 +216,7 @@ func ExampleRunner_DeclareSchedule() {
 			_, err = r.Admin().ScheduleByName(ctx, "nightly") // Run declares it
 		}
 		must(err)
-		fire, err := r.Admin().TriggerSchedule(ctx, "nightly", "the boss")
+		fire, err := r.Admin().TriggerSchedule(ctx, "nightly", nil, "the boss")
 		must(err)
 		await(ctx, r, *fire.JobID)
 	})

@@ -111,7 +111,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 		"the children and their join": {submits(of("fans", "5")), 7, true},
 		"the children, by COPY":       {submits(of("fans", "250")), 252, true},
 		"the job of a schedule": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
-			_, err := r.Admin().TriggerSchedule(t.Context(), "s", "ann")
+			_, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
 			return err
 		}, 1, false},
 	} {

@@ -95,7 +95,7 @@ func TestErrorsOfSubmissionsAndSettingsBeginWithTheProblem(t *testing.T) {
 			return err
 		}},
 		"set retention": {job.ErrInvalidSetting, func() error {
-			_, err := operator.SetRetention(t.Context(), "k", job.Succeeded, -time.Second, "ann")
+			_, err := operator.SetRetention(t.Context(), "k", job.Succeeded, new(-time.Second), "ann")
 			return err
 		}},
 	} {

@@ -14,16 +14,10 @@ func (a Admin) Retentions(ctx context.Context) ([]job.Retention, error) {
 	return list, a.pod.DBError(err)
 }
 
-// SetRetention sets how long a kind's jobs are kept after ending in a given state, in whole seconds; 0 keeps them forever. It takes effect
-// at the next maintenance run, which permanently deletes older jobs. The kind need not be registered here. SetRetention returns
-// [job.ErrInvalidSetting] if a value is invalid.
-func (a Admin) SetRetention(ctx context.Context, kind string, state job.State, keep time.Duration, actor string) (job.RetentionChanged, error) {
-	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, (*job.Seconds)(&keep), named(actor))
-	return done, a.finishCommand(ctx, err)
-}
-
-// UnsetRetention removes the override for a kind and a state. It returns [job.ErrInvalidSetting] if a value is invalid.
-func (a Admin) UnsetRetention(ctx context.Context, kind string, state job.State, actor string) (job.RetentionChanged, error) {
-	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, nil, named(actor))
+// SetRetention sets how long a kind's jobs are kept after ending in a given state, in whole seconds; 0 keeps them forever, and nil removes
+// the override. It takes effect at the next maintenance run, which permanently deletes older jobs. The kind need not be registered here.
+// SetRetention returns [job.ErrInvalidSetting] if a value is invalid.
+func (a Admin) SetRetention(ctx context.Context, kind string, state job.State, keep *time.Duration, actor string) (job.RetentionChanged, error) {
+	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, (*job.Seconds)(keep), named(actor))
 	return done, a.finishCommand(ctx, err)
 }

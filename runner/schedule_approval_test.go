@@ -24,7 +24,7 @@ func TestFiresOfAScheduleIntoALaneThatRequiresApprovalRun(t *testing.T) {
 	kind, lane, expression := "k", "asks", "@yearly"
 	_, err := r.Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind, Lane: &lane}, "ann")
 	is.NoErr(err)
-	triggered, err := r.Admin().TriggerSchedule(t.Context(), "set", "ann")
+	triggered, err := r.Admin().TriggerSchedule(t.Context(), "set", nil, "ann")
 	is.NoErr(err)
 	is.Equal(triggered.State, job.Pending)
 	inState(t, r, *triggered.JobID, job.Succeeded)

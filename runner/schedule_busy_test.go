@@ -27,7 +27,7 @@ func TestManyTriggersAtOnceDoNotWaitForEachOther(t *testing.T) {
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
-		all.Go(func() { _, errs[i] = r.Admin().TriggerSchedule(t.Context(), name, "ann") })
+		all.Go(func() { _, errs[i] = r.Admin().TriggerSchedule(t.Context(), name, nil, "ann") })
 	}
 	all.Wait()
 	is.NoErr(errors.Join(errs...))

@@ -34,7 +34,7 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 	exec(t, pool, `update trapeze.schedules set expression = 'now and then' where name = 's012'`)
 	exec(t, pool, `update trapeze.schedules set planned = true, next_at = $1`, noon)
 	exec(t, pool, `insert into trapeze.schedule_fires (schedule, fire_at, outcome) values ('s013', $1, 'fired')`, noon) // fired by another pod
-	trigger, err := r.Admin().TriggerSchedule(t.Context(), "s011", "ann")
+	trigger, err := r.Admin().TriggerSchedule(t.Context(), "s011", nil, "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), noon)
 	want := map[string]job.FireOutcome{"s009": job.FireDuplicate, "s020": job.FireDuplicate, "s006": job.FireFailed, "s007": job.FireFailed, "s011": job.FireOverlap}

@@ -165,7 +165,7 @@ func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
 	list, err := r.Admin().Schedules(t.Context())
 	is.NoErr(err)
 	is.Equal(len(list[0].NextFires), 0) // a paused schedule has no next occurrences
-	f, err := r.Admin().TriggerSchedule(t.Context(), "s", "bob")
+	f, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "bob")
 	is.NoErr(err)
 	is.True(f.Manual && f.Outcome == job.FireFired) // but it can be triggered
 	is.Equal(get(t, r, *f.JobID).Kind, "k")
@@ -179,7 +179,7 @@ func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
 	is.Equal(list[0].LastFires[0].State, job.Pending)
 	is.NoErr(r.Admin().DeleteSchedule(t.Context(), "s", "bob"))
 	is.True(errors.Is(r.Admin().DeleteSchedule(t.Context(), "s", "bob"), job.ErrUnknownSchedule))
-	_, err = r.Admin().TriggerSchedule(t.Context(), "s", "bob")
+	_, err = r.Admin().TriggerSchedule(t.Context(), "s", nil, "bob")
 	is.True(errors.Is(err, job.ErrUnknownSchedule))
 	is.Equal(len(fires(t, r, "s")), 1) // deleting a schedule keeps its history
 	is.Equal(column[string](t, pool, `select actor || ' ' || action || ' ' || target from trapeze.audit order by id`), []string{

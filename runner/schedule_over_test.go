@@ -36,7 +36,7 @@ func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	is.Equal(len(s.LastFires), 0) // it has never fired
 	_, told = declares()          // declared again, unchanged
 	is.True(!strings.Contains(told.String(), "after its time"))
-	by, err := r.Admin().TriggerSchedule(t.Context(), "once", "ann")
+	by, err := r.Admin().TriggerSchedule(t.Context(), "once", nil, "ann")
 	is.NoErr(err)
 	inState(t, r, *by.JobID, job.Succeeded) // an operator can still trigger it
 	_, err = r.Admin().SetSchedule(t.Context(), "other", every("@at 2001-01-31T03:00"), "ann")

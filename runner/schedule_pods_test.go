@@ -86,7 +86,7 @@ func TestSchedulesOfAnotherProgramAreLeftToIt(t *testing.T) {
 	is.NoErr(err)
 	r.FireAt(t.Context(), time.Now().Add(time.Hour))
 	is.Equal(len(fires(t, r, "s")), 0)
-	f, err := r.Admin().TriggerSchedule(t.Context(), "s", "ann")
+	f, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
 	is.NoErr(err)
 	is.Equal(f.Outcome, job.FireFired) // but an operator can trigger it
 }

@@ -34,7 +34,7 @@ func TestSchedulesFireBehindATransactionPooler(t *testing.T) {
 		return one[int](t, direct, `select count(*) from trapeze.schedule_fires where schedule like 's%' and outcome = 'fired'`) == many &&
 			len(fires(t, r, "keyed")) > 2 && len(fires(t, r, "written")) > 2
 	})
-	by, err := r.Admin().TriggerSchedule(t.Context(), "written", "ann")
+	by, err := r.Admin().TriggerSchedule(t.Context(), "written", nil, "ann")
 	is.NoErr(err)
 	inState(t, r, *by.JobID, job.Succeeded)
 	_, err = r.Admin().PauseSchedule(t.Context(), "keyed", "ann")

@@ -28,7 +28,7 @@ func TestJobsOfSchedulesHaveTheDefaultPriorityOfAllJobs(t *testing.T) {
 	kind, expression := "k", "@yearly"
 	_, err := r.Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Expression: &expression, Kind: &kind}, "ann")
 	is.NoErr(err)
-	fire, err := r.Admin().TriggerSchedule(t.Context(), "set", "ann")
+	fire, err := r.Admin().TriggerSchedule(t.Context(), "set", nil, "ann")
 	is.NoErr(err)
 	is.Equal(inState(t, r, *fire.JobID, job.Succeeded).Priority, job.DefaultPriority)
 	want := map[string]int{"set-before": 0, "declared-before": 10, "explicit-before": 0, "in-SQL": 10, "declared": 10, "set": 10}

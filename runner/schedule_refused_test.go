@@ -41,7 +41,7 @@ func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
 	is.Equal(second.Outcome, job.FireOverlap)
 	is.True(second.JobID == nil)
 	is.True(second.Message != "")
-	by, err := r.Admin().TriggerSchedule(t.Context(), "s", "ann")
+	by, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
 	is.NoErr(err)
 	is.Equal(by.Outcome, job.FireFired) // a manual trigger ignores the overlap policy
 	open()

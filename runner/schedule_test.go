@@ -31,7 +31,7 @@ func ofOutcome(list []job.Fire, want job.FireOutcome) (n int) {
 
 func fires(t *testing.T, r *runner.Runner, name string) []job.Fire {
 	t.Helper()
-	list, err := r.Admin().ScheduleFires(t.Context(), name, 1000)
+	list, err := r.Admin().ScheduleFires(t.Context(), name, time.Time{}, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,15 +109,12 @@ func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, er
 }
 
 // TriggerSchedule submits the schedule's job now, in addition to its regular occurrences. It works even if the schedule is paused or the
-// previous job has not finished. The schedule's unique key applies. It returns [job.ErrUnknownSchedule] or an error of [Runner.Enqueue].
-// After [job.ErrOutcomeUnknown], [Admin.ScheduleFires] shows the outcome.
-func (a Admin) TriggerSchedule(ctx context.Context, name, actor string) (job.Fire, error) {
-	return a.TriggerScheduleAs(ctx, name, nil, actor)
-}
-
-// TriggerScheduleAs is like [Admin.TriggerSchedule], but returns [job.ErrScheduleMoved] unless the schedule's settings still equal as. This
-// ensures that callers trigger the job they have seen. If as is nil, the settings are not checked.
-func (a Admin) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
+// previous job has not finished. The schedule's unique key applies. If as is not nil, TriggerSchedule returns [job.ErrScheduleMoved] unless
+// the schedule's settings still equal as, so that callers trigger the job they have seen.
+//
+// It returns [job.ErrUnknownSchedule] or an error of [Runner.Enqueue]. After [job.ErrOutcomeUnknown], [Admin.ScheduleFires] shows the
+// outcome.
+func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	fire, err := a.pod.Calendar.Trigger(ctx, name, as, named(actor))
 	if err != nil {
 		return job.Fire{}, a.finishCommand(ctx, err)
@@ -169,15 +166,10 @@ func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse
 	return use(one, fires[name]), nil
 }
 
-// ScheduleFires returns a schedule's latest occurrences, newest first, at most limit of them. limit defaults to 50; the maximum is 1000.
-// The result includes occurrences of a deleted schedule until they are pruned. ScheduleFires returns [job.ErrUnknownSchedule] if there is
-// neither a schedule nor an occurrence with that name.
-func (a Admin) ScheduleFires(ctx context.Context, name string, limit int) ([]job.Fire, error) {
-	return a.ScheduleFiresBefore(ctx, name, time.Time{}, limit)
-}
-
-// ScheduleFiresBefore is like [Admin.ScheduleFires], but returns only occurrences before a given time. The zero time means no limit.
-func (a Admin) ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
+// ScheduleFires returns a schedule's latest occurrences before a given time, newest first, at most limit of them. The zero time means no
+// limit in time. limit defaults to 50; the maximum is 1000. The result includes occurrences of a deleted schedule until they are pruned.
+// ScheduleFires returns [job.ErrUnknownSchedule] if there is neither a schedule nor an occurrence with that name.
+func (a Admin) ScheduleFires(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
 	if limit <= 0 {
 		limit = 50
 	}

@@ -19,8 +19,8 @@ type Calendar interface {
 	Schedules(ctx context.Context) ([]job.ScheduleUse, error)
 	// ScheduleByName returns one schedule, or [job.ErrUnknownSchedule].
 	ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error)
-	// ScheduleFiresBefore returns the occurrences of a schedule before a time, newest first. The zero time returns the latest.
-	ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
+	// ScheduleFires returns the occurrences of a schedule before a time, newest first. The zero time returns the latest.
+	ScheduleFires(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
 }
 
 // schedule is a schedule with the methods that templates use.
@@ -176,7 +176,7 @@ func (d *dashboard) schedule(p *page, r *http.Request) error {
 		return err
 	}
 	show := schedulePage{schedule: schedule{one, p.Now}, Later: before != "", AsksFor: "admin/workers/schedules/" + name}
-	if show.Fires, err = d.o.Calendar.ScheduleFiresBefore(r.Context(), name, from, perPage); err != nil {
+	if show.Fires, err = d.o.Calendar.ScheduleFires(r.Context(), name, from, perPage); err != nil {
 		return err
 	}
 	if len(show.Fires) == perPage {

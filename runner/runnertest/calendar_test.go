@@ -40,7 +40,7 @@ func TestAScheduleFiresWhenTheClockIsAdvanced(t *testing.T) {
 	}
 	fired := h.RequireEnqueued(first{})
 	is.Equal(fired.Subject, "daily")
-	fires, err := h.Runner().Admin().ScheduleFires(t.Context(), "regular", 10)
+	fires, err := h.Runner().Admin().ScheduleFires(t.Context(), "regular", time.Time{}, 10)
 	is.NoErr(err)
 	is.Equal(len(fires), 3)
 	zone, err := time.LoadLocation("Asia/Tokyo")
