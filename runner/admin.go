@@ -3,8 +3,10 @@ package runner
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/pod"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -26,6 +28,17 @@ func (a Admin) finishCommand(ctx context.Context, err error) error {
 	}
 	a.pod.Follow(ctx)
 	return nil
+}
+
+// finishDrain is like finishCommand, for a command that lets no more jobs start in a scope. It waits up to atMost until no job is running
+// there.
+func (a Admin) finishDrain(ctx context.Context, changed bool, atMost time.Duration, of admin.Scope, err error) (job.Quiet, error) {
+	if err := a.finishCommand(ctx, err); err != nil {
+		return job.Quiet{}, err
+	}
+	q, err := a.pod.AwaitQuiet(ctx, atMost, of)
+	q.Changed = changed
+	return q, err
 }
 
 // named returns an operator's name in the form stored in the audit log.

@@ -54,11 +54,8 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor st
 	if err != nil {
 		return Cancelled{State: state}, err
 	}
-	// The job's children are cancelled with it, and its parent may have been waiting only for this job. If settling fails, the next
-	// heartbeat retries it.
-	if err := a.pod.SettleFanOuts(ctx); err != nil {
-		a.pod.Log.WarnContext(ctx, "fan-outs of a cancelled job not settled yet", telemetry.JobID, id, telemetry.Err, a.pod.DBError(err))
-	}
+	// The job's children are cancelled with it, and its parent may have been waiting only for this job.
+	a.pod.SettleAfter(ctx, telemetry.JobID, id)
 	return Cancelled{State: state}, nil
 }
 
@@ -73,8 +70,7 @@ func (a Admin) Approve(ctx context.Context, id int64, actor string, only ...Cond
 	if err := admin.ApproveIf(ctx, a.pod.Commands, id, conditions, named(actor)); err != nil {
 		return a.pod.CommandError(err)
 	}
-	a.pod.Wake()
-	a.pod.WakePeers()
+	a.pod.WakeAll()
 	return nil
 }
 

@@ -107,8 +107,7 @@ const enqueueBatch = 2000
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	done, err := r.enqueueMany(ctx, list, options, r.pod.SubmitMany)
 	if err == nil {
-		r.pod.Wake()
-		r.pod.WakePeers()
+		r.pod.WakeAll()
 	}
 	return done, err
 }

@@ -25,10 +25,7 @@ func (a Admin) Unpause(ctx context.Context, actor string) (bool, error) {
 // wait.
 func (a Admin) Freeze(ctx context.Context, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, err := admin.Freeze(ctx, a.pod.Commands, true, named(actor))
-	if err := a.finishCommand(ctx, err); err != nil {
-		return job.Quiet{}, err
-	}
-	return a.quiet(ctx, changed, wait, admin.Scope{})
+	return a.finishDrain(ctx, changed, wait, admin.Scope{}, err)
 }
 
 // Thaw ends a freeze and reports whether the queue was frozen. Drained lanes and pods stay drained, and a paused queue stays paused.

@@ -38,8 +38,7 @@ func (a Admin) move(ctx context.Context, m admin.Moving, actor string) (total in
 	for try, backoff := 0, wait.NewBackoff(); try < moveTries; try++ {
 		moved, passed, err := admin.Move(ctx, a.pod.Commands, m, named(actor))
 		if total += moved; moved > 0 {
-			a.pod.Wake()
-			a.pod.WakePeers()
+			a.pod.WakeAll()
 		}
 		if err != nil || passed == 0 || !backoff.Wait(ctx) {
 			return total, err
@@ -76,21 +75,14 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 // moved, for at most wait. Without any call, maintenance continues the move within a minute. It returns [job.ErrUnknownLane] if there is no
 // such lane.
 func (a Admin) MoveOn(ctx context.Context, lane string, wait time.Duration, actor string) (m job.LaneMove, err error) {
-	for began := time.Now(); ; {
-		asked := time.Now()
-		if m, err = admin.MoveOn(ctx, a.pod.Commands, lane, named(actor)); err != nil {
-			return m, a.pod.CommandError(err)
-		}
-		if m.Next == "" || wait <= 0 {
-			return m, a.finishCommand(ctx, nil)
-		}
-		if m.TimedOut = time.Since(began) >= wait; m.TimedOut {
-			return m, nil
-		}
-		if !a.rest(ctx, m.Pods > 0, asked, wait-time.Since(began)) {
-			return m, ctx.Err()
-		}
+	m.TimedOut, err = a.pod.PollFleet(ctx, wait, func() (done, unheard bool, err error) {
+		m, err = admin.MoveOn(ctx, a.pod.Commands, lane, named(actor))
+		return m.Next == "", m.Pods > 0, a.pod.CommandError(err)
+	})
+	if err != nil || m.TimedOut {
+		return m, err
 	}
+	return m, a.finishCommand(ctx, nil)
 }
 
 // DrainLane drains a lane until [Admin.ResumeLane]: running jobs continue, but no job starts, not even the next step of a chain. If wait is
@@ -98,10 +90,7 @@ func (a Admin) MoveOn(ctx context.Context, lane string, wait time.Duration, acto
 // such lane.
 func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, true, named(actor))
-	if err := a.finishCommand(ctx, err); err != nil {
-		return job.Quiet{}, err
-	}
-	return a.quiet(ctx, changed, wait, admin.Scope{Lane: lane})
+	return a.finishDrain(ctx, changed, wait, admin.Scope{Lane: lane}, err)
 }
 
 // ResumeLane reopens a drained lane and reports whether it was drained. It returns [job.ErrUnknownLane] if there is no such lane.

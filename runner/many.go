@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -46,7 +45,7 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 	d := auditEntry("jobs.cancel", actor, f, ids)
 	var more []int64
 	for page := range slices.Chunk(ids, engine.CancelPage) {
-		off, done, err := a.cancelBatch(ctx, page, actor, d)
+		off, done, err := a.pod.CancelBatch(ctx, page, actor, d)
 		more, d = append(more, off...), nil
 		m.Done += done
 		if err != nil {
@@ -59,40 +58,6 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 	}
 	a.pod.Wake()
 	return m, nil
-}
-
-// cancelBatch cancels one batch of jobs. Jobs whose rows another session has locked are cancelled one by one. It returns the fan-outs that
-// must now be settled.
-func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *admin.AuditEntry) (more []int64, done int, err error) {
-	c, err := admin.CancelMany(ctx, a.pod.Commands, ids, job.ReasonCancelled, actor, d)
-	if err != nil {
-		return nil, 0, err
-	}
-	a.pod.Ends.ReportAll(c.Ended)
-	seen := make(map[int64]bool, len(ids))
-	for _, end := range c.Ended {
-		seen[end.ID] = true
-		a.pod.Waiters.Seen(end.ID)
-	}
-	for _, l := range c.Asked {
-		seen[l.JobID] = true
-		a.pod.NotifyRun(l)
-	}
-	if len(c.Asked) > 0 {
-		a.pod.WakePeers()
-	}
-	for _, id := range ids {
-		if seen[id] {
-			continue
-		}
-		switch err := a.pod.CancelAmong(ctx, id, actor); {
-		case err == nil:
-			seen[id] = true
-		case !errors.Is(err, job.ErrAlreadyTerminal) && !errors.Is(err, job.ErrNotFound):
-			return c.OffBalance, len(seen), err
-		}
-	}
-	return c.OffBalance, len(seen), nil
 }
 
 // RunManyAgain retries all failed jobs that match a filter, as [Admin.RunAgain] does. It retries cancelled jobs only if the filter names

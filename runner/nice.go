@@ -25,8 +25,7 @@ func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bo
 		return a.pod.CommandError(err)
 	}
 	// A concurrent claim may have skipped the job because its row was locked, so wake the pods.
-	a.pod.Wake()
-	a.pod.WakePeers()
+	a.pod.WakeAll()
 	return nil
 }
 
@@ -52,7 +51,7 @@ func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bo
 		if err != nil {
 			return err
 		}
-		answer, err := a.answer(ctx, asked)
+		answer, err := a.pod.AwaitAnswer(ctx, asked)
 		if err != nil || answer.At != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 	d := &admin.AuditEntry{Actor: actor, Action: "pipeline.abort", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
 	more, err := a.pod.CancelOpen(ctx, job.ReasonAborted, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
 		return admin.OpenOfPipeline(ctx, a.pod.Commands, id, limit)
-	}, func(ids ...int64) { aborted = append(aborted, ids...) })
+	}, func(id int64) { aborted = append(aborted, id) })
 	if err != nil {
 		return aborted, fmt.Errorf("abort pipeline %d: %w", id, a.pod.CommandError(err))
 	}

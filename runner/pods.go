@@ -14,10 +14,7 @@ import (
 // returns [job.ErrUnknownPod] if there is no such pod.
 func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, boots, err := admin.DrainPod(ctx, a.pod.Commands, pod, true, named(actor))
-	if err := a.finishCommand(ctx, err); err != nil {
-		return job.Quiet{}, err
-	}
-	return a.quiet(ctx, changed, wait, admin.Scope{Boots: boots})
+	return a.finishDrain(ctx, changed, wait, admin.Scope{Boots: boots}, err)
 }
 
 // ResumePod lets drained pods start jobs again and reports whether any was drained. It returns [job.ErrUnknownPod] if there is no such pod.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/store/admin"
-	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -44,9 +43,6 @@ func encodeNewArgs(args any) (json.RawMessage, error) {
 
 // wakeRetried settles fan-outs after a retry and wakes the pods to claim the retried jobs.
 func (a Admin) wakeRetried(ctx context.Context) {
-	if err := a.pod.SettleFanOuts(ctx); err != nil { // a retried fan-out may have no unfinished branches left
-		a.pod.Log.WarnContext(ctx, "fan-outs of retried jobs not settled yet", telemetry.Err, a.pod.DBError(err))
-	}
-	a.pod.Wake()
-	a.pod.WakePeers()
+	a.pod.SettleAfter(ctx) // a retried fan-out may have no unfinished branches left
+	a.pod.WakeAll()
 }

@@ -100,5 +100,5 @@ func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	}
 	x.ahead.Done(removed...)
 	x.Log.DebugContext(ctx, "claims ahead returned", telemetry.Jobs, len(back), telemetry.Err, x.DBError(err))
-	x.wakeAll()
+	x.WakeAll()
 }

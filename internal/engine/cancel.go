@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -9,11 +10,56 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// CancelAmong cancels a single job on behalf of a bulk command.
-func (i *Identity) CancelAmong(ctx context.Context, id int64, actor string) error {
+// CancelPage is the maximum number of jobs that one statement cancels.
+const CancelPage = 1000
+
+// CancelBatch cancels at most [CancelPage] jobs on behalf of a bulk command. Jobs whose rows another session has locked are cancelled one by
+// one. It returns the fan-outs that must now be settled, and the number of jobs that it cancelled or asked to cancel.
+func (i *Identity) CancelBatch(ctx context.Context, ids []int64, actor string, d *admin.AuditEntry) (more []int64, done int, err error) {
+	seen := make(map[int64]bool, len(ids))
+	more, err = i.cancelUnlocked(ctx, i.Commands, ids, job.ReasonCancelled, actor, d, func(id int64) { seen[id] = true })
+	for _, id := range ids {
+		if err == nil && !seen[id] {
+			seen[id], err = i.cancelLocked(ctx, id, actor)
+		}
+		if seen[id] {
+			done++
+		}
+	}
+	return more, done, err
+}
+
+// cancelUnlocked cancels those of the given jobs whose rows are not locked, and applies the outcome to this process. It calls seen with
+// each job that it cancels or asks to cancel, and returns the fan-outs that must be settled.
+func (i *Identity) cancelUnlocked(ctx context.Context, s *store.Store, ids []int64, reason job.Reason, actor string, d *admin.AuditEntry, seen func(id int64)) ([]int64, error) {
+	c, err := admin.CancelMany(ctx, s, ids, reason, actor, d)
+	if err != nil {
+		return nil, err
+	}
+	i.Ends.ReportAll(c.Ended)
+	for _, end := range c.Ended {
+		i.Waiters.Seen(end.ID)
+		seen(end.ID)
+	}
+	for _, l := range c.Asked {
+		i.NotifyRun(l)
+		seen(l.JobID)
+	}
+	if len(c.Asked) > 0 {
+		i.WakePeers()
+	}
+	return c.OffBalance, nil
+}
+
+// cancelLocked cancels a single job on behalf of a bulk command, and waits until its row is no longer locked. It reports whether the job
+// was cancelled or asked to cancel: it may have ended or been deleted.
+func (i *Identity) cancelLocked(ctx context.Context, id int64, actor string) (bool, error) {
 	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.NotifyRun)
 	_, err = i.ApplyCancel(id, c, job.ReasonCancelled, err)
-	return err
+	if errors.Is(err, job.ErrAlreadyTerminal) || errors.Is(err, job.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // ApplyCancel applies the outcome of a cancel or stop command to this process, and returns the state of the job.

@@ -76,7 +76,7 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	if wait > 0 {
 		fin.wakeAfter(wait)
 	}
-	fin.wakeAll()
+	fin.WakeAll()
 	return nil, nil
 }
 

@@ -215,7 +215,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	}
 	f.Waiters.Seen(w.ID)
 	if ended.Next == store.PlacedPending {
-		f.wakeAll()
+		f.WakeAll()
 	}
 	if ended.OffBalance != nil {
 		more = append(more, *ended.OffBalance)
@@ -295,9 +295,6 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 	return &n, nil
 }
 
-// CancelPage is the maximum number of jobs that one statement cancels.
-const CancelPage = 1000
-
 // CancelOpen cancels jobs in pages until open returns none. open lists jobs that have not ended and have no cancel request. If a handler's
 // transaction has locked a job's row, CancelOpen cancels that handler. If wait is set, it blocks until each such job has ended; otherwise,
 // the next call cancels them.
@@ -305,33 +302,26 @@ const CancelPage = 1000
 // CancelOpen calls seen with the ids of the jobs that it cancels or requests to cancel, and returns the fan-outs that must be settled next.
 // The first statement also writes the audit entry d, unless d is nil.
 func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor string, d *admin.AuditEntry, wait bool,
-	open func(ctx context.Context, limit int) ([]int64, error), seen func(ids ...int64)) (more []int64, err error) {
+	open func(ctx context.Context, limit int) ([]int64, error), seen func(id int64)) (more []int64, err error) {
 	if seen == nil {
-		seen = func(...int64) {}
+		seen = func(int64) {}
 	}
 	for {
 		ids, err := open(ctx, CancelPage)
 		if err != nil || len(ids) == 0 {
 			return more, err
 		}
-		c, err := admin.CancelMany(ctx, f.Store, ids, reason, actor, d)
+		cancelled := 0
+		due, err := f.cancelUnlocked(ctx, f.Store, ids, reason, actor, d, func(id int64) {
+			cancelled++
+			seen(id)
+		})
 		if err != nil {
 			return more, err
 		}
 		d = nil
-		f.Ends.ReportAll(c.Ended)
-		more = append(more, c.OffBalance...)
-		for _, end := range c.Ended {
-			seen(end.ID)
-		}
-		for _, l := range c.Asked {
-			seen(l.JobID)
-			f.NotifyRun(l)
-		}
-		if len(c.Asked) > 0 {
-			f.WakePeers()
-		}
-		if len(c.Ended)+len(c.Asked) > 0 {
+		more = append(more, due...)
+		if cancelled > 0 {
 			continue
 		}
 		// Each of these jobs is locked by another transaction or has changed since it was read.
@@ -342,10 +332,10 @@ func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor strin
 				}
 				continue
 			}
-			if err := f.CancelAmong(ctx, id, actor); err == nil {
-				seen(id)
-			} else if !errors.Is(err, job.ErrAlreadyTerminal) && !errors.Is(err, job.ErrNotFound) {
+			if done, err := f.cancelLocked(ctx, id, actor); err != nil {
 				return more, err
+			} else if done {
+				seen(id)
 			}
 		}
 		if !wait {

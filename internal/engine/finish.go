@@ -156,7 +156,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 			if next.DelayMillis > 0 {
 				fin.wakeAfter(time.Duration(next.DelayMillis) * time.Millisecond)
 			} else {
-				fin.wakeAll()
+				fin.WakeAll()
 			}
 		}
 		return nil

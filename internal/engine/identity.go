@@ -138,8 +138,8 @@ func (i *Identity) Wake() {
 	i.Poller.Wake()
 }
 
-// wakeAll wakes this poller, the other engines and the other pods.
-func (i *Identity) wakeAll() {
+// WakeAll wakes this poller, the other engines and the other pods.
+func (i *Identity) WakeAll() {
 	i.Wake()
 	i.WakePeers()
 }

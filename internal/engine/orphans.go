@@ -48,7 +48,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 			return s.DBError(err)
 		}
 		s.Log.WarnContext(ctx, "handed back jobs of this pod that are unknown to it: a reply or an outcome was lost", telemetry.Jobs, len(back), telemetry.Pod, s.Opts.Name)
-		s.wakeAll()
+		s.WakeAll()
 	}
 	if len(cancelled) > 0 {
 		ended, err := s.Store.Finish(ctx, boot, cancelled)

@@ -174,7 +174,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		}
 	case store.PlacedPending:
 		release()
-		sub.wakeAll()
+		sub.WakeAll()
 	case store.PlacedParked:
 		release()
 		sub.wakeAfter(w.Delay)

@@ -84,7 +84,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	case n.DelayMillis > 0:
 		sub.wakeAfter(w.Delay)
 	default:
-		sub.wakeAll()
+		sub.WakeAll()
 	}
 	return s, nil
 }

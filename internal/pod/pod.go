@@ -240,24 +240,6 @@ func (p *Pod) warm(ctx context.Context) {
 	}
 }
 
-// Follow makes this pod's engines, including those of its sessions, apply a command immediately instead of waiting for a notification, so
-// that later submissions through this pod see its effect. It also covers a pod that is still registering and may have read its settings
-// before the command changed them.
-func (p *Pod) Follow(ctx context.Context) {
-	if !p.runs.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, followWithin)
-	defer cancel()
-	now := time.Now()
-	follow := func(e *engine.Engine) { e.Following.AppliedSince(ctx, now, e.ReadSettings) }
-	follow(p.Engine)
-	p.sessions().Each(follow)
-}
-
-// followWithin is how long a command waits for this pod's own heartbeat.
-const followWithin = time.Second
-
 // Close closes the pod's connections.
 func (p *Pod) Close() {
 	p.Ends.Drain()

@@ -1,0 +1,107 @@
+package pod
+
+import (
+	"context"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// After an operator's command is committed, the fleet must apply it. The functions below apply it on this pod, settle the fan-outs that it
+// affects, and wait until the other pods have applied it or answered.
+
+// Follow makes this pod's engines, including those of its sessions, apply a command immediately instead of waiting for a notification, so
+// that later submissions through this pod see its effect. It also covers a pod that is still registering and may have read its settings
+// before the command changed them.
+func (p *Pod) Follow(ctx context.Context) {
+	if !p.runs.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, followWithin)
+	defer cancel()
+	now := time.Now()
+	follow := func(e *engine.Engine) { e.Following.AppliedSince(ctx, now, e.ReadSettings) }
+	follow(p.Engine)
+	p.sessions().Each(follow)
+}
+
+// followWithin is how long a command waits for this pod's own heartbeat.
+const followWithin = time.Second
+
+// SettleAfter settles all unsettled fan-outs after a command. attrs describe the command in the log. If it fails, the next heartbeat
+// retries it.
+func (p *Pod) SettleAfter(ctx context.Context, attrs ...any) {
+	if err := p.SettleFanOuts(ctx); err != nil {
+		p.Log.WarnContext(ctx, "fan-outs not settled yet", append(attrs, telemetry.Err, p.DBError(err))...)
+	}
+}
+
+// idlePollInterval is the minimum interval at which a command re-checks the fleet.
+const idlePollInterval = 50 * time.Millisecond
+
+// AwaitQuiet polls for running jobs in a scope in which no new job may start. It waits up to atMost, until no job is running and none can
+// start.
+func (p *Pod) AwaitQuiet(ctx context.Context, atMost time.Duration, of admin.Scope) (q job.Quiet, err error) {
+	heard := admin.Heard{}
+	q.TimedOut, err = p.PollFleet(ctx, atMost, func() (done, unheard bool, err error) {
+		running, leases, err := admin.Running(ctx, p.Commands, of)
+		if err != nil {
+			return false, false, p.DBError(err)
+		}
+		all := heard.Took(leases) == 0
+		q.Running, q.Quiet = running, running == 0 && all
+		return q.Quiet, !all, nil
+	})
+	return q, err
+}
+
+// PollFleet calls check until it is done, for at most the given time. It reports whether it has timed out. If the time is not positive, it
+// calls check once. unheard means that some pods have not applied the command yet; PollFleet then makes them send a heartbeat.
+func (p *Pod) PollFleet(ctx context.Context, atMost time.Duration, check func() (done, unheard bool, err error)) (timedOut bool, err error) {
+	for began := time.Now(); ; {
+		asked := time.Now()
+		done, unheard, err := check()
+		left := atMost - time.Since(began)
+		if err != nil || done || atMost <= 0 || left <= 0 {
+			return err == nil && !done && atMost > 0, err
+		}
+		if unheard && !p.NotificationsDisabled() {
+			_ = p.Commands.NotifySettings(ctx, p.Commands.Pool()) // best effort: makes the pods send a heartbeat now
+		}
+		// Counting can be slow with a large backlog, so spend at most a tenth of the time on it.
+		if !wait.For(ctx, min(max(idlePollInterval, 10*time.Since(asked)), left)) {
+			return false, ctx.Err()
+		}
+	}
+}
+
+// answerPollInterval is how often the answer of a pod is read. answerWithin is the minimum time that a pod has to answer.
+const (
+	answerPollInterval = 50 * time.Millisecond
+	answerWithin       = 5 * time.Second
+)
+
+// AwaitAnswer waits for a pod's answer to a request and then removes the request. It returns no answer if the claim has ended.
+func (p *Pod) AwaitAnswer(ctx context.Context, asked admin.Asked) (answer admin.Answer, err error) {
+	p.Follow(ctx)
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+		defer cancel()
+		_ = admin.RemoveRequest(ctx, p.Commands, asked.ID) // best effort; otherwise maintenance removes the request
+	}()
+	for began := time.Now(); ; {
+		if answer, err = admin.ReadAnswer(ctx, p.Commands, asked.ID); err != nil || answer.At != nil || !answer.Held {
+			return answer, p.DBError(err)
+		}
+		if time.Since(began) > max(answerWithin, 2*p.Opts.HeartbeatEvery) {
+			return answer, job.ErrNoAnswer
+		}
+		if !wait.For(ctx, answerPollInterval) {
+			return answer, ctx.Err()
+		}
+	}
+}
