@@ -1,13 +1,13 @@
 package feed
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/rawjson"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -304,11 +304,9 @@ type note struct {
 
 // encode encodes an event as JSON on one line, in the format of exports.
 func encode(n view.News) (*event, error) {
-	var b bytes.Buffer
-	to := json.NewEncoder(&b)
-	to.SetEscapeHTML(false)
-	if err := to.Encode(n.Event); err != nil {
+	data, err := rawjson.Encode(n.Event)
+	if err != nil {
 		return nil, err
 	}
-	return &event{News: n, data: bytes.TrimSuffix(b.Bytes(), []byte("\n"))}, nil
+	return &event{News: n, data: data}, nil
 }

@@ -49,17 +49,18 @@ var plan = []floor{
 	{folder: "migrations"},
 	{folder: "internal/shell", standardOnly: true},             // quoting for commands that people paste
 	{folder: "internal/humanize", standardOnly: true},          // readable counts, durations and times
+	{folder: "internal/rawjson", standardOnly: true},           // JSON without HTML escapes
 	{folder: "internal/dburl"},                                 // connection strings
 	{folder: "internal/envvar", imports: "internal/failpoint"}, // environment variables: names, types, defaults
 	{folder: "internal/schema", imports: "migrations"},         // the schema version that this program needs
 
 	// database access and timing
 	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait", tests: "internal/stats"},
-	{folder: "internal/failures", imports: "job"},                                                                  // groups of failed jobs
-	{folder: "internal/store/view", imports: "job internal/failures internal/shell internal/stats internal/store"}, // queries for users
-	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                                // statements for maintenance
-	{folder: "internal/store/admin", imports: "job internal/store internal/store/view internal/store/upkeep"},      // changes by operators
-	{folder: "internal/store/outbox", imports: "job internal/store", tests: "internal/store/admin"},                // jobs that another engine runs
+	{folder: "internal/failures", imports: "job"},                                                                              // groups of failed jobs
+	{folder: "internal/store/view", imports: "job internal/failures internal/shell internal/stats internal/store"},             // queries for users
+	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                                            // statements for maintenance
+	{folder: "internal/store/admin", imports: "job internal/rawjson internal/store internal/store/view internal/store/upkeep"}, // changes by operators
+	{folder: "internal/store/outbox", imports: "job internal/store", tests: "internal/store/admin"},                            // jobs that another engine runs
 	{folder: "internal/bus", imports: "job internal/failpoint"},
 	{folder: "internal/access", imports: "job"},     // permissions
 	{folder: "internal/cursor", standardOnly: true}, // pagination cursors
@@ -82,10 +83,10 @@ var plan = []floor{
 	{folder: "internal/floors", tests: "api internal/pgtest internal/telemetry"},
 
 	// the live feed, which reads from the database and publishes on the bus. The engine runs it, and the API serves it.
-	{folder: "internal/feed", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
+	{folder: "internal/feed", imports: "internal/rawjson job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "internal/work", imports: "job internal/store internal/guard"},                                        // converts jobs on their way into and out of the engine
+	{folder: "internal/work", imports: "internal/rawjson job internal/store internal/guard"},                       // converts jobs on their way into and out of the engine
 	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
 	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // callers that wait for jobs to finish
 	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},                                      // claims, runs, finishes, hands over and recovers the jobs of one identity
@@ -127,7 +128,7 @@ var plan = []floor{
 	{folder: "internal/cli/exit", imports: "job internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
 	{folder: "internal/cli/env", imports: "api/env runner/env internal/dburl internal/envvar internal/cli/exit"},
 	{folder: "internal/cli/show", imports: "job internal/humanize internal/cli/exit"},
-	{folder: "internal/cli/client", imports: "api runner internal/memhttp internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/inside"},
+	{folder: "internal/cli/client", imports: "api internal/rawjson runner internal/memhttp internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/inside"},
 	{folder: "internal/cli/server", imports: "api job runner remote/server internal/dburl internal/migrate internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/cli/env internal/cli/exit"},
 	{folder: "internal/cli/doctor", imports: "runner internal/dburl internal/doctor internal/humanize internal/schema internal/store internal/store/view internal/cli/client internal/cli/env internal/cli/exit internal/cli/show"},
 	{folder: "internal/cli/demo", imports: "handlers job runner internal/humanize internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},

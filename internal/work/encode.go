@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/trapeze-run/trapeze/internal/rawjson"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -43,7 +44,7 @@ func EncodeResult(result any) (json.RawMessage, error) {
 
 // Encode encodes a value as JSON that PostgreSQL can store, in at most limit bytes. Errors: [job.ErrInvalidArgs], [job.ErrTooLarge].
 func Encode(v any, limit int) (json.RawMessage, error) {
-	raw, err := encodeJSON(v)
+	raw, err := rawjson.Encode(v)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", job.ErrInvalidArgs, err)
@@ -80,13 +81,4 @@ func tooDeep(raw []byte, limit int) bool {
 		}
 	}
 	return false
-}
-
-// encodeJSON encodes a value as JSON without HTML escapes, so that submitted JSON is not changed.
-func encodeJSON(v any) (json.RawMessage, error) {
-	var buffer bytes.Buffer
-	encoder := json.NewEncoder(&buffer)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), err
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/rawjson"
 )
 
 // patience limits how long a server may take to begin a response.
@@ -200,13 +201,11 @@ func (at *Client) Copy(ctx context.Context, to io.Writer, path string) error {
 func (at *Client) send(ctx context.Context, method, path string, body any, headers ...string) (*http.Response, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {
-		var raw bytes.Buffer
-		as := json.NewEncoder(&raw)
-		as.SetEscapeHTML(false) // send arguments exactly as they were typed
-		if err := as.Encode(body); err != nil {
+		raw, err := rawjson.Encode(body)
+		if err != nil {
 			return nil, err
 		}
-		content, headers = &raw, append(headers, "Content-Type", "application/json")
+		content, headers = bytes.NewReader(raw), append(headers, "Content-Type", "application/json")
 	}
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})

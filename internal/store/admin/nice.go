@@ -1,16 +1,15 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/rawjson"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -163,14 +162,11 @@ func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	for _, step := range list {
 		step["priority"] = json.RawMessage(strconv.Itoa(priority))
 	}
-	var b bytes.Buffer
-	to := json.NewEncoder(&b)
-	to.SetEscapeHTML(false) // keeps the arguments unchanged, byte for byte
-	if err := to.Encode(list); err != nil {
+	raw, err := rawjson.Encode(list)
+	if err != nil {
 		return nil, 0, fmt.Errorf("write the plan: %w", err)
 	}
-	text := strings.TrimSuffix(b.String(), "\n")
-	return &text, len(list), nil
+	return new(string(raw)), len(list), nil
 }
 
 func orElse(err, other error) error {

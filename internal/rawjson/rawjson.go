@@ -1,0 +1,17 @@
+// Package rawjson encodes values as JSON without HTML escapes, so that JSON from a submitter keeps its bytes. By default, encoding/json writes
+// <, > and & as \u003c, \u003e and \u0026, even inside a [json.RawMessage].
+package rawjson
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// Encode returns the JSON encoding of v on one line, without a line break at the end.
+func Encode(v any) (json.RawMessage, error) {
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), err
+}
