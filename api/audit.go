@@ -30,11 +30,11 @@ func auditFilterOf(c echo.Context) (admin.AuditFilter, error) {
 	err := eachFilter(c, func(name, value string, _ []string) (err error) {
 		switch name {
 		case "actor":
-			f.Actor, err = storable(value)
+			f.Actor = value
 		case "action":
-			f.Action, err = storable(value)
+			f.Action = value
 		case "target":
-			f.Target, err = storable(value)
+			f.Target = value
 		case "before":
 			if c.QueryParam("cursor") == "" { // a cursor takes precedence over before
 				f.Before, err = ParseID(value)

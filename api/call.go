@@ -9,6 +9,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/secrets"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -21,7 +23,7 @@ type service struct {
 	lists   *store.Store // for reads that may be slow, so that they do not delay commands
 	opts    Options
 	door    *door
-	secrets *secrets
+	secrets *secrets.Secrets
 	streams openStreams
 	logins  *buckets
 	openapi []byte // the encoded OpenAPI document
@@ -36,8 +38,8 @@ func (s *service) cutOff() bool {
 
 // reportFailure passes the error behind a failed response to the host.
 func (s *service) reportFailure(request *http.Request, err error) {
-	if p := problemOf(err); s.opts.OnFailure != nil && p.status >= clientClosedRequest {
-		s.opts.OnFailure(request, cmp.Or(p.err, err))
+	if p := problem.Of(err); s.opts.OnFailure != nil && p.Status >= problem.ClientClosedRequest {
+		s.opts.OnFailure(request, cmp.Or(p.Err, err))
 	}
 }
 
@@ -54,7 +56,7 @@ func (c *call) ctx() context.Context { return c.Request().Context() }
 
 // present removes the secrets that the caller may not see from jobs, pipelines or schedules.
 func (c *call) present(what any) (any, error) {
-	return c.secrets.present(c.Request(), c.caller, what)
+	return c.secrets.Present(c.Request(), c.caller, what)
 }
 
 // presentPage returns a page of jobs or pipelines without the secrets that the caller may not see. searched is zero, or the time that a
@@ -94,11 +96,11 @@ func (c *call) waitLimit() (time.Duration, error) {
 	}](c)
 	if text := c.QueryParam("wait"); err == nil && text != "" {
 		if bad := body.Wait.UnmarshalJSON([]byte(text)); bad != nil {
-			err = invalid("wait %q: want seconds, or a duration such as 30s", text)
+			err = problem.Invalid("wait %q: want seconds, or a duration such as 30s", text)
 		}
 	}
 	if wait := time.Duration(body.Wait); err == nil && (wait < 0 || wait > maxWait) {
-		err = invalid("wait %s: want 0 to %s per request; repeat the request to wait longer", wait, maxWait)
+		err = problem.Invalid("wait %s: want 0 to %s per request; repeat the request to wait longer", wait, maxWait)
 	}
 	return time.Duration(body.Wait), err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/doctor"
@@ -16,7 +17,7 @@ import (
 
 // pageRoutes returns the routes of the dashboard at /ui/. The pages check permissions themselves and report errors as HTML.
 func (s *service) pageRoutes() []Route {
-	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Searched: s.secrets.searched, Sessions: s.opts.Login != nil,
+	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Searched: s.secrets.Searched, Sessions: s.opts.Login != nil,
 		Challenge: s.opts.Challenge, FourEyes: s.fourEyes(), Examine: s.findings, EngineUse: inside.Of(s.r).Pod.AddEngineUse, Retention: s.retentionSettings(), Limits: s.limitSettings()})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {
@@ -35,17 +36,17 @@ func (s *service) pageRoutes() []Route {
 
 // jobShown returns a job without the secrets that the visitor may not see.
 func (s *service) jobShown(request *http.Request, to access.Principal, j job.Job) (job.Job, error) {
-	v := s.secrets.view(to)
-	shown := v.hideJob(j)
+	v := s.secrets.View(to)
+	shown := v.HideJob(j)
 	inside.Of(s.r).Pod.NameEngine(request.Context(), &shown)
-	return shown, s.secrets.readings.note(request, v, "job "+idText(j.ID))
+	return shown, s.secrets.Note(request, v, "job "+idText(j.ID))
 }
 
 // scheduleShown returns a schedule without the secrets that the visitor may not see.
 func (s *service) scheduleShown(request *http.Request, to access.Principal, name string, one job.ScheduleSetting) (job.ScheduleSetting, error) {
-	v := s.secrets.view(to)
-	shown := v.hideSetting(name, one)
-	return shown, s.secrets.readings.note(request, v, "schedule "+name)
+	v := s.secrets.View(to)
+	shown := v.HideSetting(name, one)
+	return shown, s.secrets.Note(request, v, "schedule "+name)
 }
 
 // visitor authenticates the sender of a page request.
@@ -54,7 +55,7 @@ func (s *service) visitor(request *http.Request) (access.Principal, error) {
 		return access.Principal{}, store.ErrCutOff
 	}
 	p, err := s.door.who(request)
-	if no, ok := errors.AsType[*problem](err); ok && (no.status == http.StatusUnauthorized || no.status == http.StatusTooManyRequests) {
+	if no, ok := errors.AsType[*problem.Problem](err); ok && (no.Status == http.StatusUnauthorized || no.Status == http.StatusTooManyRequests) {
 		err = fmt.Errorf("%w: %w", access.ErrUnauthenticated, err)
 	}
 	return p, err

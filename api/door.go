@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -98,7 +98,7 @@ func (d *door) authenticate(request *http.Request) (access.Principal, error) {
 // audit records an action before it is performed. If that fails, the action must not be performed.
 func (d *door) audit(ctx context.Context, entry admin.AuditEntry) error {
 	if err := admin.Audit(ctx, d.store, entry); err != nil {
-		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "the request could not be recorded in the audit log: try again", err: err}
+		return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the request could not be recorded in the audit log: try again", Err: err}
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (d *door) may(ctx context.Context, p access.Principal, to Route, id string)
 	for _, permission := range to.permissions() {
 		allowed, only := p.Can(permission)
 		if !allowed {
-			return forbidden("permission %s is required", permission)
+			return problem.Forbidden("permission %s is required", permission)
 		}
 		own = own || only
 	}
@@ -119,7 +119,7 @@ func (d *door) may(ctx context.Context, p access.Principal, to Route, id string)
 	case to.scope == jobInPath:
 		return d.mustOwn(ctx, p, id)
 	}
-	return forbidden("your permissions cover only your own jobs")
+	return problem.Forbidden("your permissions cover only your own jobs")
 }
 
 // mustOwn returns an error if a job belongs to another principal. The error is the same as for a job that does not exist.
@@ -130,8 +130,8 @@ func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) err
 	}
 	owner, err := storeview.Owner(ctx, d.store, id)
 	if err == nil && owner != p.Name {
-		p := *problemOf(fmt.Errorf("read job %d: %w", id, job.ErrNotFound))
-		p.refused = true
+		p := *problem.Of(fmt.Errorf("read job %d: %w", id, job.ErrNotFound))
+		p.Refused = true
 		return &p
 	}
 	return err
@@ -140,12 +140,12 @@ func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) err
 // guard rejects requests that may come from a page of another origin.
 func (d *door) guard(request *http.Request, to Route) error {
 	if d.opts.LoopbackOnly && !loopback(request.Host) && !slices.Contains(d.opts.Hosts, nameOf(request.Host)) {
-		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server accepts only loopback host names",
-			detail: "use 127.0.0.1 or localhost", refused: true}
+		return &problem.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "this server accepts only loopback host names",
+			Detail: "use 127.0.0.1 or localhost", Refused: true}
 	}
 	if peer := access.Peer(request); d.opts.LoopbackOnly && peer.IsValid() && !peer.IsLoopback() { // the Host header is easy to forge
-		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server accepts only local connections",
-			detail: "connect from the server's machine, or ask its operator to set up authentication", refused: true}
+		return &problem.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "this server accepts only local connections",
+			Detail: "connect from the server's machine, or ask its operator to set up authentication", Refused: true}
 	}
 	err := d.pages.Check(request)
 	if err == nil && usedTLS(request, d.opts.TrustedProxies) && strings.HasPrefix(request.Header.Get("Origin"), "http:") {
@@ -155,7 +155,7 @@ func (d *door) guard(request *http.Request, to Route) error {
 		err = requirePageOrigin(request)
 	}
 	if err != nil {
-		return &problem{status: http.StatusForbidden, code: "forbidden", message: "cross-origin requests are refused", detail: err.Error(), refused: true}
+		return &problem.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "cross-origin requests are refused", Detail: err.Error(), Refused: true}
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ const maxReason = 500
 
 // origin returns the source of a request and the reason that the caller gave, for the audit log.
 func (d *door) origin(c echo.Context) job.Origin {
-	return job.Origin{Source: d.client(c.Request()), RequestID: requestID(c), Reason: truncate(c.Request().Header.Get("X-Reason"), maxReason)}
+	return job.Origin{Source: d.client(c.Request()), RequestID: requestID(c), Reason: job.Storable(c.Request().Header.Get("X-Reason"), maxReason)}
 }
 
 // originOfCall is like origin, for a call from a remote worker.
@@ -213,12 +213,4 @@ func (d *door) client(request *http.Request) string {
 		return addr.String()
 	}
 	return request.RemoteAddr
-}
-
-// requestURL returns the URL that a client requested, even behind an [http.StripPrefix].
-func requestURL(request *http.Request) *url.URL {
-	if at, err := url.ParseRequestURI(request.RequestURI); err == nil {
-		return at
-	}
-	return request.URL
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -41,10 +42,10 @@ const (
 
 func exportJobs(c *call) (any, error) {
 	return nil, export(c, "jobs", func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
-		shows := c.secrets.view(c.caller)
+		shows := c.secrets.View(c.caller)
 		return storeview.ExportJobs(ctx, from, tx, func(j job.Job) error {
-			shown := shows.hideJob(j)
-			if err := c.secrets.readings.note(c.Request(), shows, "jobs"); err != nil { // the reading is audited once, before the first secret is sent
+			shown := shows.HideJob(j)
+			if err := c.secrets.Note(c.Request(), shows, "jobs"); err != nil { // the reading is audited once, before the first secret is sent
 				return err
 			}
 			return lines.Encode(shown)
@@ -65,7 +66,7 @@ func export(c *call, what string, write func(context.Context, *store.Store, pgx.
 	case exporting <- struct{}{}:
 		defer func() { <-exporting }()
 	default:
-		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "two exports are already running: try again later"}
+		return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "two exports are already running: try again later"}
 	}
 	ctx := c.ctx()
 	if !c.opts.open { // without authentication, the caller has no identity to audit

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/failures"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -71,7 +72,7 @@ func readFailures(c *call) (failures.List, error) {
 	if text := c.QueryParam("since"); text != "" {
 		var err error
 		if since, err = ParseSince(text, time.Now()); err != nil {
-			return failures.List{}, invalid("since: %s", err)
+			return failures.List{}, problem.Invalid("since: %s", err)
 		}
 	}
 	return storeview.Failures(c.ctx(), c.lists, since, c.caller.Owner(access.JobsRead))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -23,7 +24,7 @@ var jobCommandRoutes = []Route{
 		Summary: "End a job at once, without waiting for its handler", out: of[endedJob](), do: onJob(adminStop)},
 	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath,
 		Summary: "Cancel a job that is not running, or delete a finished job, or a pipeline by the id of its first job",
-		out:     object("id", textual, "deleted", schema{"type": "integer"}, "state", textual), do: onJob(deleteJob)},
+		out:     object("id", textual, "deleted", whole, "state", textual), do: onJob(deleteJob)},
 	{Method: http.MethodPost, Path: "/jobs/:id/stack", Needs: access.JobsStack, scope: jobInPath, Summary: "Read the stack of the handler of a running job",
 		out: of[job.Stack](), do: onJob(readStack)},
 	{Method: http.MethodPost, Path: "/jobs/:id/approve", Needs: access.JobsApprove, scope: jobInPath, Summary: "Approve a job that awaits approval",
@@ -102,7 +103,7 @@ func (c *call) conditions() (only []runner.Condition, err error) {
 	}
 	epoch, err := strconv.Atoi(text)
 	if err != nil || epoch < 1 {
-		return nil, invalid("epoch %q: want a whole number, at least 1", text)
+		return nil, problem.Invalid("epoch %q: want a whole number, at least 1", text)
 	}
 	return []runner.Condition{runner.InEpoch(epoch)}, nil
 }
@@ -114,8 +115,8 @@ func approveJob(c *call, id int64) (any, error) {
 	}
 	err = c.r.Admin().Approve(c.ctx(), id, c.caller.Name, only...)
 	if errors.Is(err, job.ErrOwnSubmission) {
-		p := *problemOf(err)
-		p.refused = true
+		p := *problem.Of(err)
+		p.Refused = true
 		err = &p
 	}
 	return endedJob{ID: id, State: job.Pending}, err
@@ -199,9 +200,9 @@ func mayChange(c *call, id int64) error {
 		return nil
 	}
 	if second {
-		return forbidden("its pipeline was approved with other arguments: submit a new job, which another person can approve")
+		return problem.Forbidden("its pipeline was approved with other arguments: submit a new job, which another person can approve")
 	}
-	return forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
+	return problem.Forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
 }
 
 // fourEyes reports whether a person other than the submitter must approve a job, in every lane.
@@ -247,11 +248,11 @@ func setPriority(c *call, id int64) (any, error) {
 		return nil, err
 	}
 	if body.Priority == nil {
-		return nil, invalid("priority is missing")
+		return nil, problem.Invalid("priority is missing")
 	}
 	if *body.Priority < job.MinPriority || *body.Priority > job.MaxPriority {
-		return nil, &problem{status: http.StatusUnprocessableEntity, code: "invalid_request",
-			message: fmt.Sprintf("priority %d: want %d to %d", *body.Priority, job.MinPriority, job.MaxPriority)}
+		return nil, &problem.Problem{Status: http.StatusUnprocessableEntity, Code: "invalid_request",
+			Message: fmt.Sprintf("priority %d: want %d to %d", *body.Priority, job.MinPriority, job.MaxPriority)}
 	}
 	err = c.r.Admin().SetPriority(c.ctx(), id, *body.Priority, body.Chain, c.caller.Name)
 	return map[string]any{"id": idText(id), "priority": *body.Priority}, err

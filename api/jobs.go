@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -36,14 +37,14 @@ func listJobs(c *call) (any, error) {
 	filter.Owner = c.caller.Owner(access.JobsRead)
 	search, err := storeview.ParseSearch(c.QueryParam("search"))
 	if err != nil {
-		return nil, invalid("%s", err)
+		return nil, problem.Invalid("%s", err)
 	}
 	allowed, _ := c.caller.Can(access.JobsArgs)
 	search, filter, err = search.For(filter, allowed, c.caller.Owner(access.JobsArgs))
 	if err != nil {
-		return nil, forbidden("%s", err)
+		return nil, problem.Forbidden("%s", err)
 	}
-	if err := c.secrets.searched(c.Request(), c.caller, search); err != nil {
+	if err := c.secrets.Searched(c.Request(), c.caller, search); err != nil {
 		return nil, err
 	}
 	found, err := storeview.SearchJobs(c.ctx(), c.lists, filter, search)
@@ -61,11 +62,11 @@ func filterOf(c echo.Context) (job.Filter, error) {
 		case "state":
 			f.States, err = ParseStates(values)
 		case "kind":
-			f.Kind, err = storable(value)
+			f.Kind = value
 		case "lane":
-			f.Lane, err = storable(value)
+			f.Lane = value
 		case "subject":
-			f.Subject, err = storable(value)
+			f.Subject = value
 		case "pipeline":
 			f.Pipeline, err = ParseID(value)
 		case "parent":
@@ -100,13 +101,9 @@ func filterOf(c echo.Context) (job.Filter, error) {
 
 // showCurrent returns the current job for a kind and subject.
 func showCurrent(c *call) (any, error) {
-	kind, err := storable(c.QueryParam("kind"))
-	if err != nil || kind == "" {
-		return nil, invalid("kind is missing or not valid text")
-	}
-	subject, err := storable(c.QueryParam("subject"))
-	if err != nil || subject == "" {
-		return nil, invalid("subject is missing or not valid text")
+	kind, subject := c.QueryParam("kind"), c.QueryParam("subject")
+	if kind == "" || subject == "" {
+		return nil, problem.Invalid("want the parameters kind and subject")
 	}
 	found, err := storeview.Current(c.ctx(), c.lists, kind, subject, c.caller.Owner(access.JobsRead))
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/internal/rawjson"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -21,14 +23,14 @@ import (
 func readJSON(c echo.Context, v any) error {
 	// A form on another origin's page can send text without a preflight request, but not JSON.
 	if media, _, err := mime.ParseMediaType(c.Request().Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return &problem{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", message: "send Content-Type: application/json"}
+		return &problem.Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: "send Content-Type: application/json"}
 	}
 	err := Decode(c.Request().Body, v)
 	switch {
 	case errors.Is(err, errText):
-		return &problem{status: http.StatusBadRequest, code: "invalid_text", message: errText.Error(), detail: err.Error()}
+		return &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_text", Message: errText.Error(), Detail: err.Error()}
 	case errors.Is(err, errJSON):
-		return &problem{status: http.StatusBadRequest, code: "invalid_request", message: errJSON.Error(), detail: err.Error()}
+		return &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: errJSON.Error(), Detail: err.Error()}
 	}
 	return err
 }
@@ -78,7 +80,7 @@ func (b requestBody) Read(p []byte) (int, error) {
 	if err == nil || err == io.EOF || tooLarge { //nolint:errorlint // the end of a body is exactly io.EOF
 		return n, err
 	}
-	return n, &problem{status: http.StatusBadRequest, code: "invalid_request", message: "request body incomplete or malformed", err: err}
+	return n, &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: "request body incomplete or malformed", Err: err}
 }
 
 var (
@@ -170,19 +172,10 @@ type plain struct{ echo.Context }
 
 // JSON writes a value as the response. If encoding fails, it sends nothing.
 func (c plain) JSON(status int, v any) error {
-	raw, err := encodeJSON(v)
+	raw, err := rawjson.Encode(v)
 	if err != nil {
 		return err
 	}
 	c.Response().Header().Set(echo.HeaderXContentTypeOptions, "nosniff")
 	return c.Blob(status, "application/json; charset=UTF-8", append(raw, '\n'))
-}
-
-// encodeJSON encodes a value without HTML escapes.
-func encodeJSON(v any) ([]byte, error) {
-	var buffer bytes.Buffer
-	encoder := json.NewEncoder(&buffer)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), err
 }

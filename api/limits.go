@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 )
 
 // maxBuckets limits the number of callers that have separate buckets. Any further callers share one bucket until other buckets have
@@ -91,9 +93,9 @@ func (b *buckets) enforce(who string) error {
 	return nil
 }
 
-func tooMany(message string, wait time.Duration) *problem {
-	return &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: message,
-		detail: "try again after " + wait.Round(time.Millisecond).String(), retryAfter: strconv.Itoa(int(math.Ceil(wait.Seconds())))}
+func tooMany(message string, wait time.Duration) *problem.Problem {
+	return &problem.Problem{Status: http.StatusTooManyRequests, Code: "rate_limited", Message: message,
+		Detail: "try again after " + wait.Round(time.Millisecond).String(), RetryAfter: strconv.Itoa(int(math.Ceil(wait.Seconds())))}
 }
 
 // openStreams counts open streams. It is safe for concurrent use.
@@ -110,9 +112,9 @@ func (o *openStreams) enter(principal string, limit StreamOptions) (release func
 	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- jitter, so that clients do not all reconnect at the same time
 	switch {
 	case o.all >= limit.Most:
-		return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has reached its limit of streams", retryAfter: later}
+		return nil, &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "this pod has reached its limit of streams", RetryAfter: later}
 	case o.of[principal] >= limit.MostEach:
-		return nil, &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "you have reached your limit of streams", retryAfter: later}
+		return nil, &problem.Problem{Status: http.StatusTooManyRequests, Code: "rate_limited", Message: "you have reached your limit of streams", RetryAfter: later}
 	}
 	if o.of == nil {
 		o.of = map[string]int{}

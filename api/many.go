@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -82,7 +83,7 @@ type Many struct {
 func retryFailures(c *call) (any, error) {
 	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.Many, error) {
 		if f.Failures == "" {
-			return runner.Many{}, invalid("filter: failures is missing: want the set of a group from GET /failures")
+			return runner.Many{}, problem.Invalid("filter: failures is missing: want the set of a group from GET /failures")
 		}
 		f.Owner = c.caller.Owner(access.JobsRetry)
 		return c.r.Admin().RunManyAgain(ctx, f, dryRun, actor)
@@ -96,7 +97,7 @@ func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (run
 	}
 	filter, err := body.Jobs()
 	if err != nil {
-		return nil, invalid("filter: %s", err)
+		return nil, problem.Invalid("filter: %s", err)
 	}
 	m, err := do(c.ctx(), filter, body.DryRun, c.caller.Name)
 	return Many{Matched: m.Matched, Sample: idTexts(m.Sample), More: m.More, DryRun: m.DryRun, Done: m.Done, Passed: m.Passed}, err

@@ -12,6 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/trapeze-run/trapeze/api/internal/openapi"
+	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/secrets"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -23,6 +26,11 @@ import (
 // if a route has no permission or no summary.
 var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRoutes, failureRoutes, kindRoutes, eraseRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
 	podRoutes, doctorRoutes, statsRoutes, scheduleRoutes, retentionRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
+
+var documentRoutes = []Route{
+	{Method: http.MethodGet, Path: "/openapi.json", Needs: access.Nothing, Summary: "Describe the API, as OpenAPI 3.1",
+		do: func(c *call) (any, error) { return nil, c.JSONBlob(http.StatusOK, c.openapi) }},
+}
 
 // Routes returns the routes of the API.
 func Routes() []Route { return slices.Clone(routes) }
@@ -44,10 +52,14 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	o = o.withDefaults()
 	s := &service{
 		r: r, lists: inside.Of(r).Slow, opts: o, door: newDoor(inside.Of(r).Store, o), logins: newBuckets(1, 20),
-		secrets: &secrets{newMasks(r, o.Secrets), newReadings(inside.Of(r).Store, o.open)},
+		secrets: secrets.New(inside.Of(r).Secrets, o.Secrets, inside.Of(r).Store, o.open),
 	}
 	var err error
-	if s.openapi, err = openAPI(routes); err != nil {
+	var described []openapi.Route
+	for _, route := range routes {
+		described = append(described, route.described())
+	}
+	if s.openapi, err = openapi.Document(described, types); err != nil {
 		panic("api: describe the routes: " + err.Error())
 	}
 	for _, route := range slices.Concat(routes, s.pageRoutes(), []Route{s.metricsRoute()}) {
@@ -84,7 +96,7 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 		begun := c.Response().Committed
 		s.door.refusals.note(c.Request(), to, err)
 		s.reportFailure(c.Request(), err)
-		if problemOf(err).status == http.StatusUnauthorized {
+		if problem.Of(err).Status == http.StatusUnauthorized {
 			c.Response().Header().Set("WWW-Authenticate", s.opts.Challenge)
 		}
 		HandleError(err, c)
@@ -98,8 +110,8 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 // serveRoute admits a request, calls the route's handler and writes its response.
 func (s *service) serveRoute(c echo.Context, to Route) error {
 	if !to.changes() && to.Needs != access.Nothing && s.cutOff() { // changes are admitted, because they either fail or reach the new primary
-		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has lost its database connection: try again, or another pod",
-			err: store.ErrCutOff}
+		return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "this pod has lost its database connection: try again, or another pod",
+			Err: store.ErrCutOff}
 	}
 	err := s.door.admit(c, to)
 	if err == nil {
@@ -133,7 +145,7 @@ var errPanic = errors.New("panic")
 var recovered = middleware.RecoverWithConfig(middleware.RecoverConfig{
 	StackSize: 64 << 10, DisableStackAll: true, DisableErrorHandler: true,
 	LogErrorFunc: func(_ echo.Context, err error, stack []byte) error {
-		return &problem{status: http.StatusInternalServerError, code: "internal", message: "internal error: see the server's log",
-			err: fmt.Errorf("%w: %w\n%s", errPanic, err, stack)}
+		return &problem.Problem{Status: http.StatusInternalServerError, Code: "internal", Message: "internal error: see the server's log",
+			Err: fmt.Errorf("%w: %w\n%s", errPanic, err, stack)}
 	},
 })

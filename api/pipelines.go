@@ -8,6 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -54,7 +55,7 @@ func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 		case "status":
 			f.Statuses, err = ParseStatuses(values)
 		case "name":
-			f.Name, err = storable(value)
+			f.Name = value
 		case "since":
 			f.Since, err = ParseSince(value, time.Now())
 		case "limit":
@@ -78,7 +79,7 @@ func showPipeline(c *call, id int64) (any, error) {
 	if text := c.QueryParam("branches"); text != "" {
 		var err error
 		if branches, err = strconv.Atoi(text); err != nil || branches < 0 || branches > maxBranches {
-			return nil, invalid("branches %q: want 0 to %d", text, maxBranches)
+			return nil, problem.Invalid("branches %q: want 0 to %d", text, maxBranches)
 		}
 	}
 	tree, err := storeview.ReadTree(c.ctx(), c.lists, id, storeview.TreeLimits{Children: branches})

@@ -33,7 +33,7 @@ var healthRoutes = []Route{
 	{Method: http.MethodGet, Path: "/healthz", Needs: access.Nothing, Summary: "Liveness: the process responds; needs no database",
 		out: object("status", textual, "boot", textual), do: health},
 	{Method: http.MethodGet, Path: "/readyz", Needs: access.Nothing, Summary: "Readiness: whether this pod accepts work, and why not",
-		out:      object("ready", schema{"type": "boolean"}, "reasons", listOf(textual), "running", schema{"type": "integer"}),
+		out:      object("ready", yesNo, "reasons", listOf(textual), "running", whole),
 		statuses: []int{http.StatusOK, http.StatusServiceUnavailable}, do: ready},
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -35,8 +36,8 @@ func unescape(c echo.Context) {
 func checkText(c echo.Context) error {
 	query, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {
-		return &problem{status: http.StatusBadRequest, code: "invalid_query", message: "invalid query string",
-			detail: "separate parameters with &, and encode ; and % as %3B and %25: " + err.Error()}
+		return &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_query", Message: "invalid query string",
+			Detail: "separate parameters with &, and encode ; and % as %3B and %25: " + err.Error()}
 	}
 	texts := c.ParamValues()
 	for _, values := range query {
@@ -44,8 +45,8 @@ func checkText(c echo.Context) error {
 	}
 	for _, text := range texts {
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			return &problem{status: http.StatusBadRequest, code: "invalid_text", message: errText.Error(),
-				detail: "the path or the query contains invalid UTF-8 or a NUL character"}
+			return &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_text", Message: errText.Error(),
+				Detail: "the path or the query contains invalid UTF-8 or a NUL character"}
 		}
 	}
 	return nil
@@ -55,7 +56,7 @@ func checkText(c echo.Context) error {
 func eachFilter(c echo.Context, read func(name, value string, values []string) error) error {
 	for name, values := range c.QueryParams() {
 		if err := read(name, values[len(values)-1], values); err != nil {
-			return invalid("filter %s: %s", name, err)
+			return problem.Invalid("filter %s: %s", name, err)
 		}
 	}
 	return nil
@@ -69,7 +70,7 @@ func limitOf(c echo.Context, usual int) (int, error) {
 	}
 	limit, err := parseLimit(text)
 	if err != nil {
-		err = invalid("limit: %s", err)
+		err = problem.Invalid("limit: %s", err)
 	}
 	return limit, err
 }
@@ -82,7 +83,7 @@ func boolParam(c echo.Context, name string) (bool, error) {
 	}
 	yes, err := strconv.ParseBool(text)
 	if err != nil {
-		return false, invalid("%s %q: want true or false", name, text)
+		return false, problem.Invalid("%s %q: want true or false", name, text)
 	}
 	return yes, nil
 }
@@ -155,22 +156,6 @@ func parseLimit(text string) (int, error) {
 		return 0, fmt.Errorf("%q: want 1 to 1000", text)
 	}
 	return n, nil
-}
-
-// storable returns an error for text that PostgreSQL cannot store.
-func storable(text string) (string, error) {
-	if truncate(text, len(text)) != text {
-		return "", errText
-	}
-	return text, nil
-}
-
-// truncate cuts text to a maximum number of bytes, and removes characters that PostgreSQL cannot store.
-func truncate(text string, most int) string {
-	if len(text) > most {
-		text = text[:most]
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }
 
 func idText(id int64) string { return strconv.FormatInt(id, 10) }

@@ -10,10 +10,12 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // refusals audits rejected changes. To keep a flood from filling the table, it writes at most one row per second after a burst.
@@ -33,8 +35,8 @@ func newRefusals(st *store.Store) *refusals {
 
 // note writes an audit entry if err is the rejection of a change.
 func (r *refusals) note(request *http.Request, to Route, err error) {
-	p, ok := errors.AsType[*problem](err)
-	if !ok || !p.refused || !to.changes() {
+	p, ok := errors.AsType[*problem.Problem](err)
+	if !ok || !p.Refused || !to.changes() {
 		return
 	}
 	actor, limit := access.Of(request.Context()).Name, r.known
@@ -45,7 +47,7 @@ func (r *refusals) note(request *http.Request, to Route, err error) {
 		r.left.Add(1)
 		return
 	}
-	entry := admin.AuditEntry{Actor: actor, Action: to.Method + " " + to.Path, Target: truncate(request.URL.EscapedPath(), 200), Refused: p.because()}
+	entry := admin.AuditEntry{Actor: actor, Action: to.Method + " " + to.Path, Target: job.Storable(request.URL.EscapedPath(), 200), Refused: p.Because()}
 	if left := r.left.Swap(0); left > 0 {
 		entry.After = map[string]int64{"not_written": left}
 	}
@@ -54,12 +56,4 @@ func (r *refusals) note(request *http.Request, to Route, err error) {
 	if err := admin.Audit(ctx, r.store, entry); err != nil {
 		slog.WarnContext(ctx, "refusal not recorded in the audit log", "actor", actor, "action", entry.Action, telemetry.Err, err)
 	}
-}
-
-// because returns the reason for a rejection.
-func (p *problem) because() string {
-	if p.detail == "" {
-		return p.code
-	}
-	return p.code + ": " + p.detail
 }

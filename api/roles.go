@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -99,7 +100,7 @@ func putRole(c *call) (any, error) {
 		return nil, err
 	}
 	if err := validateRole(one); err != nil {
-		return nil, invalid("role %s: %s", one.Name, err)
+		return nil, problem.Invalid("role %s: %s", one.Name, err)
 	}
 	err = admin.PutRole(c.ctx(), inside.Of(c.r).Store, one, c.caller.Name)
 	return roleFrom(one), c.rightsChanged(err)
@@ -116,11 +117,11 @@ func (c *call) rightsChanged(err error) error {
 // checkRoleName rejects names that are not valid for a role in the table.
 func checkRoleName(name string) error {
 	if !validRole.MatchString(name) || name == "grants" {
-		return invalid("invalid role name %q: want %s, and not grants", name, validRole)
+		return problem.Invalid("invalid role name %q: want %s, and not grants", name, validRole)
 	}
 	if _, builtIn := access.BuiltInRole(name); builtIn {
-		return &problem{status: http.StatusConflict, code: "role_built_in", message: "built-in roles cannot be changed",
-			detail: "create a role with another name"}
+		return &problem.Problem{Status: http.StatusConflict, Code: "role_built_in", Message: "built-in roles cannot be changed",
+			Detail: "create a role with another name"}
 	}
 	return nil
 }
@@ -168,9 +169,9 @@ func listGrants(c *call) (any, error) {
 	err := eachFilter(c, func(name, value string, _ []string) (err error) {
 		switch name {
 		case "principal":
-			f.Principal, err = storable(value)
+			f.Principal = value
 		case "role":
-			f.Role, err = storable(value)
+			f.Role = value
 		case "limit":
 			f.Limit, err = parseLimit(value)
 		case "cursor":
@@ -195,7 +196,7 @@ func grantRole(c *call) (any, error) {
 		return nil, err
 	}
 	if err := (access.Principal{Name: g.Principal}).Validate(); err != nil {
-		return nil, invalid("%s", err)
+		return nil, problem.Invalid("%s", err)
 	}
 	if _, builtIn := access.BuiltInRole(g.Role); !builtIn {
 		custom, err := admin.Roles(c.ctx(), inside.Of(c.r).Store)
@@ -203,7 +204,7 @@ func grantRole(c *call) (any, error) {
 			return nil, err
 		}
 		if !slices.ContainsFunc(custom, func(r admin.Role) bool { return r.Name == g.Role }) {
-			return nil, invalid("unknown role %q", g.Role)
+			return nil, problem.Invalid("unknown role %q", g.Role)
 		}
 	}
 	return g, c.rightsChanged(admin.GrantRole(c.ctx(), inside.Of(c.r).Store, g, c.caller.Name))
@@ -211,10 +212,9 @@ func grantRole(c *call) (any, error) {
 
 // revokeRole reads the principal and the role from the query. Revoking a role that is not granted is not an error.
 func revokeRole(c *call) (any, error) {
-	principal, err1 := storable(c.QueryParam("principal"))
-	name, err2 := storable(c.QueryParam("role"))
-	if errors.Join(err1, err2) != nil || principal == "" || name == "" {
-		return nil, invalid("want the parameters principal and role")
+	principal, name := c.QueryParam("principal"), c.QueryParam("role")
+	if principal == "" || name == "" {
+		return nil, problem.Invalid("want the parameters principal and role")
 	}
 	return nil, c.rightsChanged(admin.RevokeRole(c.ctx(), inside.Of(c.r).Store, admin.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
 }
@@ -247,6 +247,6 @@ func (s *Submission) cap(caps access.Caps) error {
 
 // aboveCap returns the error for a submission that exceeds a cap. The refusal is audited.
 func aboveCap[T any](what string, asked, limit T) error {
-	return &problem{status: http.StatusForbidden, code: "above_cap", message: fmt.Sprintf("%s %v is above your cap of %v", what, asked, limit),
-		detail: fmt.Sprintf("submit with %s %v or less, or ask for a role with a higher cap", what, limit), refused: true}
+	return &problem.Problem{Status: http.StatusForbidden, Code: "above_cap", Message: fmt.Sprintf("%s %v is above your cap of %v", what, asked, limit),
+		Detail: fmt.Sprintf("submit with %s %v or less, or ask for a role with a higher cap", what, limit), Refused: true}
 }

@@ -5,7 +5,10 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/trapeze-run/trapeze/api/internal/openapi"
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/doctor"
 )
 
 // Route describes one route of the API: its method and path, the required permission, the input and output, and the handler. Authorization,
@@ -19,13 +22,13 @@ type Route struct {
 	right access.Permission // an additional permission for the job itself, on operator routes
 	scope scope             // the effect of a permission that covers only the caller's own jobs
 
-	query    []string // the accepted parameters, see meanings; others are rejected
+	query    []string // the accepted parameters, see openapi.meanings; others are rejected
 	headers  []string
-	in       any    // a value of the body's type; nil if the body is not described
-	form     bool   // the body is a form, not JSON
-	out      schema // the response schema; nil means any object
-	media    string // the media type of the response, if it is not JSON
-	statuses []int  // the statuses of successful responses, the default first; nil means 200
+	in       any            // a value of the body's type; nil if the body is not described
+	form     bool           // the body is a form, not JSON
+	out      openapi.Schema // the response schema; nil means any object
+	media    string         // the media type of the response, if it is not JSON
+	statuses []int          // the statuses of successful responses, the default first; nil means 200
 
 	do handler
 }
@@ -67,29 +70,56 @@ func (r Route) usualStatus() int {
 func (r Route) checkQuery(query map[string][]string) error {
 	for name := range query {
 		if r.Needs != access.Nothing && !slices.Contains(r.query, name) {
-			return invalid("unknown query parameter %q", name)
+			return problem.Invalid("unknown query parameter %q", name)
 		}
 	}
 	return nil
 }
 
-// These schemas describe the responses of routes.
-var textual = schema{"type": "string"}
+// described returns the route in the form for the OpenAPI document.
+func (r Route) described() openapi.Route {
+	to := openapi.Route{Method: r.Method, Path: r.Path, Summary: r.Summary, Changes: r.changes(), Query: r.query, Headers: r.headers,
+		In: r.in, Form: r.form, Out: r.out, Media: r.media, Statuses: r.statuses}
+	if r.Needs != access.Nothing {
+		to.Needs = r.permissions()
+	}
+	if len(to.Statuses) == 0 {
+		to.Statuses = []int{http.StatusOK}
+	}
+	return to
+}
 
-func of[T any]() schema            { return describe(reflect.TypeFor[T]()) }
-func component(name string) schema { return schema{"$ref": "#/components/schemas/" + name} }
-func listOf(items schema) schema   { return schema{"type": "array", "items": items} }
+// types lists the types whose JSON form does not follow from their fields.
+var types = openapi.Types{
+	reflect.TypeFor[Delay]():         {"type": []string{"number", "string"}, "description": "seconds, or a duration such as 1m30s"},
+	reflect.TypeFor[doctor.Health](): {"type": "string", "enum": []doctor.Health{doctor.Healthy, doctor.Warning, doctor.Failing}},
+}
+
+// These schemas describe the responses of routes.
+var (
+	textual = openapi.Schema{"type": "string"}
+	whole   = openapi.Schema{"type": "integer"}
+	yesNo   = openapi.Schema{"type": "boolean"}
+)
+
+func of[T any]() openapi.Schema { return types.Of(reflect.TypeFor[T]()) }
+func component(name string) openapi.Schema {
+	return openapi.Schema{"$ref": "#/components/schemas/" + name}
+}
+func listOf(items openapi.Schema) openapi.Schema {
+	return openapi.Schema{"type": "array", "items": items}
+}
 
 // page returns the schema of a list page.
-func page(name string, items schema) schema {
+func page(name string, items openapi.Schema) openapi.Schema {
 	return object(name, listOf(items), "next_cursor", textual)
 }
 
 // object returns the JSON schema of an object with the given properties. Each property is two arguments: its name and its schema.
-func object(members ...any) schema {
-	properties := schema{}
+func object(members ...any) openapi.Schema {
+	properties := openapi.Schema{}
 	for pair := range slices.Chunk(members, 2) {
 		properties[pair[0].(string)] = pair[1]
 	}
-	return schema{"type": "object", "properties": properties}
+	return openapi.Schema{"type": "object", "properties": properties}
 }

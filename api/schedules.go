@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -170,7 +171,7 @@ func maySchedule(c *call, change job.ScheduleChange) (current *job.ScheduleSetti
 	}
 	after := change.Apply(setting)
 	if current != nil && after.Kind != setting.Kind && change.Args == nil && !c.caller.Sees(access.JobsArgs, "") {
-		return nil, forbidden("the new kind %q would get the args of %q: send args too, or get permission %s to keep them", setting.Kind, after.Kind, access.JobsArgs)
+		return nil, problem.Forbidden("the new kind %q would get the args of %q: send args too, or get permission %s to keep them", setting.Kind, after.Kind, access.JobsArgs)
 	}
 	return current, mayRun(c, after)
 }
@@ -205,9 +206,9 @@ func mayRun(c *call, setting job.ScheduleSetting) error {
 	case err != nil || !asks.Approval:
 		return err
 	case asks.FourEyes || c.fourEyes():
-		return forbidden("its lane, or the lane of its kind, requires approval by another person, and jobs of a schedule run without approval")
+		return problem.Forbidden("its lane, or the lane of its kind, requires approval by another person, and jobs of a schedule run without approval")
 	case c.caller.Sees(access.JobsApprove, ""):
 		return nil
 	}
-	return forbidden("its lane, or the lane of its kind, requires approval: permission %s is required to schedule there", access.JobsApprove)
+	return problem.Forbidden("its lane, or the lane of its kind, requires approval: permission %s is required to schedule there", access.JobsApprove)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -34,13 +35,13 @@ type loginForm struct {
 // token is invalid.
 func login(c *call) (any, error) {
 	if c.opts.Login == nil {
-		return nil, &problem{status: http.StatusNotFound, code: "not_found", message: "sessions are disabled"}
+		return nil, &problem.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "sessions are disabled"}
 	}
 	if err := c.Request().ParseForm(); err != nil {
-		if _, ok := errors.AsType[*problem](err); ok {
+		if _, ok := errors.AsType[*problem.Problem](err); ok {
 			return nil, err
 		}
-		return nil, invalid("invalid form: %v", err)
+		return nil, problem.Invalid("invalid form: %v", err)
 	}
 	token := strings.TrimSpace(c.Request().PostFormValue("token")) // never from the URL, because URLs are logged
 	next := ui.Onward(c.Request().PostFormValue("next"))
@@ -54,7 +55,7 @@ func login(c *call) (any, error) {
 		if err := c.logins.enforce(neighbourhood(c.door.client(c.Request()))); err != nil {
 			return nil, err // only attempts with invalid tokens are rate-limited
 		}
-		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "unknown or expired token", err: err, refused: true}
+		no := &problem.Problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Message: "unknown or expired token", Err: err, Refused: true}
 		if !acceptsHTML(c) {
 			return nil, no
 		}
@@ -118,7 +119,7 @@ func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
 
 // prefixOf returns the path prefix under which the API is mounted, as the client sees it. The prefix is empty if the API is at the root.
 func prefixOf(c echo.Context, to Route) string {
-	stripped := strings.TrimSuffix(requestURL(c.Request()).Path, c.Request().URL.Path) // the part removed by http.StripPrefix
+	stripped := strings.TrimSuffix(access.RequestURL(c.Request()).Path, c.Request().URL.Path) // the part removed by http.StripPrefix
 	return stripped + strings.TrimSuffix(c.Path(), to.Path)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/rawjson"
 )
 
 // errSlowClient is the error that ends a stream when its client does not read it.
@@ -64,7 +65,7 @@ func (s *sse) comment(text string) { s.printf(": %s\n\n", text) }
 
 // begin starts a stream with a snapshot of the watched job or pipeline, without the secrets that the reader may not see.
 func (s *sse) begin(watched *feed.Stream, seen any) error {
-	snapshot, err := encodeJSON(seen)
+	snapshot, err := rawjson.Encode(seen)
 	if err != nil {
 		return err
 	}

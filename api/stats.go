@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -25,7 +26,7 @@ func showStats(c *call) (any, error) {
 		by = storeview.ByKind
 	case storeview.ByKind, storeview.ByLane:
 	default:
-		return nil, invalid("by %q: want lane or kind", by)
+		return nil, problem.Invalid("by %q: want lane or kind", by)
 	}
 	found, err := storeview.ReadStats(c.ctx(), c.lists, storeview.StatsFilter{Window: window.Length, Lane: c.QueryParam("lane"), Kind: c.QueryParam("kind")})
 	if err != nil {
@@ -44,7 +45,7 @@ func windowOf(name string) (storeview.StatsWindow, error) {
 		known = append(known, w.Name)
 	}
 	last := len(known) - 1
-	return storeview.StatsWindow{}, invalid("window %q: want %s or %s", name, strings.Join(known[:last], ", "), known[last])
+	return storeview.StatsWindow{}, problem.Invalid("window %q: want %s or %s", name, strings.Join(known[:last], ", "), known[last])
 }
 
 var kindRoutes = []Route{

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -40,7 +41,7 @@ func newStrangers(st *store.Store, o Options) *strangers {
 }
 
 // refuse returns a 401 for an unauthenticated request, or a 429 if its address has sent too many. err is the authentication error.
-func (s *strangers) refuse(request *http.Request, from string, err error) *problem {
+func (s *strangers) refuse(request *http.Request, from string, err error) *problem.Problem {
 	kind := "none"
 	if showsCredentials(request) {
 		kind = "wrong"
@@ -57,7 +58,7 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 	if errors.Is(err, access.ErrUnknownCertificate) {
 		detail = err.Error()
 	}
-	return &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "authentication required", detail: detail, refused: true}
+	return &problem.Problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Message: "authentication required", Detail: detail, Refused: true}
 }
 
 // wrong logs and audits a request that has wrong credentials.
@@ -73,7 +74,7 @@ func (s *strangers) log(request *http.Request, from string, err error) {
 		return
 	}
 	ctx := request.Context()
-	attrs := []any{"source", from, "method", request.Method, "path", truncate(request.URL.EscapedPath(), 200), "request_id", job.OriginOf(ctx).RequestID, telemetry.Err, truncate(fmt.Sprint(err), 500)}
+	attrs := []any{"source", from, "method", request.Method, "path", job.Storable(request.URL.EscapedPath(), 200), "request_id", job.OriginOf(ctx).RequestID, telemetry.Err, job.Storable(fmt.Sprint(err), 500)}
 	if left := s.suppressed.Swap(0); left > 0 {
 		attrs = append(attrs, "not_logged", left)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -52,7 +53,7 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 		}
 		watched, err := open(c, after)
 		if errors.Is(err, feed.ErrClosing) || errors.Is(err, feed.ErrStuck) {
-			return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: err.Error(), err: err}
+			return nil, &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: err.Error(), Err: err}
 		}
 		if err != nil {
 			return nil, err
@@ -76,7 +77,7 @@ func (c *call) stillAllowed() bool {
 	if err == nil {
 		return p.Owner(access.JobsRead) == c.caller.Owner(access.JobsRead)
 	}
-	return problemOf(err).status >= http.StatusInternalServerError // if the check itself failed, continue the stream
+	return problem.Of(err).Status >= http.StatusInternalServerError // if the check itself failed, continue the stream
 }
 
 // follow writes a stream that starts with a snapshot, without the secrets that the reader may not see.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -118,7 +119,7 @@ func submit(c *call) (any, error) {
 		return nil, err
 	}
 	if body.Kind == "" {
-		return nil, invalid("kind is missing")
+		return nil, problem.Invalid("kind is missing")
 	}
 	if err := body.cap(c.caller.Caps()); err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ func submit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Response().Header().Set("Location", strings.TrimSuffix(requestURL(c.Request()).Path, "/")+"/"+idText(made.ID))
+	c.Response().Header().Set("Location", strings.TrimSuffix(access.RequestURL(c.Request()).Path, "/")+"/"+idText(made.ID))
 	return submitted(made), nil
 }
 
@@ -209,5 +210,5 @@ func mayLearn(c *call, id int64) error {
 	if err != nil || owner == c.caller.Name || c.caller.Sees(access.JobsRead, owner) {
 		return err
 	}
-	return &problem{status: http.StatusConflict, code: "unique_key_held", message: job.ErrKeyHeld.Error(), detail: "another submitter's job holds it"}
+	return &problem.Problem{Status: http.StatusConflict, Code: "unique_key_held", Message: job.ErrKeyHeld.Error(), Detail: "another submitter's job holds it"}
 }

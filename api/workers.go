@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/job"
@@ -38,16 +39,16 @@ func (d *door) worker(request *http.Request) (Worker, error) {
 	p, err := d.mayStream(request, to)
 	if err == nil {
 		request := request.WithContext(access.Into(request.Context(), p))
-		refused := func(why string) { d.refusals.note(request, to, forbidden("%s", why)) }
+		refused := func(why string) { d.refusals.note(request, to, problem.Forbidden("%s", why)) }
 		return Worker{Name: p.Name, Kind: p.MayRun, Lane: p.MayUse, Refused: refused}, nil
 	}
 	d.refusals.note(request.WithContext(access.Into(request.Context(), p)), to, err)
-	switch is := problemOf(err); {
-	case is.status == http.StatusTooManyRequests:
+	switch is := problem.Of(err); {
+	case is.Status == http.StatusTooManyRequests:
 		return Worker{}, connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: %w", withDetail(err)))
-	case is.refused, is.status == http.StatusUnauthorized, is.status == http.StatusForbidden:
+	case is.Refused, is.Status == http.StatusUnauthorized, is.Status == http.StatusForbidden:
 		code := connect.CodePermissionDenied
-		if is.status == http.StatusUnauthorized {
+		if is.Status == http.StatusUnauthorized {
 			code = connect.CodeUnauthenticated
 		}
 		return Worker{}, connect.NewError(code, withDetail(err))
@@ -65,15 +66,15 @@ func (d *door) mayStream(request *http.Request, to Route) (p Principal, err erro
 		return Principal{}, err
 	}
 	if may, _ := p.Can(to.Needs); !may {
-		return p, forbidden("permission %s is required", to.Needs)
+		return p, problem.Forbidden("permission %s is required", to.Needs)
 	}
 	return p, nil
 }
 
 // withDetail returns an error whose text includes its detail, because gRPC transmits only the text.
 func withDetail(err error) error {
-	if p := problemOf(err); p.detail != "" {
-		return fmt.Errorf("%w: %s", err, p.detail)
+	if p := problem.Of(err); p.Detail != "" {
+		return fmt.Errorf("%w: %s", err, p.Detail)
 	}
 	return err
 }

@@ -186,8 +186,8 @@ func described(t *testing.T, c prometheus.Collector) map[string][]string {
 
 func TestReferenceListsEveryErrorCode(t *testing.T) {
 	t.Parallel()
-	codes := literals(t, "api/*.go", `(?:code: |http\.Status\w+, )"([a-z_]+)"`)
-	codes = append(codes, literals(t, "api/errors.go", `return "([a-z_]+)"`)...)
+	const literal = `(?:Code: |http\.Status\w+, )"([a-z_]+)"`
+	codes := slices.Concat(literals(t, "api/*.go", literal), literals(t, "api/internal/*/*.go", literal), literals(t, "api/internal/problem/*.go", `return "([a-z_]+)"`))
 	same(t, "error codes", names(t, "### Error codes", "code"), codes)
 }
 

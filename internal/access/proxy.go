@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 )
 
@@ -86,4 +87,12 @@ func Peer(r *http.Request) netip.Addr {
 		return netip.Addr{}
 	}
 	return at.Addr().Unmap().WithZone("")
+}
+
+// RequestURL returns the URL that a client requested, even behind an [http.StripPrefix].
+func RequestURL(request *http.Request) *url.URL {
+	if at, err := url.ParseRequestURI(request.RequestURI); err == nil {
+		return at
+	}
+	return request.URL
 }

@@ -109,7 +109,10 @@ var plan = []floor{
 	{folder: "internal/ha", testOnly: true},                                     // failover tests, which use only the built program
 	{folder: "internal/demokinds", imports: "job runner"},
 	{folder: "api/ui", imports: "job internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
-	{folder: "api", imports: "job internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
+	{folder: "api/internal/problem", imports: "job internal/store internal/store/admin"},                                                                               // errors as responses
+	{folder: "api/internal/openapi", imports: "job internal/access"},                                                                                                   // the OpenAPI document
+	{folder: "api/internal/secrets", imports: "job internal/access internal/rawjson internal/store internal/store/admin internal/store/view api/internal/problem"},     // hides secrets from callers
+	{folder: "api", imports: "job api/internal/openapi api/internal/problem api/internal/secrets internal/rawjson internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
 	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
 	{folder: "remote/remotepb"},
 	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod

@@ -1,4 +1,6 @@
-package api
+// Package openapi writes the OpenAPI 3.1 document of the API. It describes each route from a [Route], and bodies from their Go types. It does
+// not know the handlers.
+package openapi
 
 import (
 	"encoding/json"
@@ -12,9 +14,19 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-var documentRoutes = []Route{
-	{Method: http.MethodGet, Path: "/openapi.json", Needs: access.Nothing, Summary: "Describe the API, as OpenAPI 3.1",
-		do: func(c *call) (any, error) { return nil, c.JSONBlob(http.StatusOK, c.openapi) }},
+// Route describes one route.
+type Route struct {
+	Method, Path, Summary string
+
+	Needs    []access.Permission // none if callers need no credentials
+	Changes  bool                // the route takes a reason for the audit log
+	Query    []string            // see meanings
+	Headers  []string
+	In       any    // a value of the body's type; nil if the body is not described
+	Form     bool   // the body is a form, not JSON
+	Out      Schema // the response; nil means any object
+	Media    string // the media type of the response, if it is not JSON
+	Statuses []int  // the statuses of successful responses
 }
 
 var pathParameter = regexp.MustCompile(`:(\w+)`)
@@ -52,19 +64,19 @@ var meanings = map[string]string{
 	"zone":            "IANA time zone, default UTC",
 }
 
-// openAPI describes routes as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid below any prefix.
-func openAPI(all []Route) ([]byte, error) {
+// Document describes routes as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid below any prefix.
+func Document(all []Route, types Types) ([]byte, error) {
 	paths := map[string]map[string]any{"/metrics": {"get": map[string]any{
 		"summary":   "Metrics for Prometheus",
 		"security":  []any{},
-		"responses": map[string]any{"200": map[string]any{"description": "text form", "content": content("text/plain", schema{"type": "string"})}},
+		"responses": map[string]any{"200": map[string]any{"description": "text form", "content": content("text/plain", Schema{"type": "string"})}},
 	}}}
 	for _, route := range all {
 		path := pathParameter.ReplaceAllString(route.Path, "{$1}")
 		if paths[path] == nil {
 			paths[path] = map[string]any{}
 		}
-		paths[path][strings.ToLower(route.Method)] = operation(route)
+		paths[path][strings.ToLower(route.Method)] = operation(route, types)
 	}
 	return json.Marshal(map[string]any{
 		"openapi": "3.1.0",
@@ -74,8 +86,8 @@ func openAPI(all []Route) ([]byte, error) {
 		"security": []any{map[string]any{"token": []string{}}, map[string]any{"session": []string{}}},
 		"paths":    paths,
 		"components": map[string]any{
-			"schemas": map[string]any{"Job": describe(reflect.TypeFor[job.Job]()), "Pipeline": describe(reflect.TypeFor[job.Pipeline]()),
-				"Event": describe(reflect.TypeFor[job.Event]()), "Problem": problemSchema},
+			"schemas": map[string]any{"Job": types.Of(reflect.TypeFor[job.Job]()), "Pipeline": types.Of(reflect.TypeFor[job.Pipeline]()),
+				"Event": types.Of(reflect.TypeFor[job.Event]()), "Problem": problemSchema},
 			"securitySchemes": map[string]any{
 				"token": map[string]any{"type": "http", "scheme": "bearer"},
 				"session": map[string]any{"type": "apiKey", "in": "cookie", "name": access.SessionCookie,
@@ -85,43 +97,43 @@ func openAPI(all []Route) ([]byte, error) {
 	})
 }
 
-var problemSchema = schema{"type": "object", "required": []string{"code", "message", "detail", "request_id"}, "properties": schema{
-	"code":       schema{"type": "string", "description": "stable, for programs"},
-	"message":    schema{"type": "string"},
-	"detail":     schema{"type": "string"},
-	"request_id": schema{"type": "string"},
+var problemSchema = Schema{"type": "object", "required": []string{"code", "message", "detail", "request_id"}, "properties": Schema{
+	"code":       Schema{"type": "string", "description": "stable, for programs"},
+	"message":    Schema{"type": "string"},
+	"detail":     Schema{"type": "string"},
+	"request_id": Schema{"type": "string"},
 }}
 
 // operation describes one route.
-func operation(route Route) map[string]any {
+func operation(route Route, types Types) map[string]any {
 	o := map[string]any{"summary": route.Summary, "operationId": operationID(route), "responses": route.responses()}
-	if route.Needs == access.Nothing {
+	if len(route.Needs) == 0 {
 		o["security"] = []any{}
 	} else {
-		o["x-permissions"] = route.permissions()
+		o["x-permissions"] = route.Needs
 	}
 	taken := []any{}
 	for _, found := range pathParameter.FindAllStringSubmatch(route.Path, -1) {
 		taken = append(taken, describeParameter(found[1], "path", ""))
 	}
-	for _, name := range route.query {
+	for _, name := range route.Query {
 		taken = append(taken, describeParameter(name, "query", meanings[name]))
 	}
-	for _, name := range route.headers {
+	for _, name := range route.Headers {
 		taken = append(taken, describeParameter(name, "header", meanings[name]))
 	}
-	if route.changes() && route.Needs != access.Nothing {
+	if route.Changes && len(route.Needs) > 0 {
 		taken = append(taken, describeParameter("X-Reason", "header", meanings["X-Reason"]))
 	}
 	if len(taken) > 0 {
 		o["parameters"] = taken
 	}
-	if route.in != nil {
+	if route.In != nil {
 		media := "application/json"
-		if route.form {
+		if route.Form {
 			media = "application/x-www-form-urlencoded"
 		}
-		o["requestBody"] = map[string]any{"required": true, "content": content(media, describe(reflect.TypeOf(route.in)))}
+		o["requestBody"] = map[string]any{"required": true, "content": content(media, types.Of(reflect.TypeOf(route.In)))}
 	}
 	return o
 }
@@ -136,7 +148,7 @@ func operationID(route Route) string {
 }
 
 func describeParameter(name, in, description string) map[string]any {
-	p := map[string]any{"name": name, "in": in, "schema": schema{"type": "string"}}
+	p := map[string]any{"name": name, "in": in, "schema": Schema{"type": "string"}}
 	if in == "path" {
 		p["required"] = true
 	}
@@ -146,27 +158,23 @@ func describeParameter(name, in, description string) map[string]any {
 	return p
 }
 
-func content(media string, s schema) map[string]any {
+func content(media string, s Schema) map[string]any {
 	return map[string]any{media: map[string]any{"schema": s}}
 }
 
 func (r Route) responses() map[string]any {
 	all := map[string]any{"default": map[string]any{"description": "error",
-		"content": content("application/json", schema{"$ref": "#/components/schemas/Problem"})}}
-	statuses := r.statuses
-	if len(statuses) == 0 {
-		statuses = []int{http.StatusOK}
-	}
-	for _, status := range statuses {
+		"content": content("application/json", Schema{"$ref": "#/components/schemas/Problem"})}}
+	for _, status := range r.Statuses {
 		one := map[string]any{"description": strings.ToLower(http.StatusText(status))}
 		switch {
-		case r.media != "":
-			one["content"] = content(r.media, schema{"type": "string"})
+		case r.Media != "":
+			one["content"] = content(r.Media, Schema{"type": "string"})
 		case status == http.StatusNoContent || status == http.StatusSeeOther:
-		case r.out != nil:
-			one["content"] = content("application/json", r.out)
+		case r.Out != nil:
+			one["content"] = content("application/json", r.Out)
 		default:
-			one["content"] = content("application/json", schema{"type": "object"})
+			one["content"] = content("application/json", Schema{"type": "object"})
 		}
 		all[strconv.Itoa(status)] = one
 	}

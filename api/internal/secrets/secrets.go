@@ -1,41 +1,59 @@
-package api
+// Package secrets hides values that a caller may not see in responses: secret arguments, results and planned steps. When a caller sees other
+// principals' secrets, it first records that in the audit log. It knows the forms of jobs, pipelines and schedules, but not the requests for
+// them.
+package secrets
 
 import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/rawjson"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
 )
 
-// secrets removes secrets that a caller may not see. When a caller sees other principals' secrets, it records that in the audit log.
-type secrets struct {
+// Secrets removes secrets that a caller may not see. It is safe for concurrent use.
+type Secrets struct {
 	masks    *masks
 	readings *readings
 }
 
-func (s *secrets) view(to access.Principal) *view { return &view{masks: s.masks, to: to} }
+// New returns the secrets of an API. pointers returns JSON pointers to the secret arguments of a kind; known is false if the kind's secrets
+// are unknown. always lists pointers that are secret in every kind. If open is set, requests have no credentials, so readings are not
+// audited. New panics if always contains an invalid JSON pointer.
+func New(pointers func(kind string) (list []string, known bool), always []string, st *store.Store, open bool) *Secrets {
+	return &Secrets{newMasks(pointers, always), newReadings(st, open)}
+}
 
-// view restricts a response to the values that the caller may see. It hides the secrets in arguments, results and planned steps, unless the
-// caller has the jobs:args permission. Every list, stream, export and page that shows a job uses a view. Errors, messages and events are
-// shown as their handlers wrote them, including any secrets. A view must be used by one goroutine only.
-type view struct {
+// View returns the view of a principal, for one response.
+func (s *Secrets) View(to access.Principal) *View { return &View{masks: s.masks, to: to} }
+
+// Note writes an audit entry if v shows other principals' secrets. target names the requested job, pipeline or list.
+func (s *Secrets) Note(request *http.Request, v *View, target string) error {
+	return s.readings.note(request, v, target)
+}
+
+// View restricts a response to the values that the caller may see. It hides the secrets in arguments, results and planned steps, unless the
+// caller has the jobs:args permission. Every list, stream, export and page that shows a job uses a View. Errors, messages and events are
+// shown as their handlers wrote them, including any secrets. A View must be used by one goroutine only.
+type View struct {
 	masks   *masks
 	to      access.Principal
 	shownOf []string // the other principals' jobs and pipelines whose secrets the view shows
 	known   bool     // already audited, so further secrets are not recorded
 }
 
-func (v *view) hideJob(j job.Job) job.Job {
+// HideJob returns a job without the secrets that the principal may not see.
+func (v *View) HideJob(j job.Job) job.Job {
 	bare := v.to.Sees(access.JobsArgs, j.Submitter)
 	if bare && (v.known || j.Submitter == v.to.Name) {
 		return j // the job belongs to the caller
@@ -49,21 +67,21 @@ func (v *view) hideJob(j job.Job) job.Job {
 		return hidden
 	}
 	if args || result || plan {
-		v.shownOf = append(v.shownOf, "job "+idText(j.ID))
+		v.shownOf = append(v.shownOf, "job "+strconv.FormatInt(j.ID, 10))
 	}
 	return j
 }
 
-func (v *view) hideJobs(list []job.Job) []job.Job {
+func (v *View) hideJobs(list []job.Job) []job.Job {
 	shown := make([]job.Job, len(list))
 	for i, one := range list {
-		shown[i] = v.hideJob(one)
+		shown[i] = v.HideJob(one)
 	}
 	return shown
 }
 
 // hidePipeline returns a pipeline in the form that its reader may see. A caller that can see only its own pipelines sees them in full.
-func (v *view) hidePipeline(p job.Pipeline) job.Pipeline {
+func (v *View) hidePipeline(p job.Pipeline) job.Pipeline {
 	planned, hid := v.masks.plan(p.Planned)
 	_, reads := v.to.Can(access.JobsRead)
 	allowed, own := v.to.Can(access.JobsArgs)
@@ -71,21 +89,21 @@ func (v *view) hidePipeline(p job.Pipeline) job.Pipeline {
 	case !allowed || own && !reads:
 		p.Planned = planned
 	case hid && !reads:
-		v.shownOf = append(v.shownOf, "pipeline "+idText(p.ID))
+		v.shownOf = append(v.shownOf, "pipeline "+strconv.FormatInt(p.ID, 10))
 	}
 	return p
 }
 
-func (v *view) hideTree(t job.Tree) job.Tree {
+func (v *View) hideTree(t job.Tree) job.Tree {
 	t.Pipeline = v.hidePipeline(t.Pipeline)
 	t.Jobs = v.hideTreeJobs(t.Jobs)
 	return t
 }
 
-func (v *view) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
+func (v *View) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 	shown := slices.Clone(jobs)
 	for i, one := range shown {
-		shown[i].Job = v.hideJob(one.Job)
+		shown[i].Job = v.HideJob(one.Job)
 		if one.FanOut != nil {
 			fan := *one.FanOut
 			fan.Shown = v.hideTreeJobs(fan.Shown)
@@ -95,17 +113,17 @@ func (v *view) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 	return shown
 }
 
-// present returns a value in the form that a caller may see. The value may be a job, a list of jobs, a pipeline, a tree, or schedules; any
-// other value is returned unchanged. Before present reveals other principals' secrets, it writes an audit entry.
-func (s *secrets) present(request *http.Request, to access.Principal, what any) (any, error) {
-	v, target := s.view(to), ""
+// Present returns a value in the form that a caller may see. The value may be a job, a list of jobs, a pipeline, a tree, or schedules; any
+// other value is returned unchanged. Before Present reveals other principals' secrets, it writes an audit entry.
+func (s *Secrets) Present(request *http.Request, to access.Principal, what any) (any, error) {
+	v, target := s.View(to), ""
 	switch shows := what.(type) {
 	case job.Job:
-		what, target = v.hideJob(shows), "job "+idText(shows.ID)
+		what, target = v.HideJob(shows), "job "+strconv.FormatInt(shows.ID, 10)
 	case []job.Job:
 		what, target = v.hideJobs(shows), "jobs"
 	case job.Pipeline:
-		what, target = v.hidePipeline(shows), "pipeline "+idText(shows.ID)
+		what, target = v.hidePipeline(shows), "pipeline "+strconv.FormatInt(shows.ID, 10)
 	case []job.Pipeline:
 		shown := make([]job.Pipeline, len(shows))
 		for i, one := range shows {
@@ -113,20 +131,20 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 		}
 		what, target = shown, "pipelines"
 	case job.Tree:
-		what, target = v.hideTree(shows), "pipeline "+idText(shows.ID)
+		what, target = v.hideTree(shows), "pipeline "+strconv.FormatInt(shows.ID, 10)
 	case job.ScheduleUse:
-		shows.ScheduleSetting = v.hideSetting(shows.Name, shows.ScheduleSetting)
+		shows.ScheduleSetting = v.HideSetting(shows.Name, shows.ScheduleSetting)
 		what, target = shows, "schedule "+shows.Name
 	case []job.ScheduleUse:
 		shown := slices.Clone(shows)
 		for i, one := range shown {
-			shown[i].ScheduleSetting = v.hideSetting(one.Name, one.ScheduleSetting)
+			shown[i].ScheduleSetting = v.HideSetting(one.Name, one.ScheduleSetting)
 		}
 		what, target = shown, "schedules"
 	case job.ScheduleChanged:
 		for _, one := range []**job.ScheduleSetting{&shows.Before, &shows.After} {
 			if *one != nil {
-				shown := v.hideSetting(shows.Schedule, **one)
+				shown := v.HideSetting(shows.Schedule, **one)
 				*one = &shown
 			}
 		}
@@ -138,19 +156,19 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 	return what, s.readings.note(request, v, target)
 }
 
-// searched writes an audit entry for a search of the args or errors of other principals' jobs, because its result reveals them.
-func (s *secrets) searched(request *http.Request, to access.Principal, search storeview.Search) error {
+// Searched writes an audit entry for a search of the args or errors of other principals' jobs, because its result reveals them.
+func (s *Secrets) Searched(request *http.Request, to access.Principal, search storeview.Search) error {
 	if !search.Secret() || to.Owner(access.JobsArgs) != "" {
 		return nil
 	}
-	v := s.view(to)
+	v := s.View(to)
 	v.shownOf = []string{"search " + search.String()}
 	return s.readings.note(request, v, "jobs")
 }
 
-// hideSetting returns the named schedule's setting, without the secrets that the reader may not see. The jobs of a schedule belong to no
+// HideSetting returns the named schedule's setting, without the secrets that the reader may not see. The jobs of a schedule belong to no
 // caller.
-func (v *view) hideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
+func (v *View) HideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
 	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {
 	case !v.to.Sees(access.JobsArgs, ""):
@@ -174,7 +192,7 @@ func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) 
 		args, found := m.of(step.Kind).Strict().Hide(step.Args)
 		steps[i].Args, hid = args, hid || found
 	}
-	raw, err := encodeJSON(steps)
+	raw, err := rawjson.Encode(steps)
 	if err != nil {
 		return json.RawMessage(access.Masked), true
 	}
@@ -183,23 +201,23 @@ func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) 
 
 // masks caches the mask of each kind's arguments. It is safe for concurrent use.
 type masks struct {
-	r      *runner.Runner
-	always []string
+	pointers func(kind string) ([]string, bool)
+	always   []string
 
 	mu sync.Mutex
 	by map[string]access.Mask
 }
 
 // newMasks returns the masks. It panics if always contains an invalid JSON pointer.
-func newMasks(r *runner.Runner, always []string) *masks {
+func newMasks(pointers func(kind string) ([]string, bool), always []string) *masks {
 	if _, err := access.MaskOf(always...); err != nil {
 		panic("api: " + err.Error())
 	}
-	return &masks{r: r, always: always, by: map[string]access.Mask{}}
+	return &masks{pointers: pointers, always: always, by: map[string]access.Mask{}}
 }
 
 func (m *masks) of(kind string) access.Mask {
-	pointers, known := inside.Of(m.r).Secrets(kind)
+	pointers, known := m.pointers(kind)
 	if !known {
 		return access.MaskAll
 	}
@@ -246,7 +264,7 @@ type reading struct {
 }
 
 // note writes an audit entry if v shows other principals' secrets. target names the requested job, pipeline or list.
-func (r *readings) note(request *http.Request, v *view, target string) error {
+func (r *readings) note(request *http.Request, v *View, target string) error {
 	if len(v.shownOf) == 0 || v.known || r.open {
 		return nil
 	}
@@ -258,7 +276,7 @@ func (r *readings) note(request *http.Request, v *view, target string) error {
 		deed := admin.AuditEntry{Actor: v.to.Name, Action: "job.read_args", Target: target,
 			After: reading{Asked: asked(request), Shown: named, More: len(v.shownOf) - len(named)}}
 		if err := admin.Audit(ctx, r.store, deed); err != nil {
-			return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "secrets are hidden: the access could not be recorded in the audit log", err: err}
+			return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "secrets are hidden: the access could not be recorded in the audit log", Err: err}
 		}
 		r.remember(key, now)
 	}
@@ -268,8 +286,8 @@ func (r *readings) note(request *http.Request, v *view, target string) error {
 
 // asked returns the requested path with its query parameters re-encoded and sorted. It omits parameters longer than 500 bytes.
 func asked(request *http.Request) string {
-	at := requestURL(request)
-	text, sep := truncate(at.EscapedPath(), 500), "?"
+	at := access.RequestURL(request)
+	text, sep := job.Storable(at.EscapedPath(), 500), "?"
 	for parameter := range strings.SplitSeq(at.Query().Encode(), "&") {
 		if parameter != "" && len(text)+1+len(parameter) <= 500 {
 			text, sep = text+sep+parameter, "&"

@@ -1,4 +1,4 @@
-package api
+package openapi
 
 import (
 	"encoding/json"
@@ -6,73 +6,74 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schema is a JSON Schema (2020-12), which OpenAPI 3.1 uses for request and response bodies.
-type schema map[string]any
+// Schema is a JSON Schema (2020-12), which OpenAPI 3.1 uses for request and response bodies.
+type Schema map[string]any
 
-// schemaOf lists the types whose JSON form does not follow from their fields.
-var schemaOf = map[reflect.Type]schema{
+// Types lists types whose JSON form does not follow from their fields, in addition to those of package job.
+type Types map[reflect.Type]Schema
+
+var jobTypes = Types{
 	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
 	reflect.TypeFor[json.RawMessage](): {"description": "any JSON"},
-	reflect.TypeFor[Delay]():           {"type": []string{"number", "string"}, "description": "seconds, or a duration such as 1m30s"},
 	reflect.TypeFor[job.Seconds]():     {"type": "number", "description": "seconds"},
 	reflect.TypeFor[job.Millis]():      {"type": "number", "description": "milliseconds"},
 	reflect.TypeFor[job.State]():       {"type": "string", "enum": job.States()},
 	reflect.TypeFor[job.Status](): {"type": "string", "enum": []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial,
 		job.PipelineFailed, job.PipelineCancelled}},
-	reflect.TypeFor[job.Missed]():    {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},
-	reflect.TypeFor[doctor.Health](): {"type": "string", "enum": []doctor.Health{doctor.Healthy, doctor.Warning, doctor.Failing}},
-	reflect.TypeFor[job.Overlap]():   {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
+	reflect.TypeFor[job.Missed]():  {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},
+	reflect.TypeFor[job.Overlap](): {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
 	reflect.TypeFor[job.FireOutcome](): {"type": "string", "enum": []job.FireOutcome{job.FireFired, job.FireDuplicate, job.FireOverlap, job.FireMissed,
 		job.FireFailed}},
 }
 
-// describe returns the schema of a type's JSON form, as encoding/json encodes it. No member is marked as required.
-func describe(t reflect.Type) schema {
-	if known, ok := schemaOf[t]; ok {
-		return known
+// Of returns the schema of a type's JSON form, as encoding/json encodes it. No member is marked as required.
+func (own Types) Of(t reflect.Type) Schema {
+	for _, types := range []Types{own, jobTypes} {
+		if known, ok := types[t]; ok {
+			return known
+		}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return orNull(describe(t.Elem()))
+		return orNull(own.Of(t.Elem()))
 	case reflect.Struct:
-		members := schema{}
-		describeFields(t, members)
-		return schema{"type": "object", "properties": members}
+		members := Schema{}
+		own.fields(t, members)
+		return Schema{"type": "object", "properties": members}
 	case reflect.Slice, reflect.Array:
-		return schema{"type": "array", "items": describe(t.Elem())}
+		return Schema{"type": "array", "items": own.Of(t.Elem())}
 	case reflect.Map:
-		return schema{"type": "object", "additionalProperties": describe(t.Elem())}
+		return Schema{"type": "object", "additionalProperties": own.Of(t.Elem())}
 	case reflect.String:
-		return schema{"type": "string"}
+		return Schema{"type": "string"}
 	case reflect.Bool:
-		return schema{"type": "boolean"}
+		return Schema{"type": "boolean"}
 	case reflect.Float32, reflect.Float64:
-		return schema{"type": "number"}
+		return Schema{"type": "number"}
 	case reflect.Interface:
-		return schema{}
+		return Schema{}
 	}
-	return schema{"type": "integer"}
+	return Schema{"type": "integer"}
 }
 
-func describeFields(t reflect.Type, members schema) {
+func (own Types) fields(t reflect.Type, members Schema) {
 	for field := range t.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !field.IsExported() && !field.Anonymous:
 			continue
 		case field.Anonymous && name == "":
-			describeFields(field.Type, members)
+			own.fields(field.Type, members)
 			continue
 		case name == "":
 			name = field.Name
 		}
-		one := describe(field.Type)
+		one := own.Of(field.Type)
 		if options == "string" { // IDs are strings because they may exceed the precision of a double
-			one = schema{"type": "string", "pattern": "^[0-9]+$"}
+			one = Schema{"type": "string", "pattern": "^[0-9]+$"}
 			if field.Type.Kind() == reflect.Pointer {
 				one = orNull(one)
 			}
@@ -82,20 +83,20 @@ func describeFields(t reflect.Type, members schema) {
 }
 
 // orNull returns a schema that also allows null.
-func orNull(one schema) schema {
+func orNull(one Schema) Schema {
 	switch kind := one["type"].(type) {
 	case string:
-		all := schema{}
+		all := Schema{}
 		for name, value := range one {
 			all[name] = value
 		}
 		all["type"] = []string{kind, "null"}
 		if values, ok := one["enum"]; ok {
-			return schema{"anyOf": []schema{{"type": kind, "enum": values}, {"type": "null"}}}
+			return Schema{"anyOf": []Schema{{"type": kind, "enum": values}, {"type": "null"}}}
 		}
 		return all
 	case nil:
 		return one // allows anything, including null
 	}
-	return schema{"anyOf": []schema{one, {"type": "null"}}}
+	return Schema{"anyOf": []Schema{one, {"type": "null"}}}
 }
