@@ -7,6 +7,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
@@ -37,13 +38,13 @@ func auditFilterOf(c echo.Context) (admin.AuditFilter, error) {
 			f.Target = value
 		case "before":
 			if c.QueryParam("cursor") == "" { // a cursor takes precedence over before
-				f.Before, err = ParseID(value)
+				f.Before, err = query.ID(value)
 			}
 		case "limit":
-			f.Limit, err = parseLimit(value)
+			f.Limit, err = query.Limit(value)
 		case "cursor":
 			if value, err = cursor.Opened("audit", value); err == nil && value != "" {
-				f.Before, err = ParseID(value)
+				f.Before, err = query.ID(value)
 			}
 		}
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/api/internal/secrets"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -114,7 +115,7 @@ func (c *call) refuseBody() error {
 // onJob returns a handler for the job or pipeline whose ID is in the path.
 func onJob(do func(c *call, id int64) (any, error)) handler {
 	return func(c *call) (any, error) {
-		id, err := jobID(c.Param("id"))
+		id, err := query.JobID(c.Param("id"))
 		if err != nil {
 			return nil, err
 		}

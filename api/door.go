@@ -14,6 +14,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -124,7 +125,7 @@ func (d *door) may(ctx context.Context, p access.Principal, to Route, id string)
 
 // mustOwn returns an error if a job belongs to another principal. The error is the same as for a job that does not exist.
 func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) error {
-	id, err := jobID(text)
+	id, err := query.JobID(text)
 	if err != nil {
 		return err
 	}

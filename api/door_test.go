@@ -171,7 +171,7 @@ func TestEveryAnswerTellsBrowsersWhatNotToDo(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{})
-	for _, path := range []string{"/jobs", "/healthz", "/metrics", "/jobs/abc"} {
+	for _, path := range []string{"/jobs", "/healthz", "/metrics", "/jobs/abc", "/ui/login", "/ui/nowhere"} {
 		a := h.send("GET", path, "")
 		is.True(strings.HasPrefix(a.header.Get("Content-Security-Policy"), "default-src 'self';"))
 		is.True(strings.Contains(a.header.Get("Content-Security-Policy"), "frame-ancestors 'none'"))

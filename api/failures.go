@@ -8,6 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/failures"
+	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -71,7 +72,7 @@ func readFailures(c *call) (failures.List, error) {
 	since := time.Now().Add(-defaultFailures)
 	if text := c.QueryParam("since"); text != "" {
 		var err error
-		if since, err = ParseSince(text, time.Now()); err != nil {
+		if since, err = query.Since(text, time.Now()); err != nil {
 			return failures.List{}, problem.Invalid("since: %s", err)
 		}
 	}

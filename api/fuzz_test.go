@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -85,11 +86,11 @@ func FuzzAnIDIsAPositiveNumberOrRefused(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		id, err := api.ParseID(text)
+		id, err := query.ID(text)
 		if err != nil {
 			return
 		}
-		again, err := api.ParseID(strconv.FormatInt(id, 10))
+		again, err := query.ID(strconv.FormatInt(id, 10))
 		if id <= 0 || err != nil || again != id {
 			t.Errorf("%q is %d, which is %d: %v", text, id, again, err)
 		}
@@ -104,11 +105,11 @@ func FuzzAMomentSaysTheSameAgainOrIsRefused(f *testing.F) {
 	}
 	now := time.Date(2025, 1, 31, 8, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, text string) {
-		at, err := api.ParseSince(text, now)
+		at, err := query.Since(text, now)
 		if err != nil {
 			return
 		}
-		again, err := api.ParseSince(at.Format(time.RFC3339Nano), now)
+		again, err := query.Since(at.Format(time.RFC3339Nano), now)
 		if err != nil || !again.Equal(at) {
 			t.Errorf("%q is %s, which is %s: %v", text, at, again, err)
 		}
@@ -120,7 +121,7 @@ func FuzzStatesAreKnownOrRefused(f *testing.F) {
 		f.Add(text, "failed")
 	}
 	f.Fuzz(func(t *testing.T, one, other string) {
-		states, err := api.ParseStates([]string{one, other})
+		states, err := query.States([]string{one, other})
 		if err != nil {
 			return
 		}
@@ -131,7 +132,7 @@ func FuzzStatesAreKnownOrRefused(f *testing.F) {
 			}
 			names = append(names, string(state))
 		}
-		again, err := api.ParseStates(names)
+		again, err := query.States(names)
 		if err != nil || !reflect.DeepEqual(again, states) {
 			t.Errorf("%v becomes %v: %v", states, again, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -60,7 +61,7 @@ func filterOf(c echo.Context) (job.Filter, error) {
 	err := eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "state":
-			f.States, err = ParseStates(values)
+			f.States, err = query.States(values)
 		case "kind":
 			f.Kind = value
 		case "lane":
@@ -68,18 +69,18 @@ func filterOf(c echo.Context) (job.Filter, error) {
 		case "subject":
 			f.Subject = value
 		case "pipeline":
-			f.Pipeline, err = ParseID(value)
+			f.Pipeline, err = query.ID(value)
 		case "parent":
-			f.Parent, err = ParseID(value)
+			f.Parent, err = query.ID(value)
 		case "current":
 			var yes *bool
-			if yes, err = ParseYes(value); err == nil {
+			if yes, err = query.Yes(value); err == nil {
 				f.Current = *yes
 			}
 		case "since":
-			f.Since, err = ParseSince(value, time.Now())
+			f.Since, err = query.Since(value, time.Now())
 		case "children":
-			f.Children, err = ParseYes(value)
+			f.Children, err = query.Yes(value)
 		case "reason":
 			f.Reason = job.Reason(value)
 			err = f.Validate()
@@ -90,7 +91,7 @@ func filterOf(c echo.Context) (job.Filter, error) {
 			f.ErrorCode = value
 			err = f.Validate()
 		case "limit":
-			f.Limit, err = parseLimit(value)
+			f.Limit, err = query.Limit(value)
 		case "cursor":
 			f.Cursor, err = cursor.Opened("jobs", value)
 		}

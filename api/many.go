@@ -7,6 +7,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -43,7 +44,7 @@ type Selection struct {
 func (s Selection) Jobs() (f job.Filter, err error) {
 	f.Kind, f.Lane, f.Subject, f.Children = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject, s.Filter.Children
 	if len(s.Filter.State) > 0 {
-		if f.States, err = ParseStates(s.Filter.State); err != nil {
+		if f.States, err = query.States(s.Filter.State); err != nil {
 			return f, err
 		}
 	}
@@ -54,7 +55,7 @@ func (s Selection) Jobs() (f job.Filter, err error) {
 		if id.text == "" {
 			continue
 		}
-		if *id.to, err = ParseID(id.text); err != nil {
+		if *id.to, err = query.ID(id.text); err != nil {
 			return f, err
 		}
 	}
@@ -64,7 +65,7 @@ func (s Selection) Jobs() (f job.Filter, err error) {
 		return f, err
 	}
 	if s.Filter.Since != "" {
-		f.Since, err = ParseSince(s.Filter.Since, time.Now())
+		f.Since, err = query.Since(s.Filter.Since, time.Now())
 	}
 	return f, err
 }

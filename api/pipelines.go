@@ -11,6 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -53,13 +54,13 @@ func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 	err = eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "status":
-			f.Statuses, err = ParseStatuses(values)
+			f.Statuses, err = query.Statuses(values)
 		case "name":
 			f.Name = value
 		case "since":
-			f.Since, err = ParseSince(value, time.Now())
+			f.Since, err = query.Since(value, time.Now())
 		case "limit":
-			f.Limit, err = parseLimit(value)
+			f.Limit, err = query.Limit(value)
 		case "cursor":
 			f.Cursor, err = cursor.Opened("pipelines", value)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -173,7 +174,7 @@ func listGrants(c *call) (any, error) {
 		case "role":
 			f.Role = value
 		case "limit":
-			f.Limit, err = parseLimit(value)
+			f.Limit, err = query.Limit(value)
 		case "cursor":
 			if value, err = cursor.Opened("grants", value); err == nil {
 				f.After.Principal, f.After.Role, _ = strings.Cut(value, "\n") // neither part can contain a line break

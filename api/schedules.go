@@ -10,6 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -67,7 +68,7 @@ func listFires(c *call) (any, error) {
 	err := eachFilter(c, func(name, value string, _ []string) (err error) {
 		switch name {
 		case "limit":
-			limit, err = parseLimit(value)
+			limit, err = query.Limit(value)
 		case "cursor":
 			if value, err = cursor.Opened("fires", value); err == nil && value != "" {
 				before, err = time.Parse(time.RFC3339Nano, value)

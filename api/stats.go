@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -16,9 +15,9 @@ var statsRoutes = []Route{
 }
 
 func showStats(c *call) (any, error) {
-	window, err := windowOf(c.QueryParam("window"))
+	window, err := storeview.Window(c.QueryParam("window"))
 	if err != nil {
-		return nil, err
+		return nil, problem.Invalid("%s", err)
 	}
 	by := storeview.StatsBy(c.QueryParam("by"))
 	switch by {
@@ -33,19 +32,6 @@ func showStats(c *call) (any, error) {
 		return nil, err
 	}
 	return found.By(by), nil
-}
-
-// windowOf parses the name of a period. An empty name means the last hour.
-func windowOf(name string) (storeview.StatsWindow, error) {
-	var known []string
-	for _, w := range storeview.StatsWindows {
-		if w.Name == name || name == "" {
-			return w, nil
-		}
-		known = append(known, w.Name)
-	}
-	last := len(known) - 1
-	return storeview.StatsWindow{}, problem.Invalid("window %q: want %s or %s", name, strings.Join(known[:last], ", "), known[last])
 }
 
 var kindRoutes = []Route{
@@ -64,9 +50,9 @@ type kindList struct {
 const mostKinds = 1000
 
 func listKinds(c *call) (any, error) {
-	window, err := windowOf(c.QueryParam("window"))
+	window, err := storeview.Window(c.QueryParam("window"))
 	if err != nil {
-		return nil, err
+		return nil, problem.Invalid("%s", err)
 	}
 	found := kindList{}
 	if found.Kinds, found.Ended, err = storeview.Kinds(c.ctx(), c.lists, window.Length); err != nil {

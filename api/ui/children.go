@@ -1,9 +1,11 @@
 package ui
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 
+	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -21,7 +23,7 @@ type childList struct {
 
 // children lists the children of a job's fan-out in order of their position.
 func (d *dashboard) children(p *page, r *http.Request) error {
-	id, err := parseID(r.PathValue("id"))
+	id, err := query.JobID(r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -31,7 +33,7 @@ func (d *dashboard) children(p *page, r *http.Request) error {
 	number := strconv.FormatInt(id, 10)
 	l := childList{filters: filtersOf(r, "jobs/"+number+"/children")}
 	if l.State = job.State(l.Get("state")); l.State != "" && !l.State.Known() {
-		return invalid("state", string(l.State), "one of the seven states")
+		return invalid(fmt.Errorf("unknown state %q: want one of %v", l.State, job.States()))
 	}
 	at, err := l.begins()
 	if err != nil {
@@ -40,7 +42,7 @@ func (d *dashboard) children(p *page, r *http.Request) error {
 	after := 0
 	if l.Later = at != ""; l.Later {
 		if after, err = strconv.Atoi(at); err != nil {
-			return invalid("cursor", l.Get("cursor"), "the cursor of the previous page")
+			return invalid(err)
 		}
 	}
 	if l.Of, err = storeview.Job(r.Context(), d.o.Store, id); err != nil {

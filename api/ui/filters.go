@@ -5,11 +5,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -55,7 +55,7 @@ func (f filters) From(at string) string {
 func (f filters) begins() (string, error) {
 	at, err := cursor.Opened(f.path, f.Get("cursor"))
 	if err != nil {
-		return "", invalid("cursor", f.Get("cursor"), "the cursor of the previous page")
+		return "", invalid(fmt.Errorf("cursor: %w", err))
 	}
 	return at, nil
 }
@@ -71,17 +71,8 @@ func (f filters) Set() bool {
 }
 
 // invalid returns the error for an invalid filter value.
-func invalid(name, value, want string) error {
-	return fmt.Errorf("%s %q: want %s (%w)", name, plain(value), want, job.ErrInvalid)
-}
-
-// parseID parses an ID in a path or a filter. For invalid text it returns the same error as for a job that does not exist.
-func parseID(text string) (int64, error) {
-	id, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || id <= 0 {
-		return 0, fmt.Errorf("invalid id %q: %w", plain(text), job.ErrNotFound)
-	}
-	return id, nil
+func invalid(err error) error {
+	return fmt.Errorf("%w: %s", job.ErrInvalid, plain(err.Error()))
 }
 
 // defaultSince is the default period of a filtered list. It prevents a search for rare jobs from reading the whole history, unless the
@@ -103,13 +94,11 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	if text == "" || text == "all" {
 		return time.Time{}, nil
 	}
-	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
-		return now.Add(-ago), nil
+	at, err := query.Since(text, now)
+	if err != nil {
+		err = invalid(fmt.Errorf("since: %w", err))
 	}
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return t, nil
-	}
-	return time.Time{}, invalid("since", text, "an age such as 90m, a time such as 2025-01-31T08:00:00Z, or all")
+	return at, err
 }
 
 // jobFilter parses the filters of the job list.
@@ -123,23 +112,20 @@ func jobFilter(f *filters, now time.Time) (s job.Filter, err error) {
 	case "open":
 		s.States = open
 	default:
-		for name := range strings.SplitSeq(state, ",") {
-			if !job.State(name).Known() {
-				return s, invalid("state", name, "one of the seven states, or open")
-			}
-			s.States = append(s.States, job.State(name))
+		if s.States, err = query.States([]string{state}); err != nil {
+			return s, invalid(err)
 		}
 	}
 	for name, id := range map[string]*int64{"pipeline": &s.Pipeline, "parent": &s.Parent} {
 		if value := f.Get(name); value != "" {
-			if *id, err = strconv.ParseInt(value, 10, 64); err != nil || *id <= 0 {
-				return s, invalid(name, value, "an id")
+			if *id, err = query.ID(value); err != nil {
+				return s, invalid(fmt.Errorf("%s: %w", name, err))
 			}
 		}
 	}
 	s.Reason, s.ErrorClass, s.ErrorCode = job.Reason(f.Get("reason")), job.ErrorClass(f.Get("error_class")), f.Get("error_code")
 	if err := s.Validate(); err != nil {
-		return s, fmt.Errorf("%s (%w)", err, job.ErrInvalid)
+		return s, invalid(err)
 	}
 	if f.Get("since") == "" && f.Set() && s.Pipeline == 0 && s.Parent == 0 {
 		f.Values.Set("since", defaultSince)
@@ -154,12 +140,10 @@ func pipelineFilter(f *filters, now time.Time) (s storeview.PipelineFilter, err 
 	if s.Cursor, err = f.begins(); err != nil {
 		return s, err
 	}
-	switch status := job.Status(f.Get("status")); status {
-	case "":
-	case job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial, job.PipelineFailed, job.PipelineCancelled:
-		s.Statuses = []job.Status{status}
-	default:
-		return s, invalid("status", string(status), "one of the five statuses")
+	if status := f.Get("status"); status != "" {
+		if s.Statuses, err = query.Statuses([]string{status}); err != nil {
+			return s, invalid(err)
+		}
 	}
 	if f.Get("since") == "" && f.Set() {
 		f.Values.Set("since", defaultSince)

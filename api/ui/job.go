@@ -11,6 +11,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/failures"
+	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -42,7 +43,7 @@ type action struct {
 
 // job shows the page of one job.
 func (d *dashboard) job(p *page, r *http.Request) error {
-	id, err := parseID(r.PathValue("id"))
+	id, err := query.JobID(r.PathValue("id"))
 	if err != nil {
 		return err
 	}

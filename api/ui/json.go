@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/query"
 )
 
 // fold is a line of formatted JSON. If the line opens an object or array, fold also holds the lines inside it and the closing line.
@@ -69,7 +71,7 @@ func (f download) write(w http.ResponseWriter) {
 // jobValue returns a handler that serves a job's arguments or result as a download. Hidden values are masked, as on the job's page.
 func jobValue(of string) func(*dashboard, *page, *http.Request) error {
 	return func(d *dashboard, p *page, r *http.Request) error {
-		id, err := parseID(r.PathValue("id"))
+		id, err := query.JobID(r.PathValue("id"))
 		if err != nil {
 			return err
 		}

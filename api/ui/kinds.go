@@ -66,16 +66,13 @@ func rate(perMinute float64) string {
 
 // kinds shows the kinds, slowest first by default.
 func (d *dashboard) kinds(p *page, r *http.Request) error {
-	l := kindList{Window: storeview.StatsWindows[0], Order: r.URL.Query().Get("order")}
+	window, err := storeview.Window(r.URL.Query().Get("window"))
+	if err != nil {
+		return invalid(err)
+	}
+	l := kindList{Window: window, Order: r.URL.Query().Get("order")}
 	if l.Order == "" {
 		l.Order = storeview.KindOrders[0]
-	}
-	if name := r.URL.Query().Get("window"); name != "" {
-		i := slices.IndexFunc(storeview.StatsWindows, func(w storeview.StatsWindow) bool { return w.Name == name })
-		if i < 0 {
-			return invalid("window", name, "1h, 24h, 7d or 30d")
-		}
-		l.Window = storeview.StatsWindows[i]
 	}
 	found, err := d.byKind[l.Window.Name].get(r.Context(), r.Header.Get("X-Fresh") != "", func(ctx context.Context) (k kindsRead, err error) {
 		k.kinds, k.ended, err = storeview.Kinds(ctx, d.o.Store, l.Window.Length)

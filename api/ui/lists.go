@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -58,7 +59,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 func (d *dashboard) search(p *page, r *http.Request, text string, f job.Filter) (storeview.Page, error) {
 	search, err := storeview.ParseSearch(text)
 	if err != nil {
-		return storeview.Page{}, fmt.Errorf("%s (%w)", err, job.ErrInvalid)
+		return storeview.Page{}, invalid(err)
 	}
 	search, f, err = search.For(f, p.May(string(access.JobsArgs)), p.Owner(access.JobsArgs))
 	if err != nil {
@@ -100,7 +101,7 @@ type pipelineRow struct {
 // pipelines lists pipelines, newest first.
 func (d *dashboard) pipelines(p *page, r *http.Request) error {
 	l := pipelineList{filters: filtersOf(r, "pipelines"), Later: r.URL.Query().Get("cursor") != "",
-		Statuses: []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial, job.PipelineFailed, job.PipelineCancelled}}
+		Statuses: job.Statuses()}
 	filter, err := pipelineFilter(l.filters, p.Now)
 	if err != nil {
 		return err
@@ -138,7 +139,7 @@ func (d *dashboard) audit(p *page, r *http.Request) error {
 		return err
 	}
 	if at != "" {
-		if filter.Before, err = parseID(at); err != nil {
+		if filter.Before, err = query.JobID(at); err != nil {
 			return err
 		}
 		l.Later = true

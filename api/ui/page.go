@@ -197,7 +197,7 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 	case errors.Is(err, job.ErrUnknownSchedule):
 		said = problem{http.StatusNotFound, "Schedule not found", "It does not exist, or was deleted: see the audit log."}
 	case errors.Is(err, job.ErrInvalid):
-		said = problem{http.StatusBadRequest, "Invalid filter", strings.TrimPrefix(strings.TrimSuffix(err.Error(), " ("+job.ErrInvalid.Error()+")"), job.ErrInvalid.Error()+": ")}
+		said = problem{http.StatusBadRequest, "Invalid filter", strings.TrimPrefix(err.Error(), job.ErrInvalid.Error()+": ")}
 	case errors.Is(err, context.Canceled):
 		return
 	case store.Transient(err) || errors.Is(err, context.DeadlineExceeded):

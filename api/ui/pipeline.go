@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -19,7 +20,7 @@ type pipelinePage struct {
 
 // pipeline shows the page of one pipeline.
 func (d *dashboard) pipeline(p *page, r *http.Request) error {
-	id, err := parseID(r.PathValue("id"))
+	id, err := query.JobID(r.PathValue("id"))
 	if err != nil {
 		return err
 	}

@@ -163,12 +163,12 @@ func (d *dashboard) schedule(p *page, r *http.Request) error {
 	}
 	before, err := cursor.Opened("fires", r.URL.Query().Get("cursor"))
 	if err != nil {
-		return invalid("cursor", r.URL.Query().Get("cursor"), "the cursor of the previous page")
+		return invalid(fmt.Errorf("cursor: %w", err))
 	}
 	from := time.Time{}
 	if before != "" {
 		if from, err = time.Parse(time.RFC3339Nano, before); err != nil {
-			return invalid("cursor", before, "the cursor of the previous page")
+			return invalid(err)
 		}
 	}
 	one, err := d.o.Calendar.ScheduleByName(r.Context(), name)

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -120,7 +121,7 @@ func (d *dashboard) roles(p *page, r *http.Request) error {
 	show := rolesPage{BuiltIn: access.BuiltIn, Permissions: access.Permissions}
 	after, err := cursor.Opened("grants", r.URL.Query().Get("cursor"))
 	if err != nil {
-		return invalid("cursor", r.URL.Query().Get("cursor"), "the cursor of the previous page")
+		return invalid(fmt.Errorf("cursor: %w", err))
 	}
 	if show.Custom, err = admin.Roles(r.Context(), d.o.Store); err != nil {
 		return err

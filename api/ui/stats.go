@@ -48,13 +48,9 @@ func (o overview) OfLane(name string) job.StatsOf {
 
 // now shows the overview.
 func (d *dashboard) now(p *page, r *http.Request) (err error) {
-	o := overview{Window: storeview.StatsWindows[0]}
-	if name := r.URL.Query().Get("window"); name != "" {
-		i := slices.IndexFunc(storeview.StatsWindows, func(w storeview.StatsWindow) bool { return w.Name == name })
-		if i < 0 {
-			return invalid("window", name, "1h, 24h, 7d or 30d")
-		}
-		o.Window = storeview.StatsWindows[i]
+	var o overview
+	if o.Window, err = storeview.Window(r.URL.Query().Get("window")); err != nil {
+		return invalid(err)
 	}
 	if o.board, err = d.readBoard(r); err != nil {
 		return err

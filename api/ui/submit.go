@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -60,7 +61,7 @@ func (d *dashboard) submit(p *page, r *http.Request) error {
 // kind has no such job. If the search stopped early, until is the time that it reached.
 func (d *dashboard) template(ctx context.Context, who access.Principal, like, kind string) (found *job.Job, until time.Time, err error) {
 	if like != "" {
-		id, err := parseID(like)
+		id, err := query.JobID(like)
 		if err != nil {
 			return nil, until, err
 		}

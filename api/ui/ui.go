@@ -96,13 +96,13 @@ func New(o Options) http.Handler {
 	}
 	nowhere := d.serve(view{path: "/", needs: access.Nothing, show: func(*dashboard, *page, *http.Request) error { return errNoPage }})
 	mux.HandleFunc("/", nowhere)
-	return secured(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); r.URL.Path != clean && r.URL.Path != clean+"/" {
 			nowhere(w, r) // the mux would redirect to the clean path without the prefix, which is a route of the API
 			return
 		}
 		mux.ServeHTTP(w, r)
-	}))
+	})
 }
 
 // view is one kind of page.
@@ -151,18 +151,4 @@ func Pages() (list []Page) {
 		list = append(list, Page{p.path, p.needs, p.own})
 	}
 	return list
-}
-
-// policy allows content only from this origin, and no inline script or style.
-const policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
-
-func secured(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "same-origin")
-		next.ServeHTTP(w, r)
-	})
 }

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
 	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -42,13 +42,13 @@ interrupted, or, with --job, until the job has finished.`,
 				return exit.Usage("want --job or --pipeline, not both")
 			}
 			if jobText != "" {
-				if w.job, err = api.ParseID(jobText); err != nil {
+				if w.job, err = query.ID(jobText); err != nil {
 					return exit.Usage("--job: %w", err)
 				}
 				w.path = client.Path("/jobs/:id/events", w.job)
 			}
 			if pipelineText != "" {
-				id, err := api.ParseID(pipelineText)
+				id, err := query.ID(pipelineText)
 				if err != nil {
 					return exit.Usage("--pipeline: %w", err)
 				}

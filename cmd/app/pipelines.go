@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
 	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -32,7 +32,7 @@ last step has finished. Status partial: the last step succeeded, but a child of 
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if len(statuses) > 0 {
-				if _, err = api.ParseStatuses(statuses); err != nil {
+				if _, err = query.Statuses(statuses); err != nil {
 					return exit.Usage("--status: %w", err)
 				}
 			}

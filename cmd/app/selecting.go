@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -52,7 +53,7 @@ func (s *jobFlags) selection() (api.Selection, error) {
 		return body, err
 	}
 	if s.children != "" {
-		body.Filter.Children, _ = api.ParseYes(s.children) // already validated by query
+		body.Filter.Children, _ = query.Yes(s.children) // already validated by query
 	}
 	body.Filter.State, body.Filter.Kind, body.Filter.Lane, body.Filter.Subject = s.states, s.kind, s.lane, s.subject
 	body.Filter.Pipeline, body.Filter.Parent, body.Filter.Since = s.pipeline, s.parent, s.moment
@@ -66,17 +67,17 @@ func (s *jobFlags) query() (url.Values, error) {
 		return nil, exit.Usage("--job-reason, --error-class, --error-code: %w", err)
 	}
 	if len(s.states) > 0 {
-		if _, err := api.ParseStates(s.states); err != nil {
+		if _, err := query.States(s.states); err != nil {
 			return nil, exit.Usage("--state: %w", err)
 		}
 	}
 	for _, id := range [][2]string{{"--pipeline", s.pipeline}, {"--parent", s.parent}} {
-		if _, err := api.ParseID(id[1]); err != nil && id[1] != "" {
+		if _, err := query.ID(id[1]); err != nil && id[1] != "" {
 			return nil, exit.Usage("%s: %w", id[0], err)
 		}
 	}
 	if s.children != "" {
-		if _, err := api.ParseYes(s.children); err != nil {
+		if _, err := query.Yes(s.children); err != nil {
 			return nil, exit.Usage("--children %w", err)
 		}
 	}
@@ -90,7 +91,7 @@ func moment(text string) (string, error) {
 	if text == "" {
 		return "", nil
 	}
-	at, err := api.ParseSince(text, time.Now())
+	at, err := query.Since(text, time.Now())
 	if err != nil {
 		return "", exit.Usage("--since: %w", err)
 	}

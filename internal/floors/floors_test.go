@@ -48,6 +48,7 @@ var plan = []floor{
 	{folder: "internal/stats", imports: "job"}, // counts of ended jobs, with histograms
 	{folder: "migrations"},
 	{folder: "internal/shell", standardOnly: true},             // quoting for commands that people paste
+	{folder: "internal/query", imports: "job"},                 // ids, states, times and limits in requests and flags
 	{folder: "internal/humanize", standardOnly: true},          // readable counts, durations and times
 	{folder: "internal/rawjson", standardOnly: true},           // JSON without HTML escapes
 	{folder: "internal/dburl"},                                 // connection strings
@@ -108,11 +109,11 @@ var plan = []floor{
 	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that are killed
 	{folder: "internal/ha", testOnly: true},                                     // failover tests, which use only the built program
 	{folder: "internal/demokinds", imports: "job runner"},
-	{folder: "api/ui", imports: "job internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
-	{folder: "api/internal/problem", imports: "job internal/store internal/store/admin"},                                                                               // errors as responses
-	{folder: "api/internal/openapi", imports: "job internal/access"},                                                                                                   // the OpenAPI document
-	{folder: "api/internal/secrets", imports: "job internal/access internal/rawjson internal/store internal/store/admin internal/store/view api/internal/problem"},     // hides secrets from callers
-	{folder: "api", imports: "job api/internal/openapi api/internal/problem api/internal/secrets internal/rawjson internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
+	{folder: "api/ui", imports: "job internal/query internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
+	{folder: "api/internal/problem", imports: "job internal/store internal/store/admin"},                                                                                              // errors as responses
+	{folder: "api/internal/openapi", imports: "job internal/access"},                                                                                                                  // the OpenAPI document
+	{folder: "api/internal/secrets", imports: "job internal/access internal/rawjson internal/store internal/store/admin internal/store/view api/internal/problem"},                    // hides secrets from callers
+	{folder: "api", imports: "job internal/query api/internal/openapi api/internal/problem api/internal/secrets internal/rawjson internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
 	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
 	{folder: "remote/remotepb"},
 	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
@@ -137,7 +138,7 @@ var plan = []floor{
 	{folder: "internal/cli/demo", imports: "handlers job runner internal/humanize internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
 
 	// top layer
-	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/failures internal/humanize internal/migrate internal/schema internal/shell runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
+	{folder: "cmd/app", imports: "api internal/query job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/failures internal/humanize internal/migrate internal/schema internal/shell runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
 	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // includes its own PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},

@@ -21,10 +21,9 @@ var jobTypes = Types{
 	reflect.TypeFor[job.Seconds]():     {"type": "number", "description": "seconds"},
 	reflect.TypeFor[job.Millis]():      {"type": "number", "description": "milliseconds"},
 	reflect.TypeFor[job.State]():       {"type": "string", "enum": job.States()},
-	reflect.TypeFor[job.Status](): {"type": "string", "enum": []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial,
-		job.PipelineFailed, job.PipelineCancelled}},
-	reflect.TypeFor[job.Missed]():  {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},
-	reflect.TypeFor[job.Overlap](): {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
+	reflect.TypeFor[job.Status]():      {"type": "string", "enum": job.Statuses()},
+	reflect.TypeFor[job.Missed]():      {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},
+	reflect.TypeFor[job.Overlap]():     {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
 	reflect.TypeFor[job.FireOutcome](): {"type": "string", "enum": []job.FireOutcome{job.FireFired, job.FireDuplicate, job.FireOverlap, job.FireMissed,
 		job.FireFailed}},
 }

@@ -43,6 +43,16 @@ var StatsWindows = []StatsWindow{
 	{"1h", time.Hour, time.Minute}, {"24h", 24 * time.Hour, time.Hour}, {"7d", 7 * 24 * time.Hour, 3 * time.Hour}, {"30d", 30 * 24 * time.Hour, 12 * time.Hour},
 }
 
+// Window returns the period with a name. An empty name means the last hour.
+func Window(name string) (StatsWindow, error) {
+	for _, w := range StatsWindows {
+		if w.Name == name || name == "" {
+			return w, nil
+		}
+	}
+	return StatsWindow{}, fmt.Errorf("window %q: want 1h, 24h, 7d or 30d", name)
+}
+
 // statsSQL reads the rows in a period, newest first. Plan: stats_by_time backwards, to the start of the period, stops at the limit.
 const statsSQL = `
 select s.at, s.lane, s.kind, s.state, s.jobs, s.wait, s.run from trapeze.stats s

@@ -1,0 +1,84 @@
+// Package query parses the values with which the API, the dashboard and the commands select jobs: ids, states, times and limits. Its errors
+// state what is wrong and what is allowed; callers add the name of the parameter or flag.
+package query
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// ID parses the ID of a job or pipeline.
+func ID(text string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id <= 0 {
+		return 0, fmt.Errorf("invalid id %q: want a positive whole number", text)
+	}
+	return id, nil
+}
+
+// JobID parses the ID of a job or pipeline in a path. The error is the same as for a job that does not exist.
+func JobID(text string) (int64, error) {
+	id, err := ID(text)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", job.ErrNotFound, err)
+	}
+	return id, nil
+}
+
+// Yes parses true or false.
+func Yes(text string) (*bool, error) {
+	yes, err := strconv.ParseBool(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q: want true or false", text)
+	}
+	return &yes, nil
+}
+
+// States parses states. Each value is one state, or several separated by commas.
+func States(values []string) ([]job.State, error) {
+	var states []job.State
+	for _, name := range strings.Split(strings.Join(values, ","), ",") {
+		state := job.State(name)
+		if !state.Known() {
+			return nil, fmt.Errorf("unknown state %q: want one of %v", name, job.States())
+		}
+		states = append(states, state)
+	}
+	return states, nil
+}
+
+// Statuses parses pipeline statuses. Each value is one status, or several separated by commas.
+func Statuses(values []string) (list []job.Status, err error) {
+	for _, name := range strings.Split(strings.Join(values, ","), ",") {
+		if !slices.Contains(job.Statuses(), job.Status(name)) {
+			return nil, fmt.Errorf("unknown status %q: want some of %v", name, job.Statuses())
+		}
+		list = append(list, job.Status(name))
+	}
+	return list, nil
+}
+
+// Since parses a time in RFC 3339 format, or a duration before now, such as 90m.
+func Since(text string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
+		return now.Add(-ago), nil
+	}
+	return time.Time{}, fmt.Errorf("invalid time %q: want RFC 3339, such as 2025-01-31T08:00:00Z, or an age such as 90m", text)
+}
+
+// Limit parses the maximum number of rows on a page.
+func Limit(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1000 {
+		return 0, fmt.Errorf("%q: want 1 to 1000", text)
+	}
+	return n, nil
+}
