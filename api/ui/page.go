@@ -71,11 +71,6 @@ func (v visitor) May(permission string) bool {
 	return allowed
 }
 
-// MayTo reports whether the visitor has a permission for the jobs of a submitter.
-func (v visitor) MayTo(permission, submitter string) bool {
-	return v.Sees(access.Permission(permission), submitter)
-}
-
 func (d *dashboard) page(r *http.Request, v view) *page {
 	root := strings.Repeat("../", max(strings.Count(r.URL.Path, "/")-1, 0))
 	if root == "" {

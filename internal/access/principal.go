@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"path"
 	"slices"
 	"strings"
@@ -12,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Principal is the sender of a request, as returned by an [Authenticator].
+// Principal is the sender of a request, as the host authenticates it.
 type Principal struct {
 	// Name is recorded as the submitter of the principal's jobs and as the actor of its commands. It is 1 to 200 bytes long and must be the
 	// same in every request.
@@ -102,10 +101,6 @@ func within(patterns []string, name string) bool {
 
 // ErrUnauthenticated means that a request has no credentials, or credentials of an unsupported type.
 var ErrUnauthenticated = errors.New("unauthenticated")
-
-// Authenticator returns the sender of a request. Any error means that the request is not authenticated. The error text is logged and never
-// sent to the client. An Authenticator must be safe for concurrent use.
-type Authenticator func(*http.Request) (Principal, error)
 
 type principalKey struct{}
 

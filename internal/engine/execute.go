@@ -217,7 +217,8 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 		err = x.ends.keepUndo(one, o.Undo)
 	}
 	if err != nil {
-		return x.concludeError(one, err, cause), false
+		x.concludeError(one, err, cause)
+		return nil, false
 	}
 	switch {
 	case o.Fan != nil:
@@ -239,7 +240,8 @@ func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 		err, cause = held.err, context.Cause(one.Ctx)
 	}
 	if err != nil {
-		return x.concludeError(one, err, cause)
+		x.concludeError(one, err, cause)
+		return nil
 	}
 	return next
 }
@@ -285,11 +287,11 @@ func (x *executor) goOn(w *flush) bool {
 }
 
 // concludeError decides whether a job is handed back, retried or failed.
-func (x *executor) concludeError(one *Run, err, cause error) *Run {
+func (x *executor) concludeError(one *Run, err, cause error) {
 	if why := HandedBack(cause); why != "" {
 		one.span.Event("job.handed_back")
 		x.ends.handBack(one, why)
-		return nil
+		return
 	}
 	f := Judge(err, cause, x.attempts(one))
 	one.span.Error(f.Reason, f.Err)
@@ -304,9 +306,9 @@ func (x *executor) concludeError(one *Run, err, cause error) *Run {
 		if x.ends.park(one, wait, store.Retry{Started: one.started(), Message: e.Error, Class: e.Class, Code: e.Code}) {
 			one.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			x.Ends.ReportRetry(endOf(one, e, job.Pending))
-			return nil
+			return
 		}
 		// The job was not parked because the lease is lost or a cancel was committed first.
 	}
-	return x.ends.finish(one, e, nil)
+	x.ends.finish(one, e)
 }

@@ -156,7 +156,8 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 	if errors.Is(err, job.ErrCancelled) {
 		// Either a cancel was committed first or the handler was cancelled. Record the cancellation, without the handler's writes and
 		// without a next step.
-		return fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil), nil
+		fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled})
+		return nil, nil
 	}
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost) {
 		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected the write

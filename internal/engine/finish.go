@@ -67,12 +67,11 @@ func (fin *finisher) finishSoon(one *Run, o *work.Outcome) (other *Run, err erro
 	return other, nil
 }
 
-// finish writes the outcome of a run by group commit and hands over to the next step. It returns the next step if that has already started
-// in this process.
-func (fin *finisher) finish(one *Run, e store.Ending, next *store.NewJob) *Run {
-	w := fin.flushOf(one, e, next)
+// finish writes the outcome of a run without a next step, by group commit.
+func (fin *finisher) finish(one *Run, e store.Ending) {
+	w := fin.flushOf(one, e, nil)
 	w.ended, w.err = fin.flusher.writeEnd(one, w.ending)
-	return fin.pursue(w)
+	fin.pursue(w)
 }
 
 // pursue keeps retrying an outcome that could not be written at first. It returns the next step if that has already started in this

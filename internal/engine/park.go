@@ -35,7 +35,7 @@ func (fin *finisher) snooze(one *Run, s work.Snooze) {
 		return
 	}
 	// Either a cancel was committed and this write finishes the job, or the lease is lost and the write matches no row.
-	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
 }
 
 // longestSnooze is the maximum delay for a job that snoozes with backoff, unless its handler requests a longer one.
@@ -97,7 +97,7 @@ func (fin *finisher) handBack(one *Run, why string) {
 		fin.WakeAll()
 	case err == nil:
 		// The job was cancelled or the claim is lost. The fence check of this write tells the two apart.
-		fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
+		fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
 	}
 }
 

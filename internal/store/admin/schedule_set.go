@@ -103,7 +103,7 @@ func setScheduleIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 	if !done.Created && len(done.Changed) == 0 {
 		return done, nil
 	}
-	if err := checkSetting(ctx, s, tx, base, after, plan, done.Created); err != nil {
+	if err := checkSetting(ctx, tx, base, after, plan, done.Created); err != nil {
 		return done, err
 	}
 	if err := writeSchedule(ctx, s, tx, name, there, after, row.Declared, false); err != nil {
@@ -133,8 +133,8 @@ func redactArgs(s job.ScheduleSetting) job.ScheduleSetting {
 }
 
 // checkSetting returns all errors in a setting, joined. It does not check times that have not changed, because they may be long past.
-func checkSetting(ctx context.Context, s *store.Store, tx pgx.Tx, before, after job.ScheduleSetting, plan Plan, created bool) error {
-	now, err := nowIn(ctx, s, tx)
+func checkSetting(ctx context.Context, tx pgx.Tx, before, after job.ScheduleSetting, plan Plan, created bool) error {
+	now, err := nowIn(ctx, tx)
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, a
 		err = job.ErrScheduleMoved
 	}
 	if err == nil {
-		now, err = nowIn(ctx, s, tx)
+		now, err = nowIn(ctx, tx)
 	}
 	if err != nil {
 		return one, now, fmt.Errorf("read schedule %q: %w", name, err)
@@ -146,7 +146,7 @@ func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong s
 }
 
 // nowIn returns the current time on the database's clock.
-func nowIn(ctx context.Context, s *store.Store, tx pgx.Tx) (now time.Time, err error) {
+func nowIn(ctx context.Context, tx pgx.Tx) (now time.Time, err error) {
 	err = tx.QueryRow(ctx, `select clock_timestamp()`).Scan(&now)
 	return now, err
 }
