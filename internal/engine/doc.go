@@ -10,10 +10,10 @@
 // To follow the life of a job, read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order. Each of the other files
 // implements one mechanism: fanout.go and fanout_settle.go, park.go (retries and hand-backs), flusher.go and flush.go (group commit of
 // completions), flush_readback.go (completions whose reply was lost), finish_in_tx.go and finish_group.go (completions with writes of the
-// handler), writes.go and lease_tx.go (earlier writes of the handler), orphans.go and missing.go (differences between the table and Runs),
+// handler), writes.go and lease_tx.go (earlier writes of the handler), orphans.go and claims_missing.go (differences between the table and Runs),
 // attempts.go (retry or fail), cancel.go, claim_ahead.go and ahead.go (claims that wait for a slot), claim_joined.go (claims that share a
-// commit with completions), backlog.go, due.go and unknown.go (reasons for a claim or a search), slots.go (slot grants and low-water marks
-// around a claim), runs.go (current claims), watch.go (handlers that do not return), heartbeat.go, live.go, submit.go. identity.go holds
+// commit with completions), backlog.go, due.go and unknown_outcome.go (reasons for a claim or a search), slots.go (slot grants and low-water marks
+// around a claim), runs.go (current claims), watchdog.go (handlers that do not return), heartbeat.go, lifecycle.go, submit.go. identity.go holds
 // the state that all of them share.
 //
 // Each part uses only parts that precede it in this list: Identity, submitter, fanOuts, flusher, leaseTx, groups, finisher, executor,
