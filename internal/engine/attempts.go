@@ -83,8 +83,8 @@ func Judge(err, cause error, attempts Attempts) Failure {
 	return f
 }
 
-// Ending returns the job's final outcome if the job gets no further attempt. The error text is truncated for storage.
-func (f Failure) Ending() store.Ending {
+// FinalOutcome returns the job's final outcome if the job gets no further attempt. The error text is truncated for storage.
+func (f Failure) FinalOutcome() store.Ending {
 	e := store.Ending{State: job.Failed, Outcome: job.Error, Reason: f.Reason, Error: job.Storable(f.Err.Error(), job.MaxErrorBytes)}
 	if f.Reason == job.ReasonCancelled {
 		e.State = job.Cancelled

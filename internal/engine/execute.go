@@ -295,7 +295,7 @@ func (x *executor) concludeError(one *Run, err, cause error) {
 	}
 	f := Judge(err, cause, x.attempts(one))
 	one.span.Error(f.Reason, f.Err)
-	e := f.Ending()
+	e := f.FinalOutcome()
 	if f.Again {
 		wait := one.handler.Backoff.Random(one.Claimed.Attempt)
 		if f.After != nil {

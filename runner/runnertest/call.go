@@ -236,7 +236,7 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 		return Run{State: job.Pending, Err: err}
 	case err != nil:
 		f := engine.Judge(err, cause, attempts)
-		end := f.Ending()
+		end := f.FinalOutcome()
 		run = Run{State: end.State, Status: end.Outcome, Reason: end.Reason, Err: f.Err, Class: end.Class, Code: end.Code}
 		if f.Again {
 			run.State, run.Status, run.Reason, run.RetryAfter = job.Pending, "", job.ReasonRetry, f.After
