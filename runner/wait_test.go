@@ -163,6 +163,25 @@ func TestTheEndOfAJobInThisProcessIsSeenAtOnce(t *testing.T) {
 	is.True((<-woken).Sub(<-returned) < 600*time.Millisecond)
 }
 
+func TestAnAbortInThisProcessWakesItsWaiter(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool, heard := heardPool(t, pgtest.URL(t), looks)
+	r := make1(t, pool, runner.Options{TraceQueries: true}, nil) // a program that runs no jobs, so the job stays pending
+	made, err := r.Enqueue(t.Context(), of("k"), runner.Foreign())
+	is.NoErr(err)
+	woken := make(chan time.Time, 1)
+	go func() {
+		_, _ = r.Wait(t.Context(), made.ID)
+		woken <- time.Now()
+	}()
+	pgtest.Wait(t, "polls have become rare", func() bool { return heard.count(looks) >= 6 })
+	_, err = r.Admin().AbortPipeline(t.Context(), made.ID, "ann") // the next poll is at least 0.8 s away
+	is.NoErr(err)
+	aborted := time.Now()
+	is.True((<-woken).Sub(aborted) < 600*time.Millisecond)
+}
+
 func TestAWaitTellsHowTheLatestRunOfAJobEnded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

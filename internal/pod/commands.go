@@ -29,7 +29,7 @@ func (p *Pod) Follow(ctx context.Context) {
 	p.sessions().Each(follow)
 }
 
-// followWithin is how long a command waits for this pod's own heartbeat.
+// followWithin limits how long a command waits for this pod's own heartbeat.
 const followWithin = time.Second
 
 // SettleAfter settles all unsettled fan-outs after a command. attrs describe the command in the log. If it fails, the next heartbeat
@@ -79,7 +79,7 @@ func (p *Pod) PollFleet(ctx context.Context, atMost time.Duration, check func() 
 	}
 }
 
-// answerPollInterval is how often the answer of a pod is read. answerWithin is the minimum time that a pod has to answer.
+// answerPollInterval is the interval at which the answer of a pod is read. answerWithin is the minimum time that a pod has to answer.
 const (
 	answerPollInterval = 50 * time.Millisecond
 	answerWithin       = 5 * time.Second

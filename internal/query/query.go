@@ -1,5 +1,5 @@
 // Package query parses the values with which the API, the dashboard and the commands select jobs: ids, states, times and limits. Its errors
-// state what is wrong and what is allowed; callers add the name of the parameter or flag.
+// state the mistake and the allowed values; callers add the name of the parameter or flag.
 package query
 
 import (

@@ -1,5 +1,5 @@
 // Package problem maps errors to the responses of the API: a status, a stable code and the text that a client may see. Handlers return an
-// error of package job, or a [Problem] for anything else that has a response of its own. It does not write responses.
+// error of package job, or a [Problem] for any other response. It does not write responses.
 package problem
 
 import (
