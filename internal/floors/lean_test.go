@@ -12,10 +12,10 @@ import (
 )
 
 // Limits for a program that embeds only package runner; see docs/dependencies.md. The size limit applies to a stripped binary on
-// linux/amd64.
+// linux/amd64. It leaves room for long paths: with -trimpath, go build would compile all dependencies again.
 const (
 	mostModules = 20
-	mostBytes   = 14_000_000
+	mostBytes   = 14_100_000
 )
 
 // TestASmallServiceLinksFewModules builds a service that embeds only package runner. If the test fails because of a new module, avoid the
@@ -24,7 +24,7 @@ func TestASmallServiceLinksFewModules(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	program := filepath.Join(t.TempDir(), "service")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./internal/floors/testdata/service")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", program, "./internal/floors/testdata/service")
 	build.Dir = root(t)
 	output, err := build.CombinedOutput()
 	if err != nil {
