@@ -16,6 +16,7 @@ type engines struct {
 	mu    sync.Mutex
 	list  []job.LaneEngine
 	woken []func() // called for each notification
+	serve []func(context.Context)
 }
 
 func (e *engines) all() []job.LaneEngine {
@@ -59,6 +60,25 @@ func (p *Pod) OnWake(do func()) {
 	p.engines.mu.Lock()
 	defer p.engines.mu.Unlock()
 	p.engines.woken = append(p.engines.woken, do)
+}
+
+// OnRun makes Run call serve, which serves an engine until ctx ends. Run waits for it before the pod leaves the fleet.
+func (p *Pod) OnRun(serve func(ctx context.Context)) {
+	p.engines.mu.Lock()
+	defer p.engines.mu.Unlock()
+	p.engines.serve = append(p.engines.serve, serve)
+}
+
+// run calls the functions that serve engines, and returns when all of them have returned.
+func (e *engines) run(ctx context.Context) {
+	e.mu.Lock()
+	serve := e.serve
+	e.mu.Unlock()
+	var served sync.WaitGroup
+	for _, one := range serve {
+		served.Go(func() { one(ctx) })
+	}
+	served.Wait()
 }
 
 // wake calls the functions that wait for notifications.

@@ -9,6 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -54,6 +55,10 @@ func (m podMember) HistoryChanged() {
 func (m podMember) WakePeers() { m.p.notifyOthers() }
 
 func (m podMember) Cancel(claim job.Lease, why job.Reason) {
+	if outbox.IsEngine(claim.Pod) {
+		m.p.engines.wake()
+		return
+	}
 	m.p.CancelClaim(claim, why)
 	if e := m.p.sessions().Engine(claim.Pod); e != nil {
 		e.CancelClaim(claim, why)

@@ -123,7 +123,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	// The goroutines that keep the pod alive continue until the last handler has returned, even after ctx is cancelled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
-	var claimers, life sync.WaitGroup
+	var claimers, engines, life sync.WaitGroup
 	life.Go(func() { p.WatchTrust(alive, p.Feed.Interrupt) })
 	life.Go(func() { p.notifyPeers(alive) })
 	life.Go(func() { p.beatAfterReset(alive) })
@@ -133,6 +133,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	claimers.Go(func() { p.maintenance.Run(ctx) })
 	claimers.Go(func() { p.Calendar.Run(ctx) })
 	claimers.Go(func() { p.warm(ctx) })
+	engines.Go(func() { p.engines.run(ctx) })
 	claimers.Go(func() {
 		<-ctx.Done()
 		p.StopClaims()
@@ -146,6 +147,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 		claimers.Wait()
 		p.sessions().Leave() // the workers continue and reconnect to other pods
 		p.Drain(alive)
+		engines.Wait()
 	})
 	die()
 	life.Wait()

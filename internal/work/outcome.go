@@ -8,12 +8,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Outcome is what a handler returns on success. At most one of Next, Snooze and Fan is set. A nil Outcome is a success without a result.
+// Outcome is what a handler returns on success. Except for its writes, it can be stored as JSON. At most one of Next, Snooze and Fan is set. A nil Outcome is a success without a result.
 type Outcome struct {
-	Result json.RawMessage // encoded by [EncodeResult]; nil if there is none
+	Result json.RawMessage `json:",omitempty"` // encoded by [EncodeResult]; nil if there is none
 	Status job.OutcomeStatus
 	Next   *Submission // nil means the planned step, if any
-	Writes Writes      // written in the commit that ends the job
+	Writes Writes      `json:"-"` // written in the commit that ends the job
 	Snooze *Snooze     // if set, the job waits and runs again
 	Fan    *FanOut     // if set, the job waits for its branches
 

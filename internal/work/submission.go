@@ -24,9 +24,9 @@ import (
 // Submission is a job to be inserted: a job that a program submits, the next step of a pipeline, or a child of a fan-out.
 type Submission struct {
 	Kind           string
-	Args           json.RawMessage // encoded by [EncodeArgs]
+	Args           json.RawMessage `json:",omitempty"` // encoded by [EncodeArgs]
 	Planned        []Step          // the steps planned after the job
-	Plan           json.RawMessage // Planned, encoded by EncodePlan
+	Plan           json.RawMessage `json:",omitempty"` // Planned, encoded by EncodePlan
 	Subject        *string
 	Lane           string // empty means the kind's lane
 	Priority       *int

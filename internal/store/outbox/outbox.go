@@ -62,6 +62,33 @@ func NameOf(ctx context.Context, s *store.Store, boot string) (string, error) {
 // EpochOf returns the epoch of a fence.
 func EpochOf(fence int64) int64 { return fence / fencesPerEpoch }
 
+// lanesSQL lists the lanes of an engine. Plan: lanes is one page.
+const lanesSQL = `select n.name from trapeze.lanes n where n.engine = $1 order by 1`
+
+// Lanes returns the lanes whose jobs the engine runs. It includes a lane that is moving to another engine until it has moved.
+func (b *Outbox) Lanes(ctx context.Context) ([]string, error) {
+	list, err := store.Rows(ctx, b.s, pgx.RowTo[string], lanesSQL, b.o.Engine)
+	if err != nil {
+		return nil, fmt.Errorf("list the lanes of engine %s: %w", b.o.Engine, err)
+	}
+	return list, nil
+}
+
+// Over removes the row of an epoch whose end was written with the finish statements instead of [Outbox.End]. Without this call, the row is
+// removed when it is due for the reconciler.
+func (b *Outbox) Over(ctx context.Context, id, epoch int64) error {
+	if _, err := store.Rows(ctx, b.s, pgx.RowTo[int], doneWithSQL, id, lastFence(epoch)); err != nil {
+		return fmt.Errorf("remove job %d, epoch %d from the outbox: %w", id, epoch, err)
+	}
+	b.scan.forget() // its subject may be free
+	return nil
+}
+
+// Lease returns the lease that the table assigns to an epoch of a job, for statements that check it.
+func (b *Outbox) Lease(id, epoch int64) job.Lease {
+	return job.Lease{JobID: id, Fence: lastFence(epoch), Pod: b.boot}
+}
+
 // Options configure an [Outbox].
 type Options struct {
 	// Engine is the name of the engine, as the lanes name it.
@@ -112,10 +139,14 @@ type Item struct {
 	Priority    int
 	MaxAttempts *int // nil for the kind's setting
 	Attempts    int  // attempts that were spent before this epoch
+	Crashes     int  // lost runs since the job last made progress
+	MaxCrashes  *int // nil for the kind's setting
+	Snoozes     int
 	Submitter   string
 	Trace       string          // trace context of the submission, as a traceparent; empty if there is none
 	Checkpoint  json.RawMessage // of an earlier claim by a pod; nil if there is none
 	CreatedAt   time.Time
+	ClaimedAt   time.Time
 	Run         string // the recorded run; empty if its start is not recorded
 	Cancelled   bool   // a cancel request was committed
 }
@@ -125,9 +156,10 @@ func (i *Item) Epoch() int64 { return EpochOf(i.Fence) }
 
 // itemColumns are the columns of [Item], from a row l of live with the run of its row in the outbox, and its row j of jobs.
 const itemColumns = `l.id, l.fence, l.kind, l.lane, l.subject, j.args, j.planned, j.pipeline_id, j.parent_id, j.step, j.group_id, j.child_no,
-	coalesce(j.impaired, false) as impaired, l.priority::int, j.max_attempts, greatest(l.attempt - 1, 0) as attempts, j.submitter,
+	coalesce(j.impaired, false) as impaired, l.priority::int, j.max_attempts, greatest(l.attempt - 1, 0) as attempts,
+	l.crashes, j.max_crashes, coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0) as snoozes, j.submitter,
 	coalesce(j.traceparent, '') as traceparent, (select g.checkpoint from trapeze.job_progress g where g.id = l.id) as checkpoint,
-	j.created_at, coalesce(l.run, '') as run, l.cancel_requested`
+	j.created_at, l.claimed_at, coalesce(l.run, '') as run, l.cancel_requested`
 
 // NewIDs returns n unused job ids, for steps that an engine runs without a row in PostgreSQL.
 func (b *Outbox) NewIDs(ctx context.Context, n int) ([]int64, error) { return b.s.NewIDs(ctx, n) }

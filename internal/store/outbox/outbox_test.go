@@ -398,3 +398,33 @@ func TestScansSkipRunningJobsButFindAllOthersLater(t *testing.T) {
 	c.forget()
 	is.Equal(c.begin().InfinityModifier, pgtype.NegativeInfinity)
 }
+
+// The run of an engine may settle its job with the statements that pods use, because the lease of its epoch is that of a claim.
+func TestAnEpochIsAClaimThatTheStatementsOfPodsAccept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into trapeze.lanes (name, engine, next_engine) values ('leaves', 'far', 'postgres'), ('other', 'near', null)`)
+	lanes, err := w.Lanes(t.Context())
+	w.is.NoErr(err)
+	w.is.Equal(lanes, []string{"leaves", "video"}) // a lane that moves away still has running jobs
+
+	w.put(func(n *store.NewJob) { n.MaxCrashes = new(int); *n.MaxCrashes = 7 })
+	i := w.one()
+	w.is.Equal(*i.MaxCrashes, 7)
+	w.is.True(!i.ClaimedAt.IsZero())
+	w.start(i, "run")
+	_, err = w.Snooze(t.Context(), w.Lease(i.ID, i.Epoch()), 3, 0, store.Retry{})
+	w.is.NoErr(err)
+	w.is.NoErr(w.Over(t.Context(), i.ID, i.Epoch()))
+	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 0)
+	_, err = w.Promote(t.Context(), 10)
+	w.is.NoErr(err)
+	again := w.one()
+	w.is.Equal(again.Snoozes, 3)
+	w.is.True(again.Epoch() > i.Epoch())
+	w.is.NoErr(w.Over(t.Context(), i.ID, i.Epoch())) // of the earlier epoch
+	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 1)
+	w.start(again, "run")
+	w.is.NoErr(w.Again(t.Context(), again.ID, again.Epoch(), "lost"))
+	w.is.Equal(w.one().Crashes, 1)
+}

@@ -21,6 +21,7 @@ var statements = map[string]string{
 	"doneWithSQL":      doneWithSQL,
 	"endedHereSQL":     endedHereSQL,
 	"holdRunSQL":       holdRunSQL,
+	"lanesSQL":         lanesSQL,
 	"namesSQL":         namesSQL,
 	"openLanesSQL":     openLanesSQL,
 	"roomSQL":          roomSQL,
