@@ -1,0 +1,28 @@
+// Package devserver starts a Temporal server in the process, for tests and for demos. It keeps everything in memory.
+package devserver
+
+import (
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/server/temporaltest"
+)
+
+// Server is a Temporal server with one namespace.
+type Server struct{ it *temporaltest.TestServer }
+
+// Start starts a server on a free port of the loopback interface. It panics if the server does not start.
+func Start() *Server { return &Server{temporaltest.NewServer()} }
+
+// Address returns the address of the server, as [client.Options] expects it.
+func (s *Server) Address() string { return s.it.GetFrontendHostPort() }
+
+// Namespace returns the namespace of the server.
+func (s *Server) Namespace() string { return s.it.GetDefaultNamespace() }
+
+// Dial returns a client of the server.
+func (s *Server) Dial(logger sdklog.Logger) (client.Client, error) {
+	return client.Dial(client.Options{HostPort: s.Address(), Namespace: s.Namespace(), Logger: logger})
+}
+
+// Stop stops the server.
+func (s *Server) Stop() { s.it.Stop() }

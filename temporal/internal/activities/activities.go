@@ -1,0 +1,156 @@
+// Package activities calls the handlers of jobs as activities of Temporal. An activity needs no lease and no connection to PostgreSQL
+// for its checkpoints, progress and events: they are details of its heartbeats. Its verdict is written by the workflow.
+//
+// If a worker dies, Temporal misses its heartbeats, and another worker gets the activity with the latest details. A handler that returns an
+// error has not crashed: its error is a verdict, and PostgreSQL decides when the job runs again.
+package activities
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/outbox"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/temporal/internal/wire"
+)
+
+// Handlers calls the registered handlers.
+type Handlers struct {
+	Engine *engine.Engine // with the registered kinds; its claims are not used
+	Client client.Client
+	Boot   string // id of this process
+	// Reader returns the writer of a claim, which reads results, branches and tokens. Nothing is written with it.
+	Reader func(c store.Claimed, id, epoch int64) work.Writer
+}
+
+// Register registers an activity for each kind.
+func (h *Handlers) Register(w worker.Registry) {
+	for kind := range h.Engine.Kinds {
+		w.RegisterActivityWithOptions(h.Run, activity.RegisterOptions{Name: kind})
+	}
+}
+
+// Run calls the handler of a job once. It returns an error only if the handler has to be called again, by this worker or another one.
+func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err error) {
+	c, err := h.open(ctx, in)
+	if err != nil {
+		return v, err
+	}
+	k := h.Engine.Kinds[in.Kind]
+	if limit := h.maxCrashes(in, k); in.Crashes+c.details.Starts >= limit {
+		return wire.Verdict{Crashed: fmt.Sprintf("its worker died or lost its connection %d times", limit), Details: c.details}, nil
+	}
+	c.details.Starts++
+	if err := c.beat(ctx); err != nil {
+		return v, err // the handler was not called
+	}
+	began := time.Now()
+	handling, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if k.Timeout > 0 {
+		var stop context.CancelFunc
+		handling, stop = context.WithDeadlineCause(handling, began.Add(k.Timeout), job.ErrTimeout)
+		defer stop()
+	}
+	c.cancel = cancel
+	returned, beating := make(chan struct{}), make(chan struct{})
+	go func() { defer close(beating); c.keepBeating(ctx, returned, k.KeepRunning) }()
+	c.watchdog.Start(cancel, h.staleAfter(k))
+	o, err := engine.Perform(handling, h.Engine, h.Boot, h.assignment(in, c, k), c)
+	v.Took, v.Began = time.Since(began), began
+	c.watchdog.Stop()
+	cause := context.Cause(handling)
+	if ctx.Err() != nil && errors.Is(cause, context.Canceled) {
+		cause = job.ErrShutdown // the grace period of the worker is over
+	}
+	close(returned)
+	<-beating
+	switch {
+	case err != nil && errors.Is(cause, job.ErrShutdown):
+		c.details.Starts--
+		_ = c.beat(context.WithoutCancel(ctx)) // without it, the hand-back counts as a crash
+		return v, temporal.NewApplicationErrorWithOptions("handed back: the worker is shutting down", "handed_back",
+			temporal.ApplicationErrorOptions{NextRetryDelay: time.Millisecond})
+	case errors.Is(cause, job.ErrLeaseLost):
+		return v, fmt.Errorf("result discarded: %w", cause)
+	}
+	return c.verdict(v, o, err, cause)
+}
+
+// verdict completes the verdict of a handler that returned.
+func (c *call) verdict(v wire.Verdict, o *work.Outcome, err, cause error) (wire.Verdict, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v.Cause, v.Details = wire.CauseOf(cause), c.details
+	if err == nil {
+		v.Outcome = o
+		raw, failed := json.Marshal(v)
+		if err = failed; err == nil {
+			err = wire.TooLarge("an outcome", len(raw))
+		}
+	}
+	if err != nil {
+		v.Outcome, v.Failure = nil, wire.FailureOf(err)
+	}
+	return v, nil
+}
+
+func (h *Handlers) assignment(in wire.Run, c *call, k *engine.Handler) engine.Assignment {
+	a := engine.Assignment{
+		ID: in.ID, Fence: outbox.Fence(in.Epoch, c.attempt), PipelineID: in.PipelineID, Kind: in.Kind, Lane: in.Lane, Subject: in.Subject,
+		Attempt: in.Attempt, Crashes: in.Crashes + c.details.Starts - 1, Step: in.Step, Snoozes: in.Snoozes, Submitter: in.Submitter, Priority: in.Priority,
+		Args: in.Args, Checkpoint: in.Checkpoint, CreatedAt: in.CreatedAt, ClaimedAt: in.ClaimedAt, Path: "poll", Trace: in.Trace,
+		MaxAttempts: cmp.Or(k.MaxAttempts, h.Engine.Opts.MaxAttempts),
+	}
+	if in.MaxAttempts != nil {
+		a.MaxAttempts = *in.MaxAttempts
+	}
+	if in.ParentID != nil {
+		a.ParentID = *in.ParentID
+	}
+	if c.details.Checkpoint != nil {
+		a.Checkpoint = c.details.Checkpoint
+	}
+	return a
+}
+
+func (h *Handlers) maxCrashes(in wire.Run, k *engine.Handler) int {
+	if in.MaxCrashes != nil {
+		return *in.MaxCrashes
+	}
+	return cmp.Or(k.MaxCrashes, h.Engine.Opts.MaxCrashes)
+}
+
+func (h *Handlers) staleAfter(k *engine.Handler) time.Duration {
+	if k.StaleAfter != nil {
+		return *k.StaleAfter
+	}
+	return h.Engine.Opts.StaleAfter
+}
+
+// open begins a call of the activity. It takes over the details of a call that crashed.
+func (h *Handlers) open(ctx context.Context, in wire.Run) (*call, error) {
+	info := activity.GetInfo(ctx)
+	claimed := store.Claimed{ID: in.ID, Kind: in.Kind, Lane: in.Lane, Subject: in.Subject, PipelineID: in.PipelineID, ParentID: in.ParentID, Step: in.Step,
+		Branch: store.Branch{Group: in.GroupID, No: in.ChildNo}}
+	c := &call{Writer: h.Reader(claimed, in.ID, in.Epoch), client: h.Client, id: in.ID, token: info.TaskToken, attempt: int(info.Attempt), within: in.Heartbeat,
+		stop: activity.GetWorkerStopChannel(ctx), grace: h.Engine.Opts.ShutdownGrace}
+	if activity.HasHeartbeatDetails(ctx) {
+		if err := activity.GetHeartbeatDetails(ctx, &c.details); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,197 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/watchdog"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/temporal/internal/wire"
+)
+
+// call is one call of the activity. It implements [work.Writer]: reads go to PostgreSQL, and notes become details of the heartbeats.
+type call struct {
+	work.Writer // for reads
+	client      client.Client
+	id          int64
+	token       []byte
+	attempt     int           // of the activity, counted from 1
+	within      time.Duration // after so long without a heartbeat, Temporal calls the handler elsewhere
+	grace       time.Duration // how long a handler may continue after its worker began to stop
+	stop        <-chan struct{}
+	cancel      context.CancelCauseFunc
+	watchdog    watchdog.Watchdog
+
+	mu      sync.Mutex
+	details wire.Details
+}
+
+// maxEvents is the number of events that a run keeps. They are written to the job's history with its end.
+const maxEvents = 1000
+
+// beats is the number of heartbeats in the time after which a worker counts as dead.
+const beats = 5
+
+// beat sends the details. The order of heartbeats is the order of the details, because the lock is held until Temporal has answered.
+func (c *call) beat(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.send(ctx)
+}
+
+// send sends the details. The caller holds mu.
+func (c *call) send(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, max(c.within/beats, time.Second))
+	defer cancel()
+	return c.client.RecordActivityHeartbeat(ctx, c.token, c.details)
+}
+
+// keepBeating sends heartbeats until the handler has returned, and cancels the handler's context when that is requested.
+func (c *call) keepBeating(ctx context.Context, returned <-chan struct{}, keepRunning bool) {
+	ctx = context.WithoutCancel(ctx)
+	ticker := time.NewTicker(c.within / beats)
+	defer ticker.Stop()
+	stop, last := c.stop, time.Now()
+	var over <-chan time.Time
+	for {
+		select {
+		case <-returned:
+			return
+		case <-stop:
+			stop, over = nil, time.After(c.grace)
+			continue
+		case <-over:
+			c.cancel(job.ErrShutdown)
+			return
+		case <-ticker.C:
+		}
+		err := c.beat(ctx)
+		var (
+			cancelled *temporal.CanceledError
+			unknown   *serviceerror.NotFound
+		)
+		switch {
+		case err == nil:
+			last = time.Now()
+		case errors.As(err, &cancelled):
+			c.cancel(job.ErrCancelled)
+			return
+		case errors.As(err, &unknown): // another worker has the activity, or the run was terminated
+			c.cancel(job.ErrLeaseLost)
+			return
+		case time.Since(last) >= c.within && !keepRunning:
+			c.cancel(job.ErrLeaseLost)
+			return
+		}
+	}
+}
+
+// errInPostgreSQL is returned by writes that need the transaction of the job's end.
+var errInPostgreSQL = errors.New("a lane of Temporal has no transaction of PostgreSQL that belongs to the job: write on a pool of the handler's, " +
+	"idempotently and only if Job.Fence is not lower than the fence of the last write, or set the lane's engine to postgres")
+
+// Tx implements [work.Writer]. It always fails.
+func (c *call) Tx(context.Context, work.TxFunc, func() (json.RawMessage, error)) error {
+	return job.Permanent(fmt.Errorf("write under the lease of job %d: %w", c.id, errInPostgreSQL))
+}
+
+// Write implements [work.Writer]. It always fails.
+func (c *call) Write(ctx context.Context, _ work.Writes, _ json.RawMessage) error {
+	return c.Tx(ctx, nil, nil)
+}
+
+// Progress implements [work.Writer].
+func (c *call) Progress(p job.Progress) {
+	c.watchdog.Touch()
+	c.mu.Lock()
+	to := &c.details.Progress
+	if p.Done != nil {
+		to.Done, to.Total = p.Done, p.Total
+	}
+	if p.Message != nil {
+		to.Message = p.Message
+	}
+	c.mu.Unlock()
+}
+
+// Emit implements [work.Writer].
+func (c *call) Emit(_ context.Context, event, level, message string, fields json.RawMessage) error {
+	c.watchdog.Touch()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.details.Events) >= maxEvents {
+		return fmt.Errorf("%w: emit %s of job %d: a run in a lane of Temporal keeps %d events", job.ErrTooLarge, event, c.id, maxEvents)
+	}
+	list := append(slices.Clip(c.details.Events), store.Emission{Event: event, Level: level, Message: message, Fields: fields, At: time.Now()})
+	if err := c.fits(wire.Details{Checkpoint: c.details.Checkpoint, Events: list}); err != nil {
+		return fmt.Errorf("emit %s of job %d: %w", event, c.id, err)
+	}
+	c.details.Events = list
+	return nil
+}
+
+// fits returns an error if Temporal would reject the details.
+func (c *call) fits(d wire.Details) error {
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	return wire.TooLarge("checkpoint and events", len(raw))
+}
+
+// Checkpoint implements [work.Writer]. It returns when Temporal has stored the checkpoint.
+func (c *call) Checkpoint(ctx context.Context, v json.RawMessage) error {
+	for backoff := wait.NewBackoff(); ; {
+		err := c.keep(ctx, v)
+		var (
+			cancelled *temporal.CanceledError
+			unknown   *serviceerror.NotFound
+		)
+		switch {
+		case err == nil:
+			c.watchdog.Touch()
+			return nil
+		case errors.As(err, &cancelled):
+			c.cancel(job.ErrCancelled)
+			return job.ErrCancelled
+		case errors.As(err, &unknown):
+			c.cancel(job.ErrLeaseLost)
+			return job.ErrLeaseLost
+		case errors.Is(err, job.ErrTooLarge):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		if !backoff.Wait(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// keep stores a checkpoint, which resets the number of crashes: the job has made progress.
+func (c *call) keep(ctx context.Context, v json.RawMessage) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.details
+	c.details.Checkpoint, c.details.Starts = v, 1
+	err := c.fits(c.details)
+	if err == nil {
+		err = c.send(ctx)
+	}
+	if err != nil {
+		c.details.Checkpoint, c.details.Starts = before.Checkpoint, before.Starts
+	}
+	return err
+}

@@ -1,0 +1,167 @@
+// Package forwarder carries jobs from the outbox to Temporal. Any number of forwarders may work at the same time, one in each pod, and each
+// of them may die at any point:
+//
+//   - before it starts the workflow: the outbox returns the job again after 30 s, to any forwarder;
+//   - after it has started the workflow: the workflow records its start itself. If a second forwarder starts it again, Temporal
+//     answers that the workflow id is in use, for as long as it remembers the run; after that, the second run finds the epoch over.
+//
+// The package also passes on cancel requests, and asks Temporal about runs that have not ended for a while.
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/trapeze-run/trapeze/internal/store/outbox"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/temporal/internal/interpreter"
+	"github.com/trapeze-run/trapeze/temporal/internal/wire"
+)
+
+// Forwarder starts and cancels the workflows of one engine.
+type Forwarder struct {
+	Client    client.Client
+	Outbox    *outbox.Outbox
+	Names     Names
+	Heartbeat time.Duration // see [wire.Run]
+	Log       *slog.Logger
+	Damped    *telemetry.Damped
+	Wake      wait.Signal // set when there may be due jobs or cancel requests
+
+	PollEvery      time.Duration // how often the outbox is read without a signal
+	ReconcileEvery time.Duration // how often Temporal is asked about runs that have not ended
+}
+
+// Names are the names that a database uses in Temporal. Databases that share a namespace need different prefixes.
+type Names struct{ Prefix string }
+
+// Queue returns the task queue of a lane.
+func (n Names) Queue(lane string) string { return n.Prefix + "-" + lane }
+
+// Workflow returns the workflow id of an epoch of a job.
+func (n Names) Workflow(id, epoch int64) string { return fmt.Sprintf("%s-%d-%d", n.Prefix, id, epoch) }
+
+const (
+	// atOnce is the number of jobs of each lane that one read of the outbox claims.
+	atOnce = 200
+	// starts is the number of calls to Temporal at the same time.
+	starts = 16
+)
+
+// Run forwards jobs until ctx ends.
+func (f *Forwarder) Run(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { f.reconcile(ctx) })
+	defer both.Wait()
+	ticker := time.NewTicker(f.PollEvery)
+	defer ticker.Stop()
+	for {
+		more, err := f.once(ctx)
+		if err != nil && ctx.Err() == nil {
+			f.Damped.Warn(ctx, "could not forward jobs to temporal, retrying", telemetry.Err, err)
+		} else if err == nil {
+			f.Damped.Over(ctx, "could not forward jobs to temporal, retrying")
+		}
+		if more && err == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-f.Wake:
+		}
+	}
+}
+
+// once forwards due jobs and cancel requests. It reports whether there may be more.
+func (f *Forwarder) once(ctx context.Context) (more bool, err error) {
+	due, err := f.Outbox.Due(ctx, atOnce)
+	if err == nil {
+		err = each(due, func(i outbox.Item) error { return f.Start(ctx, i) })
+	}
+	cancels, failed := f.Outbox.Cancels(ctx, atOnce)
+	if failed == nil {
+		failed = each(cancels, func(c outbox.Cancel) error { return f.Cancel(ctx, c) })
+	}
+	return len(due) >= atOnce || len(cancels) >= atOnce, errors.Join(err, failed)
+}
+
+// each calls do for all elements, several at a time, and returns the first errors.
+func each[T any](list []T, do func(T) error) error {
+	var (
+		running sync.WaitGroup
+		mu      sync.Mutex
+		errs    []error
+		next    = make(chan T)
+	)
+	for range min(starts, len(list)) {
+		running.Go(func() {
+			for one := range next {
+				if err := do(one); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, one := range list {
+		next <- one
+	}
+	close(next)
+	running.Wait()
+	return errors.Join(errs[:min(len(errs), 3)]...)
+}
+
+// Start starts the workflow of a job. If it is running already, Start records its start, because no run may have done so yet. A job whose
+// args Temporal would reject fails.
+func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
+	if err := wire.TooLarge("args", len(i.Args)+len(i.Checkpoint)); err != nil {
+		_, err = f.Outbox.End(ctx, i.ID, i.Epoch(), outbox.End{State: job.Failed, Reason: job.ReasonInvalidArgs, Class: job.ClassInvalidArgs, Error: err.Error()})
+		return err
+	}
+	id := f.Names.Workflow(i.ID, i.Epoch())
+	_, err := f.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                                       id,
+		TaskQueue:                                f.Names.Queue(i.Lane),
+		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowIDConflictPolicy:                 enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		StaticSummary:                            i.Kind,
+	}, interpreter.Workflow, wire.RunOf(i, f.Heartbeat))
+	if already, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
+		err = f.Outbox.Started(ctx, i.ID, i.Epoch(), already.RunId)
+		if errors.Is(err, outbox.ErrStale) {
+			err = nil // it has ended
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("start workflow %s: %w", id, err)
+	}
+	return nil
+}
+
+// Cancel passes on a cancel request. A run whose job has ended already is terminated.
+func (f *Forwarder) Cancel(ctx context.Context, c outbox.Cancel) (err error) {
+	id := f.Names.Workflow(c.ID, c.Epoch())
+	if c.Reason == job.ReasonCancelled {
+		err = f.Client.CancelWorkflow(ctx, id, c.Run)
+	} else {
+		err = f.Client.TerminateWorkflow(ctx, id, c.Run, string(c.Reason))
+	}
+	if _, unknown := errors.AsType[*serviceerror.NotFound](err); err != nil && !unknown {
+		return fmt.Errorf("cancel workflow %s: %w", id, err)
+	}
+	return f.Outbox.Delivered(ctx, c)
+}

@@ -1,0 +1,158 @@
+// Package settler is the side of a run that writes to PostgreSQL: it records the start of a run, and turns the verdict of a handler into
+// the end of its job, its next attempt, its branches and its next steps. It has an engine that acts for the holder of all claims of
+// Temporal. Completions of several runs therefore share commits, and every rule about what follows a job is that of package engine.
+package settler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/pod"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/outbox"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/temporal/internal/interpreter"
+	"github.com/trapeze-run/trapeze/temporal/internal/wire"
+)
+
+// Settler settles runs of one engine. Create it when all handlers are registered, and call Live before the workers start.
+type Settler struct {
+	*engine.Engine
+	pod    *pod.Pod
+	outbox *outbox.Outbox
+}
+
+// New returns the settler of an engine.
+func New(p *pod.Pod, name string, o *outbox.Outbox) *Settler {
+	s := &Settler{pod: p, outbox: o}
+	options := p.Opts
+	options.Boot, options.Name, options.DirectURL, options.ClaimAhead = outbox.Boot(name), name, "off", false
+	s.Engine = engine.New(p.Services, options, member{s})
+	for kind, k := range p.Kinds {
+		settled := *k
+		settled.Timeout, settled.KeepRunning = 0, true // the worker applies them
+		s.Kinds[kind] = &settled
+	}
+	s.Handle([]string{})
+	return s
+}
+
+// Live serves the settler until ctx ends.
+func (s *Settler) Live(ctx context.Context) error {
+	b, err := member{s}.Heartbeat(ctx, s.Boot())
+	for err != nil {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
+			b, err = member{s}.Heartbeat(ctx, s.Boot())
+		}
+	}
+	s.FirstBeat(time.Now(), b)
+	s.Engine.Live(ctx, func(context.Context) { s.CloseRuns() })
+	return nil
+}
+
+// Register registers the local activities of the workflow.
+func (s *Settler) Register(w worker.Registry) {
+	w.RegisterActivityWithOptions(s.Begin, activity.RegisterOptions{Name: interpreter.Begin})
+	w.RegisterActivityWithOptions(s.Settle, activity.RegisterOptions{Name: interpreter.Settle})
+}
+
+// Begin records the start of the calling run. It reports false if another run executes the epoch, or if the epoch is over.
+func (s *Settler) Begin(ctx context.Context, id, epoch int64) (first bool, err error) {
+	err = s.outbox.Started(ctx, id, epoch, activity.GetInfo(ctx).WorkflowExecution.RunID)
+	if errors.Is(err, outbox.ErrStale) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Settle writes the verdict of a run. It can be repeated.
+func (s *Settler) Settle(ctx context.Context, in wire.Run, v wire.Verdict) error {
+	if err := s.settle(ctx, in, v); err != nil {
+		return err
+	}
+	if err := s.outbox.Over(ctx, in.ID, in.Epoch); err != nil {
+		s.Log.DebugContext(ctx, "could not remove a row of the outbox: the reconciler will", "err", err)
+	}
+	return nil
+}
+
+func (s *Settler) settle(ctx context.Context, in wire.Run, v wire.Verdict) error {
+	if v.Lost != "" {
+		return notStale(s.outbox.Again(ctx, in.ID, in.Epoch, v.Lost))
+	}
+	if v.Crashed != "" {
+		_, err := s.outbox.End(ctx, in.ID, in.Epoch, outbox.End{State: job.Failed, Reason: job.ReasonCrashed, Class: job.ClassCrashLimit, Error: v.Crashed})
+		return notStale(err)
+	}
+	lease := s.outbox.Lease(in.ID, in.Epoch)
+	held, err := store.Adopt(ctx, s.Commands, lease.Pod, []job.Lease{lease})
+	if err != nil || len(held) == 0 {
+		return s.DBError(err) // it is settled, or a command has ended it
+	}
+	a := held[0]
+	if s.Kinds[a.Kind] == nil {
+		return fmt.Errorf("%w: settle job %d of kind %q: register its handler in each pod that serves the engine", job.ErrUnknownKind, a.ID, a.Kind)
+	}
+	v.Foreign()
+	wrote, err := s.Conclude(ctx, a, engine.Verdict{Outcome: v.Outcome, Err: v.Failure.Err(), Cause: v.CauseErr(), Took: v.Took,
+		Events: v.Details.Events, Progress: v.Details.Progress, Checkpoint: v.Details.Checkpoint})
+	if wrote || err != nil {
+		return err
+	}
+	at, err := s.Commands.ClaimOutcome(ctx, lease)
+	if err == nil && at.Held {
+		err = errors.New("the outcome was not written yet")
+	}
+	return err
+}
+
+// notStale returns err, unless the job has already ended or is in another epoch.
+func notStale(err error) error {
+	if errors.Is(err, outbox.ErrStale) {
+		return nil
+	}
+	return err
+}
+
+// member makes the engine act for the holder of the claims. That holder has no row among the pods, so its lease is always valid, and it
+// claims nothing.
+type member struct{ s *Settler }
+
+func (m member) Open(context.Context) error { return nil }
+
+// Heartbeat reads the lanes and the kinds' lanes, which determine the lanes of next steps.
+func (m member) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+	b, err := m.s.pod.Heartbeats.Heartbeat(ctx, boot, m.s.Opts.LeaseFor, false)
+	return store.Beat{Open: true, Now: b.Now, Left: m.s.Opts.LeaseFor, Lanes: b.Lanes, LaneKinds: b.LaneKinds, History: b.History}, err
+}
+
+func (m member) Apply(store.Beat) {}
+
+func (m member) LeaseLost(context.Context) {}
+
+func (m member) HistoryChanged() {}
+
+func (m member) WakePeers() {
+	m.s.pod.Wake()
+	m.s.pod.WakePeers()
+}
+
+func (m member) Cancel(claim job.Lease, why job.Reason) { m.s.pod.Member.Cancel(claim, why) }
+
+// Claims reports that this process is not responsible for the claims: the reconciler is.
+func (m member) Claims(context.Context, string) ([]store.Held, bool, error) { return nil, false, nil }
+
+func (m member) ClaimMissing(*engine.Run) bool { return true }
+
+func (m member) ClaimsCompared(context.Context) {}
+
+func (m member) MarkLimit() (time.Duration, func()) { return m.s.pod.Opts.PollEvery, m.s.Wake }

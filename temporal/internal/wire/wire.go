@@ -1,0 +1,179 @@
+// Package wire defines what Temporal stores about a job: [Run], the input of its workflow and of its activity; [Details], the details of the
+// activity's heartbeats; and [Verdict], its result. All of them are JSON, and can be encrypted by the data converter of the client.
+//
+// Values of an older release must stay readable, because workflows outlive a deployment. Fields are only added.
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/outbox"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// MaxBytes is the maximum size of a run, of the details of a heartbeat and of a verdict. By default, a Temporal server rejects values above
+// 2 MB.
+const MaxBytes = 1_500_000
+
+// Run is one epoch of a job, in which its handler is called until it returns.
+type Run struct {
+	ID          int64           `json:"id"`
+	Epoch       int64           `json:"epoch"`
+	Kind        string          `json:"kind"`
+	Lane        string          `json:"lane"`
+	Subject     string          `json:"subject,omitempty"`
+	Args        json.RawMessage `json:"args"`
+	PipelineID  int64           `json:"pipeline"`
+	ParentID    *int64          `json:"parent,omitempty"`
+	GroupID     *int64          `json:"group,omitempty"`
+	ChildNo     *int32          `json:"child_no,omitempty"`
+	Step        int             `json:"step,omitempty"`
+	Priority    int             `json:"priority,omitempty"`
+	Attempt     int             `json:"attempt"`
+	MaxAttempts *int            `json:"max_attempts,omitempty"`
+	Crashes     int             `json:"crashes,omitempty"`
+	MaxCrashes  *int            `json:"max_crashes,omitempty"`
+	Snoozes     int             `json:"snoozes,omitempty"`
+	Submitter   string          `json:"submitter,omitempty"`
+	Trace       string          `json:"trace,omitempty"`
+	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"` // of an earlier epoch
+	CreatedAt   time.Time       `json:"created_at"`
+	ClaimedAt   time.Time       `json:"claimed_at"`
+	// Heartbeat is the time without a heartbeat after which the worker counts as dead.
+	Heartbeat time.Duration `json:"heartbeat"`
+}
+
+// RunOf returns the run of an item of the outbox.
+func RunOf(i outbox.Item, heartbeat time.Duration) Run {
+	return Run{
+		ID: i.ID, Epoch: i.Epoch(), Kind: i.Kind, Lane: i.Lane, Subject: i.Subject, Args: i.Args, PipelineID: i.PipelineID, ParentID: i.ParentID,
+		GroupID: i.GroupID, ChildNo: i.ChildNo, Step: i.Step, Priority: i.Priority, Attempt: i.Attempts + 1, MaxAttempts: i.MaxAttempts,
+		Crashes: i.Crashes, MaxCrashes: i.MaxCrashes, Snoozes: i.Snoozes, Submitter: i.Submitter, Trace: i.Trace, Checkpoint: i.Checkpoint,
+		CreatedAt: i.CreatedAt, ClaimedAt: i.ClaimedAt, Heartbeat: heartbeat,
+	}
+}
+
+// TooLarge returns the error for a value that Temporal would reject, or nil.
+func TooLarge(what string, bytes int) error {
+	if bytes <= MaxBytes {
+		return nil
+	}
+	return job.Permanent(fmt.Errorf("%w: %s of %d bytes in a lane of Temporal, at most %d: store it elsewhere and pass a reference, or set the lane's engine to %s",
+		job.ErrTooLarge, what, bytes, MaxBytes, job.EnginePostgreSQL))
+}
+
+// Details are stored by Temporal with each heartbeat of the activity, and passed to its next call after a crash.
+type Details struct {
+	Starts     int              `json:"starts"` // calls of the handler since its latest checkpoint that have not returned
+	Checkpoint json.RawMessage  `json:"checkpoint,omitempty"`
+	Progress   job.Progress     `json:"progress,omitzero"`
+	Events     []store.Emission `json:"events,omitempty"`
+}
+
+// Verdict is the result of the activity: what the handler returned, and what it has noted.
+type Verdict struct {
+	Outcome *work.Outcome `json:"outcome,omitempty"` // nil if it failed, or succeeded without a result
+	Failure *Failure      `json:"failure,omitempty"`
+	Cause   string        `json:"cause,omitempty"`   // why its context was cancelled; see causes
+	Crashed string        `json:"crashed,omitempty"` // why the job has reached its crash limit; its handler was not called again
+	Lost    string        `json:"lost,omitempty"`    // why the activity has no result, although its handler may have run
+	Took    time.Duration `json:"took"`
+	Began   time.Time     `json:"began,omitzero"`
+	Details Details       `json:"details,omitzero"`
+}
+
+// Failure is the error of a handler.
+type Failure struct {
+	Message     string         `json:"message"`
+	Class       job.ErrorClass `json:"class"`
+	Code        string         `json:"code,omitempty"`
+	Permanent   bool           `json:"permanent,omitempty"`
+	Retry       bool           `json:"retry,omitempty"`
+	After       *time.Duration `json:"after,omitempty"`
+	InvalidArgs bool           `json:"invalid_args,omitempty"`
+	TooLarge    bool           `json:"too_large,omitempty"`
+}
+
+// FailureOf encodes the error of a handler.
+func FailureOf(err error) *Failure {
+	wish := job.WishOf(err)
+	class, code := work.ErrorOf(err)
+	return &Failure{Message: job.Storable(err.Error(), job.MaxErrorBytes), Class: class, Code: code, Permanent: wish.Permanent, Retry: wish.Retry,
+		After: wish.After, InvalidArgs: errors.Is(err, job.ErrInvalidArgs), TooLarge: errors.Is(err, job.ErrTooLarge)}
+}
+
+// Err returns the error of a handler, with the retry that it requests, or nil.
+func (f *Failure) Err() error {
+	if f == nil {
+		return nil
+	}
+	err := error(handlersError{f})
+	switch {
+	case f.Permanent:
+		err = job.Permanent(err)
+	case f.After != nil:
+		err = job.RetryAfter(*f.After, err)
+	case f.Retry:
+		err = job.Retryable(err)
+	}
+	return work.ReportedError(err, f.Class, f.Code)
+}
+
+// handlersError is a handler's error from which only its text and its class remain.
+type handlersError struct{ f *Failure }
+
+func (e handlersError) Error() string { return e.f.Message }
+
+func (e handlersError) Is(target error) bool {
+	return target == job.ErrInvalidArgs && e.f.InvalidArgs || target == job.ErrTooLarge && e.f.TooLarge
+}
+
+// causes are the reasons for which a handler's context is cancelled and its outcome still counts.
+var causes = map[string]error{"cancelled": job.ErrCancelled, "timeout": job.ErrTimeout, "stale": job.ErrStale}
+
+// CauseOf encodes the cause of a cancelled context.
+func CauseOf(err error) string {
+	for name, cause := range causes {
+		if errors.Is(err, cause) {
+			return name
+		}
+	}
+	return ""
+}
+
+// CauseErr decodes the cause of a cancelled context.
+func (v *Verdict) CauseErr() error { return causes[v.Cause] }
+
+// Foreign marks all steps of the outcome as known elsewhere, because the worker has already checked their kinds.
+func (v *Verdict) Foreign() {
+	o := v.Outcome
+	if o == nil {
+		return
+	}
+	foreign(o.Next)
+	steps(o.Undo)
+	if o.Fan != nil {
+		for _, child := range o.Fan.Children {
+			foreign(child)
+		}
+		steps(o.Fan.Join)
+	}
+}
+
+func foreign(w *work.Submission) {
+	if w != nil {
+		w.Foreign = true
+		steps(w.Planned)
+	}
+}
+
+func steps(list []work.Step) {
+	for i := range list {
+		list[i].Foreign = true
+	}
+}

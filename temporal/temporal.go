@@ -1,0 +1,222 @@
+// Package temporal runs the jobs of a lane on Temporal, with the handlers that the program registers for its pods.
+//
+//	c, err := client.Dial(client.Options{HostPort: "temporal:7233", Namespace: "video"})
+//	...
+//	err = temporal.Open(r, temporal.Options{Client: c, Namespace: "video"})
+//	...
+//	err = r.Run(ctx)
+//
+// A lane moves with trapeze lane set NAME --engine temporal, and back with --engine postgres. Submissions stay in PostgreSQL, in the
+// application's transactions. PostgreSQL also keeps everything that waits: delays, retries, approvals, fan-outs and next steps. Temporal runs
+// what can start: each run of a job is a workflow, and each call of its handler is an activity on the task queue of the lane. See
+// docs/temporal.md for what changes for handlers, and ADR 0050 for the reasons.
+package temporal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/pod"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/outbox"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/temporal/internal/activities"
+	"github.com/trapeze-run/trapeze/temporal/internal/forwarder"
+	"github.com/trapeze-run/trapeze/temporal/internal/interpreter"
+	"github.com/trapeze-run/trapeze/temporal/internal/settler"
+)
+
+// Name is the name of the engine, as lanes name it, unless Options.Name is set.
+const Name = "temporal"
+
+// Options configure an engine.
+type Options struct {
+	// Client connects to the Temporal server. The caller closes it after Run.
+	Client client.Client
+	// Namespace is the namespace of the client. Default "default".
+	Namespace string
+	// Name is the name of the engine. A program that uses several clusters gives each of them a name. Default [Name].
+	Name string
+	// Prefix begins all workflow ids and task queues. Databases that share a namespace need different prefixes. Default "trapeze".
+	Prefix string
+	// UI is the address of Temporal's dashboard, such as https://temporal.example.com, for links. Empty: no links.
+	UI string
+	// HeartbeatTimeout is the time without a heartbeat after which a worker counts as dead, and its jobs run elsewhere. A cancel request
+	// reaches a handler within a fifth of it. Default 20 s.
+	HeartbeatTimeout time.Duration
+	// PollEvery is how often the outbox is read if no notification arrives. Default 1 s.
+	PollEvery time.Duration
+	// ReconcileEvery is how often Temporal is asked about runs that have not ended. Default 1 min.
+	ReconcileEvery time.Duration
+}
+
+func (o Options) withDefaults() (Options, error) {
+	var errs []error
+	if o.Client == nil {
+		errs = append(errs, errors.New("the client is nil"))
+	}
+	for _, d := range []*time.Duration{&o.HeartbeatTimeout, &o.PollEvery, &o.ReconcileEvery} {
+		if *d < 0 {
+			errs = append(errs, fmt.Errorf("a duration is negative: %s", *d))
+		}
+	}
+	set := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	set(&o.Namespace, "default")
+	set(&o.Name, Name)
+	set(&o.Prefix, "trapeze")
+	long := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	long(&o.HeartbeatTimeout, 20*time.Second)
+	long(&o.PollEvery, time.Second)
+	long(&o.ReconcileEvery, time.Minute)
+	return o, errors.Join(errs...)
+}
+
+// Open registers Temporal as an engine of a runner. Call it before Run, which then also forwards jobs to Temporal and runs workers for the
+// lanes of the engine. The pod's handlers serve both engines; a handler whose kind is registered with [runner.InDatabase] fails in lanes of
+// Temporal, because it needs a transaction of PostgreSQL that belongs to its job.
+func Open(r *runner.Runner, o Options) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return fmt.Errorf("temporal options: %w", err)
+	}
+	p := inside.Of(r).Pod
+	e := &engine{o: o, pod: p, outbox: p.Outbox(o.Name), names: forwarder.Names{Prefix: o.Prefix}, wake: wait.NewSignal(), boot: r.Boot()}
+	if err := r.UseEngine(e); err != nil {
+		return err
+	}
+	p.OnWake(e.wake.Set)
+	p.OnRun(e.run)
+	return nil
+}
+
+// engine serves the lanes of Temporal in one pod.
+type engine struct {
+	o      Options
+	pod    *pod.Pod
+	outbox *outbox.Outbox
+	names  forwarder.Names
+	wake   wait.Signal
+	boot   string
+}
+
+// run forwards jobs and serves the lanes until ctx ends. It then stops its workers: their handlers get the grace period of the pod.
+func (e *engine) run(ctx context.Context) {
+	if e.pod.Opts.Disabled {
+		return
+	}
+	alive, die := context.WithCancel(context.WithoutCancel(ctx))
+	defer die()
+	s := settler.New(e.pod, e.o.Name, e.outbox)
+	var settles, serves sync.WaitGroup
+	settles.Go(func() { _ = s.Live(alive) })
+	serves.Go(func() { e.forward(ctx) })
+	serves.Go(func() { e.work(ctx, s) })
+	serves.Wait()
+	die()
+	settles.Wait()
+}
+
+func (e *engine) forward(ctx context.Context) {
+	f := &forwarder.Forwarder{Client: e.o.Client, Outbox: e.outbox, Names: e.names, Heartbeat: e.o.HeartbeatTimeout, Log: e.pod.Log, Damped: e.pod.Damped,
+		Wake: e.wake, PollEvery: e.o.PollEvery, ReconcileEvery: e.o.ReconcileEvery}
+	f.Run(ctx)
+}
+
+// work runs a worker for each lane of the engine.
+func (e *engine) work(ctx context.Context, s *settler.Settler) {
+	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, Boot: e.boot, Reader: func(c store.Claimed, id, epoch int64) work.Writer {
+		return s.Prepare(c, e.outbox.Lease(id, epoch)).Writer
+	}}
+	workers := map[string]worker.Worker{}
+	defer func() {
+		var stopping sync.WaitGroup
+		for _, w := range workers {
+			stopping.Go(w.Stop)
+		}
+		stopping.Wait()
+	}()
+	for {
+		lanes, err := e.outbox.Lanes(ctx)
+		if err != nil && ctx.Err() == nil {
+			e.pod.Damped.Warn(ctx, "could not read the lanes of temporal, retrying", telemetry.Err, err)
+		}
+		for lane, w := range workers {
+			if err == nil && !slices.Contains(lanes, lane) {
+				delete(workers, lane)
+				go w.Stop() // the lane has moved, so none of its jobs is running
+			}
+		}
+		for _, lane := range lanes {
+			if workers[lane] != nil || e.pod.Opts.MayUse != nil && !e.pod.Opts.MayUse(lane) {
+				continue
+			}
+			w := e.worker(lane, s, handlers)
+			if err := w.Start(); err != nil {
+				e.pod.Damped.Warn(ctx, "could not start a worker of temporal, retrying", telemetry.Lane, lane, telemetry.Err, err)
+				continue
+			}
+			workers[lane] = w
+		}
+		if !wait.For(ctx, lanesEvery) {
+			return
+		}
+	}
+}
+
+// lanesEvery is how often the lanes of the engine are read.
+const lanesEvery = time.Second
+
+// worker returns the worker of a lane. It runs workflows and handlers.
+func (e *engine) worker(lane string, s *settler.Settler, handlers *activities.Handlers) worker.Worker {
+	w := worker.New(e.o.Client, e.names.Queue(lane), worker.Options{
+		Identity:                           e.pod.Opts.Name + " " + e.boot,
+		MaxConcurrentActivityExecutionSize: e.pod.Slots(),
+		WorkerStopTimeout:                  e.pod.Opts.ShutdownGrace + 5*time.Second,
+		DisableRegistrationAliasing:        true,
+	})
+	w.RegisterWorkflowWithOptions(interpreter.Run, workflow.RegisterOptions{Name: interpreter.Workflow})
+	s.Register(w)
+	handlers.Register(w)
+	return w
+}
+
+var _ runner.LaneEngine = (*engine)(nil)
+
+// Name implements [job.LaneEngine].
+func (e *engine) Name() string { return e.o.Name }
+
+// JobURL implements [job.LaneEngine].
+func (e *engine) JobURL(j job.Job) string {
+	return e.page("workflows/" + url.PathEscape(e.names.Workflow(j.ID, outbox.EpochOf(j.Fence))))
+}
+
+// page returns the address of a page of the namespace in Temporal's dashboard.
+func (e *engine) page(path string) string {
+	if e.o.UI == "" {
+		return ""
+	}
+	return strings.TrimSuffix(e.o.UI, "/") + "/namespaces/" + url.PathEscape(e.o.Namespace) + "/" + path
+}
