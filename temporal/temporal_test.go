@@ -12,6 +12,7 @@ import (
 	"github.com/matryer/is"
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
+	"google.golang.org/grpc"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
@@ -37,15 +38,22 @@ type (
 )
 
 // quiet is the log of tests.
-var quiet = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+var quiet = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError + 1}))
 
 // open returns a runner whose default lane is served by Temporal, with a prefix of its own.
 func open(t *testing.T, pool *pgxpool.Pool, o temporal.Options, handlers map[string]handler, options ...runner.HandleOption) *world {
 	t.Helper()
+	return openWith(t, pool, grpc.EmptyDialOption{}, o, handlers, options...)
+}
+
+// openWith is like open, with an option for the connection to Temporal.
+func openWith(t *testing.T, pool *pgxpool.Pool, dial grpc.DialOption, o temporal.Options, handlers map[string]handler, options ...runner.HandleOption) *world {
+	t.Helper()
 	is := is.New(t)
-	c, err := client.Dial(client.Options{HostPort: server().Address(), Namespace: server().Namespace(), Logger: sdklog.NewStructuredLogger(quiet)})
+	c, err := client.Dial(client.Options{HostPort: server().Address(), Namespace: server().Namespace(), Logger: sdklog.NewStructuredLogger(quiet),
+		ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{dial}}})
 	is.NoErr(err)
-	r, err := runner.New(pool, runner.Options{Slots: 8, Logger: quiet})
+	r, err := runner.New(pool, runner.Options{Slots: 8, Logger: quiet, ShutdownGrace: 100 * time.Millisecond})
 	is.NoErr(err)
 	for kind, h := range handlers {
 		runner.HandleRaw(r, kind, h, options...)
@@ -116,4 +124,11 @@ func TestAJobOfALaneOfTemporalRunsAsAnActivity(t *testing.T) {
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), `"hello {\"name\":\"ana\"}"`)
 	is.True(j.Fence > 1_000_000) // the fence of an epoch
+}
+
+func (w *world) job(id int64) job.Job {
+	w.t.Helper()
+	j, err := w.Job(w.t.Context(), id)
+	is.New(w.t).NoErr(err)
+	return j
 }

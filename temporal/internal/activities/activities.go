@@ -52,6 +52,9 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	if limit := h.maxCrashes(in, k); in.Crashes+c.details.Starts >= limit {
 		return wire.Verdict{Crashed: fmt.Sprintf("its worker died or lost its connection %d times", limit), Details: c.details}, nil
 	}
+	if k.InDatabase {
+		return wire.Verdict{Failure: wire.FailureOf(job.Permanent(fmt.Errorf("kind %q is registered with InDatabase: %w", in.Kind, errInPostgreSQL)))}, nil
+	}
 	c.details.Starts++
 	if err := c.beat(ctx); err != nil {
 		return v, err // the handler was not called
@@ -85,6 +88,8 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 			temporal.ApplicationErrorOptions{NextRetryDelay: time.Millisecond})
 	case errors.Is(cause, job.ErrLeaseLost):
 		return v, fmt.Errorf("result discarded: %w", cause)
+	case errors.Is(err, engine.ErrNoDatabase):
+		err = job.Permanent(fmt.Errorf("write in the commit that ends job %d: %w", in.ID, errInPostgreSQL))
 	}
 	return c.verdict(v, o, err, cause)
 }

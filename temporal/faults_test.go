@@ -1,0 +1,303 @@
+package temporal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+	"go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/trapeze-run/trapeze/internal/doctor"
+	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/outbox"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/temporal"
+	"github.com/trapeze-run/trapeze/temporal/internal/forwarder"
+)
+
+// until is a handler that reports its start and waits for the end of its context.
+func until(started chan<- int64, causes chan<- error) handler {
+	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		started <- j.Fence()
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, ctx.Err()
+	}
+}
+
+func TestACancelReachesTheHandlerOfALaneOfTemporal(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	started, causes := make(chan int64, 1), make(chan error, 1)
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"waits": until(started, causes)})
+	w.start()
+	id := w.enqueue("waits", `{}`)
+	<-started
+	_, err := w.Admin().Cancel(t.Context(), id, "ana")
+	is.NoErr(err)
+	is.True(errors.Is(<-causes, job.ErrCancelled))
+	is.Equal(w.wait(id).State, job.Cancelled)
+
+	id = w.enqueue("waits", `{}`)
+	<-started
+	_, err = w.Admin().Stop(t.Context(), id, "ana")
+	is.NoErr(err)
+	is.Equal(w.wait(id).State, job.Cancelled)
+	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // the run was terminated
+}
+
+func TestAStoppingPodHandsItsRunsOfTemporalToAnother(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	started, causes := make(chan int64, 1), make(chan error, 1)
+	first := open(t, pool, temporal.Options{}, map[string]handler{"k": until(started, causes)})
+	stop := first.start()
+	id := first.enqueue("k", `{}`)
+	fence := <-started
+	second := open(t, pool, temporal.Options{}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		return runner.Done(map[string]any{"fence": j.Fence(), "attempt": j.Attempt(), "crashes": j.Crashes()}), nil
+	}})
+	second.start()
+	stop()
+	is.True(errors.Is(<-causes, job.ErrShutdown))
+	is.Equal(string(second.wait(id).Result), fmt.Sprintf(`{"attempt":1,"crashes":0,"fence":%d}`, fence+1))
+}
+
+// cutOff keeps heartbeats from arriving while off is set.
+func cutOff(off *atomic.Bool) grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, in, out any, c *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		if off.Load() && strings.HasSuffix(method, "/RecordActivityTaskHeartbeat") {
+			return status.Error(codes.Unavailable, "no route to host")
+		}
+		return call(ctx, method, in, out, c, o...)
+	})
+}
+
+func TestAJobWhoseWorkerIsCutOffRunsAgainWithItsCheckpointAndAHigherFence(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	off, causes := &atomic.Bool{}, make(chan error, 10)
+	w := openWith(t, pgtest.Pool(t), cutOff(off), temporal.Options{}, map[string]handler{
+		"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			var before int64
+			again, err := j.LastCheckpoint(&before)
+			if err != nil || again {
+				return runner.Done([]any{before < j.Fence(), j.Crashes(), j.Attempt()}), err
+			}
+			if err := j.Checkpoint(ctx, j.Fence()); err != nil {
+				return nil, err
+			}
+			off.Store(true)
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			off.Store(false)
+			return runner.Done("of the former worker"), nil
+		},
+		"dies": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			off.Store(true)
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			off.Store(false)
+			return nil, ctx.Err()
+		},
+	})
+	w.start()
+	is.Equal(string(w.wait(w.enqueue("k", `{}`)).Result), `[true,1,1]`)
+	is.True(errors.Is(<-causes, job.ErrLeaseLost))
+	j := w.wait(w.enqueue("dies", `{}`))
+	is.Equal(j.State, job.Failed)
+	is.Equal(*j.Reason, job.ReasonCrashed) // at the crash limit
+	is.Equal(len(causes), 3)
+}
+
+// forward returns a forwarder that the test calls, and the only due job. No pod serves the lane.
+func forward(t *testing.T) (*world, *forwarder.Forwarder, outbox.Item) {
+	t.Helper()
+	is := is.New(t)
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": nothing})
+	_, err := w.pool.Exec(t.Context(), `insert into trapeze.lanes (name, engine) values ('far', 'temporal')`)
+	is.NoErr(err)
+	p := inside.Of(w.Runner).Pod
+	f := &forwarder.Forwarder{Client: w.client, Outbox: p.Outbox(temporal.Name), Names: forwarder.Names{Prefix: t.Name()}, Heartbeat: 2 * time.Second, Log: quiet, Damped: p.Damped}
+	w.enqueue("k", `{}`, runner.Lane("far"))
+	return w, f, dueOne(t, f)
+}
+
+func dueOne(t *testing.T, f *forwarder.Forwarder) outbox.Item {
+	t.Helper()
+	list, err := f.Outbox.Due(t.Context(), 10)
+	is := is.New(t)
+	is.NoErr(err)
+	is.Equal(len(list), 1)
+	return list[0]
+}
+
+// runOf returns the run that the outbox records for a job, or an empty string.
+func (w *world) runOf(id int64) (run string) {
+	w.t.Helper()
+	is.New(w.t).NoErr(w.pool.QueryRow(w.t.Context(), `select coalesce(run, '') from trapeze.outbox where id = $1`, id).Scan(&run))
+	return run
+}
+
+func TestTwoForwardersStartOneRun(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w, f, i := forward(t)
+	is.NoErr(f.Start(t.Context(), i))
+	is.Equal(w.runOf(i.ID), "") // the forwarder died here, or the run records its start
+	is.NoErr(f.Start(t.Context(), i))
+	run := w.runOf(i.ID)
+	is.True(run != "") // the second forwarder has learned that the first one started the run
+	found, err := w.client.DescribeWorkflowExecution(t.Context(), f.Names.Workflow(i.ID, i.Epoch()), "")
+	is.NoErr(err)
+	is.Equal(found.WorkflowExecutionInfo.Execution.RunId, run)
+	is.NoErr(f.Start(t.Context(), i))
+	is.Equal(w.runOf(i.ID), run)
+}
+
+func TestTheReconcilerSettlesRunsThatEndedOutside(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w, f, i := forward(t)
+	id := f.Names.Workflow(i.ID, i.Epoch())
+	lost := func(i outbox.Item) {
+		t.Helper()
+		is.NoErr(f.Start(t.Context(), i))
+		is.NoErr(f.Start(t.Context(), i)) // records the run
+	}
+	lost(i)
+	is.NoErr(f.Reconcile(t.Context(), time.Nanosecond))
+	is.Equal(w.job(i.ID).State, job.Running) // an open run is left alone
+
+	_, err := w.client.WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
+		Namespace: server().Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id}})
+	is.NoErr(err)
+	pgtest.Wait(t, "temporal has forgotten the run", func() bool {
+		_, err := w.client.DescribeWorkflowExecution(t.Context(), id, "")
+		return err != nil
+	})
+	is.NoErr(f.Reconcile(t.Context(), time.Nanosecond))
+	is.Equal(w.job(i.ID).State, job.Pending)
+	again := dueOne(t, f)
+	is.True(again.Epoch() > i.Epoch())
+	is.Equal(again.Crashes, 1)
+
+	lost(again)
+	id = f.Names.Workflow(again.ID, again.Epoch())
+	is.NoErr(w.client.TerminateWorkflow(t.Context(), id, "", "by hand"))
+	pgtest.Wait(t, "the run is terminated", func() bool {
+		found, err := w.client.DescribeWorkflowExecution(t.Context(), id, "")
+		is.NoErr(err)
+		return found.WorkflowExecutionInfo.Status == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
+	})
+	is.NoErr(f.Reconcile(t.Context(), time.Nanosecond))
+	is.Equal(w.job(i.ID).State, job.Cancelled)
+}
+
+func TestAJobIsNotStartedAgainAfterItsEpoch(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var calls atomic.Int64
+	pool := pgtest.Pool(t)
+	w := open(t, pool, temporal.Options{}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+		calls.Add(1)
+		return nil, nil
+	}})
+	w.start()
+	id := w.enqueue("k", `{}`)
+	j := w.wait(id)
+	epoch := outbox.EpochOf(j.Fence)
+	names := forwarder.Names{Prefix: t.Name()}
+	// A forwarder was paused until Temporal had forgotten the run, and starts the epoch again.
+	pgtest.Wait(t, "the run is closed", func() bool {
+		found, err := w.client.DescribeWorkflowExecution(t.Context(), names.Workflow(id, epoch), "")
+		is.NoErr(err)
+		return found.WorkflowExecutionInfo.Status == enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED
+	})
+	_, err := w.client.WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
+		Namespace: server().Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: names.Workflow(id, epoch)}})
+	is.NoErr(err)
+	pgtest.Wait(t, "temporal has forgotten the run", func() bool {
+		_, err := w.client.DescribeWorkflowExecution(t.Context(), names.Workflow(id, epoch), "")
+		return err != nil
+	})
+	f := &forwarder.Forwarder{Client: w.client, Outbox: inside.Of(w.Runner).Pod.Outbox(temporal.Name), Names: names, Heartbeat: 2 * time.Second, Log: quiet}
+	is.NoErr(f.Start(t.Context(), outbox.Item{ID: id, Fence: j.Fence, Kind: "k", Lane: job.DefaultLane, Args: []byte(`{}`)}))
+	is.NoErr(w.client.GetWorkflow(t.Context(), names.Workflow(id, epoch), "").Get(t.Context(), nil)) // the second run ends
+	is.Equal(calls.Load(), int64(1))
+	is.Equal(w.job(id).State, job.Succeeded)
+}
+
+func TestALaneMovesToTemporalAndBackWhileJobsWaitForTheirRetries(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var fences []int64
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		if fences = append(fences, j.Fence()); len(fences) < 3 {
+			return nil, job.RetryAfter(time.Second, errors.New("not yet"))
+		}
+		return nil, nil
+	}})
+	w.start()
+	id := w.enqueue("k", `{}`, runner.MaxAttempts(3))
+	w.waitAttempt(id, 1)
+	w.move(job.DefaultLane, job.EnginePostgreSQL)
+	w.waitAttempt(id, 2)
+	w.move(job.DefaultLane, temporal.Name)
+	j := w.wait(id)
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(j.Attempt, 3)
+	is.True(fences[0] < fences[1] && fences[1] < fences[2])
+}
+
+// waitAttempt waits until a job is waiting for the attempt after n.
+func (w *world) waitAttempt(id int64, n int) {
+	w.t.Helper()
+	pgtest.Wait(w.t, fmt.Sprintf("attempt %d has failed", n), func() bool {
+		j := w.job(id)
+		return j.State == job.Pending && j.Attempt == n
+	})
+}
+
+func TestDoctorAndTheDashboardSeeTemporal(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	started, causes := make(chan int64, 1), make(chan error, 1)
+	w := open(t, pgtest.Pool(t), temporal.Options{UI: "https://temporal.example/"}, map[string]handler{"k": until(started, causes)})
+	w.start()
+	id := w.enqueue("k", `{}`)
+	fence := <-started
+	j := w.job(id)
+	inside.Of(w.Runner).Pod.NameEngine(t.Context(), &j)
+	is.Equal(j.Engine, temporal.Name)
+	is.Equal(j.EngineURL, fmt.Sprintf("https://temporal.example/namespaces/%s/workflows/%s-%d-%d", server().Namespace(), t.Name(), id, outbox.EpochOf(fence)))
+	lanes := []job.LaneUse{{Name: job.DefaultLane, Engine: temporal.Name}}
+	pgtest.Wait(t, "visibility shows the run", func() bool {
+		inside.Of(w.Runner).Pod.AddEngineUse(t.Context(), lanes)
+		is.Equal(lanes[0].EngineUse.Error, "")
+		return lanes[0].EngineUse.Open == 1
+	})
+	findings, err := inside.Of(w.Runner).Pod.Examine(t.Context(), inside.Of(w.Runner).Store, doctor.Thresholds{})
+	is.NoErr(err)
+	found := false
+	for _, one := range findings {
+		found = found || one.Check == temporal.Name && one.Says == "connected to namespace "+server().Namespace()
+	}
+	is.True(found)
+	_, err = w.Admin().Cancel(t.Context(), id, "ana")
+	is.NoErr(err)
+	is.Equal(w.wait(id).State, job.Cancelled)
+}
