@@ -240,3 +240,17 @@ func TestEachWayIntoALaneLeavesTheJobToTheLanesEngine(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(ends("Retry").State, job.Succeeded)
 }
+
+func TestTheStepsAfterAJobOfAnotherEngineGetANewPriority(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, o := startFar(t, map[string]does{"a": nothing, "b": nothing})
+	moveLane(t, r, "far")
+	s, err := r.Enqueue(t.Context(), runner.Chain(of("a"), of("b")), runner.Lane("video"))
+	is.NoErr(err)
+	i := takeOne(t, o)
+	is.NoErr(o.Started(t.Context(), i.ID, i.Epoch(), "run"))
+	is.NoErr(r.Admin().SetPriority(t.Context(), s.ID, 50, true, "ana")) // no pod has to confirm it
+	is.Equal(one[string](t, inside.Of(r).Store.Pool(), `select planned -> 0 ->> 'priority' from trapeze.jobs where id = $1`, s.ID), "50")
+	is.Equal(get(t, r, s.ID).Priority, 50)
+}

@@ -48,7 +48,7 @@ func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bo
 		if errors.Is(err, job.ErrNotRunning) {
 			continue // the job has just ended, or is waiting for a retry
 		}
-		if err != nil {
+		if err != nil || asked.ID == 0 {
 			return err
 		}
 		answer, err := a.pod.AwaitAnswer(ctx, asked)

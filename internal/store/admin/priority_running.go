@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// niceRunningSQL changes the priority that a running job has if it is retried. Plan: Index Scan on live_pkey, one row.
+	// niceRunningSQL changes the priority that a running job has if it is retried. elsewhere reports that another engine runs the job; it
+	// reads the priority and the planned steps when it ends the job, so no pod has to confirm them. Plan: Index Scan on live_pkey, one row.
 	niceRunningSQL = `
 with held as materialized (
-	select l.id, l.priority from trapeze.live l where l.id = $1 and l.state = 'running' for update
+	select l.id, l.priority, substr(l.pod::text, 15, 1) = '8' as elsewhere from trapeze.live l where l.id = $1 and l.state = 'running' for update
 ), niced as (
 	update trapeze.live l set priority = $2, event_no = l.event_no + 1 from held h where l.id = h.id
 	returning l.id, l.event_no, l.fence
@@ -24,7 +25,7 @@ with held as materialized (
 	select n.id, n.event_no, n.fence, 'running', 'running', 'job.niced', $3, json_build_object('priority', $2::int, 'before', h.priority)
 	from niced n join held h on h.id = n.id
 )
-select priority::int from held`
+select priority::int, elsewhere from held`
 	// nextStepSQL finds the next step after a job. Plan: jobs_pkey, jobs_of_pipeline.
 	nextStepSQL = `
 select n.id from trapeze.jobs j join trapeze.jobs n on n.pipeline_id = j.pipeline_id and coalesce(n.group_id, 0) = coalesce(j.group_id, 0)
@@ -33,7 +34,7 @@ where j.id = $1 and n.parent_id = j.id limit 1`
 )
 
 // SetChainPriority changes the priority of a running job's planned steps, and its own priority in case it is retried. It returns the
-// request to the job's pod, because the pod builds the next step from the plan that it read when it claimed the job. It returns
+// request to the job's pod, or none if another engine runs the job, because the pod builds the next step from the plan that it read when it claimed the job. It returns
 // [job.ErrNotRunning] if the job is not running. If a handler's transaction has locked the job's row, SetChainPriority retries until that
 // transaction has ended.
 func SetChainPriority(ctx context.Context, s *store.Store, id int64, priority int, actor string) (asked Asked, err error) {
@@ -60,21 +61,30 @@ func niceRunning(ctx context.Context, s *store.Store, id int64, priority int, ac
 		if err := s.BoundLocks(ctx, tx); err != nil {
 			return err
 		}
-		before, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(niceRunningSQL), []any{id, priority, actor})
+		type running struct {
+			Priority  int
+			Elsewhere bool
+		}
+		before, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[running], s.In(niceRunningSQL), []any{id, priority, actor})
 		if err != nil {
 			return err
 		}
-		a, err := ask(ctx, s, tx, id, store.RequestPriority, &priority)
-		if err != nil || a == nil || len(before) == 0 {
-			return orElse(err, job.ErrNotRunning)
+		if len(before) == 0 {
+			return job.ErrNotRunning
 		}
-		asked = *a
+		if asked = (Asked{}); !before[0].Elsewhere {
+			a, err := ask(ctx, s, tx, id, store.RequestPriority, &priority)
+			if err != nil || a == nil {
+				return orElse(err, job.ErrNotRunning)
+			}
+			asked = *a
+		}
 		steps, err := nicePlans(ctx, s, tx, id, priority)
 		if err != nil {
 			return err
 		}
 		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.nice", Target: jobTarget(id),
-			Before: map[string]any{"priority": before[0]}, After: map[string]any{"priority": priority, "steps": steps}})
+			Before: map[string]any{"priority": before[0].Priority}, After: map[string]any{"priority": priority, "steps": steps}})
 	})
 	return asked, err
 }
