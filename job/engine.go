@@ -26,6 +26,12 @@ type LaneEngine interface {
 	Check(ctx context.Context) []EngineFinding
 }
 
+// EngineProgress is implemented by a [LaneEngine] that keeps the progress of running jobs outside PostgreSQL.
+type EngineProgress interface {
+	// Progress returns the progress that the handler of a running job has reported, or nil if there is none.
+	Progress(ctx context.Context, j Job) (*Progress, error)
+}
+
 // EngineUse is what an engine other than PostgreSQL reports about a lane.
 type EngineUse struct {
 	Open  int    `json:"open"`            // jobs that the engine has not ended

@@ -10,7 +10,9 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
 // openRuns is the query for the open runs of a lane. It uses only search attributes that every Temporal server has.
@@ -30,6 +32,27 @@ func (e *engine) Use(ctx context.Context, lanes []string) (map[string]job.Engine
 		use[lane] = job.EngineUse{Open: int(found.GetCount()), URL: e.page("workflows?query=" + url.QueryEscape(query))}
 	}
 	return use, nil
+}
+
+// Progress implements [job.EngineProgress]. It reads the latest heartbeat of the job's activity.
+func (e *engine) Progress(ctx context.Context, j job.Job) (*job.Progress, error) {
+	found, err := e.o.Client.DescribeWorkflowExecution(ctx, e.names.Workflow(j.ID, outbox.EpochOf(j.Fence)), "")
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range found.GetPendingActivities() {
+		var details wire.Details
+		if a.GetHeartbeatDetails() == nil {
+			continue
+		}
+		if err := e.o.DataConverter.FromPayloads(a.GetHeartbeatDetails(), &details); err != nil {
+			return nil, err
+		}
+		if details.Progress != (job.Progress{}) {
+			return &details.Progress, nil
+		}
+	}
+	return nil, nil
 }
 
 // minRetention is the recommended retention of closed workflows. Duplicates are rejected beyond it too, by the outbox, but the pages of

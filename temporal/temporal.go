@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -54,6 +55,8 @@ type Options struct {
 	Name string
 	// Prefix begins all workflow ids and task queues. Databases that share a namespace need different prefixes. Default "trapeze".
 	Prefix string
+	// DataConverter is that of the client, if the client has one, for example to encrypt args and results in Temporal. Default: JSON.
+	DataConverter converter.DataConverter
 	// UI is the address of Temporal's dashboard, such as https://temporal.example.com, for links. Empty: no links.
 	UI string
 	// HeartbeatTimeout is the time without a heartbeat after which a worker counts as dead, and its jobs run elsewhere. A cancel request
@@ -74,6 +77,9 @@ func (o Options) withDefaults() (Options, error) {
 		if *d < 0 {
 			errs = append(errs, fmt.Errorf("a duration is negative: %s", *d))
 		}
+	}
+	if o.DataConverter == nil {
+		o.DataConverter = converter.GetDefaultDataConverter()
 	}
 	set := func(s *string, value string) {
 		if *s == "" {
@@ -203,7 +209,10 @@ func (e *engine) worker(lane string, s *settler.Settler, handlers *activities.Ha
 	return w
 }
 
-var _ runner.LaneEngine = (*engine)(nil)
+var (
+	_ runner.LaneEngine  = (*engine)(nil)
+	_ job.EngineProgress = (*engine)(nil)
+)
 
 // Name implements [job.LaneEngine].
 func (e *engine) Name() string { return e.o.Name }

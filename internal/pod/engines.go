@@ -123,7 +123,8 @@ func (p *Pod) AddEngineUse(ctx context.Context, lanes []job.LaneUse) {
 	}
 }
 
-// NameEngine completes a job that another engine runs or has ended with the engine's name and the page of its run.
+// NameEngine completes a job that another engine runs or has ended with the engine's name, the page of its run and, while it is running, the
+// progress that the engine keeps. An engine that does not answer leaves the progress out.
 func (p *Pod) NameEngine(ctx context.Context, j *job.Job) {
 	if j.Pod == nil || !outbox.IsEngine(*j.Pod) {
 		return
@@ -131,6 +132,13 @@ func (p *Pod) NameEngine(ctx context.Context, j *job.Job) {
 	for _, e := range p.engines.all() {
 		if outbox.Boot(e.Name()) == *j.Pod {
 			j.Engine, j.EngineURL = e.Name(), e.JobURL(*j)
+			if keeps, ok := e.(job.EngineProgress); ok && j.State == job.Running {
+				ctx, cancel := context.WithTimeout(ctx, useFor)
+				defer cancel()
+				if now, err := keeps.Progress(ctx, *j); err == nil && now != nil {
+					j.Progress = now
+				}
+			}
 			return
 		}
 	}
