@@ -30,6 +30,7 @@ import (
 // until is a handler that reports its start and waits for the end of its context.
 func until(started chan<- int64, causes chan<- error) handler {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		j.Progress(3, 7)
 		started <- j.Fence()
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
@@ -241,6 +242,32 @@ func TestAJobIsNotStartedAgainAfterItsEpoch(t *testing.T) {
 	is.Equal(w.job(id).State, job.Succeeded)
 }
 
+func TestTwoDatabasesWithOnePrefixAreReported(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w, f, i := forward(t)
+	is.NoErr(f.Start(t.Context(), i))
+	i.ClaimedAt = i.ClaimedAt.Add(time.Hour) // a job with the same id that another database has claimed later
+	err := f.Start(t.Context(), i)
+	is.True(errors.Is(err, job.ErrInvalidSetting))
+	is.True(strings.Contains(err.Error(), "prefix"))
+	is.Equal(w.runOf(i.ID), "") // the run of the other database does not count
+}
+
+func TestAHandlerThatIgnoresItsTimeoutDoesNotHoldItsJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	release := make(chan struct{})
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+		<-release
+		return nil, nil
+	}}, runner.Timeout(50*time.Millisecond), runner.Retry(1, job.Backoff{}))
+	defer close(release)
+	w.start()
+	j := w.wait(w.enqueue("k", `{}`))
+	is.Equal(*j.Reason, job.ReasonTimeout)
+}
+
 func TestALaneMovesToTemporalAndBackWhileJobsWaitForTheirRetries(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -280,8 +307,12 @@ func TestDoctorAndTheDashboardSeeTemporal(t *testing.T) {
 	w.start()
 	id := w.enqueue("k", `{}`)
 	fence := <-started
-	j := w.job(id)
-	inside.Of(w.Runner).Pod.NameEngine(t.Context(), &j)
+	var j job.Job
+	pgtest.Wait(t, "the progress is shown", func() bool {
+		j = w.job(id)
+		inside.Of(w.Runner).Pod.NameEngine(t.Context(), &j)
+		return j.Progress != nil && *j.Progress.Done == 3
+	})
 	is.Equal(j.Engine, temporal.Name)
 	is.Equal(j.EngineURL, fmt.Sprintf("https://temporal.example/namespaces/%s/workflows/%s-%d-%d", server().Namespace(), t.Name(), id, outbox.EpochOf(fence)))
 	lanes := []job.LaneUse{{Name: job.DefaultLane, Engine: temporal.Name}}

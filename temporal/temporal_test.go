@@ -31,7 +31,7 @@ type (
 	handler = runner.Func[runner.Raw]
 	world   struct {
 		*runner.Runner
-		t      *testing.T
+		t      testing.TB
 		pool   *pgxpool.Pool
 		client client.Client
 	}
@@ -41,19 +41,19 @@ type (
 var quiet = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError + 1}))
 
 // open returns a runner whose default lane is served by Temporal, with a prefix of its own.
-func open(t *testing.T, pool *pgxpool.Pool, o temporal.Options, handlers map[string]handler, options ...runner.HandleOption) *world {
+func open(t testing.TB, pool *pgxpool.Pool, o temporal.Options, handlers map[string]handler, options ...runner.HandleOption) *world {
 	t.Helper()
 	return openWith(t, pool, grpc.EmptyDialOption{}, o, handlers, options...)
 }
 
 // openWith is like open, with an option for the connection to Temporal.
-func openWith(t *testing.T, pool *pgxpool.Pool, dial grpc.DialOption, o temporal.Options, handlers map[string]handler, options ...runner.HandleOption) *world {
+func openWith(t testing.TB, pool *pgxpool.Pool, dial grpc.DialOption, o temporal.Options, handlers map[string]handler, options ...runner.HandleOption) *world {
 	t.Helper()
 	is := is.New(t)
 	c, err := client.Dial(client.Options{HostPort: server().Address(), Namespace: server().Namespace(), Logger: sdklog.NewStructuredLogger(quiet),
 		ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{dial}}})
 	is.NoErr(err)
-	r, err := runner.New(pool, runner.Options{Slots: 8, Logger: quiet, ShutdownGrace: 100 * time.Millisecond})
+	r, err := runner.New(pool, runner.Options{Slots: 8, Logger: quiet, ShutdownGrace: 100 * time.Millisecond, StuckAfter: time.Second})
 	is.NoErr(err)
 	for kind, h := range handlers {
 		runner.HandleRaw(r, kind, h, options...)

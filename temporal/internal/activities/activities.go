@@ -21,6 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
@@ -71,7 +72,7 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	returned, beating := make(chan struct{}), make(chan struct{})
 	go func() { defer close(beating); c.keepBeating(ctx, returned, k.KeepRunning) }()
 	c.watchdog.Start(cancel, h.staleAfter(k))
-	o, err := engine.Perform(handling, h.Engine, h.Boot, h.assignment(in, c, k), c)
+	o, err := h.perform(handling, h.assignment(in, c, k), c)
 	v.Took, v.Began = time.Since(began), began
 	c.watchdog.Stop()
 	cause := context.Cause(handling)
@@ -92,6 +93,35 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 		err = job.Permanent(fmt.Errorf("write in the commit that ends job %d: %w", in.ID, errInPostgreSQL))
 	}
 	return c.verdict(v, o, err, cause)
+}
+
+// perform calls a handler and waits for its return. It stops waiting for a handler that ignores its cancelled context for too long: that
+// handler continues to use resources of this process, but its outcome no longer counts.
+func (h *Handlers) perform(ctx context.Context, a engine.Assignment, c *call) (*work.Outcome, error) {
+	type result struct {
+		outcome *work.Outcome
+		err     error
+	}
+	results := make(chan result, 1)
+	go func() {
+		o, err := engine.Perform(ctx, h.Engine, h.Boot, a, c)
+		results <- result{o, err}
+	}()
+	select {
+	case r := <-results:
+		return r.outcome, r.err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(h.Engine.Opts.StuckAfter)
+	defer timer.Stop()
+	select {
+	case r := <-results:
+		return r.outcome, r.err
+	case <-timer.C:
+		cause := context.Cause(ctx)
+		h.Engine.Log.ErrorContext(ctx, "handler ignores its cancelled context", telemetry.JobID, a.ID, telemetry.Kind, a.Kind, telemetry.Cause, cause)
+		return nil, fmt.Errorf("handler ignored its cancelled context for %s: %w", h.Engine.Opts.StuckAfter, cause)
+	}
 }
 
 // verdict completes the verdict of a handler that returned.

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,8 @@ type Forwarder struct {
 
 	PollEvery      time.Duration // how often the outbox is read without a signal
 	ReconcileEvery time.Duration // how often Temporal is asked about runs that have not ended
+
+	failed bool // the latest attempt to forward jobs failed; used only by Run
 }
 
 // Names are the names that a database uses in Temporal. Databases that share a namespace need different prefixes.
@@ -67,6 +70,7 @@ func (f *Forwarder) Run(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		more, err := f.once(ctx)
+		f.failed = err != nil
 		if err != nil && ctx.Err() == nil {
 			f.Damped.Warn(ctx, "could not forward jobs to temporal, retrying", telemetry.Err, err)
 		} else if err == nil {
@@ -86,6 +90,11 @@ func (f *Forwarder) Run(ctx context.Context) {
 
 // once forwards due jobs and cancel requests. It reports whether there may be more.
 func (f *Forwarder) once(ctx context.Context) (more bool, err error) {
+	if f.failed { // while Temporal does not answer, jobs wait in their lanes, where commands still apply to them
+		if _, err := f.Client.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
+			return false, err
+		}
+	}
 	due, err := f.Outbox.Due(ctx, atOnce)
 	if err == nil {
 		err = each(due, func(i outbox.Item) error { return f.Start(ctx, i) })
@@ -127,9 +136,8 @@ func each[T any](list []T, do func(T) error) error {
 // Start starts the workflow of a job. If it is running already, Start records its start, because no run may have done so yet. A job whose
 // args Temporal would reject fails.
 func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
-	if err := wire.TooLarge("args", len(i.Args)+len(i.Checkpoint)); err != nil {
-		_, err = f.Outbox.End(ctx, i.ID, i.Epoch(), outbox.End{State: job.Failed, Reason: job.ReasonInvalidArgs, Class: job.ClassInvalidArgs, Error: err.Error()})
-		return err
+	if err := wire.TooLarge("args and checkpoint", len(i.Args)+len(i.Checkpoint)); err != nil {
+		return f.refuse(ctx, i, err)
 	}
 	id := f.Names.Workflow(i.ID, i.Epoch())
 	_, err := f.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
@@ -141,15 +149,46 @@ func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 		StaticSummary:                            i.Kind,
 	}, interpreter.Workflow, wire.RunOf(i, f.Heartbeat))
 	if already, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
-		err = f.Outbox.Started(ctx, i.ID, i.Epoch(), already.RunId)
-		if errors.Is(err, outbox.ErrStale) {
-			err = nil // it has ended
-		}
+		err = f.started(ctx, i, id, already.RunId)
+	}
+	if invalid, ok := errors.AsType[*serviceerror.InvalidArgument](err); ok && strings.Contains(invalid.Message, "exceeds") {
+		return f.refuse(ctx, i, fmt.Errorf("%w: %w: pass a reference in the args, or raise limit.blobSize.error of the Temporal server", job.ErrTooLarge, err))
 	}
 	if err != nil {
 		return fmt.Errorf("start workflow %s: %w", id, err)
 	}
 	return nil
+}
+
+// refuse fails a job that Temporal cannot run.
+func (f *Forwarder) refuse(ctx context.Context, i outbox.Item, why error) error {
+	_, err := f.Outbox.End(ctx, i.ID, i.Epoch(), outbox.End{State: job.Failed, Reason: job.ReasonInvalidArgs, Class: job.ClassInvalidArgs, Error: why.Error()})
+	return notStale(err)
+}
+
+// clocks is the assumed maximum difference between the clocks of PostgreSQL and Temporal.
+const clocks = time.Minute
+
+// started records the start of a workflow that an earlier call has started. A workflow that is older than the claim of its job belongs to
+// another database.
+func (f *Forwarder) started(ctx context.Context, i outbox.Item, id, run string) error {
+	found, err := f.Client.DescribeWorkflowExecution(ctx, id, run)
+	if err != nil {
+		return err
+	}
+	if at := found.GetWorkflowExecutionInfo().GetStartTime().AsTime(); at.Before(i.ClaimedAt.Add(-clocks)) {
+		return fmt.Errorf("%w: the workflow id is in use since %s, before the job was claimed: give each database that uses the namespace its own prefix",
+			job.ErrInvalidSetting, at.Format(time.RFC3339))
+	}
+	return notStale(f.Outbox.Started(ctx, i.ID, i.Epoch(), run))
+}
+
+// notStale returns err, unless the job has already ended or is in another epoch.
+func notStale(err error) error {
+	if errors.Is(err, outbox.ErrStale) {
+		return nil
+	}
+	return err
 }
 
 // Cancel passes on a cancel request. A run whose job has ended already is terminated.

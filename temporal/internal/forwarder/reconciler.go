@@ -59,10 +59,7 @@ func (f *Forwarder) examine(ctx context.Context, i outbox.Item) error {
 		return nil
 	case enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED, enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED:
 		_, err = f.Outbox.End(ctx, i.ID, i.Epoch(), outbox.End{State: job.Cancelled, Error: "the run " + id + " was terminated in temporal"})
-		if errors.Is(err, outbox.ErrStale) {
-			err = nil
-		}
-		return err
+		return notStale(err)
 	default:
 		return f.again(ctx, i, fmt.Sprintf("the run %s ended as %s without a result", id, status))
 	}
@@ -70,11 +67,8 @@ func (f *Forwarder) examine(ctx context.Context, i outbox.Item) error {
 
 func (f *Forwarder) again(ctx context.Context, i outbox.Item, why string) error {
 	err := f.Outbox.Again(ctx, i.ID, i.Epoch(), why)
-	if errors.Is(err, outbox.ErrStale) {
-		return nil
-	}
 	if err == nil {
 		f.Log.WarnContext(ctx, "run lost: its job runs again", telemetry.JobID, i.ID, telemetry.Why, why)
 	}
-	return err
+	return notStale(err)
 }

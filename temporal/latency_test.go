@@ -1,0 +1,76 @@
+package temporal_test
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/temporal"
+)
+
+// BenchmarkHop measures the time between the end of a step and the start of the next one, in lanes of both engines.
+func BenchmarkHop(b *testing.B) {
+	for _, engine := range []string{job.EnginePostgreSQL, temporal.Name} {
+		b.Run(engine, func(b *testing.B) {
+			var ended time.Time
+			var hops []time.Duration
+			done := make(chan struct{})
+			w := open(b, pgtest.Pool(b), temporal.Options{Prefix: rand.Text()}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+				if j.Step() > 0 {
+					hops = append(hops, time.Since(ended))
+				}
+				if ended = time.Now(); j.Step() == 50 {
+					close(done)
+					return nil, nil
+				}
+				return runner.Then(of("k")), nil
+			}})
+			w.start()
+			w.move(job.DefaultLane, engine)
+			b.ResetTimer()
+			for range b.N {
+				done, hops = make(chan struct{}), hops[:0]
+				w.enqueue("k", `{}`)
+				<-done
+			}
+			slices.Sort(hops)
+			b.ReportMetric(float64(hops[len(hops)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(hops[len(hops)*95/100].Microseconds())/1000, "p95-ms")
+		})
+	}
+}
+
+// BenchmarkJobs measures how many jobs without work end per second.
+func BenchmarkJobs(b *testing.B) {
+	for _, engine := range []string{job.EnginePostgreSQL, temporal.Name} {
+		b.Run(engine, func(b *testing.B) {
+			is := is.New(b)
+			w := open(b, pgtest.Pool(b), temporal.Options{Prefix: rand.Text()}, map[string]handler{"k": nothing})
+			w.start()
+			w.move(job.DefaultLane, engine)
+			const jobs = 1000
+			b.ResetTimer()
+			for range b.N {
+				list := make([]job.Args, jobs)
+				for i := range list {
+					list[i] = of("k")
+				}
+				ids, err := w.EnqueueMany(b.Context(), list)
+				is.NoErr(err)
+				pgtest.Wait(b, "all jobs have ended", func() bool {
+					n := 0
+					is.NoErr(w.pool.QueryRow(b.Context(), `select count(*) from trapeze.done where id = any($1)`, ids).Scan(&n))
+					return n == jobs
+				})
+			}
+			b.ReportMetric(float64(jobs*b.N)/b.Elapsed().Seconds(), "jobs/s")
+		})
+	}
+}
