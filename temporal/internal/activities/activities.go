@@ -36,9 +36,10 @@ type Handlers struct {
 	Reader func(c store.Claimed, id, epoch int64) work.Writer
 }
 
-// Register registers an activity for each kind.
+// Register registers an activity for each kind that the pod runs. If it gets an activity of another kind, Temporal offers that to the
+// workers again.
 func (h *Handlers) Register(w worker.Registry) {
-	for kind := range h.Engine.Kinds {
+	for _, kind := range h.Engine.HandledKinds {
 		w.RegisterActivityWithOptions(h.Run, activity.RegisterOptions{Name: kind})
 	}
 }

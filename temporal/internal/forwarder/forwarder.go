@@ -146,6 +146,7 @@ func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		WorkflowIDConflictPolicy:                 enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		EnableEagerStart:                         true, // a worker of this process begins without another call, if it has a free slot
 		StaticSummary:                            i.Kind,
 	}, interpreter.Workflow, wire.RunOf(i, f.Heartbeat))
 	if already, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
