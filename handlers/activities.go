@@ -82,7 +82,7 @@ func (p *pipeline) nameUnits(ctx context.Context, j *runner.Job[Ingest], file st
 				columns[i] = append(columns[i], t.get(column))
 			}
 		}
-		err := j.Tx(ctx, func(tx pgx.Tx) error {
+		err := p.write(ctx, j, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, p.in(nameUnitsSQL), columns[0], columns[1], columns[2], columns[3], columns[4], columns[5])
 			return err
 		}, nil)

@@ -66,13 +66,13 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 	}
 	// Fan out even if no factor has changed, because there may be new flights. Emissions that are already correct are not rewritten. This
 	// handler reports no progress, so that the job shows the progress of its recalculations.
-	return runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}).Result(result).
-		InTx(func(ctx context.Context, tx pgx.Tx) error {
-			var batch pgx.Batch
-			batch.Queue(p.in(dropFactorsSQL), a.Year, names)
-			batch.Queue(p.in(keepFactorsSQL), a.Year, names, mins, maxs, pers)
-			return tx.SendBatch(ctx, &batch).Close()
-		}), nil
+	outcome := runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}).Result(result)
+	return p.finish(ctx, j, outcome, func(ctx context.Context, tx pgx.Tx) error {
+		var batch pgx.Batch
+		batch.Queue(p.in(dropFactorsSQL), a.Year, names)
+		batch.Queue(p.in(keepFactorsSQL), a.Year, names, mins, maxs, pers)
+		return tx.SendBatch(ctx, &batch).Close()
+	})
 }
 
 // unitsOf returns the units of a year.

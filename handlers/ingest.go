@@ -76,15 +76,14 @@ func (p *pipeline) ingest(ctx context.Context, j *runner.Job[Ingest]) (*runner.O
 	if err != nil {
 		return nil, fmt.Errorf("count units: %w", err)
 	}
-	outcome := runner.Then(SyncFactors{File: a.Factors, Year: a.Year}).Result(result).
-		InTx(func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, p.in(dropRestSQL), a.Year, a.File, at.Line)
-			return err
-		})
+	outcome := runner.Then(SyncFactors{File: a.Factors, Year: a.Year}).Result(result)
 	if result.Bad > 0 || result.Rows == 0 {
 		outcome.Warning()
 	}
-	return outcome, nil
+	return p.finish(ctx, j, outcome, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, p.in(dropRestSQL), a.Year, a.File, at.Line)
+		return err
+	})
 }
 
 // readFlights reads the flights in batches, from the latest checkpoint to the end.
@@ -113,7 +112,7 @@ func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ing
 		next.Line, next.Rows, next.Bad = t.line, at.Rows+int64(len(b.lines)), at.Bad+int64(len(b.bad))
 		fresh := b.bad[:min(len(b.bad), firstBad-len(at.BadRows))]
 		next.BadRows = append(at.BadRows[:len(at.BadRows):len(at.BadRows)], fresh...)
-		err = j.Tx(ctx, func(tx pgx.Tx) error { return p.writeFlights(ctx, tx, a, at.Line, t.line, b) }, next)
+		err = p.write(ctx, j, func(tx pgx.Tx) error { return p.writeFlights(ctx, tx, a, at.Line, t.line, b) }, next)
 		if err != nil {
 			return at, fmt.Errorf("write lines %d to %d: %w", at.Line+1, t.line, err)
 		}

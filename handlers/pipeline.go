@@ -22,6 +22,9 @@ type Options struct {
 	BatchRows int
 	// BatchPause is a pause after every batch, which makes the ingest slow enough to watch. The default is 0.
 	BatchPause time.Duration
+	// Fenced makes the handlers write in separate transactions that are guarded by the job's fence, instead of in the job's own commits. Set
+	// it for lanes of other engines than PostgreSQL. The default is false.
+	Fenced bool
 	// OnRun is called after each run of a handler in this process with the run's start and end, regardless of the outcome. It must be safe
 	// for concurrent use. It can be nil.
 	OnRun func(kind string, began, ended time.Time)
@@ -58,16 +61,20 @@ func (p *pipeline) in(sql string) string { return schemaName.ReplaceAllString(sq
 var retry = runner.Retry(8, runner.Backoff{Base: 500 * time.Millisecond, Cap: 15 * time.Second})
 
 // Register registers the four kinds. Call it before r.Run, with the pool that was passed to [Setup]. The handlers write in the commit that
-// ends the job, so Register panics if r was created by [runner.NewRemote].
+// ends the job unless Options.Fenced is set, so Register then panics if r was created by [runner.NewRemote].
 func Register(r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	p, err := newPipeline(pool, o)
 	if err != nil {
 		return err
 	}
-	runner.Handle(r, timed(p, p.ingest), retry, runner.InDatabase())
-	runner.Handle(r, timed(p, p.syncFactors), retry, runner.InDatabase())
-	runner.Handle(r, timed(p, p.recalculate), retry, runner.InDatabase())
-	runner.Handle(r, timed(p, p.total), retry, runner.InDatabase())
+	options := []runner.HandleOption{retry}
+	if !o.Fenced {
+		options = append(options, runner.InDatabase())
+	}
+	runner.Handle(r, timed(p, p.ingest), options...)
+	runner.Handle(r, timed(p, p.syncFactors), options...)
+	runner.Handle(r, timed(p, p.recalculate), options...)
+	runner.Handle(r, timed(p, p.total), options...)
 	return nil
 }
 

@@ -183,3 +183,30 @@ func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
 	defer func() { is.True(recover() != nil) }() // the handlers write in the commit that ends a job, so wrong wiring is reported immediately
 	_ = handlers.Register(r, nil, handlers.Options{})
 }
+
+func TestTheFencedPipelineGivesTheSameTotals(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	b.stop()
+	_, byUnit, sum := reference(t)
+	b = newPod(t, b.pool, handlers.Options{Fenced: true})
+	steps := b.pipeline(handlers.Ingest{Year: 2024})
+	is.Equal(len(steps), 3)
+	is.True(equal(sum, string(decode[handlers.Totalled](t, steps[2]).KgCO2e)))
+	is.Equal(b.count(is, "select count(*) from co2.fences"), int64(len(byUnit)+3)) // each job wrote under its guard
+}
+
+func TestAFencedRunWritesNothingAfterALaterOneHasWritten(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	b := newBench(t)
+	b.stop()
+	b = newPod(t, b.pool, handlers.Options{Fenced: true})
+	_, err := b.pool.Exec(t.Context(), "insert into co2.fences select id, 1000 from generate_series(1, 1000) id") // of later runs
+	is.NoErr(err)
+	made, err := b.Enqueue(t.Context(), handlers.Ingest{Year: 2024}, runner.MaxAttempts(1))
+	is.NoErr(err)
+	is.Equal(b.wait(made.ID)[0].State, runner.StateFailed)
+	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(0))
+}

@@ -88,7 +88,15 @@ func (p *pipeline) recalculate(ctx context.Context, j *runner.Job[Recalculate]) 
 		return nil, runner.Permanent(fmt.Errorf("a distance of more than %d km, half way round the Earth, in %d of %d flights: are they in miles?",
 			farthestKm, impossible, result.Flights))
 	}
-	outcome := runner.Done(result).InTx(func(ctx context.Context, tx pgx.Tx) error {
+	outcome := runner.Done(result)
+	if result.NoFactor > 0 {
+		outcome.Warning()
+		message := fmt.Sprintf("%d flights have a distance outside all bands", result.NoFactor)
+		if err := j.Emit(ctx, "emissions.no_factor", "warn", message, result); err != nil {
+			return nil, err
+		}
+	}
+	return p.finish(ctx, j, outcome, func(ctx context.Context, tx pgx.Tx) error {
 		var written Recalculated
 		if err := tx.QueryRow(ctx, p.in(recalcSQL), year, unit).Scan(&written.Flights, &written.NoFactor); err != nil {
 			return fmt.Errorf("write the emissions of %s: %w", unit, err)
@@ -98,10 +106,4 @@ func (p *pipeline) recalculate(ctx context.Context, j *runner.Job[Recalculate]) 
 		}
 		return nil
 	})
-	if result.NoFactor > 0 {
-		outcome.Warning()
-		message := fmt.Sprintf("%d flights have a distance outside all bands", result.NoFactor)
-		err = j.Emit(ctx, "emissions.no_factor", "warn", message, result)
-	}
-	return outcome, err
 }

@@ -69,6 +69,12 @@ create table if not exists co2.totals (
     km      numeric not null,
     kg      numeric not null,
     primary key (year, unit)
+);
+
+-- The latest fence with which each job has written. Written by all kinds with Options.Fenced.
+create table if not exists co2.fences (
+    job   bigint primary key,
+    fence bigint not null
 );`
 
 // Setup creates the example's tables if they do not exist. Any number of pods can call it at every start.

@@ -109,12 +109,12 @@ func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runne
 	if result.Bad > 0 {
 		outcome.Warning()
 	}
-	return outcome.InTx(func(ctx context.Context, tx pgx.Tx) error {
+	return p.finish(ctx, j, outcome, func(ctx context.Context, tx pgx.Tx) error {
 		var batch pgx.Batch
 		batch.Queue(p.in(dropTotalsSQL), year, names)
 		batch.Queue(p.in(keepTotalsSQL), year, names, flights, kms, kgs)
 		return tx.SendBatch(ctx, &batch).Close()
-	}), nil
+	})
 }
 
 // badUnitsNamed is the maximum number of units listed in the result.
