@@ -1,0 +1,58 @@
+package conformance
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// testCase is a promise with handlers that show it.
+type testCase struct {
+	name string
+	run  func(w *world)
+	// differs is the difference on Temporal, as a row of the table in docs/temporal.md; empty if there is none. The case tests it.
+	differs string
+}
+
+var cases = slices.Concat(ends, retries, orders, pipelines, fanOuts, failures, commands, submissions, observations, drains)
+
+var engines = []engine{{name: job.EnginePostgreSQL}}
+
+func TestEachEngineKeepsThePromises(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range cases {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					w := newWorld(t, e)
+					c.run(w)
+					w.check()
+				})
+			}
+		})
+	}
+}
+
+func TestTheGuideListsEachDifference(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/temporal.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, c := range cases {
+		if names[c.name] {
+			t.Errorf("two cases are named %q", c.name)
+		}
+		names[c.name] = true
+		if !strings.Contains(string(guide), c.differs) {
+			t.Errorf("docs/temporal.md does not list the difference %q of the case %q", c.differs, c.name)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// drains are pods that stop or are drained. Package faults kills processes.
+var drains = []testCase{
+	{name: "a pod that stops waits for its handlers", run: func(w *world) {
+		hold, open := podtest.Gate(w.T)
+		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) { <-hold; return runner.Done("finished"), nil })
+		stop := w.start()
+		id := w.enqueue(of("a"))
+		w.inState(id, job.Running)
+		stopped := make(chan struct{})
+		go func() { stop(); close(stopped) }()
+		w.wait("the pod drains", func() bool { ready, _ := w.r.Ready(); return !ready })
+		open()
+		<-stopped
+		w.r = w.pod() // to read the job
+		j := w.get(id)
+		w.Equal(j.State, job.Succeeded)
+		w.Equal(j.Attempt, 1)
+	}},
+	{name: "a job whose pod stops runs again on another, without a spent attempt", run: func(w *world) {
+		w.o = runner.Options{ShutdownGrace: time.Millisecond}
+		stored, causes := make(chan error, 1), make(chan error, 1)
+		w.handle("a", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			stored <- j.Checkpoint(ctx, "half")
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return nil, context.Cause(ctx)
+		})
+		stop := w.start()
+		id := w.enqueue(of("a"))
+		w.NoErr(<-stored)
+		stop()
+		w.True(errors.Is(<-causes, job.ErrShutdown))
+		other := w.pod()
+		runner.HandleRaw(other, "a", func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			var at string
+			_, err := j.LastCheckpoint(&at)
+			return runner.Done(at), err
+		})
+		podtest.Run(w.T, other)
+		w.r = other
+		j := w.ended(id)
+		w.Equal(j.State, job.Succeeded)
+		w.Equal(string(j.Result), `"half"`)
+		w.Equal(j.Attempt, 1)
+		w.Equal(j.Crashes, 0)
+	}},
+	{name: "two pods share the jobs, and each job runs once", run: func(w *world) {
+		var ran trail
+		handler := func(_ context.Context, j *raw) (*runner.Outcome, error) { ran.add("%s", j.Args.JSON); return nil, nil }
+		w.handle("a", handler)
+		w.start()
+		other := w.pod()
+		runner.HandleRaw(other, "a", handler)
+		podtest.Run(w.T, other)
+		ids, err := w.r.EnqueueMany(w.Context(), children("a", 100))
+		w.NoErr(err)
+		for _, id := range ids {
+			w.Equal(w.ended(id).State, job.Succeeded)
+		}
+		w.Equal(len(ran.all()), 100)
+	}},
+	{name: "a job waits for a pod that has its handler", run: func(w *world) {
+		w.handle("other", nothing)
+		w.start()
+		id := w.enqueue(of("late"), runner.Foreign())
+		w.blocked(id, job.BlockerNoHandler)
+		second := w.pod()
+		runner.HandleRaw(second, "late", nothing)
+		podtest.Run(w.T, second)
+		w.Equal(w.ended(id).State, job.Succeeded)
+	}},
+	{name: "a drained pod starts no jobs", run: func(w *world) {
+		w.o = runner.Options{Name: "first"}
+		var first trail
+		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) { first.add("ran"); return nil, nil })
+		w.start()
+		_, err := w.r.Admin().DrainPod(w.Context(), "first", time.Minute, "ana")
+		w.NoErr(err)
+		w.o = runner.Options{Name: "second"}
+		second := w.pod()
+		runner.HandleRaw(second, "a", nothing)
+		podtest.Run(w.T, second)
+		for range 10 {
+			w.Equal(w.ended(w.enqueue(of("a"))).State, job.Succeeded)
+		}
+		w.Equal(first.String(), "")
+		_, err = w.r.Admin().ResumePod(w.Context(), "first", "ana")
+		w.NoErr(err)
+	}},
+}

@@ -1,0 +1,231 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// raw is a job whose kind the case chooses, and does is its handler.
+type (
+	raw  = runner.Job[runner.Raw]
+	does = runner.Func[runner.Raw]
+)
+
+// of returns a job of a kind with the given JSON as arguments.
+var of = podtest.Of
+
+// engine is an engine under test.
+type engine struct {
+	name string // as lanes name it
+	// open opens the engine on the runner of a world, before the runner is run. It is nil for PostgreSQL.
+	open func(w *world, r *runner.Runner)
+}
+
+// world is a database with a pod. The engine under test runs the jobs of its lane named default.
+type world struct {
+	*testing.T
+	*is.I
+	engine engine
+	pool   *pgxpool.Pool
+	o      runner.Options
+	r      *runner.Runner // the first pod
+}
+
+// newWorld returns a world whose pod is not running yet. The case registers handlers first.
+func newWorld(t *testing.T, e engine) *world {
+	t.Helper()
+	w := &world{T: t, I: is.New(t), engine: e, pool: pgtest.Pool(t)}
+	podtest.Exec(t, w.pool, `update trapeze.lanes set engine = $1`, e.name)
+	return w
+}
+
+// Helper marks the calling function as a helper, for both embedded types.
+func (w *world) Helper() { w.T.Helper(); w.I.Helper() }
+
+// Fail fails the case.
+func (w *world) Fail() { w.T.Fail() }
+
+// temporal reports whether Temporal runs the jobs.
+func (w *world) temporal() bool { return w.engine.name != job.EnginePostgreSQL }
+
+// pod returns another pod, which the case has to run. It closes when the case ends.
+func (w *world) pod() *runner.Runner {
+	w.Helper()
+	r := podtest.Make(w.T, w.pool, w.o, nil)
+	if w.engine.open != nil {
+		w.engine.open(w, r)
+	}
+	return r
+}
+
+// handle registers a handler of the first pod. A handler's error fails its job immediately unless the options set a retry policy.
+func (w *world) handle(kind string, handler does, options ...runner.HandleOption) {
+	w.Helper()
+	if w.r == nil {
+		w.r = w.pod()
+	}
+	runner.HandleRaw(w.r, kind, handler, options...)
+}
+
+// start runs the first pod until the case ends, or until stop is called.
+func (w *world) start() (stop func()) {
+	w.Helper()
+	if w.r == nil {
+		w.r = w.pod()
+	}
+	return podtest.Run(w.T, w.r)
+}
+
+// enqueue submits a job and returns its id.
+func (w *world) enqueue(args job.Args, options ...runner.EnqueueOption) int64 {
+	w.Helper()
+	return podtest.Enqueue(w.T, w.r, args, options...)
+}
+
+// get returns a job.
+func (w *world) get(id int64) job.Job { w.Helper(); return podtest.Get(w.T, w.r, id) }
+
+// wait waits for a condition.
+func (w *world) wait(what string, cond func() bool) { w.Helper(); pgtest.Wait(w.T, what, cond) }
+
+// inState waits until a job is in a state.
+func (w *world) inState(id int64, want job.State) job.Job {
+	w.Helper()
+	return podtest.InState(w.T, w.r, id, want)
+}
+
+// ended waits until a job has ended, and returns it.
+func (w *world) ended(id int64) job.Job {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	defer cancel()
+	j, err := w.r.Wait(ctx, id)
+	if err != nil {
+		w.Fatalf("job %d has not ended: %v; it is %+v", id, err, w.get(id))
+	}
+	return j
+}
+
+// over waits until a pipeline is over and returns its status.
+func (w *world) over(id int64) (status job.Status) {
+	w.Helper()
+	w.wait(fmt.Sprintf("pipeline %d is over", id), func() bool {
+		p, err := w.r.Admin().Pipeline(w.Context(), id)
+		w.NoErr(err)
+		status = p.Status
+		return status.Over()
+	})
+	return status
+}
+
+// only returns the only job of a kind, after it has ended.
+func (w *world) only(kind string) job.Job {
+	w.Helper()
+	ids := w.ids(kind)
+	if len(ids) != 1 {
+		w.Fatalf("there are %d jobs of kind %s, want 1", len(ids), kind)
+	}
+	return w.ended(ids[0])
+}
+
+// ids returns the jobs of a kind.
+func (w *world) ids(kind string) []int64 {
+	w.Helper()
+	return podtest.Column[int64](w.T, w.pool, `select id from trapeze.jobs where kind = $1 order by id`, kind)
+}
+
+// count returns the number of events with a name in a job's history.
+func (w *world) count(id int64, event string) (n int) {
+	w.Helper()
+	for _, name := range podtest.Events(w.T, w.r, id) {
+		if name == event {
+			n++
+		}
+	}
+	return n
+}
+
+// check checks the invariants that hold for every history, and that each job has ended.
+func (w *world) check() {
+	w.Helper()
+	podtest.CheckHistory(w.T, w.pool, w.r)
+}
+
+// trail records what handlers do, in order.
+type trail struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (t *trail) add(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.list = append(t.list, fmt.Sprintf(format, args...))
+}
+
+func (t *trail) all() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.list)
+}
+
+func (t *trail) String() string { return strings.Join(t.all(), " ") }
+
+// nothing is a handler that succeeds without a result.
+func nothing(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
+
+// fails returns a handler that returns an error.
+func fails(err error) does {
+	return func(context.Context, *raw) (*runner.Outcome, error) { return nil, err }
+}
+
+// returns returns a handler that returns an outcome.
+func returns(o func() *runner.Outcome) does {
+	return func(context.Context, *raw) (*runner.Outcome, error) { return o(), nil }
+}
+
+// number is a handler that returns the job's arguments as its result.
+func number(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(j.Args.JSON), nil }
+
+// sum is the handler of a join that adds up the results of the branches.
+func sum(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	var total, failed int
+	for b, err := range j.Branches(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		var n int
+		if b.State != job.Succeeded {
+			failed++
+		} else if err := b.Result(&n); err != nil {
+			return nil, err
+		}
+		total += n
+	}
+	return runner.Done([]int{total, failed}), nil
+}
+
+// children returns jobs of a kind with the numbers from 1 to n as arguments.
+func children(kind string, n int) []job.Args {
+	list := make([]job.Args, n)
+	for i := range list {
+		list[i] = of(kind, fmt.Sprint(i+1))
+	}
+	return list
+}
+
+// soon is a retry policy with short delays.
+var soon = job.Backoff{Base: time.Millisecond, Cap: 5 * time.Millisecond}
