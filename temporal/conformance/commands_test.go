@@ -43,7 +43,7 @@ var commands = []testCase{
 		w.inState(id, job.Running)
 		_, err := w.r.Admin().Cancel(w.Context(), id, "ana")
 		w.NoErr(err)
-		w.True(errors.Is(<-causes, job.ErrCancelled))
+		w.True(errors.Is(receive(w, causes), job.ErrCancelled))
 		j := w.ended(id)
 		w.Equal(j.State, job.Cancelled)
 		w.Equal(podtest.Why(j), job.ReasonCancelled)
@@ -60,7 +60,7 @@ var commands = []testCase{
 		c, err := w.r.Admin().Stop(w.Context(), id, "ana")
 		w.NoErr(err)
 		w.Equal(c.State, job.Cancelled)
-		w.True(errors.Is(<-causes, job.ErrStopped))
+		w.True(errors.Is(receive(w, causes), job.ErrStopped))
 		w.Equal(podtest.Why(w.ended(id)), job.ReasonStopped)
 		w.Equal(len(w.ids("never")), 0)
 	}},
@@ -107,7 +107,7 @@ var commands = []testCase{
 		_, err := w.r.Admin().AbortPipeline(w.Context(), id, "ana")
 		w.NoErr(err)
 		for range 3 {
-			w.True(errors.Is(<-causes, job.ErrCancelled))
+			w.True(errors.Is(receive(w, causes), job.ErrCancelled))
 		}
 		w.Equal(w.over(id), job.PipelineCancelled)
 		w.Equal(len(w.ids("never")), 0)

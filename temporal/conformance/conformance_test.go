@@ -8,6 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/temporal"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -22,7 +23,7 @@ type testCase struct {
 
 var cases = slices.Concat(ends, retries, orders, pipelines, fanOuts, failures, commands, submissions, observations, drains)
 
-var engines = []engine{{name: job.EnginePostgreSQL}}
+var engines = []engine{{name: job.EnginePostgreSQL}, {temporal.Name, openTemporal}}
 
 func TestEachEngineKeepsThePromises(t *testing.T) {
 	for _, e := range engines {

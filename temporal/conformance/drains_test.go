@@ -39,9 +39,9 @@ var drains = []testCase{
 		})
 		stop := w.start()
 		id := w.enqueue(of("a"))
-		w.NoErr(<-stored)
+		w.NoErr(receive(w, stored))
 		stop()
-		w.True(errors.Is(<-causes, job.ErrShutdown))
+		w.True(errors.Is(receive(w, causes), job.ErrShutdown))
 		other := w.pod()
 		runner.HandleRaw(other, "a", func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			var at string

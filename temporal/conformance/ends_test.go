@@ -113,7 +113,7 @@ var ends = []testCase{
 		}, runner.Timeout(50*time.Millisecond))
 		w.start()
 		j := w.ended(w.enqueue(of("a")))
-		w.True(errors.Is(<-causes, job.ErrTimeout))
+		w.True(errors.Is(receive(w, causes), job.ErrTimeout))
 		w.Equal(j.State, job.Failed)
 		w.Equal(podtest.Why(j), job.ReasonTimeout)
 		w.Equal(*j.ErrorClass, job.ClassTimeout)

@@ -176,7 +176,7 @@ var fanOuts = []testCase{
 		w.handle("join", sum)
 		w.start()
 		id := w.enqueue(of("deferred"))
-		token := <-tokens
+		token := receive(w, tokens)
 		w.NoErr(w.r.Complete(w.Context(), id, token, 1, runner.Part("a"))) // perhaps before the handler has returned
 		w.inState(id, job.Waiting)
 		for range 2 { // the second time has no effect

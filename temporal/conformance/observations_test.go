@@ -147,7 +147,7 @@ var observations = []testCase{
 		id := w.enqueue(of("a"))
 		w.ended(id)
 		for range 2 {
-			j := <-old
+			j := receive(w, old)
 			w.True(errors.Is(j.Checkpoint(w.Context(), "late"), job.ErrLeaseLost))
 			w.True(errors.Is(j.Emit(w.Context(), "late", "", "", nil), job.ErrLeaseLost))
 		}
@@ -162,7 +162,7 @@ var observations = []testCase{
 		ok, failed := w.enqueue(of("a")), w.enqueue(of("fails"))
 		got := map[int64]job.End{}
 		for range 2 {
-			e := <-ended
+			e := receive(w, ended)
 			got[e.ID] = e
 		}
 		w.Equal(got[ok].State, job.Succeeded)
@@ -179,7 +179,7 @@ var observations = []testCase{
 		w.ended(w.enqueue(of("a")))
 		stop()
 		w.Equal(len(retried), 2)
-		e := <-retried
+		e := receive(w, retried)
 		w.True(e.Attempt == 1 && e.State == job.Pending && e.Error == "no")
 	}},
 	{name: "middleware wraps each run", run: func(w *world) {

@@ -175,7 +175,7 @@ var retries = []testCase{
 		}, runner.StaleAfter(300*time.Millisecond), runner.Retry(2, soon))
 		w.start()
 		j := w.ended(w.enqueue(of("a")))
-		w.True(errors.Is(<-causes, job.ErrStale))
+		w.True(errors.Is(receive(w, causes), job.ErrStale))
 		w.Equal(j.State, job.Succeeded)
 		w.Equal(j.Attempt, 2)
 	}},

@@ -229,3 +229,14 @@ func children(kind string, n int) []job.Args {
 
 // soon is a retry policy with short delays.
 var soon = job.Backoff{Base: time.Millisecond, Cap: 5 * time.Millisecond}
+
+// receive returns the next value of a channel. It fails the case after a minute.
+func receive[T any](w *world, c <-chan T) (v T) {
+	w.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(time.Minute):
+		w.Fatal("nothing was sent for a minute")
+	}
+	return v
+}
