@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -121,13 +122,13 @@ func (b *Outbox) Due(ctx context.Context, limit int) (list []Item, err error) {
 		Due, Unstarted bool
 		Now            time.Time
 	}
-	since := b.scan.begin()
+	since, all := b.scan.begin(), true
 	found, err := store.Rows(ctx, b.s, pgx.RowToStructByPos[state], anyDueSQL, b.o.Engine, b.o.RetakeAfter.Milliseconds(), since)
 	if err == nil && found[0].Due {
-		list, err = b.take(ctx, limit, since)
+		list, all, err = b.take(ctx, limit, since)
 	}
 	if err == nil {
-		b.scan.end(since, found[0].Now, len(list) < limit)
+		b.scan.end(since, found[0].Now, all)
 	}
 	if err == nil && found[0].Unstarted {
 		var again []Item
@@ -189,14 +190,14 @@ func (c *scan) end(since pgtype.Timestamptz, now time.Time, all bool) {
 	}
 }
 
-// take claims due jobs.
-func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) (list []Item, err error) {
+// take claims due jobs. all reports whether no lane was left with more jobs than it could start.
+func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) (list []Item, all bool, err error) {
 	type lane struct {
 		Name string
 		Want int
 	}
 	err = b.s.Tx(ctx, func(tx pgx.Tx) error {
-		list = nil
+		list, all = nil, true
 		lanes, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[lane], b.s.In(openLanesSQL), []any{b.o.Engine, limit})
 		if err != nil || len(lanes) == 0 {
 			return err
@@ -213,9 +214,13 @@ func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) 
 			wants[at[l.Name]] = max(l.Want, 0)
 		}
 		list, err = store.Query(ctx, b.s, tx, pgx.RowToStructByPos[Item], takeSQL, b.boot, names, wants, b.o.Engine, since)
+		for _, i := range list {
+			wants[at[i.Lane]]--
+		}
+		all = slices.Min(wants) > 0
 		return err
 	})
-	return list, err
+	return list, all, err
 }
 
 const (

@@ -400,6 +400,28 @@ func TestScansSkipRunningJobsButFindAllOthersLater(t *testing.T) {
 }
 
 // The run of an engine may settle its job with the statements that pods use, because the lease of its epoch is that of a claim.
+func TestALaterJobDoesNotOvertakeOneThatWaitsForASlot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`update trapeze.lanes set slots = 1 where name = 'video'`)
+	ids := w.put(plain, plain, plain)
+	w.exec(`update trapeze.live set ready_at = now() - interval '1 minute'`)
+	w.scan.forget()
+	for range 3 {
+		list, err := w.Due(t.Context(), 100)
+		w.is.NoErr(err)
+		w.is.Equal(len(list), 1)
+		w.is.Equal(list[0].ID, ids[0]) // the oldest, although no scan reads the whole lane
+		ids = ids[1:]
+		w.start(list[0], "run")
+		w.put(plain)
+		w.scan.mu.Lock()
+		w.scan.whole = time.Now().Add(time.Hour) // whole scans are expensive
+		w.scan.mu.Unlock()
+		w.end(list[0], succeeded)
+	}
+}
+
 func TestAnEpochIsAClaimThatTheStatementsOfPodsAccept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
