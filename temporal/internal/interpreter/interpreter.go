@@ -27,6 +27,9 @@ const (
 	Settle   = "trapeze settle"
 )
 
+// UnknownKind is the type of the error with which Settle refuses a kind that has no handler in its process.
+const UnknownKind = "unknown_kind"
+
 // forever is longer than any job runs. Temporal requires a limit.
 const forever = 10 * 365 * 24 * time.Hour
 
@@ -34,15 +37,26 @@ const forever = 10 * 365 * 24 * time.Hour
 func Run(ctx workflow.Context, in wire.Run) error {
 	toTheEnd, _ := workflow.NewDisconnectedContext(ctx) // a cancelled run still writes its end
 	toTheEnd = workflow.WithLocalActivityOptions(toTheEnd, workflow.LocalActivityOptions{
-		StartToCloseTimeout: time.Minute,
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 30 * time.Second},
+		StartToCloseTimeout:    time.Minute,
+		ScheduleToCloseTimeout: forever, // an outage of PostgreSQL may last longer than one try
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 30 * time.Second,
+			NonRetryableErrorTypes: []string{UnknownKind}},
 	})
 	first := false
 	if err := workflow.ExecuteLocalActivity(toTheEnd, Begin, in.ID, in.Epoch).Get(ctx, &first); err != nil || !first {
 		return err
 	}
 	verdict := call(ctx, in)
-	return workflow.ExecuteLocalActivity(toTheEnd, Settle, in, verdict).Get(toTheEnd, nil)
+	err := workflow.ExecuteLocalActivity(toTheEnd, Settle, in, verdict).Get(toTheEnd, nil)
+	if refused := (*temporal.ApplicationError)(nil); errors.As(err, &refused) && refused.Type() == UnknownKind {
+		// This pod has no handler for the kind, and does not know what follows. The pods take turns until one does.
+		toTheEnd = workflow.WithActivityOptions(toTheEnd, workflow.ActivityOptions{
+			StartToCloseTimeout: time.Minute,
+			RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 1.5, MaximumInterval: 10 * time.Second},
+		})
+		err = workflow.ExecuteActivity(toTheEnd, Settle, in, verdict).Get(toTheEnd, nil)
+	}
+	return err
 }
 
 // call calls the handler until it returns a verdict.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
@@ -100,7 +101,7 @@ func (s *Settler) settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 	}
 	a := held[0]
 	if s.Kinds[a.Kind] == nil {
-		return fmt.Errorf("%w: settle job %d of kind %q: register its handler in each pod that serves the engine", job.ErrUnknownKind, a.ID, a.Kind)
+		return temporal.NewApplicationError(fmt.Sprintf("settle job %d: no handler for kind %q here", a.ID, a.Kind), interpreter.UnknownKind)
 	}
 	v.Foreign()
 	wrote, err := s.Conclude(ctx, a, engine.Verdict{Outcome: v.Outcome, Err: v.Failure.Err(), Cause: v.CauseErr(), Took: v.Took,
