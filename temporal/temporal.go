@@ -169,10 +169,13 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 		if err != nil && ctx.Err() == nil {
 			e.pod.Damped.Warn(ctx, "could not read the lanes of temporal, retrying", telemetry.Err, err)
 		}
+		if e.pod.Lanes.Drained() {
+			lanes = nil
+		}
 		for lane, w := range workers {
 			if err == nil && !slices.Contains(lanes, lane) {
 				delete(workers, lane)
-				go w.Stop() // the lane has moved, so none of its jobs is running
+				go w.Stop() // the lane has moved, so none of its jobs is running, or the pod is drained: its handlers get the grace period
 			}
 		}
 		for _, lane := range lanes {

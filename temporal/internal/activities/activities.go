@@ -129,6 +129,7 @@ func (h *Handlers) perform(ctx context.Context, a engine.Assignment, c *call) (*
 func (c *call) verdict(v wire.Verdict, o *work.Outcome, err, cause error) (wire.Verdict, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.over = true
 	v.Cause, v.Details = wire.CauseOf(cause), c.details
 	if err == nil {
 		v.Outcome = o

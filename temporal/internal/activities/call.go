@@ -36,6 +36,7 @@ type call struct {
 
 	mu      sync.Mutex
 	details wire.Details
+	over    bool // the handler has returned
 }
 
 // maxEvents is the number of events that a run keeps. They are written to the job's history with its end.
@@ -131,6 +132,9 @@ func (c *call) Emit(_ context.Context, event, level, message string, fields json
 	c.watchdog.Touch()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.over {
+		return job.ErrLeaseLost
+	}
 	if len(c.details.Events) >= maxEvents {
 		return fmt.Errorf("%w: emit %s of job %d: a run in a lane of Temporal keeps %d events", job.ErrTooLarge, event, c.id, maxEvents)
 	}
