@@ -11,8 +11,9 @@ import (
 )
 
 // untilCancelled is a handler that blocks until its context is done, and then succeeds. It sends the cause.
-func untilCancelled(causes chan<- error) does {
+func untilCancelled(began chan<- struct{}, causes chan<- error) does {
 	return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		close(began)
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		return runner.Then(of("never")).Result("late"), nil
@@ -35,12 +36,12 @@ var commands = []testCase{
 		w.Equal(seen.String(), "")
 	}},
 	{name: "a running job is cancelled whatever its handler returns", run: func(w *world) {
-		causes := make(chan error, 1)
-		w.handle("a", untilCancelled(causes), runner.Retry(5, soon))
+		began, causes := make(chan struct{}), make(chan error, 1)
+		w.handle("a", untilCancelled(began, causes), runner.Retry(5, soon))
 		w.handle("never", nothing)
 		w.start()
 		id := w.enqueue(of("a"), runner.Subject("s"))
-		w.inState(id, job.Running)
+		receive(w, began)
 		_, err := w.r.Admin().Cancel(w.Context(), id, "ana")
 		w.NoErr(err)
 		w.True(errors.Is(receive(w, causes), job.ErrCancelled))
@@ -50,17 +51,21 @@ var commands = []testCase{
 		w.Equal(string(j.Result), "")
 		w.Equal(len(w.ids("never")), 0)
 	}},
-	{name: "a stopped job ends at once, and its handler is told", run: func(w *world) {
-		causes := make(chan error, 1)
-		w.handle("a", untilCancelled(causes))
+	{name: "a stopped job ends at once, and its handler is told", differs: "`trapeze stop` cancels the handler's context with `ErrLeaseLost`", run: func(w *world) {
+		began, causes := make(chan struct{}), make(chan error, 1)
+		w.handle("a", untilCancelled(began, causes))
 		w.handle("never", nothing)
 		w.start()
 		id := w.enqueue(of("a"))
-		w.inState(id, job.Running)
+		receive(w, began)
 		c, err := w.r.Admin().Stop(w.Context(), id, "ana")
 		w.NoErr(err)
 		w.Equal(c.State, job.Cancelled)
-		w.True(errors.Is(receive(w, causes), job.ErrStopped))
+		cause := job.ErrStopped
+		if w.temporal() {
+			cause = job.ErrLeaseLost
+		}
+		w.True(errors.Is(receive(w, causes), cause))
 		w.Equal(podtest.Why(w.ended(id)), job.ReasonStopped)
 		w.Equal(len(w.ids("never")), 0)
 	}},
@@ -85,9 +90,10 @@ var commands = []testCase{
 		w.Equal(w.ended(id).State, job.Cancelled)
 	}},
 	{name: "an aborted pipeline cancels its running branches, and no step follows", run: func(w *world) {
-		causes := make(chan error, 3)
+		began, causes := make(chan struct{}, 3), make(chan error, 3)
 		w.handle("parent", returns(func() *runner.Outcome { return runner.FanOut(children("a", 3)...).Join(of("never")) }))
 		w.handle("a", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			began <- struct{}{}
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			return nil, nil
@@ -95,15 +101,9 @@ var commands = []testCase{
 		w.handle("never", nothing)
 		w.start()
 		id := w.enqueue(of("parent"))
-		w.wait("the branches run", func() bool {
-			running := 0
-			for _, child := range w.ids("a") {
-				if w.get(child).State == job.Running {
-					running++
-				}
-			}
-			return running == 3
-		})
+		for range 3 {
+			receive(w, began)
+		}
 		_, err := w.r.Admin().AbortPipeline(w.Context(), id, "ana")
 		w.NoErr(err)
 		for range 3 {

@@ -12,20 +12,32 @@ import (
 
 // drains are pods that stop or are drained. Package faults kills processes.
 var drains = []testCase{
-	{name: "a pod that stops waits for its handlers", run: func(w *world) {
+	{name: "a pod that stops waits for its handlers", differs: "When a pod stops, its handlers finish, and another pod writes the ends of their jobs", run: func(w *world) {
 		hold, open := podtest.Gate(w.T)
-		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) { <-hold; return runner.Done("finished"), nil })
+		began := make(chan struct{})
+		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) {
+			close(began)
+			<-hold
+			return runner.Done("finished"), nil
+		})
 		stop := w.start()
 		id := w.enqueue(of("a"))
-		w.inState(id, job.Running)
+		receive(w, began)
 		stopped := make(chan struct{})
 		go func() { stop(); close(stopped) }()
 		w.wait("the pod drains", func() bool { ready, _ := w.r.Ready(); return !ready })
 		open()
 		<-stopped
 		w.r = w.pod() // to read the job
+		if w.temporal() {
+			w.Equal(w.get(id).State, job.Running)
+			runner.HandleRaw(w.r, "a", fails(errors.New("it ran again")))
+			w.start()
+			w.ended(id)
+		}
 		j := w.get(id)
 		w.Equal(j.State, job.Succeeded)
+		w.Equal(string(j.Result), `"finished"`)
 		w.Equal(j.Attempt, 1)
 	}},
 	{name: "a job whose pod stops runs again on another, without a spent attempt", run: func(w *world) {
@@ -71,15 +83,54 @@ var drains = []testCase{
 		}
 		w.Equal(len(ran.all()), 100)
 	}},
-	{name: "a job waits for a pod that has its handler", run: func(w *world) {
+	{name: "a job waits for a pod that has its handler", differs: "A job without a handler in any pod waits in Temporal, in the state running", run: func(w *world) {
 		w.handle("other", nothing)
 		w.start()
 		id := w.enqueue(of("late"), runner.Foreign())
-		w.blocked(id, job.BlockerNoHandler)
+		if w.temporal() {
+			w.inState(id, job.Running)
+		} else {
+			w.blocked(id, job.BlockerNoHandler)
+		}
 		second := w.pod()
 		runner.HandleRaw(second, "late", nothing)
 		podtest.Run(w.T, second)
 		w.Equal(w.ended(id).State, job.Succeeded)
+	}},
+	{name: "a running job of a drained pod continues", differs: "When a pod is drained, its handlers get `ShutdownGrace`; then their jobs run on other pods", run: func(w *world) {
+		w.o = runner.Options{Name: "first", ShutdownGrace: 300 * time.Millisecond}
+		hold, open := podtest.Gate(w.T)
+		began, causes := make(chan struct{}), make(chan error, 1)
+		w.handle("a", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			close(began)
+			select {
+			case <-hold:
+				return runner.Done("first"), nil
+			case <-ctx.Done():
+				causes <- context.Cause(ctx)
+				return nil, ctx.Err()
+			}
+		})
+		w.start()
+		id := w.enqueue(of("a"))
+		receive(w, began)
+		w.o = runner.Options{Name: "second"}
+		second := w.pod()
+		runner.HandleRaw(second, "a", returns(func() *runner.Outcome { return runner.Done("second") }))
+		podtest.Run(w.T, second)
+		_, err := w.r.Admin().DrainPod(w.Context(), "first", 0, "ana")
+		w.NoErr(err)
+		want := `"first"`
+		if w.temporal() {
+			want = `"second"`
+			w.True(errors.Is(receive(w, causes), job.ErrShutdown))
+		} else {
+			open()
+		}
+		j := w.ended(id)
+		w.Equal(string(j.Result), want)
+		w.Equal(j.Attempt, 1)
+		w.Equal(j.Crashes, 0)
 	}},
 	{name: "a drained pod starts no jobs", run: func(w *world) {
 		w.o = runner.Options{Name: "first"}
@@ -92,6 +143,7 @@ var drains = []testCase{
 		second := w.pod()
 		runner.HandleRaw(second, "a", nothing)
 		podtest.Run(w.T, second)
+		w.wait("the second pod takes jobs", func() bool { ready, _ := second.Ready(); return ready })
 		for range 10 {
 			w.Equal(w.ended(w.enqueue(of("a"))).State, job.Succeeded)
 		}

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
@@ -72,7 +75,7 @@ var observations = []testCase{
 		w.NoErr(err)
 		w.Equal(string(w.inState(id, job.Succeeded).Result), "2")
 	}},
-	{name: "progress is visible while the job runs", run: func(w *world) {
+	{name: "progress is visible while the job runs", differs: "The progress of a running job is in Temporal, and in PostgreSQL once the job has ended", run: func(w *world) {
 		hold, open := podtest.Gate(w.T)
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			j.Progress(3, 7)
@@ -83,11 +86,75 @@ var observations = []testCase{
 		w.start()
 		id := w.enqueue(of("a"))
 		w.wait("the progress is visible", func() bool {
-			p := w.get(id).Progress
+			p := w.progress(w.get(id))
 			return p != nil && p.Done != nil && *p.Done == 3 && *p.Total == 7 && podtest.Text(p.Message) == "reading"
 		})
 		open()
-		w.Equal(w.ended(id).State, job.Succeeded)
+		p := w.ended(id).Progress
+		w.True(p != nil && *p.Done == 3 && *p.Total == 7)
+	}},
+	{name: "an event is visible while the job runs", differs: "The events of a handler are written with the end of its run", run: func(w *world) {
+		hold, open := podtest.Gate(w.T)
+		emitted := make(chan error, 1)
+		w.handle("a", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			emitted <- j.Emit(ctx, "page.read", "info", "page 1", nil)
+			<-hold
+			return nil, nil
+		})
+		w.start()
+		id := w.enqueue(of("a"))
+		w.NoErr(receive(w, emitted))
+		visible := 1
+		if w.temporal() {
+			visible = 0
+		}
+		w.Equal(w.count(id, "page.read"), visible)
+		open()
+		w.ended(id)
+		w.Equal(w.count(id, "page.read"), 1)
+	}},
+	{name: "a handler writes in the commit that ends its job", differs: "`InTx`, `Write`, `Job.Tx` and `Job.Write` are refused", run: func(w *world) {
+		podtest.Exec(w, w.pool, `create table rows (n int)`)
+		w.handle("write", returns(func() *runner.Outcome { return runner.Done(nil).Write(`insert into rows values (1)`) }))
+		w.handle("tx", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			return nil, j.Tx(ctx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `insert into rows values (1)`)
+				return err
+			}, nil)
+		})
+		w.start()
+		for n, kind := range []string{"write", "tx"} {
+			j := w.ended(w.enqueue(of(kind)))
+			rows := podtest.One[int](w, w.pool, `select count(*) from rows`)
+			if w.temporal() {
+				w.Equal(j.State, job.Failed)
+				w.True(strings.Contains(podtest.Message(j), "idempotently")) // the advice
+				w.Equal(rows, 0)
+				continue
+			}
+			w.Equal(j.State, job.Succeeded)
+			w.Equal(rows, n+1)
+		}
+	}},
+	{name: "a checkpoint of a mebibyte fits beside arguments of that size", differs: "Arguments, checkpoint and result have at most 1.5 MB each run", run: func(w *world) {
+		large := strings.Repeat("x", 1<<20-2)
+		w.handle("a", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if err := j.Checkpoint(ctx, large); err != nil {
+				return nil, err
+			}
+			if j.Attempt() == 1 {
+				return nil, errors.New("once")
+			}
+			return nil, nil
+		}, runner.Retry(2, soon))
+		w.start()
+		j := w.ended(w.enqueue(of("a", `"`+large+`"`)))
+		if w.temporal() {
+			w.Equal(j.State, job.Failed)
+			w.True(strings.Contains(podtest.Message(j), "pass a reference")) // the advice
+			return
+		}
+		w.Equal(j.State, job.Succeeded)
 	}},
 	{name: "the events of a handler are in its job's history, in order", run: func(w *world) {
 		w.handle("a", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
@@ -203,3 +270,13 @@ var observations = []testCase{
 }
 
 type key struct{}
+
+// progress returns the progress of a running job.
+func (w *world) progress(j job.Job) *job.Progress {
+	w.Helper()
+	if !w.temporal() {
+		return j.Progress
+	}
+	w.Equal(j.Progress, nil)
+	return progressIn(w, j)
+}

@@ -40,7 +40,9 @@ var submissions = []testCase{
 		w.Equal(w.enqueue(of("a"), runner.Unique("k", runner.WhileActive)), first)
 		open()
 		w.ended(first)
-		w.True(w.enqueue(of("a"), runner.Unique("k", runner.WhileActive)) != first)
+		second := w.enqueue(of("a"), runner.Unique("k", runner.WhileActive))
+		w.True(second != first)
+		w.Equal(w.ended(second).State, job.Succeeded)
 	}},
 	{name: "a unique key is free once its job has started, if it is held only while pending", run: func(w *world) {
 		hold, open := podtest.Gate(w.T)

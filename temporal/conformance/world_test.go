@@ -95,11 +95,17 @@ func (w *world) enqueue(args job.Args, options ...runner.EnqueueOption) int64 {
 	return podtest.Enqueue(w.T, w.r, args, options...)
 }
 
+// within limits each wait. A test server of Temporal on a busy machine needs a second for ten jobs.
+const within = 3 * time.Minute
+
 // get returns a job.
 func (w *world) get(id int64) job.Job { w.Helper(); return podtest.Get(w.T, w.r, id) }
 
 // wait waits for a condition.
-func (w *world) wait(what string, cond func() bool) { w.Helper(); pgtest.Wait(w.T, what, cond) }
+func (w *world) wait(what string, cond func() bool) {
+	w.Helper()
+	pgtest.WaitFor(w.T, within, what, cond)
+}
 
 // inState waits until a job is in a state.
 func (w *world) inState(id int64, want job.State) job.Job {
@@ -110,7 +116,7 @@ func (w *world) inState(id int64, want job.State) job.Job {
 // ended waits until a job has ended, and returns it.
 func (w *world) ended(id int64) job.Job {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.Context(), within)
 	defer cancel()
 	j, err := w.r.Wait(ctx, id)
 	if err != nil {
