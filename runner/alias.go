@@ -25,8 +25,7 @@ type (
 	Branch = job.Branch
 	// Filter selects jobs.
 	Filter = job.Filter
-	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are not redacted and include
-	// secrets.
+	// UniqueWhile states how long a unique key excludes other jobs; see [Unique].
 	UniqueWhile = job.UniqueWhile
 	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are not redacted and include
 	// secrets.

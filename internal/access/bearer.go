@@ -7,7 +7,7 @@ import (
 )
 
 // SessionCookie is the name of the cookie that holds a session in place of a token. Browsers see a longer name, which package api replaces
-// before it calls an [Authenticator].
+// before it authenticates the request.
 const SessionCookie = "trapeze_session"
 
 // maxToken limits the length of a token, in bytes.

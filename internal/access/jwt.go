@@ -63,7 +63,7 @@ func KeysFile(path string) (*Signed, error) {
 	return &Signed{file: file}, nil
 }
 
-// Authenticate implements [Authenticator].
+// Authenticate returns the sender of a request.
 func (s *Signed) Authenticate(r *http.Request) (Principal, error) {
 	given, _, err := bearer(r)
 	if err != nil {

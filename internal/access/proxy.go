@@ -45,7 +45,7 @@ func (p Proxies) Believe(addr netip.Addr) bool {
 	return false
 }
 
-// Authenticate implements [Authenticator]. It trusts the headers only in requests that come from a trusted proxy.
+// Authenticate returns the sender of a request. It trusts the headers only in requests that come from a trusted proxy.
 func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
 	if from := Peer(r); !p.Believe(from) {
 		return Principal{}, fmt.Errorf("%w: %s is not a trusted proxy", ErrUnauthenticated, from)

@@ -44,7 +44,7 @@ func TokenFile(path string) (*Tokens, error) {
 	return &Tokens{file: file}, nil
 }
 
-// Authenticate implements [Authenticator].
+// Authenticate returns the sender of a request.
 func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 	if leaf := certificateOf(r); leaf != nil {
 		return t.principalOf(leaf, time.Now())

@@ -30,11 +30,11 @@ func (e *examination) maintenance(ctx context.Context) error {
 	for _, t := range turns {
 		if t.Error != "" {
 			bad = true
-			e.find("maintenance", Warning, fmt.Sprintf("the maintenance task %s failed on %s: %s", t.Chore, t.Pod, humanize.OneLine(fmt.Errorf("%s", t.Error))),
+			e.find("maintenance", Warning, fmt.Sprintf("the maintenance task %s failed on %s: %s", t.Task, t.Pod, humanize.OneLine(fmt.Errorf("%s", t.Error))),
 				"fix the cause that the error names; the next run retries")
 		}
 		if t.Ago > lateAfter.Seconds() {
-			late = append(late, fmt.Sprintf("%s (%s ago)", t.Chore, humanize.Seconds(t.Ago)))
+			late = append(late, fmt.Sprintf("%s (%s ago)", t.Task, humanize.Seconds(t.Ago)))
 		}
 	}
 	if len(late) > 0 {

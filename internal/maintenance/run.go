@@ -70,7 +70,7 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	metrics, log := r.m.o.Metrics, r.m.o.Log
 	metrics.Tasks.WithLabelValues(r.name).Add(float64(n))
 	metrics.TaskSeconds.WithLabelValues(r.name).Observe(took.Seconds())
-	note := upkeep.Turn{Chore: r.name, Pod: r.m.o.Pod, Count: int64(n), Seconds: took.Seconds()}
+	note := upkeep.Turn{Task: r.name, Pod: r.m.o.Pod, Count: int64(n), Seconds: took.Seconds()}
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errLeadLost):

@@ -15,7 +15,7 @@ import (
 // commits, or after a lost reply. The two are compared after each heartbeat:
 //
 //	a handler works on a claim that is missing in the table ── it is cancelled
-//	the table has a claim that this process does not know ── orphaned: it is handed back, see orphans.go of internal/engine
+//	the table has a claim that this process does not know ── orphaned: it is handed back, see lost_replies_claim.go of internal/engine
 //
 // After a failed heartbeat or a lost reply, the search for orphaned claims starts immediately. Otherwise a slow pass finds orphaned claims:
 // it reads one page of the live table after each heartbeat. The pod is not in any index of the live table, which keeps claims cheap.

@@ -56,8 +56,8 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 	return done, nil
 }
 
-// bulkBegunSQL reads the values that all rows of a bulk insert share. It also reports whether any of the jobs' lanes requires approval,
-// because COPY cannot check that for each row. Plan: lanes_pkey.
+// EnqueueManyIn inserts jobs in the caller's transaction, in bulk if there are many and none needs an approval or a key. An error undoes only
+// this insert.
 func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		if Bulky(list) {

@@ -233,7 +233,7 @@ func TestOfPodsThatAskForATurnOneGetsItUntilItIsOverdue(t *testing.T) {
 	w.is.True(take("b", time.Minute))
 	w.exec(`update trapeze.maintenance set begun_at = now() + interval '1 day'`) // the clock was set back
 	w.is.True(take("b", time.Minute))
-	w.is.NoErr(upkeep.EndTurn(w.ctx(), w.Store, upkeep.Turn{Chore: "c", Pod: "b", Count: 3, Seconds: 0.5}))
+	w.is.NoErr(upkeep.EndTurn(w.ctx(), w.Store, upkeep.Turn{Task: "c", Pod: "b", Count: 3, Seconds: 0.5}))
 	turns, err := upkeep.Turns(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(len(turns), 1)

@@ -1,5 +1,5 @@
 // Package store holds the connections and the hot statements, which a pod sends for every job, heartbeat and recovery. The statements for
-// operators, readers and maintenance are in packages admin, view and upkeep. The package works with rows, and knows nothing about handlers
+// operators, readers, maintenance and other engines are in packages admin, view, upkeep and outbox. The package works with rows, and knows nothing about handlers
 // or goroutines. Its methods are safe for concurrent use.
 //
 // Every write of a worker carries its lease and matches the row of live by id, fence and pod, so a worker that has lost its lease writes

@@ -21,7 +21,7 @@ const sessionPollEvery = 500 * time.Millisecond
 // therefore claimed, fenced, handed over, retried and finished like any other.
 //
 // The worker's lease is renewed only while it sends heartbeats. The lease outlives the stream, so the worker can reconnect to this pod or
-// to another one and keep its running jobs. Only the session with the latest stream number, stored in pods.stream, is valid.
+// to another one and keep its running jobs. Only the session with the latest stream number, stored in remote_workers.stream, is valid.
 type Session struct {
 	engine   *engine.Engine // not shared with the pod
 	host     *Host

@@ -29,7 +29,7 @@ from trapeze.maintenance order by chore`
 
 // Turn is the record of a maintenance task. It shows when the task last ran, on which pod, and with what result.
 type Turn struct {
-	Chore   string
+	Task    string
 	BegunAt time.Time
 	DoneAt  *time.Time // nil if the task has never finished
 	Pod     string
@@ -41,18 +41,18 @@ type Turn struct {
 
 // TakeTurn assigns a task to a pod unless a pod began the task within the given time, and reports whether it did. If within is 0, it always
 // assigns the task.
-func TakeTurn(ctx context.Context, s *store.Store, chore, pod string, within time.Duration) (bool, error) {
-	given, err := store.Rows(ctx, s, pgx.RowTo[int], takeTurnSQL, chore, within.Milliseconds(), pod)
+func TakeTurn(ctx context.Context, s *store.Store, task, pod string, within time.Duration) (bool, error) {
+	given, err := store.Rows(ctx, s, pgx.RowTo[int], takeTurnSQL, task, within.Milliseconds(), pod)
 	if err != nil {
-		return false, fmt.Errorf("start maintenance task %s: %w", chore, err)
+		return false, fmt.Errorf("start maintenance task %s: %w", task, err)
 	}
 	return len(given) > 0, nil
 }
 
 // EndTurn records that a task has finished, with or without an error.
 func EndTurn(ctx context.Context, s *store.Store, t Turn) error {
-	if _, err := store.Rows(ctx, s, pgx.RowTo[int], endTurnSQL, t.Chore, t.Pod, t.Count, t.Seconds, t.Error); err != nil {
-		return fmt.Errorf("record the end of maintenance task %s: %w", t.Chore, err)
+	if _, err := store.Rows(ctx, s, pgx.RowTo[int], endTurnSQL, t.Task, t.Pod, t.Count, t.Seconds, t.Error); err != nil {
+		return fmt.Errorf("record the end of maintenance task %s: %w", t.Task, err)
 	}
 	return nil
 }
