@@ -26,7 +26,7 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	places, err := w.Enqueue(w.ctx(), boot, list)
 	w.is.NoErr(err)
 	id := list[0].ID
-	w.is.Equal(places[id], store.PlacedAwaiting) // the job is not started on insert, although it asked to be
+	w.is.Equal(places[id], store.PlacedAwaiting) // the job is not started on insert, although it requested that
 	j := w.at(id)
 	w.is.Equal([]any{j.State, *j.Reason, j.Fence}, []any{job.AwaitingApproval, job.Reason("approval"), int64(0)})
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{list[1].ID})
@@ -70,7 +70,7 @@ func TestAnApprovalOrRejectionMeansTheEpochThatWasSeen(t *testing.T) {
 	w := newWorld(t)
 	id := w.put(approval)[0]
 	cancel := func(epoch int) error {
-		_, err := admin.CancelInEpoch(w.ctx(), w.Store, id, epoch, false, "bob", untold)
+		_, err := admin.CancelInEpoch(w.ctx(), w.Store, id, epoch, false, "bob", ignoreLease)
 		return err
 	}
 	for _, only := range []admin.Approval{{Epoch: 1}, {Epoch: 1, Second: true}} {
@@ -89,7 +89,7 @@ func TestAnApprovalOrRejectionMeansTheEpochThatWasSeen(t *testing.T) {
 		w.is.True(errors.Is(admin.ApproveIf(w.ctx(), w.Store, id, only, "bob"), job.ErrChanged))
 	}
 	w.is.NoErr(admin.ApproveIf(w.ctx(), w.Store, id, admin.Approval{Epoch: 2}, "bob"))
-	w.is.True(errors.Is(cancel(1), job.ErrChanged)) // also in its next state
+	w.is.True(errors.Is(cancel(1), job.ErrChanged)) // the cancel is also rejected in the job's next state
 	w.is.NoErr(cancel(2))
 	w.is.True(errors.Is(cancel(1), job.ErrAlreadyTerminal))
 }
@@ -204,7 +204,7 @@ func TestACancelOfWhatAwaitsApprovalIsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(approval)[0]
-	c, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
+	c, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	w.is.Equal(c.State, job.Cancelled)
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval))

@@ -10,8 +10,8 @@ import (
 )
 
 // bulkFrom is the smallest number of jobs that are inserted with COPY. COPY is as fast as the single statement of [Store.Enqueue] at 100
-// jobs and 1.5 times as fast at 2,000 (27 against 41 ms; two cores, PostgreSQL 15, 2026-11-21), because it does not have to read arrays or
-// insert row by row.
+// jobs and 1.5 times as fast at 2,000 (27 instead of 41 ms; two cores, PostgreSQL 15, 2026-11-21), because it does not have to read arrays
+// or insert row by row.
 const bulkFrom = 200
 
 // bulkBegunSQL reads the values that all rows of a bulk insert share. It also reports whether any of their lanes requires approval, because
@@ -56,7 +56,7 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 	return done, nil
 }
 
-// EnqueueManyIn inserts jobs in the caller's transaction, in bulk if there are many and none needs an approval or a key. An error undoes only
+// EnqueueManyIn inserts jobs in the caller's transaction, with COPY if [Bulky] allows it and no lane requires approval. An error undoes only
 // this insert.
 func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {

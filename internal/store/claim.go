@@ -454,7 +454,8 @@ func (s *Store) OfStream(stream int64) *Store {
 }
 
 func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, error) {
-	// scanClaim must not keep state, because rows of a first attempt that was not committed must not appear in the result of the second.
+	// scanClaim must not keep state. If the commit fails and the statement is sent again, rows from the first attempt must not appear in the
+	// result of the second.
 	list, err := run(ctx, s, scanClaim, sql, by)
 	if err != nil {
 		return Claims{}, fmt.Errorf("claim: %w", err)

@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Holding is a transaction that locks a claim. Transactions that would take the job away wait for it or skip the job. The server ends the
-// transaction when it has been idle for the length of a lease, so that a frozen process cannot hold it indefinitely. The handler may write
-// in the transaction, and [Holding.End] closes it. A Holding is not safe for concurrent use.
+// Holding is a transaction that locks a claim. Transactions that would take the job away either wait for the Holding to end or skip the
+// job. The server ends the transaction when it has been idle for the length of a lease, so that a frozen process cannot hold it
+// indefinitely. The handler may write in the transaction, and [Holding.End] closes it. A Holding is not safe for concurrent use.
 type Holding struct {
 	pgx.Tx
 	number int

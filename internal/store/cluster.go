@@ -49,9 +49,9 @@ func (s *Store) SettleHistory(ctx context.Context) (string, error) {
 	return found[0], nil
 }
 
-// fencesPerEpoch is the number of fences that a job has in an epoch. A fence is epoch × fencesPerEpoch + the number of committed claims
-// that survived. The factor is a power of ten so that people can read a fence, and JavaScript can represent fences exactly for 900,000
-// epochs.
+// fencesPerEpoch is the number of fences that a job has in an epoch. A fence is epoch × fencesPerEpoch + the number of committed claims,
+// not counting claims lost in a failover. The factor is a power of ten so that people can read a fence. JavaScript can represent fences
+// exactly for 900,000 epochs.
 const fencesPerEpoch = 10_000_000_000
 
 // nextFence computes the fence of the next claim of a row p. It is higher than that of any claim in an earlier epoch, including claims

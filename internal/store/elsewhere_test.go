@@ -23,7 +23,7 @@ func TestASchemaWithAnotherNameWorksToo(t *testing.T) {
 	}
 	w := newWorldOn(t, pgtest.Connect(t, url), store.Options{Schema: "other_home"})
 	w.is.Equal(w.Schema(), "other_home")
-	w.liveALife()
+	w.useHotPath()
 	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", 0, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0)
@@ -36,7 +36,7 @@ func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
 	for name := range store.Pins {
 		w.is.Equal(w.Pool().Config().ConnConfig.RuntimeParams[name], "") // a pooler would reject the settings or leak them to other clients
 	}
-	w.liveALife()
+	w.useHotPath()
 	var mode string
 	var prepared int
 	w.is.NoErr(w.Pool().QueryRow(w.ctx(), `select current_setting('plan_cache_mode'), count(*) from pg_prepared_statements`).Scan(&mode, &prepared))
@@ -49,8 +49,8 @@ func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
 	w.is.True(store.Refused(err)) // errors of the statement are returned
 }
 
-// liveALife runs a few jobs through every statement of the hot path.
-func (w *world) liveALife() {
+// useHotPath runs a few jobs through every statement of the hot path.
+func (w *world) useHotPath() {
 	w.t.Helper()
 	a, b := w.pod("a"), w.pod("b")
 	born := w.new(about("s"), plain, func(n *store.NewJob) { n.DelayMillis = 1 })
@@ -84,7 +84,7 @@ func (w *world) liveALife() {
 	found, err := w.ClaimOutcomes(w.ctx(), b, []job.Lease{leaseOf(b, claims[0])}, []int64{0}, false)
 	w.is.NoErr(err)
 	w.is.True(found[claims[0].ID].Held)
-	_, err = admin.Cancel(w.ctx(), w.Store, claims[0].ID, true, "ann", untold)
+	_, err = admin.Cancel(w.ctx(), w.Store, claims[0].ID, true, "ann", ignoreLease)
 	w.is.NoErr(err)
 	back, err := w.HandBack(w.ctx(), b, []job.Lease{leaseOf(b, claims[1])}, "why")
 	w.is.NoErr(err)

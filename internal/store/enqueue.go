@@ -13,31 +13,31 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// enqueueStatement builds a statement that inserts jobs. wish selects the jobs, and place contains the remaining CTEs.
-func enqueueStatement(wish, place string) *statement {
-	return newStatement(with(wish+"\n)", place), `select id, place, `+tookMicros+` from placed`)
+// enqueueStatement builds a statement that inserts jobs. input is the CTE that selects the jobs, and place contains the remaining CTEs.
+func enqueueStatement(input, place string) *statement {
+	return newStatement(with(input+"\n)", place), `select id, place, `+tookMicros+` from placed`)
 }
 
 // enqueueSQL inserts jobs, and starts them on insert where possible. Jobs of the same priority that are already waiting in the lane go
-// first, so ahead is the job's own rank. Plan: CTE scans and inserts; one probe of lanes per job. A job that asks to start takes at most
-// one more probe of live_for_claim and one of current_runs.
+// first, so the ahead column holds the job's own rank. Plan: CTE scans and inserts; one probe of lanes per job. A job that requests to
+// start on insert takes at most one more probe of live_for_claim and one of current_runs.
 //
 // enqueueSinceSQL is like enqueueSQL, for a lane in which all waiting jobs became ready after a given time. Plan: for each rank up to the
 // job's own, one probe of live_for_claim from (lane, rank, time); otherwise as enqueueSQL.
 //
-// enqueueFreeSQL is like enqueueSQL, for jobs that do not ask to start, in a transaction of the host application. Its round trip first pins
-// the plan, which PostgreSQL would otherwise make again for each call, and finally restores the caller's settings. It skips ids that are in
-// use, so that the transaction can continue. Plan: CTE scans and inserts; one probe of lanes and of jobs_pkey per job.
+// enqueueFreeSQL is like enqueueSQL, for jobs in a transaction of the host application that do not request to start on insert. Its round
+// trip first pins the plan, which PostgreSQL would otherwise make again for each call, and finally restores the caller's settings. It skips
+// ids that are in use, so that the transaction can continue. Plan: CTE scans and inserts; one probe of lanes and of jobs_pkey per job.
 var (
-	enqueueSQL      = enqueueStatement(enqueueWish, placeParts(goesAhead))
-	enqueueSinceSQL = enqueueStatement(enqueueWish, placeParts(goesAheadSince))
-	enqueueFreeSQL  = enqueueStatement(enqueueWish+`
+	enqueueSQL      = enqueueStatement(enqueueInput, placeParts(goesAhead))
+	enqueueSinceSQL = enqueueStatement(enqueueInput, placeParts(goesAheadSince))
+	enqueueFreeSQL  = enqueueStatement(enqueueInput+`
 	where not coalesce((select true from trapeze.jobs t where t.id = w.id limit 1), false)`, placeWaiting)
 )
 
-// enqueueWish is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because the
+// enqueueInput is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because the
 // process's own copy may be outdated. Plan: one probe of lanes_pkey for each job that is not exempt.
-const enqueueWish = `wish as (
+const enqueueInput = `input_jobs as (
 	select w.*, false as handed, (-w.priority)::smallint as ahead, @boot::uuid as boot,
 		coalesce(w.needs_approval, (select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
 	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)`
@@ -82,7 +82,7 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 	return e, nil
 }
 
-// runSince runs all if since is zero, and fresh otherwise.
+// runSince runs the statement all if since is zero, and the statement fresh otherwise.
 func runSince[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], all, fresh *statement, by args, since time.Time) ([]T, error) {
 	if since.IsZero() {
 		return run(ctx, s, scan, all, by)

@@ -11,14 +11,14 @@ import (
 // has free ones; returned slots are free immediately. A request contains the number to hold, never a difference, so that it can be repeated
 // after a lost reply.
 //
-// The row lock of a lane serializes the pods, and the lane's column granted is the sum that is compared with the limit. A sum over
+// The row lock of a lane serializes the pods, and the lane's granted column is the sum that is compared with the limit. A sum over
 // slot_grants would come from a snapshot taken before the wait for the lock. For the same reason, an upsert changes the pod's own row: it
 // sees the latest version, and its "was" column keeps the old number for the sum. A pod's requests are numbered. If a request's connection
 // was abandoned and a newer request followed, the late request has no effect.
 //
 // More slots are granted only if jobs that this pod can run are waiting, and one slot is left for each pod that has waited longer. Running
 // jobs are granted slots even beyond the limit, because lowering a limit does not stop running jobs. A pod waits if it holds fewer slots
-// than its share and fewer than it wishes; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row
+// than its share and fewer than it wants; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row
 // of a handled kind.
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
@@ -73,7 +73,7 @@ type Slots struct {
 	Work  bool // jobs that this pod can run are waiting in the lane
 }
 
-// Ask is a pod's request for slots of a limited lane.
+// Ask is a pod's request for slots in a limited lane.
 type Ask struct {
 	Lane   string
 	Target int // number of slots to hold now, at least Used
@@ -84,7 +84,7 @@ type Ask struct {
 // streamShift is the number of low bits of a request number that count the requests of a process. The higher bits hold the stream number.
 const streamShift = 40
 
-// SettleSlots requests or returns slots of limited lanes, and reports the slots that the pod then holds. A lane that is missing from the
+// SettleSlots requests or returns slots in limited lanes, and reports the slots that the pod then holds. A lane that is missing from the
 // response was deleted or is no longer limited. A closed pod holds no slots. After an error, the call can be repeated, but not concurrently
 // with another call for the same pod.
 func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds []string) ([]Slots, error) {

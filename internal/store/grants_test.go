@@ -23,7 +23,7 @@ func (w *world) limited(slots int) {
 	})
 }
 
-// settle requests slots of the default lane.
+// settle requests slots in the default lane.
 func (w *world) settle(boot string, target, wish, used int) store.Slots {
 	w.t.Helper()
 	held, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"default", target, wish, used}}, []string{"k"})

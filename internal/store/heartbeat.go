@@ -129,8 +129,8 @@ const (
 	// drained.
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
-	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. To a pod, a lane of another engine, or
-	// one that moves to another engine, is drained. Plan: one page each; slot_grants_pkey.
+	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. It reports a lane as drained if another
+	// engine runs the lane's jobs, or if the lane is moving to another engine. Plan: one page each; slot_grants_pkey.
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g

@@ -12,9 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// renewal replaces the connections of a pool that must always have one. It opens a new connection before it closes an old one. A pgxpool
-// would first close a connection that reaches the end of its lifetime. If the server is full, or the network accepts no new connections,
-// the pod would then lose its lease.
+// renewal replaces the connections of a pool that must never be without one. It opens a new connection before it closes an old one. A
+// pgxpool would first close a connection that reaches the end of its lifetime. If the server is full, or the network accepts no new
+// connections, the pod would then lose its lease.
 type renewal struct {
 	life time.Duration
 	pool *pgxpool.Pool
@@ -67,8 +67,8 @@ func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 // closed.
 const lateFor = 30 * time.Second
 
-// patient runs do. On a steady pool, it returns as soon as ctx ends, while do continues. Otherwise, pgx would close the connection when ctx
-// ends, and a full server would not accept a new one.
+// patient runs do. On a steady pool, it returns as soon as ctx ends, while do continues. If ctx were passed to pgx, pgx would close the
+// connection when ctx ends, and a full server would not accept a new one.
 func patient[T any](ctx context.Context, db *Database, do func(context.Context) (T, error)) (T, error) {
 	if !db.steady {
 		return do(ctx)

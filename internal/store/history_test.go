@@ -14,8 +14,8 @@ import (
 
 // checkHistory checks invariants that must hold for the database at any time. The events of each job are numbered from 1 without gaps. Each
 // event starts in the state in which the previous one ended, and its transition is legal. Fences count the claims of the job and never
-// decrease. An event that ends a run has the fence of its claim. The last state is the one that the view job shows. Every subject has at
-// most one running row, and that row belongs to a running job.
+// decrease. An event that ends a run has the fence of its claim. The last state is the one in the job view. Every subject has at most one
+// running row, and that row belongs to a running job.
 func (w *world) checkHistory() {
 	w.t.Helper()
 	ctx := context.Background()

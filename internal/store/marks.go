@@ -28,9 +28,9 @@ left join lateral (
 group by w.lane`)
 
 // Marks returns the low-water mark of each lane: when Marks read the lane, no job that could be claimed had become ready before that time.
-// It also returns how long the statement took on the server. It reads the jobs that became ready since the given times; zero reads all. A
-// job that appears later with an older ready time, for example from an open transaction, is before the mark. margin is how old a mark must
-// be at least.
+// It also returns how long the statement took on the server. For each lane, it reads only the jobs that became ready since the given time;
+// the zero time reads all. A job whose transaction commits later can still have a ready time before the mark. margin is the minimum age of
+// a mark.
 func (s *Store) Marks(ctx context.Context, since map[string]time.Time, kinds []string, margin time.Duration) (marks map[string]time.Time, took time.Duration, err error) {
 	lanes, moments := make([]string, 0, len(since)), make([]time.Time, 0, len(since))
 	for lane, moment := range since {

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// step is one kind of step in a random history. do draws the verbs that the step runs. Steps with a higher weight occur more often.
+// step is one kind of step in a random history. do draws the operations that the step runs. Steps with a higher weight occur more often.
 type step struct {
 	name   string
 	weight int
-	do     func(*bench, *rapid.T) []verb
+	do     func(*bench, *rapid.T) []operation
 }
 
 var steps = []step{
@@ -73,11 +73,11 @@ func drawSome[T any](t *rapid.T, label string, most int, from []T) (list []T) {
 	return list
 }
 
-func (b *bench) drawJoin(*rapid.T) []verb {
+func (b *bench) drawJoin(*rapid.T) []operation {
 	if len(b.openPods()) >= 4 {
 		return nil
 	}
-	return []verb{b.join()}
+	return []operation{b.join()}
 }
 
 func (b *bench) openPods() (boots []string) {
@@ -112,44 +112,44 @@ func (b *bench) drawJobs(t *rapid.T, most int, change func(*store.NewJob)) []sto
 	return list
 }
 
-func (b *bench) drawEnqueue(t *rapid.T) []verb {
-	return []verb{enqueues(bootOf(0), b.drawJobs(t, 3, plain))}
+func (b *bench) drawEnqueue(t *rapid.T) []operation {
+	return []operation{enqueues(bootOf(0), b.drawJobs(t, 3, plain))}
 }
 
 func starts(n *store.NewJob) { n.Starts = true }
 
-func (b *bench) drawBirth(t *rapid.T) []verb {
-	return []verb{enqueues(b.drawPod(t), b.drawJobs(t, 3, starts))}
+func (b *bench) drawBirth(t *rapid.T) []operation {
+	return []operation{enqueues(b.drawPod(t), b.drawJobs(t, 3, starts))}
 }
 
-func (b *bench) drawUnique(t *rapid.T) []verb {
+func (b *bench) drawUnique(t *rapid.T) []operation {
 	key, while := draw(t, "key", "x", "y"), draw(t, "while", "pending", "active")
-	return []verb{enqueuesUnique(b.drawJobs(t, 1, func(n *store.NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0])}
+	return []operation{enqueuesUnique(b.drawJobs(t, 1, func(n *store.NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0])}
 }
 
 // drawClaim draws a claim by a pod, for some kinds, in the lanes that were open at the pod's last heartbeat.
-func (b *bench) drawClaim(t *rapid.T) []verb {
+func (b *bench) drawClaim(t *rapid.T) []operation {
 	boot := b.drawPod(t)
 	var wants []store.Want
 	for _, lane := range []string{"default", "side"} {
 		w := store.Want{Lane: lane, N: evenly(t, lane, 5)}
-		for _, told := range b.beats[boot] {
-			if told.Name == lane && (!told.Enabled || told.Drained) {
+		for _, l := range b.beats[boot] {
+			if l.Name == lane && (!l.Enabled || l.Drained) {
 				w.N = 0
-			} else if told.Name == lane && told.SlotsPerPod != nil {
+			} else if l.Name == lane && l.SlotsPerPod != nil {
 				running := len(b.m.pick(func(j *modelJob) bool { return j.runs() && j.pod == boot && j.Lane == lane }))
-				w.N = min(w.N, max(0, *told.SlotsPerPod-running))
+				w.N = min(w.N, max(0, *l.SlotsPerPod-running))
 			}
 		}
 		wants = append(wants, w)
 	}
 	kinds := draw(t, "kinds", []string{"k", "other"}, []string{"k", "other"}, []string{"k"}, []string{"foreign"})
-	return []verb{claims(boot, wants, kinds, !seldom(t, "none isolated", 3))}
+	return []operation{claims(boot, wants, kinds, !seldom(t, "none isolated", 3))}
 }
 
-func (b *bench) drawClaimSubjects(t *rapid.T) []verb {
+func (b *bench) drawClaimSubjects(t *rapid.T) []operation {
 	keys := draw(t, "keys", []store.Key{{"k", "s"}}, []store.Key{{"k", "t"}, {"k", "s"}}, []store.Key{{"other", "s"}, {"k", "s"}, {"k", "nobody"}})
-	return []verb{claimsSubjects(b.drawPod(t), keys, draw(t, "lanes", []string{"default", "side"}, []string{"side"}))}
+	return []operation{claimsSubjects(b.drawPod(t), keys, draw(t, "lanes", []string{"default", "side"}, []string{"side"}))}
 }
 
 // drawLease draws a lease. Usually it is valid; sometimes it belongs to a former owner or never existed.
@@ -182,20 +182,20 @@ func (b *bench) drawLeases(t *rapid.T, most int) []job.Lease {
 	return list
 }
 
-func (b *bench) drawCancel(t *rapid.T) []verb { return []verb{cancels(b.drawAny(t), false)} }
-func (b *bench) drawStop(t *rapid.T) []verb   { return []verb{cancels(b.drawAny(t), true)} }
+func (b *bench) drawCancel(t *rapid.T) []operation { return []operation{cancels(b.drawAny(t), false)} }
+func (b *bench) drawStop(t *rapid.T) []operation   { return []operation{cancels(b.drawAny(t), true)} }
 
-func (b *bench) drawNice(t *rapid.T) []verb {
-	return []verb{nices(b.drawAny(t), draw(t, "priority", 10, 5, 20, -100, 100))}
+func (b *bench) drawNice(t *rapid.T) []operation {
+	return []operation{nices(b.drawAny(t), draw(t, "priority", 10, 5, 20, -100, 100))}
 }
 
 // drawOperatorRetry draws a job to retry, usually one that failed or was cancelled.
-func (b *bench) drawOperatorRetry(t *rapid.T) []verb {
+func (b *bench) drawOperatorRetry(t *rapid.T) []operation {
 	again := b.m.pick(func(j *modelJob) bool { return j.state == job.Failed || j.state == job.Cancelled })
 	if len(again) > 0 && !seldom(t, "any job", 5) {
-		return []verb{retriesAgain(draw(t, "job", again...).ID)}
+		return []operation{retriesAgain(draw(t, "job", again...).ID)}
 	}
-	return []verb{retriesAgain(b.drawAny(t))}
+	return []operation{retriesAgain(b.drawAny(t))}
 }
 
 // drawAny draws the id of a job in any state, often that of a running job. Occasionally the job never existed.
@@ -209,16 +209,18 @@ func (b *bench) drawAny(t *rapid.T) int64 {
 	return 1 + int64(evenly(t, "id", int(b.jobs)+1))
 }
 
-func (b *bench) drawDue(t *rapid.T) (list []verb) {
+func (b *bench) drawDue(t *rapid.T) (list []operation) {
 	for _, j := range drawSome(t, "comes due", 2, b.m.pick((*modelJob).parked)) {
 		list = append(list, comesDue(j.ID))
 	}
 	return list
 }
 
-func (b *bench) drawPromote(t *rapid.T) []verb { return []verb{promotes(draw(t, "limit", 100, 1, 2))} }
+func (b *bench) drawPromote(t *rapid.T) []operation {
+	return []operation{promotes(draw(t, "limit", 100, 1, 2))}
+}
 
-func (b *bench) drawAge(t *rapid.T) []verb {
+func (b *bench) drawAge(t *rapid.T) []operation {
 	var ids []int64
 	for _, j := range drawSome(t, "ages", 5, b.m.pick((*modelJob).done)) {
 		ids = append(ids, j.ID)
@@ -226,10 +228,10 @@ func (b *bench) drawAge(t *rapid.T) []verb {
 	if len(ids) == 0 {
 		return nil
 	}
-	return []verb{ages(ids...)}
+	return []operation{ages(ids...)}
 }
 
-func (b *bench) drawForget(t *rapid.T) (list []verb) {
+func (b *bench) drawForget(t *rapid.T) (list []operation) {
 	for _, state := range drawSome(t, "forgets", 3, []job.State{job.Succeeded, job.Failed, job.Cancelled}) {
 		list = append(list, forgets(state))
 	}
@@ -239,4 +241,4 @@ func (b *bench) drawForget(t *rapid.T) (list []verb) {
 	return list
 }
 
-func (b *bench) drawPrune(*rapid.T) []verb { return []verb{prunesPods()} }
+func (b *bench) drawPrune(*rapid.T) []operation { return []operation{prunesPods()} }

@@ -21,17 +21,17 @@ func (b *bench) drawEnding(t *rapid.T, l job.Lease) store.Ending {
 }
 
 // drawFinish ends several claims of one pod in one statement.
-func (b *bench) drawFinish(t *rapid.T) []verb {
+func (b *bench) drawFinish(t *rapid.T) []operation {
 	leases := b.drawLeases(t, 3)
 	var ends []store.Ending
 	for _, l := range leases {
 		ends = append(ends, b.drawEnding(t, l))
 	}
-	return []verb{finishes(leases[0].Pod, ends...)}
+	return []operation{finishes(leases[0].Pod, ends...)}
 }
 
 // drawChain ends one or two claims of a pod, each with a next step.
-func (b *bench) drawChain(t *rapid.T) []verb {
+func (b *bench) drawChain(t *rapid.T) []operation {
 	leases := b.drawLeases(t, 2)
 	var ends []store.Ending
 	for _, l := range leases {
@@ -50,42 +50,42 @@ func (b *bench) drawChain(t *rapid.T) []verb {
 		e.Next = &child
 		ends = append(ends, e)
 	}
-	return []verb{finishes(leases[0].Pod, ends...)}
+	return []operation{finishes(leases[0].Pod, ends...)}
 }
 
-func (b *bench) drawFail(t *rapid.T) []verb {
+func (b *bench) drawFail(t *rapid.T) []operation {
 	l := b.drawLease(t)
-	return []verb{finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Error: "boom",
+	return []operation{finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Error: "boom",
 		Reason: draw(t, "reason", job.ReasonError, job.ReasonAttemptsExhausted, job.ReasonTimeout),
 		Class:  draw(t, "class", job.ClassError, job.ClassPanic), Code: draw(t, "code", "", "23505", "card_declined")})}
 }
 
-func (b *bench) drawPark(t *rapid.T) []verb {
-	return []verb{parks(b.drawLease(t), draw(t, "why", "retry", "retry_later"), draw(t, "wait", int64(0), 3_600_000))}
+func (b *bench) drawPark(t *rapid.T) []operation {
+	return []operation{parks(b.drawLease(t), draw(t, "why", "retry", "retry_later"), draw(t, "wait", int64(0), 3_600_000))}
 }
 
-func (b *bench) drawHandBack(t *rapid.T) []verb {
+func (b *bench) drawHandBack(t *rapid.T) []operation {
 	leases := b.drawLeases(t, 5)
-	return []verb{handsBack(leases[0].Pod, leases...)}
+	return []operation{handsBack(leases[0].Pod, leases...)}
 }
 
-func (b *bench) drawProgress(t *rapid.T) []verb {
+func (b *bench) drawProgress(t *rapid.T) []operation {
 	p := job.Progress{Done: draw(t, "done", nil, ptr(int64(1)), ptr(int64(2))), Total: draw(t, "total", nil, ptr(int64(9))),
 		Message: draw(t, "message", nil, ptr("half"))}
-	return []verb{progresses(b.drawLease(t), p)}
+	return []operation{progresses(b.drawLease(t), p)}
 }
 
-func (b *bench) drawEmit(t *rapid.T) []verb {
-	return []verb{emits(b.drawLease(t), 1+evenly(t, "events", 3))}
+func (b *bench) drawEmit(t *rapid.T) []operation {
+	return []operation{emits(b.drawLease(t), 1+evenly(t, "events", 3))}
 }
 
-func (b *bench) drawCheckpoint(t *rapid.T) []verb {
+func (b *bench) drawCheckpoint(t *rapid.T) []operation {
 	l, checkpoint := b.drawLease(t), json.RawMessage(fmt.Sprintf(`{"line": %d}`, evenly(t, "line", 9)))
-	return []verb{draw(t, "with writes", checkpoints, keeps)(l, checkpoint)}
+	return []operation{draw(t, "with writes", checkpoints, keeps)(l, checkpoint)}
 }
 
-// drawStale makes a former owner try every verb that writes. Each must be rejected without changing anything.
-func (b *bench) drawStale(t *rapid.T) []verb {
+// drawStale makes a former owner try every operation that writes. Each must be rejected without changing anything.
+func (b *bench) drawStale(t *rapid.T) []operation {
 	var lost, outlived []job.Lease // outlived holds the lost leases whose job still exists and has a newer claim
 	for _, l := range b.given {
 		if b.m.held(l) == nil {
@@ -104,7 +104,7 @@ func (b *bench) drawStale(t *rapid.T) []verb {
 	l := draw(t, "lost lease", lost...)
 	child := b.job()
 	child.ParentID = &l.JobID
-	return []verb{
+	return []operation{
 		harmless(finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})),
 		harmless(finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "late"})),
 		harmless(parks(l, "retry", 0)), harmless(parks(l, "retry_later", 0)), harmless(handsBack(l.Pod, l)),
@@ -114,8 +114,8 @@ func (b *bench) drawStale(t *rapid.T) []verb {
 	}
 }
 
-// harmless wraps a verb that must not change anything.
-func harmless(v verb) verb {
+// harmless wraps an operation that must not change anything.
+func harmless(v operation) operation {
 	apply := v.stages[0]
 	v.stages = []func(*model) (any, error){func(m *model) (any, error) {
 		before := m.table()
@@ -128,20 +128,20 @@ func harmless(v verb) verb {
 	return v
 }
 
-func (b *bench) drawBeat(t *rapid.T) []verb {
+func (b *bench) drawBeat(t *rapid.T) []operation {
 	boot := b.drawPod(t)
 	b.beats[boot] = slices.Collect(maps.Values(b.m.lanes))
-	return []verb{beats(boot, seldom(t, "draining", 3))}
+	return []operation{beats(boot, seldom(t, "draining", 3))}
 }
 
-func (b *bench) drawLapse(t *rapid.T) (list []verb) {
+func (b *bench) drawLapse(t *rapid.T) (list []operation) {
 	for _, boot := range drawSome(t, "lapses", 2, b.openPods()) {
 		list = append(list, lapses(boot))
 	}
 	return list
 }
 
-func (b *bench) drawRecover(t *rapid.T) []verb {
+func (b *bench) drawRecover(t *rapid.T) []operation {
 	boots := b.openPods()
 	if len(boots) == 0 {
 		return nil
@@ -149,10 +149,10 @@ func (b *bench) drawRecover(t *rapid.T) []verb {
 	return b.sweep(draw(t, "by", boots...), draw(t, "page", 1000, 1, 3), draw(t, "max crashes", 3, 1, 2))
 }
 
-func (b *bench) drawLeave(t *rapid.T) []verb { return []verb{leaves(b.drawPod(t))} }
+func (b *bench) drawLeave(t *rapid.T) []operation { return []operation{leaves(b.drawPod(t))} }
 
-func (b *bench) drawLane(t *rapid.T) []verb {
-	return []verb{changesLane(store.Lane{
+func (b *bench) drawLane(t *rapid.T) []operation {
+	return []operation{changesLane(store.Lane{
 		Name:        draw(t, "lane", "default", "side"),
 		SlotsPerPod: draw(t, "slots", nil, ptr(0), ptr(1), ptr(3)),
 		Enabled:     draw(t, "enabled", true, true, false),
@@ -160,4 +160,4 @@ func (b *bench) drawLane(t *rapid.T) []verb {
 	})}
 }
 
-func (b *bench) drawPause(t *rapid.T) []verb { return []verb{pauses(seldom(t, "paused", 2))} }
+func (b *bench) drawPause(t *rapid.T) []operation { return []operation{pauses(seldom(t, "paused", 2))} }

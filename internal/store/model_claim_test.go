@@ -8,20 +8,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// wish is a new job together with the data that determines where it is inserted.
-type wish struct {
+// newJob is a new job together with the data that determines where it is inserted.
+type newJob struct {
 	store.NewJob
-	handed bool // its parent hands the subject over
+	handed bool // the subject is handed over from its parent
 	ahead  int  // waiting jobs in the lane with this priority or a higher one go first
 }
 
 // Enqueue inserts each job in the place where the store must insert it. Older jobs of the same or higher priority in its lane go first.
 func (m *model) Enqueue(boot string, list []store.NewJob) map[int64]store.Place {
-	wishes := make([]wish, len(list))
+	jobs := make([]newJob, len(list))
 	for i, n := range list {
-		wishes[i] = wish{NewJob: n, ahead: n.Priority}
+		jobs[i] = newJob{NewJob: n, ahead: n.Priority}
 	}
-	return m.bear(boot, wishes, m.places(boot, wishes))
+	return m.insert(boot, jobs, m.places(boot, jobs))
 }
 
 // EnqueueUnique submits a job with a unique key, and returns the job that holds the key.
@@ -37,9 +37,9 @@ func (m *model) EnqueueUnique(n store.NewJob) (holder int64) {
 }
 
 // places returns where each new job is inserted, based on the existing jobs. If several new jobs have the same subject, only one runs.
-func (m *model) places(boot string, list []wish) map[int64]store.Place {
+func (m *model) places(boot string, list []newJob) map[int64]store.Place {
 	at := map[int64]store.Place{}
-	free := make([]wish, 0, len(list))
+	free := make([]newJob, 0, len(list))
 	for _, w := range list {
 		first := len(m.pick(func(j *modelJob) bool { return j.waits() && j.Lane == w.Lane && j.Priority >= w.ahead })) == 0
 		switch {
@@ -51,7 +51,7 @@ func (m *model) places(boot string, list []wish) map[int64]store.Place {
 			at[w.ID] = store.PlacedPending
 		}
 	}
-	slices.SortFunc(free, func(a, b wish) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(free, func(a, b newJob) int { return cmp.Compare(a.ID, b.ID) })
 	taken := map[store.Key]bool{}
 	for _, w := range free {
 		k := store.Key{w.Kind, w.Subject}
@@ -64,8 +64,8 @@ func (m *model) places(boot string, list []wish) map[int64]store.Place {
 	return at
 }
 
-// bear inserts new jobs in their places.
-func (m *model) bear(boot string, list []wish, at map[int64]store.Place) map[int64]store.Place {
+// insert inserts new jobs in their places.
+func (m *model) insert(boot string, list []newJob, at map[int64]store.Place) map[int64]store.Place {
 	for _, w := range list {
 		j := &modelJob{NewJob: w.NewJob, place: "live", at: m.now}
 		if j.PipelineID == 0 {

@@ -13,5 +13,5 @@ const races = 12
 // patience is how long the test continues to start new histories.
 const patience = 10 * time.Minute
 
-// pairEnds lists how the first of two verbs on one row ends: with a commit or a rollback.
+// pairEnds lists how the first of two operations on one row ends: with a commit or a rollback.
 var pairEnds = []bool{true, false}

@@ -34,7 +34,7 @@ func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, e
 	if j.runs() {
 		pod := j.pod
 		c.Pod = &pod
-		m.told[j.lease()] = reason
+		m.cancels[j.lease()] = reason
 		if !stop {
 			c.State = job.Running
 			if !j.cancel {
@@ -185,7 +185,7 @@ func (m *model) Heartbeat(boot string, draining bool) modelBeat {
 	for other, p := range m.pods {
 		b.Peers = b.Peers || other != boot && !p.closed
 	}
-	for l, reason := range m.told {
+	for l, reason := range m.cancels {
 		if l.Pod == boot {
 			b.Cancels = append(b.Cancels, store.CancelRequest{l.JobID, l.Fence, reason})
 		}

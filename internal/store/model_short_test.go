@@ -13,5 +13,5 @@ const races = 3
 // patience is how long the test continues to start new histories.
 const patience = 20 * time.Second
 
-// pairEnds lists how the first of two verbs on one row ends. The long test run adds the rollback.
+// pairEnds lists how the first of two operations on one row ends. The long test run adds the rollback.
 var pairEnds = []bool{true}

@@ -10,20 +10,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// model implements the store with plain maps. It defines what the verbs do to a database that has no other users. It does not model
+// model implements the store with plain maps. It defines what the operations do to a database that has no other users. It does not model
 // statements, locks or snapshots, and it keeps the order of events instead of their times. Its methods have the same names as the store's
 // methods, and are not safe for concurrent use.
 type model struct {
-	now    int64 // the clock, which advances by one tick per verb
-	jobs   map[int64]*modelJob
-	runs   map[store.Key]modelRun   // as in the table current_runs
-	keys   map[store.Key]int64      // as in the table unique_keys, by kind and key
-	told   map[job.Lease]job.Reason // as in the table cancel_requests
-	pods   map[string]*modelPod
-	lanes  map[string]store.Lane
-	paused bool
-	events []modelEvent
-	graves map[int64]grave // rows of done whose jobs were deleted and whose days have not been dropped yet
+	now     int64 // the clock, which advances by one tick per operation
+	jobs    map[int64]*modelJob
+	runs    map[store.Key]modelRun   // as in the table current_runs
+	keys    map[store.Key]int64      // as in the table unique_keys, by kind and key
+	cancels map[job.Lease]job.Reason // as in the table cancel_requests
+	pods    map[string]*modelPod
+	lanes   map[string]store.Lane
+	paused  bool
+	events  []modelEvent
+	graves  map[int64]grave // rows of done whose jobs were deleted and whose days have not been dropped yet
 }
 
 // modelJob is a job in live, parked or done.
@@ -77,7 +77,7 @@ type modelEvent struct {
 
 func newModel() *model {
 	return &model{
-		jobs: map[int64]*modelJob{}, runs: map[store.Key]modelRun{}, keys: map[store.Key]int64{}, told: map[job.Lease]job.Reason{},
+		jobs: map[int64]*modelJob{}, runs: map[store.Key]modelRun{}, keys: map[store.Key]int64{}, cancels: map[job.Lease]job.Reason{},
 		pods: map[string]*modelPod{}, graves: map[int64]grave{},
 		lanes: map[string]store.Lane{"default": {Name: "default", Enabled: true}, "side": {Name: "side", Enabled: true}},
 	}
@@ -95,7 +95,7 @@ func (m *model) clone() *model {
 		copied := *p
 		c.pods[boot] = &copied
 	}
-	c.runs, c.keys, c.told = maps.Clone(m.runs), maps.Clone(m.keys), maps.Clone(m.told)
+	c.runs, c.keys, c.cancels = maps.Clone(m.runs), maps.Clone(m.keys), maps.Clone(m.cancels)
 	c.lanes, c.graves, c.events = maps.Clone(m.lanes), maps.Clone(m.graves), slices.Clone(m.events)
 	return &c
 }
@@ -138,8 +138,8 @@ func (m *model) open(boot string) bool { p := m.pods[boot]; return p != nil && !
 // busy reports whether a job of this kind and subject is running.
 func (m *model) busy(k store.Key) bool { return k.Subject != "" && m.runs[k].state == "running" }
 
-// move changes a job's state and records an event. It panics on a transition that job/state.go does not allow, which means that the model
-// is wrong, and so is a store that agrees with it.
+// move changes a job's state and records an event. It panics on a transition that job/state.go does not allow: the model is then wrong, and
+// so is a store that agrees with it.
 func (m *model) move(j *modelJob, to job.State, e modelEvent) {
 	if !job.CanMove(j.state, to) {
 		panic(fmt.Sprintf("job %d: %s moves it from %q to %q", j.ID, e.event, j.state, to))

@@ -28,7 +28,7 @@ union all select json_build_array('parked', row_number() over (order by run_afte
 from trapeze.parked
 union all select json_build_array('run', kind, subject, job_id, fence, state)::text from trapeze.current_runs
 union all select json_build_array('unique', kind, key, job_id)::text from trapeze.unique_keys
-union all select json_build_array('told', job_id, fence, pod, reason)::text from trapeze.cancel_requests
+union all select json_build_array('cancel', job_id, fence, pod, reason)::text from trapeze.cancel_requests
 union all select json_build_array('checkpoint', id, checkpoint::text)::text from trapeze.job_progress where checkpoint is not null
 union all select json_build_array('put off', id, put_off)::text from trapeze.job_progress where put_off > 0
 union all select json_build_array('pod', boot, name, draining, closed_at is null and lease_until < now(), closed_at is not null,
@@ -93,8 +93,8 @@ func (m *model) table() []string {
 	for k, id := range m.keys {
 		add("unique", k.Kind, k.Subject, id)
 	}
-	for l, reason := range m.told {
-		add("told", l.JobID, l.Fence, l.Pod, reason)
+	for l, reason := range m.cancels {
+		add("cancel", l.JobID, l.Fence, l.Pod, reason)
 	}
 	for boot, p := range m.pods {
 		add("pod", boot, p.name, p.draining, p.lapsed && !p.closed, p.closed, p.swept)
@@ -110,7 +110,7 @@ func (m *model) table() []string {
 	return lines
 }
 
-// row returns a job as the view job shows it.
+// row returns a job as it appears in the job view.
 func (m *model) row(j *modelJob) []any {
 	reason := string(j.reason)
 	switch {

@@ -20,8 +20,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The test runs random histories of all verbs against the real store and against a model made of plain maps. After each verb, the tables
-// and the results must match the model. At the end, every enqueued job must be able to finish.
+// The test runs random histories of all operations against the real store and against a model made of plain maps. After each operation, the
+// tables and the results must match the model. At the end, every enqueued job must be able to finish.
 //
 // A failure prints its seed and a minimized history. -rapid.seed=N repeats it, and -rapid.checks=N runs N histories.
 func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
@@ -42,7 +42,7 @@ func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 		ended := false
 		defer func() { failed = failed || !ended }() // rapid reruns a failed history to minimize it
 		b := newBench(t, st, pool)
-		for _, v := range []verb{b.join(), b.join(), enqueues(bootOf(1), b.drawJobs(t, 3, starts)), enqueues(bootOf(0), b.drawJobs(t, 3, plain))} {
+		for _, v := range []operation{b.join(), b.join(), enqueues(bootOf(1), b.drawJobs(t, 3, starts)), enqueues(bootOf(0), b.drawJobs(t, 3, plain))} {
 			b.try(v)
 		}
 		t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
@@ -89,7 +89,7 @@ func limitHistories(t *testing.T) {
 	}
 }
 
-// bench runs verbs on both the store and its model.
+// bench runs operations on both the store and its model.
 type bench struct {
 	t     rapid.TB
 	st    *store.Store
@@ -117,8 +117,8 @@ func newBench(t rapid.TB, st *store.Store, pool *pgxpool.Pool) *bench {
 	return &bench{t: t, st: st, pool: pool, m: newModel(), beats: map[string][]store.Lane{}}
 }
 
-// try runs a verb on the store and on the model, and compares the results and all tables.
-func (b *bench) try(v verb) {
+// try runs an operation on the store and on the model, and compares the results and all tables.
+func (b *bench) try(v operation) {
 	b.t.Helper()
 	got := v.ask(context.Background(), b.st)
 	want := v.apply(b.m)
@@ -152,8 +152,8 @@ func (b *bench) remember() {
 	}
 }
 
-// join returns a verb that registers a new pod.
-func (b *bench) join() verb {
+// join returns an operation that registers a new pod.
+func (b *bench) join() operation {
 	b.boots++
 	return registers(bootOf(b.boots), "pod-"+number(b.boots))
 }
@@ -164,8 +164,8 @@ func (b *bench) job() store.NewJob {
 	return store.NewJob{ID: b.jobs, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n": 1}`), Priority: 10, Submitter: "ann", Actor: "ann"}
 }
 
-// sweep returns the verbs with which a pod recovers jobs page by page.
-func (b *bench) sweep(by string, page, maxCrashes int) []verb {
+// sweep returns the operations with which a pod recovers jobs page by page.
+func (b *bench) sweep(by string, page, maxCrashes int) []operation {
 	var boots, unswept []string
 	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {
 		if p := b.m.pods[boot]; p.closed || p.lapsed && boot != by {
@@ -175,7 +175,7 @@ func (b *bench) sweep(by string, page, maxCrashes int) []verb {
 			}
 		}
 	}
-	list := []verb{closesLapsed(by), sweepsDue(unswept)}
+	list := []operation{closesLapsed(by), sweepsDue(unswept)}
 	after := int64(-1)
 	for chunk := range slices.Chunk(b.m.pick((*modelJob).live), page) {
 		list = append(list, recoversPage(boots, after, page, maxCrashes))

@@ -11,8 +11,8 @@ import (
 func (m *model) Finish(boot string, list []store.Ending) map[int64]store.Ended {
 	ended := map[int64]store.Ended{}
 	var (
-		ends   []store.Ending
-		wishes []wish
+		ends []store.Ending
+		jobs []newJob
 	)
 	for _, e := range list {
 		j := m.held(job.Lease{JobID: e.ID, Fence: e.Fence, Pod: boot})
@@ -21,17 +21,17 @@ func (m *model) Finish(boot string, list []store.Ending) map[int64]store.Ended {
 		}
 		ends = append(ends, e)
 		if e.Next != nil && !j.cancel {
-			w := wish{NewJob: *e.Next, ahead: e.Next.Priority + 1} // only more urgent jobs go before a next step
+			w := newJob{NewJob: *e.Next, ahead: e.Next.Priority + 1} // only more urgent jobs go before a next step
 			w.handed = w.Subject != "" && w.Kind == j.Kind && w.Subject == j.Subject
-			wishes = append(wishes, w)
+			jobs = append(jobs, w)
 		}
 	}
-	at := m.places(boot, wishes)
+	at := m.places(boot, jobs)
 	for _, e := range ends {
 		j := m.jobs[e.ID]
 		ended[e.ID] = store.Ended{State: m.finish(j, e), ChildRunning: e.Next != nil && at[e.Next.ID] == store.PlacedRunning}
 	}
-	m.bear(boot, wishes, at)
+	m.insert(boot, jobs, at)
 	return ended
 }
 
@@ -42,7 +42,7 @@ func (m *model) finish(j *modelJob, e store.Ending) job.State {
 	switch {
 	case j.cancel:
 		event.event = "job.cancelled"
-		delete(m.told, j.lease())
+		delete(m.cancels, j.lease())
 		e.State, e.Outcome, e.Reason, e.Result, e.Class, e.Code = job.Cancelled, job.Error, job.ReasonCancelled, nil, "", ""
 	case e.State == job.Failed:
 		event.level, event.note = "error", e.Code

@@ -182,7 +182,7 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 			switch {
 			case since.Equal(free):
 				if n.Starts {
-					continue // a job in the host's transaction cannot ask to start
+					continue // a job in the host's transaction cannot request to start on insert
 				}
 				one, all, by = enqueueOneFreeSQL, enqueueFreeSQL, n.submissionArgs(boot)
 			case !since.IsZero():

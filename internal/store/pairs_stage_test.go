@@ -51,7 +51,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Even on a slow machine, no statement must time out while the first verb is being held.
+	// Even on a slow machine, no statement may time out while the first operation is being held.
 	for _, s := range []*store.Store{w.Store, held} {
 		s.Wait(5 * time.Minute)
 	}
@@ -73,7 +73,7 @@ func (s *stage) begin(t *testing.T, from string) *bench {
 	}
 	n := b.job()
 	n.Subject = "s"
-	list := []verb{b.join(), b.join(), b.join(), b.join(), enqueues(bootOf(0), []store.NewJob{n}),
+	list := []operation{b.join(), b.join(), b.join(), b.join(), enqueues(bootOf(0), []store.NewJob{n}),
 		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}
 	for _, v := range append(list, begin[from]...) {
 		if got, want := v.ask(context.Background(), s.st), v.apply(b.m); got != want {
@@ -116,13 +116,13 @@ func (s *stage) hold(t *testing.T) (release func(commits bool)) {
 	return release
 }
 
-// asked is a verb that is running. answer is set before done is closed.
+// asked is an operation that is running. answer is set before done is closed.
 type asked struct {
 	done   chan struct{}
 	answer string
 }
 
-func (s *stage) ask(v verb, st *store.Store) *asked {
+func (s *stage) ask(v operation, st *store.Store) *asked {
 	a := &asked{done: make(chan struct{})}
 	go func() {
 		defer close(a.done)

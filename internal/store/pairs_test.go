@@ -23,47 +23,47 @@ var (
 	theNet   = bootOf(4)
 )
 
-// pairVerb is one of fourteen verbs. The test runs each pair of them on the same row.
-type pairVerb struct {
-	name  string
-	from  []string // states of the row in which the verb writes something if it comes first
-	again bool     // the verb skips locked rows, and its callers repeat it
-	verb  func(b *bench, first bool) verb
+// pairOperation is one of fourteen operations. The test runs each pair of them on the same row.
+type pairOperation struct {
+	name      string
+	from      []string // states of the row in which the operation writes something if it comes first
+	again     bool     // the operation skips locked rows, and its callers repeat it
+	operation func(b *bench, first bool) operation
 }
 
-var pairVerbs = []pairVerb{
-	{"claim", []string{"pending"}, true, func(_ *bench, first bool) verb {
+var pairOperations = []pairOperation{
+	{"claim", []string{"pending"}, true, func(_ *bench, first bool) operation {
 		boot := bootOf(3)
 		if first {
 			boot = theLease.Pod // only the fence then distinguishes the old claim from the new one
 		}
 		return claims(boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	}},
-	{"heartbeat", []string{"running", "lapsed"}, false, func(*bench, bool) verb { return beats(theLease.Pod, false) }},
-	{"finish", []string{"running", "cancelling", "lapsed", "closed"}, true, func(b *bench, _ bool) verb {
+	{"heartbeat", []string{"running", "lapsed"}, false, func(*bench, bool) operation { return beats(theLease.Pod, false) }},
+	{"finish", []string{"running", "cancelling", "lapsed", "closed"}, true, func(b *bench, _ bool) operation {
 		child := b.job() // each finish has a different child, so that the tables show which one was accepted
 		child.ParentID, child.PipelineID, child.Step, child.Subject, child.Starts = ptr(int64(1)), 1, 1, "s", true
 		return finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})
 	}},
-	{"fail", []string{"running", "closed"}, true, func(*bench, bool) verb {
+	{"fail", []string{"running", "closed"}, true, func(*bench, bool) operation {
 		return finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "boom"})
 	}},
-	{"retry", []string{"running", "closed"}, false, func(*bench, bool) verb { return parks(theLease, "retry", 0) }},
-	{"cancel", []string{"pending", "running", "closed", "parked"}, false, func(*bench, bool) verb { return cancels(1, false) }},
-	{"stop", []string{"pending", "running", "running anew", "cancelling", "parked"}, false, func(*bench, bool) verb { return cancels(1, true) }},
-	{"nice", []string{"pending", "parked"}, false, func(*bench, bool) verb { return nices(1, 50) }},
-	{"operator retry", []string{"failed", "cancelled"}, false, func(*bench, bool) verb { return retriesAgain(1) }},
-	{"recover", []string{"lapsed", "closed", "closed, cancelling"}, true, func(*bench, bool) verb { return recovers(theNet, theLease.Pod) }},
-	{"hand back", []string{"running", "closed"}, false, func(*bench, bool) verb { return handsBack(theLease.Pod, theLease) }},
-	{"promote", []string{"parked"}, true, func(*bench, bool) verb { return promotes(10) }},
-	{"lane change", []string{"running", "running anew", "pending"}, false, func(_ *bench, first bool) verb {
+	{"retry", []string{"running", "closed"}, false, func(*bench, bool) operation { return parks(theLease, "retry", 0) }},
+	{"cancel", []string{"pending", "running", "closed", "parked"}, false, func(*bench, bool) operation { return cancels(1, false) }},
+	{"stop", []string{"pending", "running", "running anew", "cancelling", "parked"}, false, func(*bench, bool) operation { return cancels(1, true) }},
+	{"nice", []string{"pending", "parked"}, false, func(*bench, bool) operation { return nices(1, 50) }},
+	{"operator retry", []string{"failed", "cancelled"}, false, func(*bench, bool) operation { return retriesAgain(1) }},
+	{"recover", []string{"lapsed", "closed", "closed, cancelling"}, true, func(*bench, bool) operation { return recovers(theNet, theLease.Pod) }},
+	{"hand back", []string{"running", "closed"}, false, func(*bench, bool) operation { return handsBack(theLease.Pod, theLease) }},
+	{"promote", []string{"parked"}, true, func(*bench, bool) operation { return promotes(10) }},
+	{"lane change", []string{"running", "running anew", "pending"}, false, func(_ *bench, first bool) operation {
 		return changesLane(store.Lane{Name: "default", SlotsPerPod: ptr(1), Enabled: first, Drained: !first})
 	}},
-	{"retention", []string{"ended"}, false, func(*bench, bool) verb { return forgets(job.Succeeded) }},
+	{"retention", []string{"ended"}, false, func(*bench, bool) operation { return forgets(job.Succeeded) }},
 }
 
-// begin lists the verbs that take the row from running on pod 1 to the state in which each test begins.
-var begin = map[string][]verb{
+// begin lists the operations that take the row from running on pod 1 to the state in which each test begins.
+var begin = map[string][]operation{
 	"running":    {},
 	"cancelling": {cancels(1, false)},
 	"pending":    {handsBack(theLease.Pod, theLease)}, // the former owner still sends writes
@@ -78,19 +78,19 @@ var begin = map[string][]verb{
 	"ended":              {finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}), ages(1)},
 }
 
-// Every pair of verbs runs on the same row at the same time. The first verb has written everything and is held before its commit. The
-// second verb starts, and either waits, skips the row, or is not affected. Then the first verb commits or rolls back. The results of both
+// Every pair of operations runs on the same row at the same time. The first operation has written everything and is held before its commit.
+// The second one starts, and either waits, skips the row, or is not affected. Then the first one commits or rolls back. The results of both
 // and the contents of the tables must be the same as if their transactions had run one after the other, in some order.
 func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 	t.Parallel()
 	ran := &tally{how: map[string]int{}, pairs: map[[2]string]int{}}
 	t.Run("first", func(t *testing.T) {
-		for _, first := range pairVerbs {
+		for _, first := range pairOperations {
 			t.Run(first.name, func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t)
 				for _, from := range first.from {
-					for _, second := range pairVerbs {
+					for _, second := range pairOperations {
 						for _, commits := range pairEnds {
 							name := fmt.Sprintf("%s, then %s, commits %v", from, second.name, commits)
 							t.Run(name, func(t *testing.T) { ran.add(first, second, s.meet(t, from, first, second, commits)) })
@@ -104,25 +104,25 @@ func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 		return // only some of the pairs were selected
 	}
 	is := is.New(t)
-	n := len(pairVerbs)
+	n := len(pairOperations)
 	unordered, starts := map[[2]string]bool{}, 0
 	for pair := range ran.pairs {
 		unordered[[2]string{min(pair[0], pair[1]), max(pair[0], pair[1])}] = true
 	}
-	for _, v := range pairVerbs {
+	for _, v := range pairOperations {
 		starts += len(v.from)
 	}
 	is.Equal(n, 14)
-	is.Equal(len(unordered), n*(n+1)/2) // every pair of verbs has run
+	is.Equal(len(unordered), n*(n+1)/2) // every pair of operations has run
 	is.Equal(len(ran.pairs), n*n)       // every pair has run in both orders
 	cases := 0
 	for _, times := range ran.pairs {
 		is.True(times >= len(pairEnds)) // each pair ran with a commit and, in the long test run, with a rollback
 		cases += times
 	}
-	is.Equal(cases, starts*n*len(pairEnds)) // each pair ran from every state in which the first verb writes
+	is.Equal(cases, starts*n*len(pairEnds)) // each pair ran from every state in which the first operation writes
 	for _, how := range []string{"waited", "passed by", "went on"} {
-		is.True(ran.how[how] > 0) // the second verb behaved in all three ways
+		is.True(ran.how[how] > 0) // the second operation behaved in all three ways
 	}
 	t.Logf("%d tests: %v", cases, ran.how)
 }
@@ -134,17 +134,17 @@ type tally struct {
 	pairs map[[2]string]int
 }
 
-func (r *tally) add(first, second pairVerb, how string) {
+func (r *tally) add(first, second pairOperation, how string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.how[how]++
 	r.pairs[[2]string{first.name, second.name}]++
 }
 
-// meet runs two verbs concurrently and returns how the second one behaved.
-func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits bool) (how string) {
+// meet runs two operations concurrently and returns how the second one behaved.
+func (s *stage) meet(t *testing.T, from string, first, second pairOperation, commits bool) (how string) {
 	b := s.begin(t, from)
-	one, two := first.verb(b, true), second.verb(b, false)
+	one, two := first.operation(b, true), second.operation(b, false)
 	start := b.m.clone()
 
 	release := s.hold(t)
@@ -170,7 +170,7 @@ func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits 
 		if !strings.Contains(a.answer, "rolled back by the test") {
 			t.Errorf("%s was rolled back but returned %s", one.name, a.answer)
 		}
-		a.answer, legal = "", outcomes(start, verb{}, two) // as if the first verb had never run
+		a.answer, legal = "", outcomes(start, operation{}, two) // as if the first operation had never run
 	}
 	how = "waited"
 	if early {
@@ -193,8 +193,8 @@ func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits 
 	return how
 }
 
-// checkMeanwhile checks what readers can see while the first verb is held: all, none, or some whole transactions of the second verb.
-func (s *stage) checkMeanwhile(t *testing.T, start *model, two verb) {
+// checkMeanwhile checks what readers can see while the first operation is held: all, none, or some whole transactions of the second one.
+func (s *stage) checkMeanwhile(t *testing.T, start *model, two operation) {
 	t.Helper()
 	if s.barred(t) {
 		return
@@ -202,14 +202,14 @@ func (s *stage) checkMeanwhile(t *testing.T, start *model, two verb) {
 	found, m := s.table(t), start.clone()
 	for i := 0; differs(found, m.table()) != ""; i++ {
 		if i == len(two.stages) {
-			t.Errorf("while the first verb is held, %s is half done; compared with its end:%s", two.name, differs(found, m.table()))
+			t.Errorf("while the first operation is held, %s is half done; compared with its end:%s", two.name, differs(found, m.table()))
 			return
 		}
 		two.stage(m, i)
 	}
 }
 
-// outcome is the combined result of two verbs.
+// outcome is the combined result of two operations.
 type outcome struct {
 	table    []string
 	one, two string
@@ -221,8 +221,8 @@ func allowed(legal []outcome, o outcome) bool {
 	})
 }
 
-// outcomes returns the results of all possible orders in which the transactions of two verbs can run.
-func outcomes(start *model, one, two verb) (list []outcome) {
+// outcomes returns the results of all possible orders in which the transactions of two operations can run.
+func outcomes(start *model, one, two operation) (list []outcome) {
 	var goOn func(m *model, i, j int, said outcome)
 	goOn = func(m *model, i, j int, said outcome) {
 		if i == len(one.stages) && j == len(two.stages) {

@@ -74,14 +74,14 @@ const (
 // dead versions.
 const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
 
-// placeParts returns the CTEs that all statements that insert jobs share. They read the wish CTE, and insert each of its rows into jobs,
-// and into live (pending or started on insert) or parked, with its events. The order is wish → may → born_runs → placed, and the others
-// read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
+// placeParts returns the CTEs that all statements that insert jobs share. They read the input_jobs CTE. They insert each of its rows into
+// jobs, and into either live (pending or started on insert) or parked, with its events. The order is input_jobs → may → born_runs → placed,
+// and the others read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
 //
 // A row starts on insert only if all of these conditions hold:
-//   - It asks to start.
+//   - It requests to start on insert.
 //   - Its pod's row is open. Recovery searches for the jobs of a closed pod only for a limited time.
-//   - No pending job in its lane has a rank of ahead or less. The rank is the negated priority, and the first pending row in live_for_claim
+//   - No pending job in its lane has a rank up to its ahead value. The rank is the negated priority, and the first pending row in live_for_claim
 //     ends that search.
 //   - Its subject is free: either its parent hands the subject over, or the insert into current_runs succeeds.
 //
@@ -94,20 +94,20 @@ func placeParts(ahead string) string {
 	return list("may as materialized (\n\tselect "+mayStart(ahead)+"\n)", placeRuns, placeSuperseded, placePlaced, placeRows)
 }
 
-// placeWaiting replaces the CTEs of placeParts that start jobs, for rows of wish that do not ask to start.
+// placeWaiting is used in place of placeParts if no row of the input_jobs CTE requests to start on insert.
 const placeWaiting = `placed as materialized (
-	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 then 'parked' else 'pending' end as place from wish w
+	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 then 'parked' else 'pending' end as place from input_jobs w
 ), ` + placeRows
 
-// mayStart returns the query that decides, for each row of the wish CTE, whether it can start. Plan: one probe each of pods, live_for_claim
-// and current_runs_one_running for each row that asks to start.
+// mayStart returns the query that decides, for each row of the input_jobs CTE, whether it can start on insert. Plan: one probe each of pods,
+// live_for_claim and current_runs_one_running for each row that requests it.
 func mayStart(ahead string) string {
 	return `w.*, w.starts and w.delay_ms = 0 and not w.approval
 		and exists (select from trapeze.pods where boot = w.boot and ` + stillOpen + `)
 		and not exists (` + ahead + `)
 		and (w.subject = '' or w.handed or not exists (select from trapeze.current_runs c
 			where c.kind = w.kind and c.subject = w.subject and c.state = 'running' offset 0)) as free
-	from wish w`
+	from input_jobs w`
 }
 
 const (

@@ -78,7 +78,9 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 		retry := func() ([]int64, error) { return admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me") }
 		first, second := async(retry), async(retry)
 		w.waiting(2)
-		cancelled := async(func() (admin.Cancellation, error) { return admin.Cancel(w.ctx(), w.Store, id, false, "me", untold) })
+		cancelled := async(func() (admin.Cancellation, error) {
+			return admin.Cancel(w.ctx(), w.Store, id, false, "me", ignoreLease)
+		})
 		release(true)
 		_, err1 := first()
 		_, err2 := second()

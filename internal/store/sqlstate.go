@@ -54,7 +54,7 @@ func unsent(err error) bool {
 }
 
 // Refused reports whether PostgreSQL rejected a statement because of its data: a value cannot be stored, is too large or too deeply nested,
-// or violates a constraint. Repeating the statement fails again.
+// or violates a constraint. Repeating the statement would fail again.
 func Refused(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && !dayMissing(pg) &&

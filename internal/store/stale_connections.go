@@ -32,7 +32,7 @@ const (
 	resetsApart = time.Second
 )
 
-// ReadOnlyServer reports whether err means that no server that responded accepts writes.
+// ReadOnlyServer reports whether err means that none of the servers that responded accepts writes.
 func ReadOnlyServer(err error) bool { return errors.Is(err, dburl.ErrReadOnly) || stale(err) }
 
 // stale reports whether a statement failed because writes are not allowed. Nothing was done.

@@ -93,12 +93,12 @@ type Database struct {
 }
 
 // pins keep the planner on index plans. Its estimates for arrays, and for tables that fill up and empty all day, lead it to hash joins over
-// whole tables (35–37 k jobs/s against 57–65 k). JIT costs 22 ms per claim at a million rows. A plan that was made while a table was empty
-// stays in use until the table is next analyzed. Therefore, a claim must not be planned as a bitmap scan and a sort over all waiting jobs,
-// which is cheap only while there are none.
+// whole tables (35–37 k jobs/s instead of 57–65 k). JIT costs 22 ms per claim at a million rows. A plan that was made while a table was
+// empty stays in use until the table is next analyzed. Therefore, a claim must not be planned as a bitmap scan and a sort over all waiting
+// jobs, which is cheap only while there are none.
 //
-// Pages cost nothing, because after hours under a held snapshot the indexes of live are large, but the statistics count few rows. To the
-// planner, each lookup by id then reads a large part of the index, and it would rather search a smaller index for the id.
+// Page costs are set to zero. After a snapshot has been held for hours, the indexes of live are large, but the statistics count few rows.
+// To the planner, each lookup by id then reads a large part of the index, and it would rather search a smaller index for the id.
 var pins = map[string]string{
 	"plan_cache_mode":                     "force_generic_plan",
 	"enable_hashjoin":                     "off",

@@ -77,7 +77,7 @@ func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 // the number of the job's latest event. That number distinguishes this wait from an earlier one with the same fence, before a retry. It
 // also reveals a later change of priority or lane, which the step must inherit. Plan: primary key lookups; inserts; for the step, the same
 // as for enqueueSQL.
-var endWaitingSQL = newStatement(with(waitingGone, waitingWish, placeParts(goesAhead), waitingDone, FreeKeys, waitingEvent, waitingBranches, waitingParents, CountBranches), `
+var endWaitingSQL = newStatement(with(waitingGone, waitingInput, placeParts(goesAhead), waitingDone, FreeKeys, waitingEvent, waitingBranches, waitingParents, CountBranches), `
 select coalesce((select place from placed), ''), (select c.id from counted c where c.id = @of_group::bigint and c.due) from gone`)
 
 const (
@@ -89,8 +89,8 @@ const (
 	returning *
 )`
 
-	// waitingWish selects the next step of the ended job, if it has one, for [placeParts]. Plan: as for nextWish.
-	waitingWish = `wish as (
+	// waitingInput selects the next step of the ended job, if it has one, for [placeParts]. Plan: as for nextInput.
+	waitingInput = `input_jobs as (
 	select w.*, false as handed, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @boot::uuid as boot
 	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)
 	where exists (select from gone)

@@ -86,7 +86,7 @@ func then(parent store.Claimed, changes ...func(*store.NewJob)) func(*store.NewJ
 	}
 }
 
-// put enqueues jobs that do not ask to start, and returns their ids.
+// put enqueues jobs that do not request to start on insert, and returns their ids.
 func (w *world) put(changes ...func(*store.NewJob)) []int64 {
 	w.t.Helper()
 	list := w.new(changes...)
@@ -263,8 +263,8 @@ func idsOf(list []store.Claimed) []int64 {
 
 func ptr[T any](v T) *T { return &v }
 
-// untold ignores the lease that a command passes to it. It is for commands on jobs that no transaction has locked.
-func untold(job.Lease) {}
+// ignoreLease ignores the lease that a command passes to it. It is for commands on jobs that no transaction has locked.
+func ignoreLease(job.Lease) {}
 
 // unpaced runs maintenance without pauses.
 func unpaced(context.Context) error { return nil }

@@ -49,7 +49,7 @@ where p.id = $1 and p.why = 'approval' for update of p`
 
 // Approval holds the conditions under which a job is approved.
 type Approval struct {
-	Second bool // actor must be another person than the submitter, as some lanes require in any case
+	Second bool // actor must not be the submitter; some lanes always require this
 	Epoch  int  // the epoch that the job must be in, because only a retry can change the arguments; 0 means any
 }
 
@@ -59,8 +59,9 @@ func Approve(ctx context.Context, s *store.Store, id int64, actor string) error 
 	return ApproveIf(ctx, s, id, Approval{}, actor)
 }
 
-// ApproveIf is like [Approve], under conditions. It returns [job.ErrChanged] if the job is in another epoch. It returns
-// [job.ErrOwnSubmission] if a second person is required, and actor submitted the job or sent it back to approval with a retry.
+// ApproveIf is like [Approve], but approves the job only if the conditions in only are met. It returns [job.ErrChanged] if the job is in
+// another epoch. It returns [job.ErrOwnSubmission] if a second person is required, and actor submitted the job or sent it back to approval
+// with a retry.
 func ApproveIf(ctx context.Context, s *store.Store, id int64, only Approval, actor string) error {
 	type locked struct {
 		Epoch       int
@@ -115,8 +116,8 @@ with late as materialized (
 ), ` + store.FailedBranches + `, ` + store.NoParents + `, ` + store.CountBranches + `
 select ` + store.EndJSON(`'cancelled'`, `'expired'`, `'nobody approved it in time'`, "null") + ` from gone g`
 
-// Expire cancels up to limit jobs that have been awaiting approval for longer than after. The time is counted from when a job would have
-// become due. Expire returns the jobs that it cancelled.
+// Expire cancels up to limit jobs that have been awaiting approval for longer than after, counted from the time at which each job would
+// have become due. It returns the cancelled jobs.
 func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int) ([]job.End, error) {
 	ended, err := store.Rows(ctx, s, pgx.RowTo[job.End], expireSQL, after.Milliseconds(), limit)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// asksApprovalSQL reports whether any of the given lanes, or the default lane of any of the given kinds, requires approval, and by another
-// person. Plan: one pass over lanes, which is small; lane_kinds_pkey.
+// asksApprovalSQL reports whether any of the given lanes, or the default lane of any of the given kinds, requires approval, and whether the
+// approver must not be the submitter. Plan: one pass over lanes, which is small; lane_kinds_pkey.
 const asksApprovalSQL = `
 select count(*) > 0, coalesce(bool_or(n.four_eyes), false)
 from trapeze.lanes n where n.requires_approval and (n.name = any($1::text[]) or exists (
@@ -20,7 +20,7 @@ from trapeze.lanes n where n.requires_approval and (n.name = any($1::text[]) or 
 // Asks states whether lanes require approval.
 type Asks struct {
 	Approval bool
-	FourEyes bool // by another person than the submitter
+	FourEyes bool // the approver must not be the submitter
 }
 
 // AsksApproval reports whether any of the given lanes, or the default lane of any of the given kinds, requires approval.

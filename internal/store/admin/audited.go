@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// withAudit makes a change and writes its audit entry in one transaction. The callback do can complete the entry. If it clears the entry's
-// action, nothing has changed and no entry is written.
+// withAudit makes a change and writes its audit entry in one transaction. The callback do can fill in the entry. If nothing has changed, it
+// clears the entry's action, and no entry is written.
 func withAudit(ctx context.Context, s *store.Store, d AuditEntry, do func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error) error {
 	what := d.Action + " " + d.Target
 	err := s.Tx(ctx, func(tx pgx.Tx) error {

@@ -83,7 +83,7 @@ type Cancellation struct {
 // stop, finishes the job immediately. It searches live, parked and done in this order, and repeats the search if the job was moving between
 // them.
 //
-// If a transaction of the job's handler locks the job's row, the pod is asked to cancel the handler, through its heartbeat and through
+// If a transaction of the job's handler has locked the job's row, the pod is asked to cancel the handler, through its heartbeat and through
 // notify. Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
 func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
 	return CancelInEpoch(ctx, s, id, 0, stop, actor, notify)

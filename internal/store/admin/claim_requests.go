@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	// askClaimSQL adds a request to the pod that is running a job, and returns that pod. An engine other than PostgreSQL, whose id is a UUID
-	// of version 8, gets none, because it would not answer. Plan: live_pkey and
-	// pods_pkey, one row each.
+	// askClaimSQL adds a request to the pod that is running a job, and returns that pod. It adds none for an engine other than PostgreSQL,
+	// which would not answer; the id of such an engine is a version 8 UUID. Plan: live_pkey and pods_pkey, one row each.
 	askClaimSQL = `
 with asked as (
 	insert into trapeze.claim_requests (pod, job_id, fence, what, priority)

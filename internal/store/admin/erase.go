@@ -36,9 +36,9 @@ with page as materialized (
 select coalesce(max(id), 0), count(*), coalesce(array_agg(id) filter (where has), '{}'), coalesce(array_agg(id) filter (where plans and not has), '{}')
 from page`
 
-// descendantsSQL lists jobs together with their descendants: later steps, children of their fan-outs, and on-failure jobs. Each row
-// contains the job from which it descends, and whether its pipeline is open. Plan: jobs_of_pipeline for each job; job_events_of_job in each
-// retained day; primary key lookups.
+// descendantsSQL lists jobs together with their descendants: later steps, children of their fan-outs, and on-failure jobs. Each row names
+// the job from which its job descends, and reports whether its pipeline is open. Plan: jobs_of_pipeline for each job; job_events_of_job in
+// each retained day; primary key lookups.
 const descendantsSQL = `
 with recursive family as (
 	select j.id as root, j.id, j.pipeline_id, j.group_id, j.child_no, j.step from trapeze.jobs j where j.id = any($1::bigint[])
@@ -222,8 +222,8 @@ func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all
 	return nil
 }
 
-// family returns the jobs that can be erased along with the given roots, and the roots that must be kept. A root is kept, with all its
-// descendants, if one of these jobs is open or, unless locked is nil, not locked.
+// family returns the jobs that can be erased along with the given roots, and the roots that must be kept. A root and all its descendants
+// are kept if any of these jobs is open. If locked is not nil, they are also kept if any of them is not locked.
 func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64, locked map[int64]bool) (ids map[int64]bool, open []int64, err error) {
 	type member struct {
 		Root, ID int64
@@ -283,7 +283,7 @@ func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRu
 	return entries, schedules, nil
 }
 
-// inQuery returns a regular expression that matches the spellings of a text in a query string. Each character may be literal or
+// inQuery returns a regular expression that matches every way to write a text in a query string. Each character may be literal or
 // percent-encoded, and a space may also be a plus sign.
 func inQuery(text string) string {
 	var b strings.Builder

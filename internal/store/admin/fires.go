@@ -13,9 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// takeSchedulesSQL locks the schedules of the given kinds that have been due longest, until the transaction ends. It excludes the given
-// names. As a result, two pods never process the same schedule at the same time, and neither waits for the other. The database's clock
-// determines which schedules are due. Plan: schedules_due from its beginning, stops at the limit or at the first that is not due.
+// takeSchedulesSQL locks the schedules of the given kinds that have been due longest, except those with the given names. The locks last
+// until the transaction ends. As a result, two pods never process the same schedule at the same time, and neither waits for the other. The
+// database's clock determines which schedules are due. Plan: schedules_due from its beginning, stops at the limit or at the first that is
+// not due.
 const takeSchedulesSQL = `
 select ` + scheduleColumns + `, s.planned, (select coalesce($3::timestamptz, clock_timestamp())) ` + store.Firing + `
 	and s.kind = any($1::text[]) and s.name <> all($2::text[]) and ` + store.DueAt + ` <= (select coalesce($3::timestamptz, clock_timestamp()))
@@ -56,15 +57,15 @@ func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []s
 	return list, nil
 }
 
-// nextFireSQL returns the time of the next occurrence of the given kinds that is not due yet, and the time on the database's clock. A
-// schedule that is due but cannot be processed must not hide other schedules. Plan: schedules_due from now on, up to the first of the given
-// kinds.
+// nextFireSQL returns the time of the next occurrence that is not due yet, among schedules of the given kinds, and the current time on the
+// database's clock. A schedule that is due but cannot be processed must not hide other schedules. Plan: schedules_due from now on, up to
+// the first of the given kinds.
 const nextFireSQL = `
 select n.now, (select s.next_at ` + store.Firing + ` and s.kind = any($1::text[]) and ` + store.DueAt + ` > n.now order by ` + store.DueAt + ` limit 1)
 from (select clock_timestamp() as now offset 0) n`
 
-// NextFire returns the time on the database's clock and the time of the next occurrence of the given kinds that is not due yet. next is nil
-// if there is no such occurrence.
+// NextFire returns the time on the database's clock, and the time of the next occurrence that is not due yet, among schedules of the given
+// kinds. next is nil if there is no such occurrence.
 func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Time, next *time.Time, err error) {
 	type moments struct {
 		Now  time.Time
@@ -102,7 +103,7 @@ func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []str
 }
 
 const (
-	// insertFiresSQL inserts the rows of occurrences. Only the transaction that inserts an occurrence's row decides whether the occurrence
+	// insertFiresSQL inserts one row per occurrence. Only the transaction that inserts an occurrence's row decides whether the occurrence
 	// submits a job. Plan: one insert per occurrence.
 	insertFiresSQL = `
 insert into trapeze.schedule_fires (schedule, fire_at, outcome, manual, missed, job_id, message)

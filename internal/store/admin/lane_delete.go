@@ -25,9 +25,8 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 )
 
 // DeleteLane deletes a lane, and moves its waiting jobs and its kinds to the lane named to. If to is empty, the lane must have no jobs, and
-// its kinds move to the default lane. Jobs of the lane that are running continue. Callers should call [Move] first, so that few jobs are
-// left for this transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the
-// default lane.
+// its kinds move to the default lane. Running jobs in the lane continue. Callers should call [Move] first, so that few jobs are left for
+// this transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the default lane.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// movingLanesSQL lists the lanes that move to another engine. Plan: lanes is one page.
+	// movingLanesSQL lists the lanes that are moving to another engine. Plan: lanes is one page.
 	movingLanesSQL = `select n.name from trapeze.lanes n where n.next_engine is not null order by n.name`
 	// lockMoveSQL locks a lane that may be moving. Plan: primary key lookup.
 	lockMoveSQL = `select n.engine, coalesce(n.next_engine, ''), n.heard from trapeze.lanes n where n.name = $1 for update`
@@ -30,7 +30,7 @@ type Heard map[string]*HeardPod
 // HeardPod is the lease of one pod.
 type HeardPod struct {
 	Until string `json:"until"` // the lease's expiry at the latest poll
-	Times int    `json:"times"` // how often it has changed
+	Times int    `json:"times"` // how many times it has changed
 }
 
 // Took records the leases read by one poll. It returns the number of pods that had not applied the command by the time of the previous poll.
@@ -52,7 +52,7 @@ func (h Heard) Took(leases map[string]string) (missing int) {
 	return missing
 }
 
-// MovingLanes returns the lanes that move to another engine.
+// MovingLanes returns the lanes that are moving to another engine.
 func MovingLanes(ctx context.Context, s *store.Store) ([]string, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[string], movingLanesSQL)
 	if err != nil {

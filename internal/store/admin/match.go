@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ofJob contains the conditions on a row s that need the job's row in jobs. Null arguments match everything. Without the offset, the
-// planner would start with all of jobs, because it expects few rows after so many conditions.
+// ofJob contains the conditions that row s must meet and that depend on the job's row in jobs. Null arguments match everything. Without the
+// offset, the planner would start by reading all of jobs, because it expects few rows after so many conditions.
 const ofJob = `cross join lateral (
 	select 1 from trapeze.jobs j where j.id = s.id and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
 		and ($8::timestamptz is null or j.created_at >= $8) and ($13 or j.group_id is null)`
@@ -44,9 +44,9 @@ where s.id > $1 and s.state in ('failed', 'cancelled') and s.state = any($2::tex
 	and ($10::text is null or s.reason = $10) and ($11::text is null or s.error_class = $11) and ($12::text is null or s.error_code = $12)
 order by s.id limit $9`
 
-// Match returns up to limit ids, greater than after, of jobs that match a filter. The filter matches the same jobs as in a list. If ended
-// is set, Match selects failed and cancelled jobs in the filter's states. Otherwise it selects jobs that have not ended and have no cancel
-// request. It ignores the filter's page and limit.
+// Match returns up to limit ids, greater than after, of jobs that match a filter. The filter matches the same jobs as when it is used to
+// list jobs. If ended is set, Match selects failed and cancelled jobs in the filter's states. Otherwise it selects jobs that have not ended
+// and have no cancel request. It ignores the filter's page and limit.
 func Match(ctx context.Context, s *store.Store, f job.Filter, ended bool, after int64, limit int) ([]int64, error) {
 	sql := matchOpenSQL
 	if ended {

@@ -150,7 +150,7 @@ func nicePlans(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, priorit
 }
 
 // nicePlan sets the priority of all steps in a plan, and returns the number of steps. It keeps all other fields, including those that it
-// does not know: a step loses no mark that it needs approval.
+// does not know. A step that needs approval therefore still needs it.
 func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	if plan == nil {
 		return nil, 0, nil

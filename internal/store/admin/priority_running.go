@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// niceRunningSQL changes the priority that a running job has if it is retried. elsewhere reports that another engine runs the job; it
-	// reads the priority and the planned steps when it ends the job, so no pod has to confirm them. Plan: Index Scan on live_pkey, one row.
+	// niceRunningSQL changes the priority that a running job will have if it is retried. elsewhere reports whether another engine runs the
+	// job. Such an engine reads the priority and the planned steps when it ends the job, so no pod has to confirm them. Plan: Index Scan on
+	// live_pkey, one row.
 	niceRunningSQL = `
 with held as materialized (
 	select l.id, l.priority, substr(l.pod::text, 15, 1) = '8' as elsewhere from trapeze.live l where l.id = $1 and l.state = 'running' for update

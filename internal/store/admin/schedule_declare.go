@@ -63,9 +63,9 @@ func declareIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, d jo
 	return changed, operates(ctx, s, tx, operation{AuditEntry: entry, Event: "schedule.changed", About: name})
 }
 
-// mergeDeclared applies the declaration d to the current setting is. Fields that equal the program's previous declaration, last, take their
-// values from d. Other fields were changed by an operator and stay unchanged. If last is nil, the program has not declared the schedule
-// before, and all fields stay unchanged.
+// mergeDeclared applies the declaration d to is, the current setting. Fields that equal the program's previous declaration, last, take
+// their values from d. Other fields were changed by an operator and stay unchanged. If last is nil, the program has not declared the
+// schedule before, and all fields stay unchanged.
 func mergeDeclared(is job.ScheduleSetting, last json.RawMessage, d job.ScheduleSetting) (job.ScheduleSetting, error) {
 	if last == nil {
 		return is, nil

@@ -29,7 +29,7 @@ select exists (select from trapeze.lanes n cross join ` + store.AllRanks + ` cro
 
 	// openLanesSQL locks the lanes in which an engine may start jobs. A lane with a limit is locked by one forwarder at a time, so that two
 	// forwarders do not both use its last slots. The locks keep the lane's engine from changing until the transaction ends: the command that
-	// moves a lane to another engine waits for them, and a lane that moves is not returned. Plan: lanes is one page.
+	// moves a lane to another engine waits for them. A lane that is moving is not returned. Plan: lanes is one page.
 	openLanesSQL = `
 with free as (
 	select n.name from trapeze.lanes n where ` + openLane + ` and n.slots is null order by n.name for share
@@ -111,12 +111,12 @@ order by l.priority desc, l.ready_at, l.id`
 		select c.epoch + greatest(trapeze.timeline() - c.timeline, 0) from trapeze.cluster c where c.one))`
 )
 
-// Due returns jobs to start, at most limit of each lane: jobs that were due in a lane of the engine and that it has just claimed, and jobs
-// whose start was not recorded in time, in the epoch that they already have. The forwarder starts a run for each, with a workflow id made of
-// the job's id and epoch, and then calls [Outbox.Started]. If the engine answers that the workflow id is in use, an earlier forwarder started
+// Due returns jobs to start, at most limit per lane. It claims jobs that are due in the engine's lanes. It also returns jobs whose start
+// was not recorded in time; these stay in their current epoch. For each job, the forwarder starts a run whose workflow id consists of the
+// job's id and epoch, and then calls [Outbox.Started]. If the engine answers that the workflow id is in use, an earlier forwarder started
 // the run.
 //
-// A job that is cancelled before its start is recorded is ended by Due, and is not returned.
+// If a job was cancelled before its start was recorded, Due ends the job and does not return it.
 func (b *Outbox) Due(ctx context.Context, limit int) (list []Item, err error) {
 	type state struct {
 		Due, Unstarted bool
@@ -142,12 +142,12 @@ func (b *Outbox) Due(ctx context.Context, limit int) (list []Item, err error) {
 	return list, nil
 }
 
-// scan decides from where Due reads the lanes. A scan of a whole lane passes its running jobs, of which an engine can have very many.
-// Therefore, whole scans take at most a twentieth of the time. The scans between them skip jobs that became due before the latest scan
-// that claimed everything.
+// scan decides from which ready time Due reads the lanes. A scan of a whole lane also reads the lane's running jobs, of which an engine can
+// have very many. Therefore, whole scans take at most a twentieth of the time. The scans between them skip jobs that became due before the
+// latest scan that claimed everything.
 type scan struct {
 	mu    sync.Mutex
-	mark  time.Time // of the database's clock
+	mark  time.Time // on the database's clock
 	whole time.Time // when the next scan of whole lanes is due
 	began time.Time
 }
@@ -224,9 +224,9 @@ func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) 
 }
 
 const (
-	// unstartedSQL and startedBeforeSQL take rows of the outbox that no forwarder has taken for the given number of milliseconds: those
-	// whose start is not recorded, and those whose run is recorded. They delete rows whose epoch is over, because a command ended the job.
-	// Plan: outbox_unstarted or outbox_started up to the limit; primary key probes.
+	// unstartedSQL and startedBeforeSQL take rows of the outbox that no forwarder has taken for the given number of milliseconds. unstartedSQL
+	// takes rows without a recorded start, and startedBeforeSQL takes rows with a recorded run. Both delete rows whose epoch is over, because
+	// a command ended the job. Plan: outbox_unstarted or outbox_started up to the limit; primary key probes.
 	unstartedSQL     = takeOverdue + `o.run is null` + takenAgain
 	startedBeforeSQL = takeOverdue + `o.run is not null` + takenAgain
 
@@ -265,9 +265,9 @@ func (b *Outbox) unstarted(ctx context.Context, limit int) (list []Item, err err
 
 var cancelledEnd = End{State: job.Cancelled, Reason: job.ReasonCancelled}
 
-// Lost returns jobs in the engine whose runs no forwarder has examined for the given time, at most limit of them. A reconciler asks the
-// engine about each run. If the run has ended without an end in PostgreSQL, the reconciler calls [Outbox.End]. If the engine does not know
-// the run, it calls [Outbox.Again].
+// Lost returns at most limit jobs whose runs in the engine have not been examined by any forwarder for the given time. A reconciler asks
+// the engine about each run. If the run has ended but its end is not recorded in PostgreSQL, the reconciler calls [Outbox.End]. If the
+// engine does not know the run, it calls [Outbox.Again].
 func (b *Outbox) Lost(ctx context.Context, unseen time.Duration, limit int) ([]Item, error) {
 	list, err := b.overdue(ctx, startedBeforeSQL, unseen, limit)
 	if err != nil {

@@ -17,23 +17,24 @@ import (
 // End is the end of a job that an engine has run.
 type End struct {
 	State    job.State         // succeeded, failed or cancelled
-	Outcome  job.OutcomeStatus // empty: ok if the job succeeded, otherwise error
-	Reason   job.Reason        // empty: ok, error or cancelled, as the state requires
+	Outcome  job.OutcomeStatus // if empty, it is ok for a job that succeeded, and error otherwise
+	Reason   job.Reason        // if empty, it is ok, error or cancelled, depending on the state
 	Result   json.RawMessage   // nil if there is none
 	Error    string            // with the stack of a panic, as [job.End] describes; empty if there is none
-	Class    job.ErrorClass    // of a failed job; empty: error
+	Class    job.ErrorClass    // for a failed job; if empty, it is error
 	Code     string            // empty if there is none
 	Undo     json.RawMessage   // steps to run after the failure, in place of those that the job had planned; nil if there are none
 	Attempts int               // attempts in this epoch, at least 1; 0 counts as 1
 	Started  time.Time         // when the first handler was called; zero: when the start was recorded
-	// Next is the next step if it returns to PostgreSQL, with an id of [Outbox.NewIDs]. Its pipeline, parent, step, branch, submitter and
-	// trace are set by the outbox unless they are given. It starts in its lane's order, or in another engine if its lane names one.
+	// Next is the next step if it returns to PostgreSQL, with an id from [Outbox.NewIDs]. Its pipeline, parent, step, branch, submitter and
+	// trace are set by the outbox unless they are given. It waits in its lane like any other job, and runs in another engine if the lane names
+	// one.
 	Next *store.NewJob
 }
 
 const (
-	// holdRunSQL locks a job in its epoch, and sets what its end needs. If $6 is true, it finds only a job without a recorded start. Plan:
-	// live_pkey, jobs_pkey and outbox_pkey, one row each.
+	// holdRunSQL locks a job in its epoch, and updates its attempt count and start time. It returns the data needed to end the job. If $6 is
+	// true, it finds only a job without a recorded start. Plan: live_pkey, jobs_pkey and outbox_pkey, one row each.
 	holdRunSQL = `
 with held as (
 	update trapeze.live l set attempt = l.attempt + $4, started_at = coalesce($5::timestamptz, l.started_at)
@@ -203,9 +204,9 @@ insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_stat
 select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.recovered', 'warn', left($4, 500),
 	json_build_object('reason', 'run_lost', 'engine', $5::text, 'crashes', crashes) from again`
 
-// Again makes a job pending again whose run the engine has lost, for the reason why. The next claim raises the epoch, so nothing that the
-// lost run still writes is accepted. A lost run counts as a crash: at the job's crash limit, the job fails. A job with a cancel request is
-// cancelled instead. It returns [ErrStale] if the job is not in that epoch.
+// Again makes a job pending again because the engine has lost its run. why is the reason. The next claim raises the epoch, so any later
+// writes of the lost run are rejected. A lost run counts as a crash, and a job that reaches its crash limit fails. A job with a cancel
+// request is cancelled instead. It returns [ErrStale] if the job is not in that epoch.
 func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 	fence := lastFence(epoch)
 	var end *job.End

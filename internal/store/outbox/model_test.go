@@ -22,7 +22,7 @@ var (
 
 // TestEachJobEndsOnceInAnyHistory runs random histories of forwarders, runs, operators and a workflow service in memory, which accepts a
 // workflow id once, forgets closed runs after its retention, and sometimes loses an open run. Each actor takes one step at a time, so it
-// can stop for ever, or for the rest of the history, between any two of its steps.
+// can stop between any two of its steps, for a while or for good.
 func TestEachJobEndsOnceInAnyHistory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -99,7 +99,7 @@ type history struct {
 	service service
 	held    []Item   // taken by forwarders that have not started them yet
 	started []*run   // started by forwarders that have not recorded it yet
-	working []*run   // all runs whose code has not ended, lost ones too
+	working []*run   // all runs whose code has not ended, including lost ones
 	asked   []Cancel // read by forwarders that have not passed them on yet
 
 	ids      []int64
@@ -218,7 +218,7 @@ func (h *history) work() {
 	}
 }
 
-// execute calls the handler of a run. An epoch executes in one run, and its fences are higher than all before.
+// execute calls the handler of a run. Only one run may execute in an epoch, and the epoch's fences must be higher than all earlier ones.
 func (h *history) execute(r *run) {
 	h.note("executed")
 	at := epoch{r.item.ID, r.item.Epoch()}

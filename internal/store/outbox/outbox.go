@@ -18,9 +18,9 @@ import (
 // written. The run must not call a handler, and must not report an end.
 var ErrStale = errors.New("the run is not the latest run of its job")
 
-// fencesPerEpoch is the number of fences in an epoch. It divides the number of fences that a job has in one history of the database. While a
-// job is in an epoch, its row holds the last fence of the epoch. A pod that claims the job afterwards adds one to it, so the fences of a job
-// that moves between pods and engines always rise.
+// fencesPerEpoch is the number of fences in an epoch. It is a divisor of the number of fences that a job has in one history of the
+// database. While a job is in an epoch, its row holds the last fence of the epoch. A pod that claims the job afterwards adds one to it, so
+// the fences of a job that moves between pods and engines always rise.
 const fencesPerEpoch = 1_000_000
 
 // Fence returns the fencing token of an attempt, which is counted from 1 within the epoch. Every attempt has a higher token than all
@@ -91,13 +91,13 @@ func (b *Outbox) Lease(id, epoch int64) job.Lease {
 
 // Options configure an [Outbox].
 type Options struct {
-	// Engine is the name of the engine, as the lanes name it.
+	// Engine is the name of the engine, as it appears in the lanes.
 	Engine string
-	// RetakeAfter is the delay after which Due returns a job without a recorded start again. Default 30 s.
+	// RetakeAfter is the delay after which Due again returns a job whose start was not recorded. The default is 30 s.
 	RetakeAfter time.Duration
-	// MaxCrashes is the number of lost runs that end a job without a separate limit. Default 3.
+	// MaxCrashes is the number of lost runs after which a job fails if it has no limit of its own. The default is 3.
 	MaxCrashes int
-	// Ended is called with each job that the outbox ended, after the commit; can be nil.
+	// Ended is called with each job that the outbox ended, after the commit. It may be nil.
 	Ended func(job.End)
 }
 
@@ -124,7 +124,7 @@ func New(s *store.Store, o Options) *Outbox {
 // Item is a job in an epoch.
 type Item struct {
 	ID          int64
-	Fence       int64 // of the job's row: the last fence of the epoch
+	Fence       int64 // the fence in the job's row, which is the last fence of the epoch
 	Kind        string
 	Lane        string
 	Subject     string
@@ -144,7 +144,7 @@ type Item struct {
 	Snoozes     int
 	Submitter   string
 	Trace       string          // trace context of the submission, as a traceparent; empty if there is none
-	Checkpoint  json.RawMessage // of an earlier claim by a pod; nil if there is none
+	Checkpoint  json.RawMessage // from an earlier claim by a pod; nil if there is none
 	CreatedAt   time.Time
 	ClaimedAt   time.Time
 	Run         string // the recorded run; empty if its start is not recorded
@@ -175,7 +175,7 @@ where o.id = h.id and o.fence = $2 and coalesce(o.run, $4) = $4 returning o.id`
 
 // Started records that run executes an epoch of a job. The forwarder calls it after it has started the run, and the run calls it before its
 // first handler. It can be repeated for the same run. It returns [ErrStale] if another run was recorded for the epoch, or if the epoch is
-// over. run is not empty, and identifies one run of the engine among all runs with the same workflow id.
+// over. run must not be empty, and must identify one run of the engine among all runs with the same workflow id.
 func (b *Outbox) Started(ctx context.Context, id, epoch int64, run string) error {
 	if run == "" {
 		return errors.New("record a start: the run has no name")
@@ -193,7 +193,7 @@ func (b *Outbox) Started(ctx context.Context, id, epoch int64, run string) error
 // Cancel is a request to cancel a run.
 type Cancel struct {
 	ID     int64
-	Fence  int64      // of the job's row in the epoch
+	Fence  int64      // the fence in the job's row during the epoch
 	Reason job.Reason // cancelled: the run ends the job; stopped or deadline: the job has ended, and the run must be terminated
 	Run    string     // the recorded run; empty if its start was not recorded before the job ended
 }

@@ -388,7 +388,7 @@ func TestScansSkipRunningJobsButFindAllOthersLater(t *testing.T) {
 	c.began = c.began.Add(-time.Hour)
 	c.end(at, now, true)
 	at = c.begin()
-	is.Equal(at.Time, now.Add(-scanMargin)) // a scan of an hour rests for twenty
+	is.Equal(at.Time, now.Add(-scanMargin)) // after a scan that took an hour, no whole scan follows for twenty hours
 	is.True(time.Until(c.whole) > 19*time.Hour)
 	c.end(at, now.Add(time.Minute), true)
 	is.Equal(c.begin().Time, now.Add(time.Minute).Add(-scanMargin))

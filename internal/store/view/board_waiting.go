@@ -83,20 +83,20 @@ func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, lim
 	return due, parked, nil
 }
 
-// SecondPerson is an SQL condition on a parked job p and its row j in jobs. It is true if another person than the submitter must approve the
-// job, because of its lane, the default lane of its kind, or the lane or kind of one of its next steps.
+// SecondPerson is an SQL condition on a parked job p and its row j in jobs. It is true if the job must be approved by a person other than
+// the submitter, because of its lane, the default lane of its kind, or the lane or kind of one of its next steps.
 const SecondPerson = `exists (
 	select from trapeze.lanes n where n.four_eyes and (n.name in (p.lane, coalesce((select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default'))
 		or exists (select from json_array_elements(j.planned) s left join trapeze.lane_kinds k on k.kind = s ->> 'kind'
 			where n.name in (s ->> 'lane', coalesce(k.lane, 'default'))))
 )`
 
-// needsSecondSQL reports whether another person than the submitter must approve a job. Plan: parked_pkey, jobs_pkey; lanes and lane_kinds
-// are small.
+// needsSecondSQL reports whether a job must be approved by a person other than the submitter. Plan: parked_pkey, jobs_pkey; lanes and
+// lane_kinds are small.
 const needsSecondSQL = `
 select ` + SecondPerson + ` from trapeze.parked p join trapeze.jobs j on j.id = p.id where p.id = $1 and p.why = 'approval'`
 
-// NeedsSecond reports whether a job awaits approval by another person than its submitter, because of a lane.
+// NeedsSecond reports whether, because of a lane, a job awaits approval by a person other than its submitter.
 func NeedsSecond(ctx context.Context, s *store.Store, id int64) (bool, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[bool], needsSecondSQL, id)
 	if err != nil {
@@ -114,7 +114,7 @@ type BoardApproval struct {
 	Submitter string
 	CreatedAt time.Time
 	Epoch     int
-	Second    bool // another person than the submitter must approve the job, because of a lane
+	Second    bool // because of a lane, the job must be approved by a person other than the submitter
 }
 
 // boardApprovalsSQL lists jobs that are awaiting approval, longest wait first. Plan: parked_for_approval, stops at the limit; primary key

@@ -24,8 +24,8 @@ from (
 ) w left join trapeze.lanes n on n.name = w.lane
 order by w.lane, w.kind`
 
-// canRun is the condition that a pod p has a handler for a kind of row w or, in a lane n of another engine, that it serves the engine. The
-// workers of such an engine may be other processes.
+// canRun is the SQL condition that pod p can run jobs of row w's kind. Normally, p must have a handler for the kind. If lane n belongs to
+// another engine, p must serve that engine, whose workers may be other processes.
 const canRun = `case when coalesce(n.engine, 'postgres') = 'postgres' then w.kind = any(p.kinds) else n.engine = any(p.engines) end`
 
 // WaitingWork counts the due jobs of one kind that are waiting in a lane.
@@ -62,7 +62,7 @@ from trapeze.lanes n order by n.name`
 type LaneGate struct {
 	Name           string
 	Engine         string
-	NextEngine     string // to which the lane is moving; empty if it does not move
+	NextEngine     string // the engine to which the lane is moving; empty if it is not moving
 	Served         bool   // a live pod serves the engine; false for PostgreSQL
 	Enabled        bool
 	Drained        bool

@@ -133,8 +133,8 @@ order by l.claimed_at, l.id`
 	slotJoins = `left join trapeze.pods p on p.boot = l.pod left join trapeze.job_progress g on g.id = l.id`
 )
 
-// byEngine is the condition that an engine other than PostgreSQL runs the job in row l of live: the id in the place of a pod's boot id is a
-// UUID of version 8; see package outbox.
+// byEngine is the condition that an engine other than PostgreSQL runs the job in row l of live. The pod column then contains a version 8
+// UUID, which identifies the engine; see package outbox.
 const byEngine = `substr(l.pod::text, 15, 1) = '8'`
 
 func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {

@@ -21,16 +21,16 @@ const oldDay = 3
 // retention is how long a pod keeps finished jobs.
 const retention = 30 * time.Hour
 
-func cancels(id int64, stop bool) verb {
+func cancels(id int64, stop bool) operation {
 	return in(fmt.Sprintf("cancel %d, stop %v", id, stop),
 		func(ctx context.Context, s *store.Store) (admin.Cancellation, error) {
-			c, err := admin.Cancel(ctx, s, id, stop, "ann", untold)
+			c, err := admin.Cancel(ctx, s, id, stop, "ann", ignoreLease)
 			return c, err
 		},
 		func(m *model) (admin.Cancellation, error) { return m.Cancel(id, stop, "ann") })
 }
 
-func nices(id int64, priority int) verb {
+func nices(id int64, priority int) operation {
 	return bare(fmt.Sprintf("nice %d, %d", id, priority),
 		func(ctx context.Context, s *store.Store) error {
 			return admin.SetPriority(ctx, s, id, priority, false, "ann")
@@ -38,38 +38,38 @@ func nices(id int64, priority int) verb {
 		func(m *model) error { return m.Nice(id, priority, "ann") })
 }
 
-func retriesAgain(id int64) verb {
+func retriesAgain(id int64) operation {
 	return in(fmt.Sprintf("operator's retry of %d", id),
 		func(ctx context.Context, s *store.Store) ([]int64, error) { return admin.Retry(ctx, s, id, nil, "ann") },
 		func(m *model) ([]int64, error) { return m.Retry(id, "ann") })
 }
 
-func registers(boot, name string) verb {
+func registers(boot, name string) operation {
 	p := store.PodInfo{Boot: boot, Name: name, Kinds: []string{"k"}, Slots: 8}
 	return bare("register "+boot,
 		func(ctx context.Context, s *store.Store) error { return s.Register(ctx, p, lease) },
 		func(m *model) error { m.Register(p); return nil })
 }
 
-func leaves(boot string) verb {
+func leaves(boot string) operation {
 	return bare("leave "+boot,
 		func(ctx context.Context, s *store.Store) error { return s.Leave(ctx, boot) },
 		func(m *model) error { m.Leave(boot); return nil })
 }
 
-func beats(boot string, draining bool) verb {
+func beats(boot string, draining bool) operation {
 	return in("heartbeat of "+boot,
 		func(ctx context.Context, s *store.Store) (modelBeat, error) {
 			b, err := s.Heartbeat(ctx, boot, lease, draining)
-			told := modelBeat{Open: b.Open, Paused: b.Paused, Due: b.NextDue != nil, Peers: b.NextLapse != nil}
-			told.Lanes, told.Cancels = append(told.Lanes, b.Lanes...), append(told.Cancels, b.Cancels...)
-			told.sort()
-			return told, err
+			got := modelBeat{Open: b.Open, Paused: b.Paused, Due: b.NextDue != nil, Peers: b.NextLapse != nil}
+			got.Lanes, got.Cancels = append(got.Lanes, b.Lanes...), append(got.Cancels, b.Cancels...)
+			got.sort()
+			return got, err
 		},
 		func(m *model) (modelBeat, error) { return m.Heartbeat(boot, draining), nil })
 }
 
-func closesLapsed(by string) verb {
+func closesLapsed(by string) operation {
 	return in("close lapsed pods, by "+by,
 		func(ctx context.Context, s *store.Store) (boots []string, err error) {
 			list, err := store.CloseLapsed(ctx, s, by, lease, time.Time{})
@@ -81,7 +81,7 @@ func closesLapsed(by string) verb {
 		func(m *model) ([]string, error) { return m.CloseLapsed(by), nil })
 }
 
-func recoversPage(boots []string, after int64, limit, maxCrashes int) verb {
+func recoversPage(boots []string, after int64, limit, maxCrashes int) operation {
 	return in(fmt.Sprintf("recover jobs of %v after %d, %d rows, %d crashes", boots, after, limit, maxCrashes),
 		func(ctx context.Context, s *store.Store) (store.RecoveredPage, error) {
 			return store.RecoverPage(ctx, s, boots, after, limit, maxCrashes)
@@ -92,9 +92,9 @@ func recoversPage(boots []string, after int64, limit, maxCrashes int) verb {
 }
 
 // recovers recovers the jobs of one pod. It first closes lapsed pods.
-func recovers(by, from string) verb {
+func recovers(by, from string) operation {
 	closing, page := closesLapsed(by), recoversPage([]string{from}, -1, 1000, 3)
-	return verb{"recover",
+	return operation{"recover",
 		func(ctx context.Context, s *store.Store) (any, error) {
 			if _, err := closing.do(ctx, s); err != nil {
 				return nil, err
@@ -105,7 +105,7 @@ func recovers(by, from string) verb {
 }
 
 // sweepsDue lists the pods to be swept. The list must include every pod that has not been swept yet.
-func sweepsDue(unswept []string) verb {
+func sweepsDue(unswept []string) operation {
 	return in("list the sweeps",
 		func(ctx context.Context, s *store.Store) ([]string, error) {
 			due, err := store.SweepsDue(ctx, s)
@@ -114,7 +114,7 @@ func sweepsDue(unswept []string) verb {
 		func(m *model) ([]string, error) { return append([]string{}, unswept...), nil })
 }
 
-func swept(boots []string) verb {
+func swept(boots []string) operation {
 	return bare(fmt.Sprintf("note the sweep of %v", boots),
 		func(ctx context.Context, s *store.Store) error { return store.Swept(ctx, s, boots) },
 		func(m *model) error {
@@ -125,21 +125,21 @@ func swept(boots []string) verb {
 		})
 }
 
-func prunesPods() verb {
+func prunesPods() operation {
 	return in("prune pods",
 		func(ctx context.Context, s *store.Store) (int, error) { return upkeep.PrunePods(ctx, s, 0, 500) },
 		func(m *model) (int, error) { return m.PrunePods(), nil })
 }
 
-func promotes(limit int) verb {
+func promotes(limit int) operation {
 	return in(fmt.Sprintf("promote %d", limit),
 		func(ctx context.Context, s *store.Store) (int, error) { return s.Promote(ctx, limit) },
 		func(m *model) (int, error) { return m.Promote(limit), nil })
 }
 
 // changesLane changes a lane as an operator would. Heartbeats report the change.
-func changesLane(l store.Lane) verb {
-	return bare(fmt.Sprintf("lane %s", told(l)),
+func changesLane(l store.Lane) operation {
+	return bare(fmt.Sprintf("lane %s", asLine(l)),
 		func(ctx context.Context, s *store.Store) error {
 			_, err := s.Pool().Exec(ctx, `update trapeze.lanes set slots_per_pod = $2, enabled = $3, drained = $4 where name = $1`,
 				l.Name, l.SlotsPerPod, l.Enabled, l.Drained)
@@ -148,7 +148,7 @@ func changesLane(l store.Lane) verb {
 		func(m *model) error { m.lanes[l.Name] = l; return nil })
 }
 
-func pauses(paused bool) verb {
+func pauses(paused bool) operation {
 	return bare(fmt.Sprintf("gate paused %v", paused),
 		func(ctx context.Context, s *store.Store) error {
 			_, err := s.Pool().Exec(ctx, `update trapeze.gate set paused = $1`, paused)
@@ -157,11 +157,11 @@ func pauses(paused bool) verb {
 		func(m *model) error { m.paused = paused; return nil })
 }
 
-// forgets applies retention to the jobs that ended in one state. If two such verbs delete the same jobs, both count them, so the number is
-// not part of the result.
-func forgets(state job.State) verb {
+// forgets applies retention to the jobs that ended in one state. If two such operations delete the same jobs, both count them, so the
+// number is not part of the result.
+func forgets(state job.State) operation {
 	drops := false
-	return verb{"forget " + string(state),
+	return operation{"forget " + string(state),
 		func(ctx context.Context, s *store.Store) (any, error) {
 			_, err := upkeep.Forget(ctx, s, string(state), retention, unpaced)
 			return nil, err
@@ -177,7 +177,7 @@ func forgets(state job.State) verb {
 		}}
 }
 
-func forgetsEvents() verb {
+func forgetsEvents() operation {
 	return bare("forget events",
 		func(ctx context.Context, s *store.Store) error {
 			_, err := upkeep.ForgetEvents(ctx, s, retention, unpaced)
@@ -187,7 +187,7 @@ func forgetsEvents() verb {
 }
 
 // lapses sets the lease of a pod to a time in the past.
-func lapses(boot string) verb {
+func lapses(boot string) operation {
 	return bare("lapse of "+boot,
 		func(ctx context.Context, s *store.Store) error {
 			_, err := s.Pool().Exec(ctx, `update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
@@ -197,7 +197,7 @@ func lapses(boot string) verb {
 }
 
 // comesDue makes a parked job due.
-func comesDue(id int64) verb {
+func comesDue(id int64) operation {
 	return bare(fmt.Sprintf("job %d comes due", id),
 		func(ctx context.Context, s *store.Store) error {
 			_, err := s.Pool().Exec(ctx, `update trapeze.parked set run_after = now() where id = $1`, id)
@@ -207,7 +207,7 @@ func comesDue(id int64) verb {
 }
 
 // ages moves finished jobs and their history to a past day.
-func ages(ids ...int64) verb {
+func ages(ids ...int64) operation {
 	return bare(fmt.Sprintf("age %v", ids),
 		func(ctx context.Context, s *store.Store) error {
 			if err := makeOldDay(ctx, s); err != nil {

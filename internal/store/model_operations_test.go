@@ -15,9 +15,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// verb is a call to the store together with its effect on the model. Both return their result as text. A verb with several transactions has
-// one stage for each, and its result is that of the last stage that returns one.
-type verb struct {
+// operation is a call to the store together with its effect on the model. Both return their result as text. An operation with several
+// transactions has one stage for each, and its result is that of the last stage that returns one.
+type operation struct {
 	name   string
 	do     func(ctx context.Context, s *store.Store) (any, error)
 	stages []func(m *model) (any, error)
@@ -37,10 +37,10 @@ func answer(value any, err error) string {
 	return asLine(value)
 }
 
-func (v verb) ask(ctx context.Context, s *store.Store) string { return answer(v.do(ctx, s)) }
+func (v operation) ask(ctx context.Context, s *store.Store) string { return answer(v.do(ctx, s)) }
 
 // apply runs all stages on the model. Each stage takes one tick of the model's clock.
-func (v verb) apply(m *model) string {
+func (v operation) apply(m *model) string {
 	last := ""
 	for i := range v.stages {
 		if a := v.stage(m, i); a != "" {
@@ -50,7 +50,7 @@ func (v verb) apply(m *model) string {
 	return last
 }
 
-func (v verb) stage(m *model, i int) string {
+func (v operation) stage(m *model, i int) string {
 	m.now++
 	value, err := v.stages[i](m)
 	if value == nil && err == nil && i < len(v.stages)-1 {
@@ -59,29 +59,29 @@ func (v verb) stage(m *model, i int) string {
 	return answer(value, err)
 }
 
-// in returns a verb with a single transaction. T is the type of both results.
-func in[T any](name string, do func(context.Context, *store.Store) (T, error), apply func(*model) (T, error)) verb {
-	return verb{name,
+// in returns an operation with a single transaction. T is the type of both results.
+func in[T any](name string, do func(context.Context, *store.Store) (T, error), apply func(*model) (T, error)) operation {
+	return operation{name,
 		func(ctx context.Context, s *store.Store) (any, error) { return do(ctx, s) },
 		[]func(*model) (any, error){func(m *model) (any, error) { return apply(m) }}}
 }
 
-// bare returns a verb whose only result is an error.
-func bare(name string, do func(context.Context, *store.Store) error, apply func(*model) error) verb {
+// bare returns an operation whose only result is an error.
+func bare(name string, do func(context.Context, *store.Store) error, apply func(*model) error) operation {
 	return in(name, func(ctx context.Context, s *store.Store) (any, error) { return nil, do(ctx, s) },
 		func(m *model) (any, error) { return nil, apply(m) })
 }
 
-func enqueues(boot string, list []store.NewJob) verb {
-	return in(fmt.Sprintf("enqueue %s in %s", told(list), boot),
+func enqueues(boot string, list []store.NewJob) operation {
+	return in(fmt.Sprintf("enqueue %s in %s", asLine(list), boot),
 		func(ctx context.Context, s *store.Store) (map[int64]store.Place, error) {
 			return s.Enqueue(ctx, boot, list)
 		},
 		func(m *model) (map[int64]store.Place, error) { return m.Enqueue(boot, list), nil })
 }
 
-func enqueuesUnique(n store.NewJob) verb {
-	return in(fmt.Sprintf("enqueue unique %s", told(n)),
+func enqueuesUnique(n store.NewJob) operation {
+	return in(fmt.Sprintf("enqueue unique %s", asLine(n)),
 		func(ctx context.Context, s *store.Store) (holder int64, err error) {
 			return holder, s.Tx(ctx, func(tx pgx.Tx) error {
 				if holder, err = store.ReserveKey(ctx, s, tx, n.Kind, *n.UniqueKey, n.ID); err != nil || holder != n.ID {
@@ -93,7 +93,7 @@ func enqueuesUnique(n store.NewJob) verb {
 		func(m *model) (int64, error) { return m.EnqueueUnique(n), nil })
 }
 
-func claims(boot string, wants []store.Want, kinds []string, isolated bool) verb {
+func claims(boot string, wants []store.Want, kinds []string, isolated bool) operation {
 	return in(fmt.Sprintf("claim %v of %v in %s, isolated %v", wants, kinds, boot, isolated),
 		func(ctx context.Context, s *store.Store) (modelClaims, error) {
 			return claimsOf(s.Claim(ctx, boot, wants, kinds, isolated))
@@ -101,7 +101,7 @@ func claims(boot string, wants []store.Want, kinds []string, isolated bool) verb
 		func(m *model) (modelClaims, error) { return m.Claim(boot, wants, kinds, isolated), nil })
 }
 
-func claimsSubjects(boot string, keys []store.Key, lanes []string) verb {
+func claimsSubjects(boot string, keys []store.Key, lanes []string) operation {
 	return in(fmt.Sprintf("claim subjects %v of %v in %s", keys, lanes, boot),
 		func(ctx context.Context, s *store.Store) (modelClaims, error) {
 			return claimsOf(s.ClaimSubjects(ctx, boot, keys, lanes))
@@ -121,19 +121,19 @@ func claimsOf(c store.Claims, err error) (modelClaims, error) {
 	return found, err
 }
 
-func finishes(boot string, list ...store.Ending) verb {
-	return in(fmt.Sprintf("finish %s in %s", told(list), boot),
+func finishes(boot string, list ...store.Ending) operation {
+	return in(fmt.Sprintf("finish %s in %s", asLine(list), boot),
 		func(ctx context.Context, s *store.Store) (map[int64]store.Ended, error) {
 			return s.Finish(ctx, boot, list)
 		},
 		func(m *model) (map[int64]store.Ended, error) { return m.Finish(boot, list), nil })
 }
 
-func parks(l job.Lease, why string, millis int64) verb {
+func parks(l job.Lease, why string, millis int64) operation {
 	return bare(fmt.Sprintf("%s %+v after %d ms", why, l, millis),
 		func(ctx context.Context, s *store.Store) error {
 			wait := time.Duration(millis) * time.Millisecond
-			if why == "retry_later" { // any number of snoozes works here, and the fence is at hand
+			if why == "retry_later" { // any number of snoozes works here, so use the fence
 				_, err := s.Snooze(ctx, l, int(l.Fence), wait, store.Retry{Message: "boom"})
 				return err
 			}
@@ -143,7 +143,7 @@ func parks(l job.Lease, why string, millis int64) verb {
 		func(m *model) error { return m.Park(l, why, millis, "boom") })
 }
 
-func handsBack(boot string, leases ...job.Lease) verb {
+func handsBack(boot string, leases ...job.Lease) operation {
 	return in(fmt.Sprintf("hand back %+v in %s", leases, boot),
 		func(ctx context.Context, s *store.Store) (map[int64]bool, error) {
 			return s.HandBack(ctx, boot, leases, "stop")
@@ -151,13 +151,13 @@ func handsBack(boot string, leases ...job.Lease) verb {
 		func(m *model) (map[int64]bool, error) { return m.HandBack(boot, leases, "stop"), nil })
 }
 
-func progresses(l job.Lease, p job.Progress) verb {
-	return bare(fmt.Sprintf("progress %s of %+v", told(p), l),
+func progresses(l job.Lease, p job.Progress) operation {
+	return bare(fmt.Sprintf("progress %s of %+v", asLine(p), l),
 		func(ctx context.Context, s *store.Store) error { return s.Progress(ctx, l, p) },
 		func(m *model) error { return m.Progress(l, p) })
 }
 
-func checkpoints(l job.Lease, checkpoint json.RawMessage) verb {
+func checkpoints(l job.Lease, checkpoint json.RawMessage) operation {
 	return in(fmt.Sprintf("checkpoint %s of %+v", checkpoint, l),
 		func(ctx context.Context, s *store.Store) (number int, err error) {
 			tx, err := store.Hold(ctx, s, s.Pool(), l, time.Minute, false)
@@ -170,13 +170,13 @@ func checkpoints(l job.Lease, checkpoint json.RawMessage) verb {
 		func(m *model) (int, error) { return m.Checkpoint(l, checkpoint) })
 }
 
-func keeps(l job.Lease, checkpoint json.RawMessage) verb {
+func keeps(l job.Lease, checkpoint json.RawMessage) operation {
 	return bare(fmt.Sprintf("keep checkpoint %s of %+v", checkpoint, l),
 		func(ctx context.Context, s *store.Store) error { return s.Keep(ctx, l, checkpoint) },
 		func(m *model) error { return m.Keep(l, checkpoint) })
 }
 
-func emits(l job.Lease, n int) verb {
+func emits(l job.Lease, n int) operation {
 	list := make([]store.Emission, n)
 	for i := range list {
 		list[i] = store.Emission{Event: "my.event", Level: "info", Message: fmt.Sprintf("hello %d", i)}
@@ -186,13 +186,13 @@ func emits(l job.Lease, n int) verb {
 		func(m *model) error { return m.Emit(l, list) })
 }
 
-func notesStale(l job.Lease) verb {
+func notesStale(l job.Lease) operation {
 	return bare(fmt.Sprintf("note the stale result of %+v", l),
 		func(ctx context.Context, s *store.Store) error { return s.StaleResult(ctx, l, "succeeded") },
 		func(m *model) error { m.StaleResult(l, "succeeded"); return nil })
 }
 
-func readsBack(l job.Lease) verb {
+func readsBack(l job.Lease) operation {
 	return in(fmt.Sprintf("read back %+v", l),
 		func(ctx context.Context, s *store.Store) (store.ClaimOutcome, error) {
 			found, err := s.ClaimOutcomes(ctx, l.Pod, []job.Lease{l}, nil, true)
@@ -200,5 +200,3 @@ func readsBack(l job.Lease) verb {
 		},
 		func(m *model) (store.ClaimOutcome, error) { return m.ClaimOutcome(l), nil })
 }
-
-func told(v any) string { return asLine(v) }
