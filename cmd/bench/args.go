@@ -60,7 +60,7 @@ func newOrder(rnd *rand.Rand, bytes int) (o order, size int, err error) {
 	return o, len(encoded), err
 }
 
-// args measures enqueueing and draining jobs with larger arguments.
+// args measures how fast jobs with larger arguments are enqueued and drained.
 func (b *lab) args(ctx context.Context) (l line, err error) {
 	l = line{What: "args of 1.5 kB (50,000 jobs) and 20 kB (5,000 jobs): enqueue in calls of 2,000, then start one pod with 100 slots, whose handlers decode the args",
 		Goal: "drain writes no args: ≤ 700 B WAL per job, regardless of their size"}

@@ -29,23 +29,23 @@ func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 	}
 	const short = 100 * time.Millisecond
 	for _, c := range []struct {
-		name string
-		road road
-		poll time.Duration
-		load arrivals
+		name  string
+		route route
+		poll  time.Duration
+		load  arrivals
 	}{
-		{"NOTIFY, idle", road{}, 0, idle(200)},
-		{"NOTIFY, 100 jobs/s", road{}, 0, steady},
-		{"poll 100 ms alone", road{deaf: true}, short, idle(200)},
-		{"poll 10 s alone, 20 jobs/s", road{deaf: true}, 0, polled},
-		{"pgbouncer, NOTIFY, idle", road{via: bouncer}, 0, idle(200)},
-		{"pgbouncer, poll 100 ms alone", road{via: bouncer, deaf: true}, short, idle(200)},
+		{"NOTIFY, idle", route{}, 0, idle(200)},
+		{"NOTIFY, 100 jobs/s", route{}, 0, steady},
+		{"poll 100 ms alone", route{noNotify: true}, short, idle(200)},
+		{"poll 10 s alone, 20 jobs/s", route{noNotify: true}, 0, polled},
+		{"pgbouncer, NOTIFY, idle", route{via: bouncer}, 0, idle(200)},
+		{"pgbouncer, poll 100 ms alone", route{via: bouncer, noNotify: true}, short, idle(200)},
 	} {
 		if bouncer == nil && strings.HasPrefix(c.name, "pgbouncer") {
 			continue
 		}
 		b.printf("elsewhere: %s, %d jobs", c.name, c.load.N)
-		list, late, err := b.elsewhereOnce(ctx, c.road, c.poll, c.load)
+		list, late, err := b.elsewhereOnce(ctx, c.route, c.poll, c.load)
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -55,9 +55,9 @@ func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// elsewhereOnce runs a pod that connects over the given road and polls at the given interval, where 0 means the default. Another process
-// submits jobs over the same road. elsewhereOnce returns the delays of the jobs and how late each submission was.
-func (b *lab) elsewhereOnce(ctx context.Context, w road, poll time.Duration, load arrivals) (list, late []float64, err error) {
+// elsewhereOnce runs a pod that connects to the database over the given route and polls at the given interval, where 0 means the default.
+// Another process submits jobs over the same route. elsewhereOnce returns the delays of the jobs and how late each submission was.
+func (b *lab) elsewhereOnce(ctx context.Context, w route, poll time.Duration, load arrivals) (list, late []float64, err error) {
 	g, err := b.rigOn(ctx, w, runner.Options{PollEvery: poll})
 	if err != nil {
 		return nil, nil, err
@@ -86,9 +86,9 @@ func (b *lab) elsewhereOnce(ctx context.Context, w road, poll time.Duration, loa
 	return list, late, g.succeeded(ctx, load.N+1) // plus the job that opened the connections
 }
 
-// listens waits until the pod listens for notifications, unless the road does not support them.
-func (g *rig) listens(ctx context.Context, w road) error {
-	if w.deaf {
+// listens waits until the pod listens for notifications, unless they are disabled.
+func (g *rig) listens(ctx context.Context, w route) error {
+	if w.noNotify {
 		return nil
 	}
 	return until(ctx, 10*time.Second, "the pod listens", func() (listening bool, err error) {

@@ -21,7 +21,7 @@ type reporter struct {
 
 func (reporter) Kind() string { return "bench.reporter" }
 
-// events measures the cost of an event that a handler emits.
+// events measures the cost of emitting an event from a handler.
 func (b *lab) events(ctx context.Context) (l line, err error) {
 	n := b.size(20_000)
 	l = line{What: "20,000 jobs that emit no event, one event or ten and do nothing else, one pod with 100 slots, until the last job has finished",

@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fewSlots measures jobs on a pod with few slots whose database is about 1 ms away. In three rounds, it alternates between committing
-// completions and claims together and committing them separately.
+// fewSlots measures jobs on a pod with few slots whose database is about 1 ms away. In each of three rounds, it measures both ways to
+// commit completions and claims: together and separately.
 func (b *lab) fewSlots(ctx context.Context) (l line, err error) {
 	n := b.size(3000)
 	l = line{What: "3,000 jobs of 5 ms, one pod with 5 slots, 0.5 ms to the database in each direction; ends and claims in one commit, and in two (NoClaimAhead), three alternating rounds"}
@@ -45,7 +45,7 @@ func (b *lab) workOffFewSlots(ctx context.Context, n int, apart bool) (e effort,
 	}
 	g.end = append(g.end, via.Close)
 	via.Delay(500 * time.Microsecond)
-	if g.pool, g.r, err = (road{}).runner(ctx, via.URL(), runner.Options{Slots: 5, NoClaimAhead: apart}); err != nil {
+	if g.pool, g.r, err = (route{}).runner(ctx, via.URL(), runner.Options{Slots: 5, NoClaimAhead: apart}); err != nil {
 		return e, 0, err
 	}
 	g.end = append(g.end, g.pool.Close, g.r.Close)

@@ -16,7 +16,7 @@ const (
 	growthDays      = 10 // days of finished jobs
 	growthEventDays = 30
 	growthRounds    = 5 // days that are filled and pruned after the first measurement
-	growthLater     = 2 // how many days longer failed and cancelled jobs are kept
+	growthLater     = 2 // the number of additional days for which failed and cancelled jobs are kept
 )
 
 var growthKeeps = runner.Options{Slots: 100, RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1}

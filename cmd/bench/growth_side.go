@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// growthSide is one of the two compared databases, with a running pod.
+// growthSide is one of the two databases being compared, with a running pod.
 type growthSide struct {
 	g      *rig
 	starts chan time.Time
@@ -74,7 +74,7 @@ func (s *growthSide) round(ctx context.Context, n, chains int) error {
 	return s.reads(ctx)
 }
 
-// drain measures draining a backlog with a separate pod.
+// drain measures how fast a separate pod drains a backlog.
 func (s *growthSide) drain(ctx context.Context, n int) error {
 	r, err := runner.New(s.g.pool, growthKeeps)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These constants describe the ordinary load of a day: submissions, a third of which have a second step, and the heartbeats of a pod.
+// These constants describe an ordinary day's load, which consists of submissions and the heartbeats of a pod. A third of the submissions
+// have a second step.
 const (
 	heldJobsASecond  = 10.0
 	heldBeatsASecond = 0.5
@@ -34,8 +35,8 @@ type heldJob struct {
 
 func (heldJob) Kind() string { return "bench.held" }
 
-// heldDay compresses a day's jobs and heartbeats into minutes, at half of the pod's capacity. A snapshot is held from beginning to end.
-// Scale 0.1 means 2.4 hours of the same load.
+// heldDay compresses a day's jobs and heartbeats into minutes, at half the pod's capacity. A snapshot is held from beginning to end. Scale
+// 0.1 means 2.4 hours of the same load.
 func (b *lab) heldDay(ctx context.Context) (l line, err error) {
 	hours := 24 * b.scale
 	n := int(heldJobsASecond * 3600 * hours)
@@ -103,7 +104,8 @@ func (b *lab) heldDay(ctx context.Context) (l line, err error) {
 	return l, os.WriteFile(chartFile, soakChart(watch), 0o644)
 }
 
-// heldRig creates a database with the user's table. Autovacuum runs often enough on its server for a day that is compressed into minutes.
+// heldRig creates a database with the user's table. Autovacuum runs more often than usual on its server, because a day is compressed into
+// minutes.
 func (b *lab) heldRig(ctx context.Context) (g *rig, done func(), err error) {
 	if g, err = b.rig(ctx, runner.Options{}); err != nil {
 		return nil, nil, err
@@ -136,7 +138,7 @@ func (g *rig) handleHeld(load *soakLoad) {
 	})
 }
 
-// heldCapacity returns how many submissions a second a pod can handle when the submitters are not throttled. It uses a separate database.
+// heldCapacity returns how many submissions per second a pod can handle when the submitters are not throttled. It uses a separate database.
 func (b *lab) heldCapacity(ctx context.Context, length time.Duration) (float64, error) {
 	g, done, err := b.heldRig(ctx)
 	if err != nil {
@@ -243,7 +245,7 @@ func (p *heldProber) poll(ctx context.Context) (float64, error) {
 	return ms(time.Since(at)), err
 }
 
-// beat sends rate heartbeats a second until ctx is done.
+// beat sends heartbeats until ctx is done. rate is the number of heartbeats per second.
 func (p *heldProber) beat(ctx context.Context, rate float64) error {
 	began := time.Now()
 	for i := 1; ; i++ {

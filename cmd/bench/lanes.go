@@ -17,7 +17,7 @@ type nap struct {
 
 func (nap) Kind() string { return "bench.nap" }
 
-// trial is one configuration for draining jobs that take 1 ms each.
+// trial is one configuration in which jobs of 1 ms each are drained.
 type trial struct {
 	name  string
 	pods  int

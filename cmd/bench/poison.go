@@ -30,7 +30,8 @@ type poisoned struct {
 	after func(ctx context.Context) error // checks the results of all batches
 }
 
-// poison measures how much one poisoned job delays the other jobs in its batch, and checks that it has no other effect on them.
+// poison measures how much a poisoned job, which PostgreSQL or Trapeze rejects, delays the other jobs in its batch. It checks that the
+// poisoned job has no other effect on them.
 func (b *lab) poison(ctx context.Context) (l line, err error) {
 	rounds := b.size(20)
 	l = line{What: fmt.Sprintf("%d jobs submitted together (calls of EnqueueMany; one transaction with keys), and %d steps that finish together and start their next steps (one pod with %[1]d slots, a unique index of the host on the args), one of which is rejected; time until the others are stored, after a resubmission if necessary, or until their next steps run; medians of %[3]d rounds",
@@ -194,7 +195,7 @@ func (p *poisonKeys) check(ctx context.Context) error {
 }
 
 // poisonSteps finishes steps together, each with a next step. The host has its own index on the arguments of the next steps, so that
-// PostgreSQL rejects the poisoned one for a duplicate key, a value too large for an index, or an invalid date.
+// PostgreSQL rejects the poisoned one because of a duplicate key, a value too large for an index, or an invalid date.
 type poisonSteps struct {
 	g       *rig
 	round   atomic.Pointer[poisonRound]
@@ -203,7 +204,7 @@ type poisonSteps struct {
 	refused int
 }
 
-// poisonRound is one batch. Its steps wait until gate is closed, and the last of the next steps to begin sends the time on rung.
+// poisonRound is one batch. Its steps wait until gate is closed, and the last next step to begin sends its start time on rung.
 type poisonRound struct {
 	gate chan struct{}
 	left atomic.Int64

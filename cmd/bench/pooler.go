@@ -33,10 +33,10 @@ func (b *lab) pooler(ctx context.Context) (l line, err error) {
 		return l, err
 	}
 	defer bouncer.stop()
-	roads := []road{{}, {via: bouncer}}
+	routes := []route{{}, {via: bouncer}}
 	var drains, p50s, p99s [2][]float64
 	for round := range rounds {
-		for i, w := range roads {
+		for i, w := range routes {
 			b.printf("pooler: round %d, %s", round+1, []string{"direct", "through pgbouncer"}[i])
 			rate, err := b.drainOn(ctx, w, jobs)
 			if err != nil {
@@ -63,7 +63,7 @@ func (b *lab) pooler(ctx context.Context) (l line, err error) {
 }
 
 // drainOn returns the rate in jobs per second at which a pod with 100 slots drains a backlog of no-op jobs.
-func (b *lab) drainOn(ctx context.Context, w road, n int) (float64, error) {
+func (b *lab) drainOn(ctx context.Context, w route, n int) (float64, error) {
 	g, err := b.rigOn(ctx, w, runner.Options{Slots: 100})
 	if err != nil {
 		return 0, err
@@ -86,7 +86,7 @@ func (b *lab) drainOn(ctx context.Context, w road, n int) (float64, error) {
 }
 
 // gapsOn runs chains of five steps, one at a time. It returns the times between the starts of consecutive steps in milliseconds, sorted.
-func (b *lab) gapsOn(ctx context.Context, w road, n int) (gaps []float64, err error) {
+func (b *lab) gapsOn(ctx context.Context, w route, n int) (gaps []float64, err error) {
 	g, err := b.rigOn(ctx, w, runner.Options{})
 	if err != nil {
 		return nil, err

@@ -85,11 +85,11 @@ func (b *lab) runReporter(ctx context.Context, args reporter) (seconds float64, 
 	if err != nil {
 		return 0, 0, err
 	}
-	return seconds, heard.notes.Load() + heard.events.Load(), toldAll(j, args)
+	return seconds, heard.notes.Load() + heard.events.Load(), emittedAll(j, args)
 }
 
-// toldAll returns an error unless the database contains everything that a job emitted.
-func toldAll(j job.Job, args reporter) error {
+// emittedAll returns an error unless the database contains everything that a job emitted.
+func emittedAll(j job.Job, args reporter) error {
 	if args.Notes > 0 && (j.Progress == nil || *j.Progress.Done != int64(args.Notes)) {
 		return errors.New("the last progress note is missing")
 	}

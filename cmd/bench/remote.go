@@ -25,7 +25,7 @@ type remoteNoop struct{}
 
 func (remoteNoop) Kind() string { return "bench.remote" }
 
-// remote measures 2,000 no-op jobs that remote workers run through one pod.
+// remote measures how fast remote workers run 2,000 no-op jobs through one pod.
 func (b *lab) remote(ctx context.Context) (l line, err error) {
 	n, rounds := b.size(2000), 9
 	l = line{What: fmt.Sprintf("%d waiting no-op jobs, run by streaming workers with 10 slots each in the same process as the pod; medians of %d alternating rounds, and the maximum for rollbacks, from opening the first stream to finishing the last job", n, rounds),

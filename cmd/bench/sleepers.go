@@ -85,7 +85,7 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 		}
 	})
 	g.start(ctx)
-	watcher, err := g.second(ctx, runner.Options{Disabled: true}) // would take over jobs whose lease is not renewed
+	watcher, err := g.second(ctx, runner.Options{Disabled: true}) // a second pod, which would take over jobs if their lease were not renewed
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (g *rig) renewedForALease(ctx context.Context) error {
 
 // second starts another pod on the same database.
 func (g *rig) second(ctx context.Context, o runner.Options) (*rig, error) {
-	pool, r, err := road{}.runner(ctx, g.url, o)
+	pool, r, err := route{}.runner(ctx, g.url, o)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// soakSubmitters is the number of goroutines that submit jobs, one at a time each.
+// soakSubmitters is the number of goroutines that submit jobs. Each submits one job at a time.
 const soakSubmitters = 32
 
 // soakJob is a job that carries the time at which it was due to be submitted.

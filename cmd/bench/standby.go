@@ -35,7 +35,7 @@ func (b *lab) standby(ctx context.Context) (l line, err error) {
 			name = "1 pod "
 		}
 		for _, class := range classes {
-			l.set(name+class+"/s", float64(s.told[class])/s.seconds/float64(pods))
+			l.set(name+class+"/s", float64(s.counts[class])/s.seconds/float64(pods))
 		}
 		if s.clientKnown {
 			l.set(name+"client CPU %", 100*s.client/s.seconds)
@@ -47,16 +47,16 @@ func (b *lab) standby(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// spell holds the measurements of an idle period.
-type spell struct {
+// idlePeriod holds the measurements of an idle period.
+type idlePeriod struct {
 	seconds                  float64
-	told                     map[string]int // statements by class
+	counts                   map[string]int // statements by class
 	client, server           float64        // processor time in seconds
 	clientKnown, serverKnown bool
 }
 
-// standbyOnce starts pods, and leaves them idle for a given time once they have settled.
-func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (s spell, err error) {
+// standbyOnce starts pods, waits until they have settled, and then measures them while they are idle for the given time.
+func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (s idlePeriod, err error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
 		return s, err
@@ -97,9 +97,9 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 		return s, ctx.Err()
 	}
 	s.seconds, s.clientKnown, s.serverKnown = time.Since(began).Seconds(), clientKnown, serverKnown
-	s.told = heard.counts()
+	s.counts = heard.counts()
 	for class, n := range before {
-		s.told[class] -= n
+		s.counts[class] -= n
 	}
 	now, _ := ownCPU()
 	s.client = (now - client).Seconds()
@@ -112,7 +112,7 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 }
 
 // standsBy returns an error unless all pods were alive and idle for the whole period.
-func (g *rig) standsBy(ctx context.Context, pods int, s spell) error {
+func (g *rig) standsBy(ctx context.Context, pods int, s idlePeriod) error {
 	var alive, jobs int
 	err := g.pool.QueryRow(ctx, `select (select count(*) from trapeze.pods where closed_at is null and lease_until > now()),
 		(select count(*) from trapeze.jobs)`).Scan(&alive, &jobs)
@@ -120,8 +120,8 @@ func (g *rig) standsBy(ctx context.Context, pods int, s spell) error {
 		return err
 	}
 	beats := float64(pods) * (s.seconds/2 - 1)
-	if alive != pods || jobs != 0 || float64(s.told["heartbeat"]) < beats {
-		return fmt.Errorf("%d of %d pods are alive and sent %d heartbeats in %.0f s; there are %d jobs", alive, pods, s.told["heartbeat"], s.seconds, jobs)
+	if alive != pods || jobs != 0 || float64(s.counts["heartbeat"]) < beats {
+		return fmt.Errorf("%d of %d pods are alive and sent %d heartbeats in %.0f s; there are %d jobs", alive, pods, s.counts["heartbeat"], s.seconds, jobs)
 	}
 	return nil
 }
@@ -145,25 +145,25 @@ func classOf(sql string) string {
 
 // tally counts statements by class, and their total under "statements".
 type tally struct {
-	mu   sync.Mutex
-	told map[string]int
+	mu      sync.Mutex
+	byClass map[string]int
 }
 
 func (t *tally) hear(sql string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.told == nil {
-		t.told = map[string]int{}
+	if t.byClass == nil {
+		t.byClass = map[string]int{}
 	}
-	t.told[classOf(sql)]++
-	t.told["statements"]++
+	t.byClass[classOf(sql)]++
+	t.byClass["statements"]++
 }
 
 // counts returns a copy of the counts.
 func (t *tally) counts() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return maps.Clone(t.told)
+	return maps.Clone(t.byClass)
 }
 
 // pool returns a pool that counts the statements of its connections, including connections that a runner opens with its configuration.

@@ -23,8 +23,8 @@ type task struct {
 	Load   arrivals `json:"load"`
 }
 
-// submitterProcess is a program that only submits jobs; its runner never runs. It first submits a no-op job to open the connections. It
-// then submits the load, and prints the sorted delays of those submissions in milliseconds.
+// submitterProcess is a program that submits jobs but never runs any. It first submits a no-op job to open the connections. It then submits
+// the load, and prints the sorted delays of those submissions in milliseconds.
 func submitterProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

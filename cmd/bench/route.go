@@ -9,14 +9,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// road describes how a program connects to the database.
-type road struct {
-	via  *pgbouncer // nil for a direct connection
-	deaf bool       // no notifications, as with TRAPEZE_DATABASE_DIRECT_URL=off
+// route describes how a program connects to the database: directly or through PgBouncer, and with or without notifications.
+type route struct {
+	via      *pgbouncer // nil for a direct connection
+	noNotify bool       // notifications are disabled, as with TRAPEZE_DATABASE_DIRECT_URL=off
 }
 
 // pool returns the URL for the host's pool, given the database's URL.
-func (w road) pool(url string) (string, error) {
+func (w route) pool(url string) (string, error) {
 	if w.via == nil {
 		return url, nil
 	}
@@ -32,9 +32,9 @@ func (w road) pool(url string) (string, error) {
 }
 
 // direct returns the value of Options.DirectURL.
-func (w road) direct(url string) string {
+func (w route) direct(url string) string {
 	switch {
-	case w.deaf:
+	case w.noNotify:
 		return "off"
 	case w.via != nil:
 		return url
@@ -42,8 +42,8 @@ func (w road) direct(url string) string {
 	return ""
 }
 
-// rigOn returns a rig that connects to a fresh database over a road.
-func (b *lab) rigOn(ctx context.Context, w road, o runner.Options) (*rig, error) {
+// rigOn returns a benchmark rig that connects to a fresh database over the given route.
+func (b *lab) rigOn(ctx context.Context, w route, o runner.Options) (*rig, error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (b *lab) rigOn(ctx context.Context, w road, o runner.Options) (*rig, error)
 }
 
 // runner returns a runner and its own pool.
-func (w road) runner(ctx context.Context, url string, o runner.Options) (*pgxpool.Pool, *runner.Runner, error) {
+func (w route) runner(ctx context.Context, url string, o runner.Options) (*pgxpool.Pool, *runner.Runner, error) {
 	o.DirectURL = w.direct(url)
 	address, err := w.pool(url)
 	if err != nil {
