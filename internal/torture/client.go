@@ -71,7 +71,7 @@ func (c *Crowd) submit(ctx context.Context, client int, pod *Pod, s submission) 
 	return call
 }
 
-// end cancels or stops a job. verb is cancel or stop.
+// end cancels or stops a job; verb is "cancel" or "stop".
 func (c *Crowd) end(ctx context.Context, client int, pod *Pod, verb string, id int64) history.Call {
 	call := c.begin(client, verb, pod)
 	call.Job = id

@@ -15,5 +15,5 @@
 // simulates the outside world.
 //
 // The plan and the workload depend only on the seed, but the reactions of real processes do not. A seed therefore reproduces the same
-// faults at the same times, but not the same history.
+// faults at the same times, but not exactly the same history.
 package torture

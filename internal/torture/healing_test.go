@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// A run may end in the middle of an act. By the time the act returns, everything that it broke must be healed.
+// A run may end while a fault is being injected. By the time the injector returns, everything that it broke must be repaired.
 func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 	is := is.New(t)
 	w, err := NewWorld(t.Context(), Options{Seed: 2, Pods: 2, Dir: filepath.Join(t.TempDir(), "2")})
@@ -24,7 +24,7 @@ func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 	is.NoErr(w.startPods(t.Context()))
 	w.Settings.Began = time.Now()
 	crowd := NewCrowd(w)
-	for i, v := range verbs {
+	for i, v := range injectors {
 		t.Run(v.name, func(t *testing.T) {
 			is := is.New(t)
 			act := history.Act{No: i + 1, Fault: v.fault, Verb: v.name, For: time.Minute, Number: v.many, Note: map[string]any{}}
@@ -41,13 +41,13 @@ func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			is.NoErr(Carry(short, crowd, []history.Act{act}))
-			is.True(time.Since(began) < 2*mendWithin) // the act finishes in time
+			is.True(time.Since(began) < 2*undoWithin) // the injector returns in time
 			well(t, w, crowd)
 		})
 	}
 	faults, err := history.ReadLines[history.Fault](filepath.Join(w.Dir, history.FaultsFile))
 	is.NoErr(err)
-	is.Equal(len(faults), len(verbs)) // each act left a record
+	is.Equal(len(faults), len(injectors)) // each fault left a record
 	for _, f := range faults {
 		if f.Error != "" {
 			t.Errorf("%s: %s", f.Verb, f.Error)

@@ -20,7 +20,7 @@ type Verdict struct {
 type Counts struct {
 	Faults    int `json:"faults"`
 	Missed    int `json:"missed"` // faults that had no effect
-	Failed    int `json:"failed"` // faults that could not be carried out
+	Failed    int `json:"failed"` // faults that could not be injected
 	Kills     int `json:"kills"`
 	Stops     int `json:"stops"` // freezes of a pod, a remote worker or the server
 	Cuts      int `json:"cuts"`  // cuts of connections and replies
@@ -41,15 +41,15 @@ type Counts struct {
 }
 
 // Judge judges a run's records. It checks the invariants of the system, two invariants of the processes themselves, and whether the tests
-// of the fleet at rest were carried out.
+// of the idle fleet were performed.
 func Judge(r *history.Run) Verdict {
 	return Verdict{Narrowed: r.Settings.Narrowed, Counts: count(r), Findings: append(checker.Check(r), noRaces(r), noSuicide(r),
 		asked(r, "wakes", lostWakeUp, "a fleet at rest was given jobs that no pod was notified of"),
 		asked(r, "cancels", lateCancel, "jobs were cancelled on a fleet at rest at the last moment"), asked(r, "replies", lostReply, "a fleet at rest lost replies"))}
 }
 
-// asked counts how often a test of the fleet at rest was carried out. The invariants judge the results of the test; a run that could not
-// perform it proves less.
+// asked counts how often a test of the idle fleet was performed. The invariants judge the results of the test, but a run in which the test
+// could not be performed proves less.
 func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	f := checker.Finding{Invariant: name, Claim: claim}
 	for _, one := range r.Faults {
@@ -187,7 +187,7 @@ func noRaces(r *history.Run) checker.Finding {
 	return f
 }
 
-// noSuicide checks that no process exited without being told to, and that every process told to exit during the quiet tail did so.
+// noSuicide checks that no process exited by itself, and that every process that was told to exit during the quiet tail did so.
 func noSuicide(r *history.Run) checker.Finding {
 	f := checker.Finding{Invariant: "exits", Claim: "no process exits unless it is told to"}
 	for _, p := range r.Pods {

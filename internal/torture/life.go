@@ -174,7 +174,7 @@ type lines struct {
 	each func([]byte)
 }
 
-// mostLine is the number of bytes kept of a line that is missing its line ending.
+// mostLine is the maximum number of bytes kept of a line that has not ended yet.
 const mostLine = 1 << 20
 
 func (w *lines) Write(b []byte) (int, error) {

@@ -115,7 +115,7 @@ func (k *errands) step() job.Step {
 	case 8:
 		s = simple("demo.echo", `{"step":%d}`, k.n)
 	case 9:
-		s = simple("demo.flaky", `{"p":0.1}`) // lets a chain fail now and then
+		s = simple("demo.flaky", `{"p":0.1}`) // makes a chain fail occasionally
 	}
 	step := job.Step{Kind: s.Kind, Args: s.Args}
 	switch k.r.IntN(20) {

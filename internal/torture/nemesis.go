@@ -12,12 +12,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// mendWithin is the time limit for a verb to undo the harm it has done.
-const mendWithin = 15 * time.Second
+// undoWithin is the time limit for an injector to undo its fault.
+const undoWithin = 15 * time.Second
 
-// Carry carries out a plan and records the result of each act. Each act starts at its planned time, and acts may overlap. Carry returns
-// when every act has been healed; if ctx ends, it heals early. An act that cannot be carried out is noted in its record and is not an
-// error. A plan made for another fleet is an error.
+// Carry injects the faults of a plan and records the result of each. Each fault starts at its planned time, and faults may overlap. Carry
+// returns when every fault has been undone; if ctx ends, it undoes them early. A fault that cannot be injected is noted in its record and
+// is not an error. A plan made for another fleet is an error.
 //
 // The crowd submits the jobs that are themselves faults.
 func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
@@ -26,7 +26,7 @@ func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
 		n.pods[p.Name()] = make(chan struct{}, 1)
 	}
 	for _, act := range plan {
-		if _, known := verbNamed(act.Verb); !known {
+		if _, known := injectorNamed(act.Verb); !known {
 			return fmt.Errorf("act %d: unknown verb %q", act.No, act.Verb)
 		}
 		if act.Pod != "" && n.pods[act.Pod] == nil {
@@ -47,14 +47,15 @@ func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
 type nemesis struct {
 	w     *World
 	crowd *Crowd
-	fleet chan struct{}            // held by an act that harms the whole fleet
-	pods  map[string]chan struct{} // held by an act that harms this pod or worker
+	fleet chan struct{}            // held while a fault affects the whole fleet
+	pods  map[string]chan struct{} // held while a fault affects this pod or worker
 }
 
-// carry carries out one act. Acts that the plan keeps apart do not overlap, even if one takes longer than planned.
+// carry injects one planned fault. Faults that do not overlap in the plan do not overlap here either, even if one takes longer than
+// planned.
 func (n *nemesis) carry(ctx context.Context, act history.Act) {
-	v, _ := verbNamed(act.Verb)
-	s := &strike{w: n.w, crowd: n.crowd, ctx: ctx, act: act}
+	v, _ := injectorNamed(act.Verb)
+	s := &injection{w: n.w, crowd: n.crowd, ctx: ctx, act: act}
 	lock := make(chan struct{}, 1)
 	switch v.aim {
 	case atAll:
@@ -87,23 +88,23 @@ func (n *nemesis) carry(ctx context.Context, act history.Act) {
 	}
 }
 
-// errOver means that the run ended before the act could start.
+// errOver means that the run ended before the fault could be injected.
 var errOver = errors.New("the run is over")
 
-// strike is an act in progress. A verb's function does the harm, calls last to wait, and undoes the harm in every case. strike's methods
-// are safe for concurrent use.
-type strike struct {
+// injection is a fault that is being injected. The injector's function injects the fault, waits with the method last for the planned
+// duration, and always undoes the fault before it returns. The methods of injection are safe for concurrent use.
+type injection struct {
 	w     *World
 	crowd *Crowd
 	ctx   context.Context // cancelled when the run ends
 	act   history.Act
 
-	// If the act has a target, these are its place and the pod or worker there.
+	// If the fault has a target, these are the target's place and the pod or worker there.
 	at     *place
 	pod    *Pod
 	worker *Worker
 
-	began time.Time // when the harm began, if preparations preceded it
+	began time.Time // when the fault began, if it needed preparation
 
 	mu     sync.Mutex
 	struck int
@@ -111,7 +112,7 @@ type strike struct {
 }
 
 // aimAt sets the target to the pod or worker with the given name.
-func (s *strike) aimAt(name string) {
+func (s *injection) aimAt(name string) {
 	for _, p := range s.w.Pods() {
 		if p.Name() == name {
 			s.pod, s.at = p, p.place
@@ -125,14 +126,14 @@ func (s *strike) aimAt(name string) {
 }
 
 // hit adds to the number of targets that were hit.
-func (s *strike) hit(n int) {
+func (s *injection) hit(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.struck += n
 }
 
-// note adds a fact to the record for the checker.
-func (s *strike) note(key string, value any) {
+// note adds a fact to the fault's record for the checker.
+func (s *injection) note(key string, value any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.noted == nil {
@@ -142,7 +143,7 @@ func (s *strike) note(key string, value any) {
 }
 
 // outcome returns the number of hits, and the plan's note with the facts that were added.
-func (s *strike) outcome() (int, map[string]any) {
+func (s *injection) outcome() (int, map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, value := range s.act.Note {
@@ -156,14 +157,14 @@ func (s *strike) outcome() (int, map[string]any) {
 	return s.struck, s.noted
 }
 
-// last waits for the planned duration of the act or until the run is over.
-func (s *strike) last() { s.wait(s.act.For) }
+// last waits for the planned duration of the fault or until the run is over.
+func (s *injection) last() { s.wait(s.act.For) }
 
 // wait waits for d and returns false if the run ended first.
-func (s *strike) wait(d time.Duration) bool { return sleep(s.ctx, d) }
+func (s *injection) wait(d time.Duration) bool { return sleep(s.ctx, d) }
 
 // until waits until the condition holds. It returns false if that takes longer than d or if the run ends first.
-func (s *strike) until(d time.Duration, met func() bool) bool {
+func (s *injection) until(d time.Duration, met func() bool) bool {
 	for deadline := time.Now().Add(d); !met(); {
 		if time.Now().After(deadline) || !s.wait(20*time.Millisecond) {
 			return false
@@ -173,7 +174,7 @@ func (s *strike) until(d time.Duration, met func() bool) bool {
 }
 
 // alive waits until the process is ready, because it may have been killed a moment before.
-func (s *strike) alive() error {
+func (s *injection) alive() error {
 	if !s.until(5*time.Second, s.at.Ready) {
 		if s.ctx.Err() != nil {
 			return errOver
@@ -183,13 +184,13 @@ func (s *strike) alive() error {
 	return nil
 }
 
-// healing returns a context for undoing harm. The context stays valid after the run is over.
-func (s *strike) healing() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(s.ctx), mendWithin)
+// healing returns a context for undoing the fault. The context stays valid after the run is over.
+func (s *injection) healing() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(s.ctx), undoWithin)
 }
 
-// connect opens a superuser session that is not affected by the settings that verbs change.
-func (s *strike) connect(ctx context.Context) (*pgx.Conn, error) {
+// connect opens a superuser session that is not affected by the settings that faults change.
+func (s *injection) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := s.w.Admin.Config().ConnConfig
 	config.ConnectTimeout = 5 * time.Second
 	config.Port = s.w.port()
@@ -203,7 +204,7 @@ func (s *strike) connect(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // admin runs do in a new superuser session.
-func (s *strike) admin(ctx context.Context, do func(*pgx.Conn) error) error {
+func (s *injection) admin(ctx context.Context, do func(*pgx.Conn) error) error {
 	conn, err := s.connect(ctx)
 	if err != nil {
 		return err
@@ -213,7 +214,7 @@ func (s *strike) admin(ctx context.Context, do func(*pgx.Conn) error) error {
 }
 
 // heal runs do in new sessions until it succeeds or the time limit for healing is reached.
-func (s *strike) heal(do func(context.Context, *pgx.Conn) error) error {
+func (s *injection) heal(do func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := s.healing()
 	defer cancel()
 	for {
@@ -222,7 +223,7 @@ func (s *strike) heal(do func(context.Context, *pgx.Conn) error) error {
 			return nil
 		}
 		if !sleep(ctx, 200*time.Millisecond) {
-			return fmt.Errorf("not healed within %s: %w", mendWithin, err)
+			return fmt.Errorf("not healed within %s: %w", undoWithin, err)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (o *operator) run(ctx context.Context) {
 			o.gate(ctx, false)
 		}
 	}
-	opening, cancel := context.WithTimeout(context.WithoutCancel(ctx), mendWithin)
+	opening, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
 	defer cancel()
 	o.lane(opening, narrowSlots, true)
 	o.limit(opening, limitedSlots)

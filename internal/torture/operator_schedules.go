@@ -91,7 +91,7 @@ func (k *calendar) run(ctx context.Context) {
 // schedule sends an operator's command and reports whether the command succeeded. It retries until a response reports success or the time
 // limit is reached. It sends a trigger only once, because the schedule could otherwise fire twice.
 func (c *Crowd) schedule(ctx context.Context, verb, name, method, path, body string) bool {
-	ctx, cancel := context.WithTimeout(ctx, mendWithin)
+	ctx, cancel := context.WithTimeout(ctx, undoWithin)
 	defer cancel()
 	for try := 0; ; try++ {
 		if pod, ok := c.pod(try); ok {
@@ -111,8 +111,8 @@ func (c *Crowd) schedule(ctx context.Context, verb, name, method, path, body str
 	}
 }
 
-// EndSchedules waits until every schedule has fired again in the healed fleet, and then pauses them all. A schedule that fires wakes pods,
-// which would hide a pod that does not wake by itself. The checker detects a fleet that no longer fires schedules.
+// EndSchedules waits until every schedule has fired again after the faults have been undone, and then pauses them all. A schedule that
+// fires wakes pods, which would hide a pod that does not wake by itself. The checker detects a fleet that no longer fires schedules.
 func (c *Crowd) EndSchedules(ctx context.Context) error {
 	c.w.enter("last fires", restWithin)
 	for _, s := range theSchedules {

@@ -11,7 +11,7 @@ import (
 
 // PlanOptions limits what a plan may contain.
 type PlanOptions struct {
-	For     time.Duration // length of the run, by which every act has ended; the default is 1 minute
+	For     time.Duration // length of the run, by the end of which every fault is over; the default is 1 minute
 	Pods    int           // number of pods, pod1 … podN; the default is 3
 	Workers int           // number of remote workers, worker1 … workerN; the default is none
 	Only    []string      // names of faults such as F24; if empty, all faults
@@ -27,33 +27,33 @@ const (
 	longestOutage = 15 * time.Second
 )
 
-// aim is what a verb targets.
+// aim is the target of an injector.
 type aim int
 
 const (
-	atNobody aim = iota // the fleet keeps working
+	atNone   aim = iota // the fleet keeps working
 	atPod               // one pod is out for a while
 	atAll               // the whole fleet is out
 	atWorker            // one remote worker is out
 )
 
-// verb is one way to cause harm.
-type verb struct {
+// injector is one way to inject a fault.
+type injector struct {
 	name, fault string
 	weight      float64 // its probability relative to the others
 	aim         aim
 	shortest    time.Duration // minimum duration
 	longest     time.Duration // maximum duration
-	few, many   int           // minimum and maximum of the number that the act takes
-	most        int           // maximum number of acts per run, or 0 for no limit
+	few, many   int           // minimum and maximum of [history.Act].Number
+	most        int           // maximum number of uses per run, or 0 for no limit
 	room        time.Duration // the time that must remain in the run
 	note        func(r *rand.Rand, a *history.Act, pods int)
-	do          func(s *strike) error
+	do          func(s *injection) error
 }
 
-// verbs lists all verbs. The weights follow public reports of what breaks job runners. A tenth of all harm comes from the workload instead,
-// in the form of commands that race with jobs.
-var verbs = slices.Concat(processVerbs, failpointVerbs, backlogVerbs, networkVerbs, databaseVerbs, jobVerbs, workerVerbs)
+// injectors lists all injectors. The weights follow public reports of what breaks job runners. A tenth of all faults come from the workload
+// instead, in the form of commands that race with jobs.
+var injectors = slices.Concat(processInjectors, failpointInjectors, backlogInjectors, networkInjectors, databaseInjectors, jobInjectors, workerInjectors)
 
 // The independent random number streams derived from a seed.
 const (
@@ -71,32 +71,32 @@ func PlanFor(seed uint64, o PlanOptions) []history.Act {
 		o.Pods = 3
 	}
 	p := &planner{PlanOptions: o, r: rand.New(rand.NewPCG(seed, nemesisStream)), points: rand.New(rand.NewPCG(seed, failpointStream)),
-		busy: make([]time.Duration, o.Pods), busyFar: make([]time.Duration, o.Workers), until: map[string]time.Duration{}, done: map[string]int{}}
-	for _, v := range verbs {
+		busy: make([]time.Duration, o.Pods), busyWorkers: make([]time.Duration, o.Workers), until: map[string]time.Duration{}, done: map[string]int{}}
+	for _, v := range injectors {
 		if len(o.Only) == 0 || slices.Contains(o.Only, v.fault) {
-			p.verbs = append(p.verbs, v)
+			p.injectors = append(p.injectors, v)
 		}
 	}
 	for at := firstAct; at < o.For; {
 		if p.opens(at) || p.act(at) {
 			at += actsApart/2 + time.Duration(p.r.Int64N(int64(actsApart))).Round(time.Millisecond)
 		} else {
-			at += 500 * time.Millisecond // no act fits yet
+			at += 500 * time.Millisecond // no fault fits yet
 		}
 	}
 	return p.plan
 }
 
-// opening lists the verbs with which every unrestricted plan starts. Without them, a short plan might leave an invariant with nothing to
-// check.
+// opening lists the injectors with which every unrestricted plan starts. Without them, a short plan might leave an invariant with nothing
+// to check.
 var opening = []string{"kill", "worker_kill"}
 
-// opens plans the next act of the opening. It returns false once the opening is over.
+// opens plans the next fault of the opening. It returns false once the opening is over.
 func (p *planner) opens(at time.Duration) bool {
 	if len(p.Only) > 0 || len(p.plan) >= len(opening) {
 		return false
 	}
-	v, _ := verbNamed(opening[len(p.plan)])
+	v, _ := injectorNamed(opening[len(p.plan)])
 	if !p.fits(v, at) {
 		return false
 	}
@@ -106,21 +106,21 @@ func (p *planner) opens(at time.Duration) bool {
 
 type planner struct {
 	PlanOptions
-	r, points *rand.Rand
-	verbs     []verb
-	plan      []history.Act
-	busy      []time.Duration          // by pod, the time until which it is out
-	busyFar   []time.Duration          // by worker, the time until which it is out
-	allBusy   time.Duration            // the time until which no other outage of the whole fleet may begin
-	until     map[string]time.Duration // by verb, the time until which it is active
-	done      map[string]int           // by verb, the number of acts so far
+	r, points   *rand.Rand
+	injectors   []injector
+	plan        []history.Act
+	busy        []time.Duration          // by pod, the time until which it is out
+	busyWorkers []time.Duration          // by worker, the time until which it is out
+	allBusy     time.Duration            // the time until which no other outage of the whole fleet may begin
+	until       map[string]time.Duration // by injector, the time until which it is active
+	done        map[string]int           // by injector, the number of planned faults so far
 }
 
-// act plans one act that begins at the given time, if one fits.
+// act plans one fault that begins at the given time, if one fits.
 func (p *planner) act(at time.Duration) bool {
-	var fitting []verb
+	var fitting []injector
 	total := 0.0
-	for _, v := range p.verbs {
+	for _, v := range p.injectors {
 		if p.fits(v, at) {
 			fitting = append(fitting, v)
 			total += v.weight
@@ -139,8 +139,8 @@ func (p *planner) act(at time.Duration) bool {
 }
 
 // fits reports whether v may begin at the given time. It must end before the run does and must not be active already. It must leave at
-// least one pod unharmed. If it harms all pods, the fleet must have had time to recover since the last outage.
-func (p *planner) fits(v verb, at time.Duration) bool {
+// least one pod unaffected. If it affects all pods, the fleet must have had time to recover since the last outage.
+func (p *planner) fits(v injector, at time.Duration) bool {
 	if at+max(v.shortest, v.room) > p.For || p.until[v.name] > at || v.most > 0 && p.done[v.name] >= v.most {
 		return false
 	}
@@ -148,14 +148,14 @@ func (p *planner) fits(v verb, at time.Duration) bool {
 	case atPod:
 		return len(free(p.busy, at)) > 1
 	case atWorker:
-		return len(free(p.busyFar, at)) > 0
+		return len(free(p.busyWorkers, at)) > 0
 	case atAll:
 		return p.allBusy <= at
 	}
 	return true
 }
 
-// free returns the indexes of the targets that no act harms at the given time.
+// free returns the indexes of the targets that no fault affects at the given time.
 func free(busy []time.Duration, at time.Duration) (list []int) {
 	for i, until := range busy {
 		if until <= at {
@@ -165,7 +165,7 @@ func free(busy []time.Duration, at time.Duration) (list []int) {
 	return list
 }
 
-func (p *planner) add(v verb, at time.Duration) {
+func (p *planner) add(v injector, at time.Duration) {
 	a := history.Act{No: len(p.plan) + 1, At: at, Fault: v.fault, Verb: v.name}
 	longest := min(v.longest, p.For-at)
 	a.For = v.shortest
@@ -181,9 +181,9 @@ func (p *planner) add(v verb, at time.Duration) {
 		i := free[p.r.IntN(len(free))]
 		a.Pod, p.busy[i] = podName(i), at+a.For+comeBack
 	case atWorker:
-		free := free(p.busyFar, at)
+		free := free(p.busyWorkers, at)
 		i := free[p.r.IntN(len(free))]
-		a.Pod, p.busyFar[i] = workerName(i), at+a.For+comeBack
+		a.Pod, p.busyWorkers[i] = workerName(i), at+a.For+comeBack
 	case atAll:
 		p.allBusy = at + a.For + comeBack + airBetween
 	}
@@ -200,17 +200,17 @@ func (p *planner) add(v verb, at time.Duration) {
 	p.plan = append(p.plan, a)
 }
 
-// points reports whether a verb uses failpoints, which have their own random number stream.
-func (v verb) points() bool {
-	return slices.ContainsFunc(failpointVerbs, func(f verb) bool { return f.name == v.name })
+// points reports whether an injector uses failpoints, which have their own random number stream.
+func (v injector) points() bool {
+	return slices.ContainsFunc(failpointInjectors, func(f injector) bool { return f.name == v.name })
 }
 
-func verbNamed(name string) (verb, bool) {
-	i := slices.IndexFunc(verbs, func(v verb) bool { return v.name == name })
+func injectorNamed(name string) (injector, bool) {
+	i := slices.IndexFunc(injectors, func(v injector) bool { return v.name == name })
 	if i < 0 {
-		return verb{}, false
+		return injector{}, false
 	}
-	return verbs[i], true
+	return injectors[i], true
 }
 
 // podName returns the name of the i-th pod, counting from 0.

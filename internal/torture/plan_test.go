@@ -36,19 +36,19 @@ func TestAPlanIsBusyAndEndsInTime(t *testing.T) {
 	for seed := range uint64(200) {
 		o := PlanOptions{For: 5 * time.Minute, Pods: 3 + int(seed%4), Workers: 2}
 		plan := PlanFor(seed, o)
-		is.True(len(plan) > 45 && len(plan) < 75) // about one act per five seconds
+		is.True(len(plan) > 45 && len(plan) < 75) // about one fault every five seconds
 		is.Equal([]string{plan[0].Verb, plan[1].Verb}, opening)
 		for i, a := range plan {
 			is.Equal(a.No, i+1)
 			is.True(a.At+a.For <= o.For)            // healed before the quiet tail
 			is.True(i == 0 || a.At >= plan[i-1].At) // in time order
-			v, _ := verbNamed(a.Verb)
+			v, _ := injectorNamed(a.Verb)
 			is.True(a.Pod == "" || a.Pod <= podName(o.Pods-1) || v.aim == atWorker && a.Pod <= workerName(o.Workers-1)) // the target is a member of the fleet
 			used[a.Verb]++
 		}
 	}
-	for _, v := range verbs {
-		is.True(used[v.name] > 0) // every verb is used
+	for _, v := range injectors {
+		is.True(used[v.name] > 0) // every injector is used
 	}
 	t.Log(used)
 }
@@ -69,19 +69,19 @@ func TestSomePodIsLeftAloneExceptForMoments(t *testing.T) {
 	}
 }
 
-// anyWell reports whether any pod is working at the given time, assuming that each pod needs some time to recover after an act.
+// anyWell reports whether any pod is working at the given time, assuming that each pod needs some time to recover after a fault.
 func anyWell(plan []history.Act, pods int, at time.Duration) bool {
 	ill := map[string]bool{}
 	for _, a := range plan {
 		if at < a.At || at > a.At+a.For+comeBack {
 			continue
 		}
-		v, _ := verbNamed(a.Verb)
+		v, _ := injectorNamed(a.Verb)
 		if v.aim == atAll {
 			return false
 		}
 		if v.aim == atWorker {
-			continue // a pod that it kills is soon back, and no other act waits for it
+			continue // a pod that was killed is soon back, and no other fault waits for it
 		}
 		ill[a.Pod] = a.Pod != ""
 	}
@@ -92,7 +92,7 @@ func anyWell(plan []history.Act, pods int, at time.Duration) bool {
 func TestAPlanHoldsOnlyWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	for _, f := range Faults {
-		if len(f.Verbs) == 0 {
+		if len(f.Injectors) == 0 {
 			continue
 		}
 		t.Run(f.Name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAPlanHoldsOnlyWhatWasAskedFor(t *testing.T) {
 			is.True(len(plan) > 2) // the fault can occur
 			for _, a := range plan {
 				is.Equal(a.Fault, f.Name)
-				is.True(slices.Contains(f.Verbs, a.Verb)) // the act uses one of the verbs of the fault
+				is.True(slices.Contains(f.Injectors, a.Verb)) // one of the fault's injectors is used
 			}
 		})
 	}
@@ -121,21 +121,21 @@ func TestEveryFaultIsListedOnceWithItsWayOrItsReason(t *testing.T) {
 	for _, f := range Faults {
 		names = append(names, f.Name)
 		ways := 0
-		for _, is := range []bool{len(f.Verbs) > 0, f.Always != "", f.Cannot != ""} {
+		for _, is := range []bool{len(f.Injectors) > 0, f.Always != "", f.Cannot != ""} {
 			if is {
 				ways++
 			}
 		}
-		is.Equal(ways, 1)     // exactly one of these: verbs, an explanation why every run causes it, or a reason why none can
+		is.Equal(ways, 1)     // exactly one of these: injectors, an explanation of how every run causes the fault, or a reason why no run can
 		is.True(f.What != "") // described for readers
 	}
 	is.Equal(names, want) // each fault is listed exactly once
-	verbsOf := map[string]bool{}
-	for _, v := range verbs {
-		is.True(!verbsOf[v.name]) // verb names are unique
-		verbsOf[v.name] = true
+	injectorsOf := map[string]bool{}
+	for _, v := range injectors {
+		is.True(!injectorsOf[v.name]) // injector names are unique
+		injectorsOf[v.name] = true
 		_, listed := FaultNamed(v.fault)
-		is.True(listed) // every verb belongs to a fault
+		is.True(listed) // every injector belongs to a fault
 		is.True(v.longest == 0 || v.longest >= v.shortest)
 		is.True(v.aim != atAll || v.longest+comeBack <= longestOutage) // outages are short enough
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Struck records a fault after its harm has been undone.
+// Struck records a fault after it has been undone.
 func (w *World) Struck(f history.Fault) {
 	if err := w.Faults.Write(f); err != nil {
 		w.fail(err)
@@ -66,7 +66,7 @@ type Progress struct {
 	Phase     string        // current activity, as text for the user
 	Elapsed   time.Duration // time since the phase began
 	Total     time.Duration // length or time limit of the phase, or 0 if unknown
-	Faults    int           // faults that were carried out and healed
+	Faults    int           // faults that were injected and undone
 	Jobs      int           // jobs that were submitted successfully
 	LastFault string
 }

@@ -32,7 +32,7 @@ func TestPlansThatFoundSomethingFindNothingAnyMore(t *testing.T) {
 			is.NoErr(w.Torture(t.Context(), script))
 			r, err := history.Read(w.Dir)
 			is.NoErr(err)
-			is.Equal(len(r.Faults) >= len(plan), true) // every act was carried out
+			is.Equal(len(r.Faults) >= len(plan), true) // every planned fault was injected
 			for _, f := range Judge(r).Findings {
 				for _, accused := range f.Violations {
 					t.Errorf("%s (%s): job %d: %s", f.Invariant, f.Claim, accused.Job, accused.What)

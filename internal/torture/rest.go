@@ -15,11 +15,11 @@ import (
 
 const (
 	askFor     = 8 * time.Second  // how long each test is repeated
-	restWithin = 15 * time.Second // how long the fleet may take to come to rest first
+	restWithin = 15 * time.Second // how long the fleet may take to become idle first
 	wakeWithin = 8 * time.Second  // how long a job may wait if no pod was notified of it; longer than a poll and than the checker allows
 )
 
-// These are the tests of a fleet at rest. Each is named after the verb in its records.
+// These are the tests of an idle fleet. Each is recorded under this name, in the place of an injector.
 const (
 	lostWakeUp = "lost_wake_up"
 	lateCancel = "late_cancel"
@@ -35,10 +35,10 @@ const (
 	endedSQL        = `select not exists (select from trapeze.live where id = $1)`
 )
 
-// AskAtRest runs three tests on the healed fleet once the fleet is at rest. A busy fleet would hide the results of two of them. Its pods
-// are woken all the time, so a missed wake-up never shows. Every fault also makes pods search for claims whose replies were lost. The third
-// test, a cancel at the last moment, needs a timing that clients rarely hit. Lost replies come last, because they wake pods later. Each
-// test is repeated, because a pod may still be searching for claims after an earlier fault.
+// AskAtRest runs three tests on the fleet once all faults have been undone and the fleet is idle. In a busy fleet, two of them would show
+// nothing: its pods are woken all the time, which hides a missed wake-up, and every fault makes pods search for claims whose replies were
+// lost. The third test, a cancel at the last moment, needs a timing that clients rarely hit. The test with lost replies comes last, because
+// it wakes pods later. Each test is repeated, because a pod may still be searching for claims after an earlier fault.
 func (c *Crowd) AskAtRest(ctx context.Context) error {
 	questions := []struct {
 		fault, verb string
@@ -101,10 +101,10 @@ func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err e
 	return id, struck, err
 }
 
-// replies lists the replies that a fleet at rest loses. Each is the reply to the statement that contains text. The query sent returns true
+// replies lists the replies that an idle fleet loses. Each is the reply to the statement that contains text. The query sent returns true
 // once the statement has been sent.
 var replies = []struct{ text, sent string }{
-	{text: submitText}, // through one pod at a time
+	{text: submitText}, // submissions are made through one pod at a time
 	{claimText, `select not exists (select from trapeze.live where id = $1 and state = 'pending')`},
 	{finishText, endedSQL},
 }

@@ -26,9 +26,9 @@ const (
 // Script defines what is done to a world during a run. Each function returns soon after its context is cancelled.
 type Script struct {
 	Plan  []history.Act                                      // recorded before anything is done
-	Carry func(context.Context, *World, []history.Act) error // carries out the plan
+	Carry func(context.Context, *World, []history.Act) error // injects the faults of the plan
 	Work  func(context.Context, *World) error                // submits jobs
-	Last  func(context.Context, *World) error                // runs the tests of the healed fleet before the quiet tail; may be nil
+	Last  func(context.Context, *World) error                // runs the tests of the idle fleet before the quiet tail; may be nil
 }
 
 // NewScript returns the script for the world's seed. It uses every fault, or only the named ones. To replay a plan, replace the script's

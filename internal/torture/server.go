@@ -31,7 +31,7 @@ func (w *World) ServerPIDs() []int {
 	return pids
 }
 
-// thawServer resumes all PostgreSQL processes that the nemesis may have left frozen.
+// thawServer resumes any PostgreSQL processes that the nemesis has left frozen.
 func (w *World) thawServer() {
 	for _, pid := range w.ServerPIDs() {
 		_ = syscall.Kill(pid, syscall.SIGCONT) // the process may already be gone

@@ -7,14 +7,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// backlogVerbs act while the fleet has no free slots, so that jobs taken back from a pod stay pending for a while.
-var backlogVerbs = []verb{
+// backlogInjectors inject faults while the fleet has no free slots, so that jobs taken back from a pod stay pending for a while.
+var backlogInjectors = []injector{
 	{name: "freeze_full_house", fault: "F2", weight: .07, aim: atPod, shortest: leaseFor + 2*time.Second, longest: leaseFor + 4*time.Second, do: freezeFullHouse},
 }
 
 // freezeFullHouse freezes a pod while it is running handlers. All other pods stay busy until after the pod resumes. When the frozen pod
 // wakes, its jobs have therefore been taken back but not claimed again.
-func freezeFullHouse(s *strike) error {
+func freezeFullHouse(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}

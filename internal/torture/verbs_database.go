@@ -12,27 +12,27 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// databaseVerbs harm the database from inside, through its settings, locks and rows.
-var databaseVerbs = append(serverVerbs,
-	verb{name: "timeouts", fault: "F27", weight: .02, aim: atAll, few: 20, many: 200, shortest: 3 * time.Second, longest: 8 * time.Second, note: whichTimeout, do: timeouts},
-	verb{name: "serializable", fault: "F28", weight: .02, aim: atAll, shortest: 3 * time.Second, longest: 8 * time.Second, do: settings("default_transaction_isolation", "serializable")},
-	verb{name: "opposite_locks", fault: "F28", weight: .02, shortest: 2 * time.Second, longest: 10 * time.Second, do: oppositeLocks},
-	verb{name: "read_only", fault: "F29", weight: .02, aim: atAll, shortest: 2 * time.Second, longest: 8 * time.Second, do: settings("default_transaction_read_only", "on")},
-	verb{name: "failover", fault: "F29", weight: .03, aim: atAll, shortest: 500 * time.Millisecond, longest: 5 * time.Second, room: 20 * time.Second, do: failover},
-	verb{name: "disk_full", fault: "F30", weight: .015, aim: atAll, shortest: 2 * time.Second, longest: 6 * time.Second, do: diskFull},
-	verb{name: "stuck_listener", fault: "F33", weight: .01, shortest: 5 * time.Second, longest: 20 * time.Second, do: stuckListener},
-	verb{name: "notify_storm", fault: "F34", weight: .02, shortest: time.Second, longest: 5 * time.Second, do: notifyStorm},
-	verb{name: "long_transaction", fault: "F35", weight: .02, shortest: 10 * time.Second, longest: time.Minute, do: longTransaction},
-	verb{name: "clock_forward", fault: "F36", weight: .01, aim: atAll, few: 1, many: 3, shortest: 2 * time.Second, longest: 5 * time.Second, do: clockJumps("- interval '1 hour'")},
-	verb{name: "clock_back", fault: "F36", weight: .01, aim: atAll, few: 1, many: 3, shortest: 2 * time.Second, longest: 5 * time.Second, do: clockJumps("+ interval '1 hour'")},
-	verb{name: "delete_row", fault: "F39", weight: .015, few: 1, many: 3, shortest: time.Second, longest: 2 * time.Second, do: deleteRow},
-	verb{name: "lock_table", fault: "F39", weight: .015, aim: atAll, shortest: time.Second, longest: 6 * time.Second, do: lockTable},
+// databaseInjectors disturb the database from inside, through its settings, locks and rows.
+var databaseInjectors = append(serverInjectors,
+	injector{name: "timeouts", fault: "F27", weight: .02, aim: atAll, few: 20, many: 200, shortest: 3 * time.Second, longest: 8 * time.Second, note: whichTimeout, do: timeouts},
+	injector{name: "serializable", fault: "F28", weight: .02, aim: atAll, shortest: 3 * time.Second, longest: 8 * time.Second, do: settings("default_transaction_isolation", "serializable")},
+	injector{name: "opposite_locks", fault: "F28", weight: .02, shortest: 2 * time.Second, longest: 10 * time.Second, do: oppositeLocks},
+	injector{name: "read_only", fault: "F29", weight: .02, aim: atAll, shortest: 2 * time.Second, longest: 8 * time.Second, do: settings("default_transaction_read_only", "on")},
+	injector{name: "failover", fault: "F29", weight: .03, aim: atAll, shortest: 500 * time.Millisecond, longest: 5 * time.Second, room: 20 * time.Second, do: failover},
+	injector{name: "disk_full", fault: "F30", weight: .015, aim: atAll, shortest: 2 * time.Second, longest: 6 * time.Second, do: diskFull},
+	injector{name: "stuck_listener", fault: "F33", weight: .01, shortest: 5 * time.Second, longest: 20 * time.Second, do: stuckListener},
+	injector{name: "notify_storm", fault: "F34", weight: .02, shortest: time.Second, longest: 5 * time.Second, do: notifyStorm},
+	injector{name: "long_transaction", fault: "F35", weight: .02, shortest: 10 * time.Second, longest: time.Minute, do: longTransaction},
+	injector{name: "clock_forward", fault: "F36", weight: .01, aim: atAll, few: 1, many: 3, shortest: 2 * time.Second, longest: 5 * time.Second, do: clockJumps("- interval '1 hour'")},
+	injector{name: "clock_back", fault: "F36", weight: .01, aim: atAll, few: 1, many: 3, shortest: 2 * time.Second, longest: 5 * time.Second, do: clockJumps("+ interval '1 hour'")},
+	injector{name: "delete_row", fault: "F39", weight: .015, few: 1, many: 3, shortest: time.Second, longest: 2 * time.Second, do: deleteRow},
+	injector{name: "lock_table", fault: "F39", weight: .015, aim: atAll, shortest: time.Second, longest: 6 * time.Second, do: lockTable},
 )
 
 // settings changes a setting for every pod's role. A session reads the setting when it starts, so all sessions are terminated before and
-// after the act.
-func settings(name, value string) func(*strike) error {
-	return func(s *strike) error {
+// after the fault.
+func settings(name, value string) func(*injection) error {
+	return func(s *injection) error {
 		set := func(ctx context.Context, c *pgx.Conn, how string) error {
 			for _, p := range s.w.Pods() {
 				if _, err := c.Exec(ctx, fmt.Sprintf("alter role %s %s", p.Name(), how)); err != nil {
@@ -59,13 +59,13 @@ func whichTimeout(r *rand.Rand, a *history.Act, _ int) {
 	a.Note["setting"] = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"}[r.IntN(3)]
 }
 
-func timeouts(s *strike) error {
+func timeouts(s *injection) error {
 	name, _ := s.act.Note["setting"].(string)
 	return settings(name, fmt.Sprint(s.act.Number, "ms"))(s)
 }
 
 // oppositeLocks locks rows in the opposite order from all other code: subjects before jobs, and jobs from newest to oldest.
-func oppositeLocks(s *strike) error {
+func oppositeLocks(s *injection) error {
 	lock := func(c *pgx.Conn) error {
 		return pgx.BeginFunc(s.ctx, c, func(tx pgx.Tx) error {
 			for _, sql := range []string{
@@ -91,7 +91,7 @@ func oppositeLocks(s *strike) error {
 		for end := time.Now().Add(s.act.For); time.Now().Before(end) && s.wait(50*time.Millisecond); {
 			if err := lock(c); err != nil && c.IsClosed() {
 				return s.unlessOver(err)
-			} // otherwise the act was itself the deadlock victim
+			} // otherwise the injector was itself the deadlock victim
 		}
 		return nil
 	})
@@ -99,7 +99,7 @@ func oppositeLocks(s *strike) error {
 
 // stuckListener listens in a transaction that stays open, so that PostgreSQL cannot discard notifications. Meanwhile, notifications that no
 // pod is waiting for pile up.
-func stuckListener(s *strike) error {
+func stuckListener(s *injection) error {
 	return s.admin(s.ctx, func(stuck *pgx.Conn) error {
 		for _, sql := range []string{"listen trapeze_wake", "listen trapeze_noise", "begin", "select 1"} {
 			if _, err := stuck.Exec(s.ctx, sql); err != nil {
@@ -114,15 +114,15 @@ func stuckListener(s *strike) error {
 }
 
 // notifyStorm wakes all pods thousands of times a second for no reason.
-func notifyStorm(s *strike) error {
+func notifyStorm(s *injection) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		const storm = `select pg_notify('trapeze_wake', n::text) from generate_series(1, 200) n`
 		return s.unlessOver(s.repeat(c, 20*time.Millisecond, 200, storm))
 	})
 }
 
-// repeat executes a statement at the given interval during the act, and adds the given number of hits each time.
-func (s *strike) repeat(c *pgx.Conn, every time.Duration, hits int, sql string) error {
+// repeat executes a statement at the given interval while the fault lasts, and adds the given number of hits each time.
+func (s *injection) repeat(c *pgx.Conn, every time.Duration, hits int, sql string) error {
 	for end := time.Now().Add(s.act.For); time.Now().Before(end) && s.wait(every); s.hit(hits) {
 		if _, err := c.Exec(s.ctx, sql); err != nil {
 			return err
@@ -132,7 +132,7 @@ func (s *strike) repeat(c *pgx.Conn, every time.Duration, hits int, sql string) 
 }
 
 // longTransaction holds a snapshot and a transaction ID, so that dead rows cannot be vacuumed.
-func longTransaction(s *strike) error {
+func longTransaction(s *injection) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		for _, sql := range []string{"begin isolation level repeatable read", "select pg_current_xact_id()", "select count(*) from trapeze.live"} {
 			if _, err := c.Exec(s.ctx, sql); err != nil {
@@ -146,9 +146,9 @@ func longTransaction(s *strike) error {
 }
 
 // clockJumps shifts the expiry of every lease, which has the same effect as if the server's clock jumped.
-func clockJumps(by string) func(*strike) error {
+func clockJumps(by string) func(*injection) error {
 	sql := `update trapeze.pods set lease_until = lease_until ` + by + ` where closed_at is null returning boot::text`
-	return func(s *strike) error {
+	return func(s *injection) error {
 		var boots []string
 		defer func() { s.note("boots", boots) }()
 		return s.admin(s.ctx, func(c *pgx.Conn) error {
@@ -182,7 +182,7 @@ delete from trapeze.live where id in (
 returning id`
 
 // deleteRow deletes running jobs directly in the database and records their IDs.
-func deleteRow(s *strike) error {
+func deleteRow(s *injection) error {
 	if pod, ok := s.crowd.pod(s.act.No); ok {
 		for range s.act.Number {
 			s.submit(pod, simple("demo.sleep", `{"ms":2500}`))
@@ -213,7 +213,7 @@ func texts(ids []int64) []string {
 }
 
 // lockTable takes an exclusive lock on the table of live jobs.
-func lockTable(s *strike) error {
+func lockTable(s *injection) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		for _, sql := range []string{"begin", "lock table trapeze.live in access exclusive mode"} {
 			if _, err := c.Exec(s.ctx, sql); err != nil {

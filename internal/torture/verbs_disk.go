@@ -27,8 +27,8 @@ const (
 )
 
 // diskFull moves today's events to a small separate disk and fills it up, so that every statement that creates an event fails. It needs
-// permission to mount; without it, the act has no effect.
-func diskFull(s *strike) (err error) {
+// permission to mount; without it, the fault has no effect.
+func diskFull(s *injection) (err error) {
 	dir := filepath.Join(s.w.Server().Dir(), "small")
 	var events string
 	var size int64
@@ -65,7 +65,7 @@ func diskFull(s *strike) (err error) {
 }
 
 // fill inserts rows until there is no space for another one.
-func (s *strike) fill(c *pgx.Conn) error {
+func (s *injection) fill(c *pgx.Conn) error {
 	for rows := 256; rows > 0; {
 		_, err := c.Exec(s.ctx, fillSQL, rows)
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "53100" {

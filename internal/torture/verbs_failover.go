@@ -16,8 +16,8 @@ import (
 const standbyWithin = 60 * time.Second
 
 // failover kills the primary and promotes a standby. The standby is synchronous before that, so it has every confirmed commit, and all
-// invariants apply without exception. While the act lasts, there is no primary.
-func failover(s *strike) error {
+// invariants apply without exception. While the fault lasts, there is no primary.
+func failover(s *injection) error {
 	ctx, cancel := context.WithTimeout(s.ctx, standbyWithin)
 	defer cancel()
 	old := s.w.Server()
@@ -44,7 +44,7 @@ func failover(s *strike) error {
 }
 
 // synchronous makes commits wait for the standby. It returns once they do.
-func (s *strike) synchronous(ctx context.Context) error {
+func (s *injection) synchronous(ctx context.Context) error {
 	return s.admin(ctx, func(c *pgx.Conn) error {
 		if err := setSynchronous(ctx, c, "*"); err != nil {
 			return err
@@ -82,7 +82,7 @@ func (w *World) killServer() {
 }
 
 // promote promotes a standby to a primary that accepts writes. It does so even if the run is over.
-func (s *strike) promote(standby *pgembed.Server) error {
+func (s *injection) promote(standby *pgembed.Server) error {
 	ctx, cancel := s.healing()
 	defer cancel()
 	conn, err := pgx.Connect(ctx, standby.URL())

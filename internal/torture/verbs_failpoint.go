@@ -13,15 +13,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// failpointVerbs act exactly between two statements of a pod, which is restarted for that purpose.
-var failpointVerbs = []verb{
+// failpointInjectors inject faults exactly between two statements of a pod, which is restarted for that purpose.
+var failpointInjectors = []injector{
 	{name: "kill_at", fault: "F1", weight: .06, aim: atPod, shortest: 6 * time.Second, longest: 12 * time.Second, note: point("kill"), do: killAt},
 	{name: "freeze_at", fault: "F2", weight: .03, aim: atPod, shortest: leaseFor + 6*time.Second, longest: 14 * time.Second, note: point("stop"), do: freezeAt},
 	{name: "delay_at", fault: "F3", weight: .02, aim: atPod, shortest: 6 * time.Second, longest: 10 * time.Second, note: delayPoint, do: failAt},
 	{name: "error_at", fault: "F24", weight: .015, aim: atPod, shortest: 6 * time.Second, longest: 10 * time.Second, note: errorPoint, do: failAt},
 }
 
-// everyPoint lists all failpoints. An act triggers each one at a random pass, up to the given number of passes.
+// everyPoint lists all failpoints. Each is triggered on a random pass, up to the given number of passes.
 var everyPoint = []struct {
 	name string
 	many int
@@ -50,8 +50,8 @@ func errorPoint(r *rand.Rand, a *history.Act, _ int) {
 	a.Note["failpoints"] = fmt.Sprintf("%s=error@%d", at, 1+r.IntN(2))
 }
 
-// armed restarts the pod with the failpoints enabled, calls do, and kills the pod so that the next process has none.
-func (s *strike) armed(do func() error) error {
+// armed restarts the pod with the failpoints enabled, calls do, and then kills the pod, so that the next process starts without failpoints.
+func (s *injection) armed(do func() error) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (s *strike) armed(do func() error) error {
 	return do()
 }
 
-func killAt(s *strike) error {
+func killAt(s *injection) error {
 	return s.armed(func() error {
 		if s.until(s.act.For, func() bool { return s.pod.PID() == 0 }) {
 			s.hit(1)
@@ -79,7 +79,7 @@ func killAt(s *strike) error {
 }
 
 // freezeAt makes a pod freeze itself, and resumes it after its lease has expired.
-func freezeAt(s *strike) error {
+func freezeAt(s *injection) error {
 	return s.armed(func() error {
 		if s.until(s.act.For-leaseFor-pollEvery, func() bool { return stopped(s.pod.PID()) }) {
 			s.hit(1)
@@ -91,7 +91,7 @@ func freezeAt(s *strike) error {
 	})
 }
 
-func failAt(s *strike) error {
+func failAt(s *injection) error {
 	return s.armed(func() error {
 		s.hit(1)
 		s.last()

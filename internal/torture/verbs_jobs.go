@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// jobVerbs submit jobs that are faults themselves, or act as faulty clients.
-var jobVerbs = []verb{
+// jobInjectors submit jobs that are faults themselves, or act as faulty clients.
+var jobInjectors = []injector{
 	{name: "panics", fault: "F9", weight: .015, few: 1, many: 5, do: submits(`demo.panic {"where":"handler"}`)},
 	{name: "panics_beside", fault: "F9", weight: .01, shortest: 4 * time.Second, longest: 10 * time.Second, do: endless(`demo.panic {"where":"goroutine"}`)},
 	{name: "exits", fault: "F10", weight: .015, shortest: 4 * time.Second, longest: 10 * time.Second, do: endless(`demo.exit {"code":3}`)},
@@ -37,7 +37,7 @@ var jobVerbs = []verb{
 }
 
 // submit submits a job on behalf of the nemesis. It counts a hit unless the job was rejected.
-func (s *strike) submit(pod *Pod, what submission) history.Call {
+func (s *injection) submit(pod *Pod, what submission) history.Call {
 	call := s.crowd.submit(s.ctx, 0, pod, what)
 	if call.Outcome != history.Refused {
 		s.hit(1)
@@ -51,9 +51,9 @@ func jobOf(text string) submission {
 	return submission{Kind: kind, Args: json.RawMessage(args)}
 }
 
-// submits submits the given jobs in turn. It submits the number of jobs that the act specifies, but each job at least once.
-func submits(jobs ...string) func(*strike) error {
-	return func(s *strike) error {
+// submits submits the given jobs in turn. It submits as many jobs as the plan specifies, but each job at least once.
+func submits(jobs ...string) func(*injection) error {
+	return func(s *injection) error {
 		for i := range max(s.act.Number, len(jobs)) {
 			pod, ok := s.crowd.pod(s.act.No + i)
 			if !ok {
@@ -68,10 +68,10 @@ func submits(jobs ...string) func(*strike) error {
 	}
 }
 
-// endless submits a job that never ends by itself, and stops the job when the act is over. The submission needs a known outcome, because a
-// job whose ID is unknown cannot be stopped.
-func endless(text string) func(*strike) error {
-	return func(s *strike) error {
+// endless submits a job that never ends by itself, and stops the job when the fault is over. The submission must have a known outcome,
+// because a job whose ID is unknown cannot be stopped.
+func endless(text string) func(*injection) error {
+	return func(s *injection) error {
 		what := jobOf(text)
 		what.key = fmt.Sprint("act ", s.act.No)
 		ctx, cancel := s.healing()
@@ -96,7 +96,7 @@ func endless(text string) func(*strike) error {
 }
 
 // stop stops a job and retries until it succeeds.
-func (s *strike) stop(id int64) error {
+func (s *injection) stop(id int64) error {
 	ctx, cancel := s.healing()
 	defer cancel()
 	for try := 0; ; try++ {
@@ -107,13 +107,13 @@ func (s *strike) stop(id int64) error {
 			}
 		}
 		if !sleep(ctx, 200*time.Millisecond) {
-			return fmt.Errorf("job %d could not be stopped within %s", id, mendWithin)
+			return fmt.Errorf("job %d could not be stopped within %s", id, undoWithin)
 		}
 	}
 }
 
 // hogs leaves a pod little memory beyond its current usage and gives it a job that needs more. The pod dies as if the kernel had killed it.
-func hogs(s *strike) (err error) {
+func hogs(s *injection) (err error) {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -158,8 +158,8 @@ func limitMemory(pid int, bytes string) error {
 	return nil
 }
 
-// fewerKinds restarts the pod with only some kinds. When the act is over, it restarts the pod with all kinds.
-func fewerKinds(s *strike) error {
+// fewerKinds restarts the pod with only some kinds. When the fault is over, it restarts the pod with all kinds.
+func fewerKinds(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func fewerKinds(s *strike) error {
 	if err := s.gone(); err != nil {
 		return err
 	}
-	starting, cancel := context.WithTimeout(s.ctx, mendWithin)
+	starting, cancel := context.WithTimeout(s.ctx, undoWithin)
 	defer cancel()
 	if err := s.pod.Start(starting, "TRAPEZE_KINDS=demo.noop,demo.chain,demo.sleep"); err != nil {
 		return s.unlessOver(err)
@@ -182,7 +182,7 @@ func fewerKinds(s *strike) error {
 }
 
 // goneClients submits and cancels jobs as clients that disconnect after a few milliseconds.
-func goneClients(s *strike) error {
+func goneClients(s *injection) error {
 	patience := func(i int) time.Duration { return time.Duration(i%7) * 700 * time.Microsecond }
 	for i := range s.act.Number {
 		pod, ok := s.crowd.pod(s.act.No + i)
@@ -214,7 +214,7 @@ func goneClients(s *strike) error {
 }
 
 // together submits the same job from many clients at the same time, spread over all pods.
-func (s *strike) together(what submission) error {
+func (s *injection) together(what submission) error {
 	var submitting sync.WaitGroup
 	for i := range s.act.Number {
 		submitting.Go(func() {
@@ -227,13 +227,13 @@ func (s *strike) together(what submission) error {
 	return nil
 }
 
-func sameKey(s *strike) error {
+func sameKey(s *injection) error {
 	what := simple("demo.effect", `{"n":2}`)
 	what.key = fmt.Sprint("act ", s.act.No)
 	return s.together(what)
 }
 
-func sameUniqueKey(s *strike) error {
+func sameUniqueKey(s *injection) error {
 	what := simple("demo.sleep", `{"ms":300}`)
 	what.UniqueKey, what.UniqueWhile = fmt.Sprint("act ", s.act.No), "active"
 	return s.together(what)

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// networkVerbs harm the network between a pod and PostgreSQL.
-var networkVerbs = []verb{
+// networkInjectors disturb the network between a pod and PostgreSQL.
+var networkInjectors = []injector{
 	{name: "blackhole", fault: "F23", weight: .03, aim: atPod, shortest: time.Second, longest: 3 * leaseFor, do: through((*faultnet.Proxy).Blackhole)},
 	{name: "one_way", fault: "F23", weight: .02, aim: atPod, shortest: time.Second, longest: 2 * leaseFor, note: direction, do: oneWay},
 	{name: "half_open", fault: "F23", weight: .02, aim: atPod, shortest: time.Second, longest: 2 * leaseFor, do: halfOpen},
@@ -37,9 +37,9 @@ const (
 	finishText = "'job.succeeded'"
 )
 
-// through applies do to a pod's network while the act lasts. It counts the existing connections as hits.
-func through(do func(*faultnet.Proxy)) func(*strike) error {
-	return func(s *strike) error {
+// through applies do to a pod's network while the fault lasts. It counts the existing connections as hits.
+func through(do func(*faultnet.Proxy)) func(*injection) error {
+	return func(s *injection) error {
 		p := s.pod.Proxy()
 		s.hit(p.Links())
 		do(p)
@@ -53,7 +53,7 @@ func direction(r *rand.Rand, a *history.Act, _ int) {
 	a.Note["towards"] = []string{"server", "pod"}[r.IntN(2)]
 }
 
-func oneWay(s *strike) error {
+func oneWay(s *injection) error {
 	way := faultnet.ToServer
 	if s.act.Note["towards"] == "pod" {
 		way = faultnet.ToClient
@@ -61,9 +61,9 @@ func oneWay(s *strike) error {
 	return through(func(p *faultnet.Proxy) { p.BlackholeOneWay(way) })(s)
 }
 
-// halfOpen makes every existing connection go silent, while new ones work. At the end, all connections are reset, as by a router that has
+// halfOpen makes every existing connection go silent, while new ones work. At the end, all connections are reset, as if a router had
 // rebooted.
-func halfOpen(s *strike) error {
+func halfOpen(s *injection) error {
 	p := s.pod.Proxy()
 	s.hit(p.Links())
 	p.Stall()
@@ -73,7 +73,7 @@ func halfOpen(s *strike) error {
 }
 
 // resets repeatedly resets all connections.
-func resets(s *strike) error {
+func resets(s *injection) error {
 	for range s.act.Number {
 		s.hit(s.pod.Proxy().Links())
 		s.pod.Proxy().Reset()
@@ -84,31 +84,31 @@ func resets(s *strike) error {
 	return nil
 }
 
-func delay(s *strike) error {
+func delay(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.Delay(time.Duration(s.act.Number) * time.Millisecond) })(s)
 }
 
-func throttle(s *strike) error {
+func throttle(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.Throttle(s.act.Number) })(s)
 }
 
-func cutBytes(s *strike) error {
+func cutBytes(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.CutAfter(s.act.Number) })(s)
 }
 
 // refuse resets the existing connections and refuses new ones.
-func refuse(s *strike) error {
+func refuse(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.Refuse(); p.Reset() })(s)
 }
 
 // limit restricts the number of a pod's connections.
-func limit(s *strike) error {
+func limit(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.Limit(s.act.Number); p.Reset() })(s)
 }
 
 // cutReplies cuts the replies to committed statements that contain the given text, one at a time.
-func cutReplies(text string) func(*strike) error {
-	return func(s *strike) error {
+func cutReplies(text string) func(*injection) error {
+	return func(s *injection) error {
 		deadline := time.After(s.act.For)
 		for range s.act.Number {
 			cut, disarm := s.pod.Proxy().CutReply(text)
@@ -128,16 +128,16 @@ func cutReplies(text string) func(*strike) error {
 	}
 }
 
-// cutClaims cuts the replies to claims. It keeps giving another pod more jobs than that pod can take, so that there are jobs for the claims
-// to find.
-func cutClaims(s *strike) error {
+// cutClaims cuts the replies to claims. Meanwhile, it submits more jobs to another pod than that pod can take, so that there are jobs for
+// the claims to find.
+func cutClaims(s *injection) error {
 	end := s.beside(s.other(), 3*podSlots, 200*time.Millisecond, simple("demo.sleep", `{"ms":100}`))
 	defer end()
 	return cutReplies(claimText)(s)
 }
 
-// cutFinishes cuts the replies to finishes. It gives chains to the pod, so that most finishes start a next step.
-func cutFinishes(s *strike) error {
+// cutFinishes cuts the replies to finishes. It submits chains to the pod, so that most finishes start a next step.
+func cutFinishes(s *injection) error {
 	chain := simple("demo.sleep", `{"ms":20}`)
 	for range 4 {
 		chain.Chain = append(chain.Chain, job.Step{Kind: chain.Kind, Args: chain.Args})
@@ -148,7 +148,7 @@ func cutFinishes(s *strike) error {
 }
 
 // beside keeps submitting batches of jobs to a pod until end is called.
-func (s *strike) beside(pod *Pod, many int, apart time.Duration, what submission) (end func()) {
+func (s *injection) beside(pod *Pod, many int, apart time.Duration, what submission) (end func()) {
 	ended := make(chan struct{})
 	var giving sync.WaitGroup
 	giving.Go(func() {
@@ -170,7 +170,7 @@ func (s *strike) beside(pod *Pod, many int, apart time.Duration, what submission
 }
 
 // other returns a running pod other than the target, or nil if there is none.
-func (s *strike) other() *Pod {
+func (s *injection) other() *Pod {
 	for i := range s.w.Pods() {
 		if p, ok := s.crowd.pod(s.act.No + i); ok && p != s.pod {
 			return p
@@ -180,7 +180,7 @@ func (s *strike) other() *Pod {
 }
 
 // cutCancels cuts the replies to cancels. It sends some cancels itself, because other clients rarely do.
-func cutCancels(s *strike) error {
+func cutCancels(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func swizzleOrder(r *rand.Rand, a *history.Act, pods int) {
 }
 
 // swizzle cuts off the pods one by one and reconnects them in a different order.
-func swizzle(s *strike) error {
+func swizzle(s *injection) error {
 	pods := map[string]*Pod{}
 	for _, p := range s.w.Pods() {
 		pods[p.Name()] = p

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// processVerbs harm the processes of pods. The world starts a new process in a place that has become empty.
-var processVerbs = []verb{
+// processInjectors disturb the processes of pods. The world starts a new process in a place that has become empty.
+var processInjectors = []injector{
 	{name: "kill", fault: "F1", weight: .11, aim: atPod, do: kill},
 	{name: "kill_all", fault: "F1", weight: .03, aim: atAll, do: killAll},
 	{name: "freeze", fault: "F2", weight: .06, aim: atPod, shortest: leaseFor + pollEvery, longest: 3 * leaseFor, do: freeze},
@@ -34,13 +34,13 @@ func shortly(r *rand.Rand, milliseconds int) time.Duration {
 }
 
 // noteOf reads a duration from the plan's note.
-func (s *strike) noteOf(key string) time.Duration {
+func (s *injection) noteOf(key string) time.Duration {
 	text, _ := s.act.Note[key].(string)
 	d, _ := time.ParseDuration(text)
 	return d
 }
 
-func kill(s *strike) error {
+func kill(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func kill(s *strike) error {
 }
 
 // killAll kills every pod at the same moment.
-func killAll(s *strike) error {
+func killAll(s *injection) error {
 	var killing sync.WaitGroup
 	for _, p := range s.w.Pods() {
 		killing.Go(func() {
@@ -65,7 +65,7 @@ func killAll(s *strike) error {
 	return nil
 }
 
-func freeze(s *strike) error {
+func freeze(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func freeze(s *strike) error {
 }
 
 // frozen freezes a process, calls meanwhile, and resumes the process.
-func (s *strike) frozen(p *place, meanwhile func()) error {
+func (s *injection) frozen(p *place, meanwhile func()) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *strike) frozen(p *place, meanwhile func()) error {
 }
 
 // freezeFinishing freezes a pod while it is running handlers that return as soon as the pod resumes.
-func freezeFinishing(s *strike) error {
+func freezeFinishing(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func freezeFinishing(s *strike) error {
 	return s.frozen(s.at, s.last)
 }
 
-func (s *strike) term() error {
+func (s *injection) term() error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *strike) term() error {
 }
 
 // term shuts down a pod while it is running handlers of various lengths.
-func term(s *strike) error {
+func term(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func term(s *strike) error {
 }
 
 // gone waits for a process that was told to exit.
-func (s *strike) gone() error {
+func (s *injection) gone() error {
 	ctx, cancel := context.WithTimeout(s.ctx, 3*shutdownGrace)
 	defer cancel()
 	if err := s.at.WaitExit(ctx); err != nil && s.ctx.Err() == nil {
@@ -129,7 +129,7 @@ func (s *strike) gone() error {
 	return nil
 }
 
-func termTwice(s *strike) error {
+func termTwice(s *injection) error {
 	if err := s.term(); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func termTwice(s *strike) error {
 	return s.gone()
 }
 
-func termThenKill(s *strike) error {
+func termThenKill(s *injection) error {
 	if err := s.term(); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func termThenKill(s *strike) error {
 }
 
 // termAtStart kills a pod and sends SIGTERM to the next process while it is starting.
-func termAtStart(s *strike) error {
+func termAtStart(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func termAtStart(s *strike) error {
 }
 
 // termInFlush shuts down a pod while everything it sends is slow.
-func termInFlush(s *strike) error {
+func termInFlush(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func termInFlush(s *strike) error {
 }
 
 // starve limits a pod to one twentieth of its CPU time.
-func starve(s *strike) error {
+func starve(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}

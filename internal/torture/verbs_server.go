@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// serverVerbs harm PostgreSQL's processes and sessions.
-var serverVerbs = []verb{
+// serverInjectors disturb PostgreSQL's processes and sessions.
+var serverInjectors = []injector{
 	{name: "restart", fault: "F19", weight: .05, aim: atAll, do: restart},
 	{name: "down", fault: "F20", weight: .02, aim: atAll, shortest: leaseFor + time.Second, longest: 10 * time.Second, do: down},
 	{name: "terminate", fault: "F21", weight: .06, do: terminate},
@@ -19,15 +19,15 @@ var serverVerbs = []verb{
 }
 
 // restart crashes the server as a power failure would, and restarts it.
-func restart(s *strike) error {
+func restart(s *injection) error {
 	ctx, cancel := s.healing()
 	defer cancel()
 	s.hit(1)
 	return s.w.Server().Restart(ctx, "immediate")
 }
 
-// down crashes the server and restarts it when the act is over.
-func down(s *strike) error {
+// down crashes the server and restarts it when the fault is over.
+func down(s *injection) error {
 	if err := syscall.Kill(s.w.Server().PID(), syscall.SIGQUIT); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func down(s *strike) error {
 // terminateSQL terminates the sessions of all pods. Each pod has its own role.
 const terminateSQL = `select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity where usename like 'pod%'`
 
-func (s *strike) terminate(ctx context.Context, c *pgx.Conn) error {
+func (s *injection) terminate(ctx context.Context, c *pgx.Conn) error {
 	var n int
 	if err := c.QueryRow(ctx, terminateSQL).Scan(&n); err != nil {
 		return err
@@ -50,12 +50,12 @@ func (s *strike) terminate(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-func terminate(s *strike) error {
+func terminate(s *injection) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error { return s.terminate(s.ctx, c) })
 }
 
 // terminateStorm terminates all sessions twice a second.
-func terminateStorm(s *strike) error {
+func terminateStorm(s *injection) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		for end := time.Now().Add(s.act.For); time.Now().Before(end); {
 			if err := s.terminate(s.ctx, c); err != nil {
@@ -68,7 +68,7 @@ func terminateStorm(s *strike) error {
 }
 
 // unlessOver returns err, or nil if the run has ended, because that may have interrupted the statement.
-func (s *strike) unlessOver(err error) error {
+func (s *injection) unlessOver(err error) error {
 	if s.ctx.Err() != nil {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (s *strike) unlessOver(err error) error {
 }
 
 // freezeServer first freezes the postmaster, so that no new processes start, and then its children.
-func freezeServer(s *strike) error {
+func freezeServer(s *injection) error {
 	defer s.w.thawServer()
 	if err := syscall.Kill(s.w.Server().PID(), syscall.SIGSTOP); err != nil {
 		return err
@@ -91,7 +91,7 @@ func freezeServer(s *strike) error {
 }
 
 // exhaust takes every connection available to ordinary users. It then terminates the pods' connections and takes those as well.
-func exhaust(s *strike) error {
+func exhaust(s *injection) error {
 	var held []*pgx.Conn
 	defer func() {
 		for _, c := range held {

@@ -7,23 +7,23 @@ import (
 	"github.com/trapeze-run/trapeze/internal/faultnet"
 )
 
-// workerVerbs harm remote workers, the network between workers and their pods, and the pod that serves a worker.
-var workerVerbs = []verb{
+// workerInjectors disturb remote workers, the network between workers and their pods, and the pod that serves a worker.
+var workerInjectors = []injector{
 	{name: "worker_reset", fault: "F69", weight: .05, aim: atWorker, few: 1, many: 8, shortest: time.Second, longest: 4 * time.Second, do: workerResets},
-	{name: "worker_deaf", fault: "F69", weight: .04, aim: atWorker, shortest: time.Second, longest: leaseFor, do: workerDeaf},
-	{name: "worker_cut_bytes", fault: "F69", weight: .03, aim: atWorker, few: 1, many: 2000, shortest: time.Second, longest: 3 * time.Second, do: onItsWays(func(p *faultnet.Proxy, n int) { p.CutAfter(n) })},
+	{name: "worker_deaf", fault: "F69", weight: .04, aim: atWorker, shortest: time.Second, longest: leaseFor, do: dropToWorker},
+	{name: "worker_cut_bytes", fault: "F69", weight: .03, aim: atWorker, few: 1, many: 2000, shortest: time.Second, longest: 3 * time.Second, do: onItsLinks(func(p *faultnet.Proxy, n int) { p.CutAfter(n) })},
 	{name: "worker_freeze", fault: "F70", weight: .08, aim: atWorker, shortest: leaseFor + pollEvery, longest: 2*leaseFor + pollEvery, do: workerFreezes},
 	{name: "worker_freeze_near_lease", fault: "F70", weight: .03, aim: atWorker, shortest: leaseFor - 500*time.Millisecond, longest: leaseFor + 500*time.Millisecond, do: workerFreezes},
 	{name: "worker_kill", fault: "F71", weight: .1, aim: atWorker, do: workerKilled},
 	{name: "worker_term", fault: "F71", weight: .05, aim: atWorker, shortest: shutdownGrace, longest: shutdownGrace + time.Second, do: workerTerm},
-	{name: "worker_blackhole", fault: "F71", weight: .05, aim: atWorker, shortest: time.Second, longest: 2 * leaseFor, do: onItsWays(func(p *faultnet.Proxy, _ int) { p.Blackhole() })},
-	{name: "worker_delay", fault: "F71", weight: .03, aim: atWorker, few: 20, many: 900, shortest: 2 * time.Second, longest: 6 * time.Second, do: onItsWays(func(p *faultnet.Proxy, n int) { p.Delay(time.Duration(n) * time.Millisecond) })},
-	{name: "worker_moves", fault: "F71", weight: .05, aim: atWorker, few: 0, many: workerWays - 1, shortest: time.Second, longest: 2 * leaseFor, do: workerMoves},
+	{name: "worker_blackhole", fault: "F71", weight: .05, aim: atWorker, shortest: time.Second, longest: 2 * leaseFor, do: onItsLinks(func(p *faultnet.Proxy, _ int) { p.Blackhole() })},
+	{name: "worker_delay", fault: "F71", weight: .03, aim: atWorker, few: 20, many: 900, shortest: 2 * time.Second, longest: 6 * time.Second, do: onItsLinks(func(p *faultnet.Proxy, n int) { p.Delay(time.Duration(n) * time.Millisecond) })},
+	{name: "worker_moves", fault: "F71", weight: .05, aim: atWorker, few: 0, many: podsPerWorker - 1, shortest: time.Second, longest: 2 * leaseFor, do: workerMoves},
 	{name: "serving_pod_killed", fault: "F71", weight: .06, aim: atWorker, shortest: 2 * time.Second, longest: 4 * time.Second, do: servingPodKilled},
 }
 
 // occupy submits long and short jobs that only remote workers run, and chains that move to a pod and back.
-func (s *strike) occupy(ms int) {
+func (s *injection) occupy(ms int) {
 	far := simple("demo.progress", `{"steps":4,"ms":%d}`, ms/4)
 	chain := simple("demo.effect", `{"n":1}`)
 	for _, what := range []submission{simple("demo.noop", `{}`), far, simple("demo.tx", `{"rows":1}`), simple("demo.echo", `{"after":"a pod"}`)} {
@@ -36,9 +36,9 @@ func (s *strike) occupy(ms int) {
 	}
 }
 
-// busy waits until the worker is ready and gives workers jobs that run for longer than it takes to acknowledge them. The harm begins only
+// busy waits until the worker is ready and gives workers jobs that run for longer than it takes to acknowledge them. The fault begins only
 // after that.
-func (s *strike) busy(ms int) error {
+func (s *injection) busy(ms int) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
@@ -51,14 +51,14 @@ func (s *strike) busy(ms int) error {
 // untilAtIt is how long it takes until workers are running their jobs and their pods know about it.
 const untilAtIt = 1500 * time.Millisecond
 
-// onItsWays applies do to all connections of a busy worker while the act lasts.
-func onItsWays(do func(p *faultnet.Proxy, number int)) func(*strike) error {
-	return func(s *strike) error {
+// onItsLinks applies do to all connections of a busy worker while the fault lasts.
+func onItsLinks(do func(p *faultnet.Proxy, number int)) func(*injection) error {
+	return func(s *injection) error {
 		if err := s.busy(1500); err != nil {
 			return err
 		}
 		s.hit(s.worker.links())
-		for _, way := range s.worker.ways {
+		for _, way := range s.worker.proxies {
 			do(way, s.act.Number)
 		}
 		defer s.worker.pass()
@@ -68,13 +68,13 @@ func onItsWays(do func(p *faultnet.Proxy, number int)) func(*strike) error {
 }
 
 // workerResets repeatedly resets all of a worker's connections while jobs are being sent to the worker.
-func workerResets(s *strike) error {
+func workerResets(s *injection) error {
 	if err := s.busy(5000); err != nil {
 		return err
 	}
 	for range s.act.Number {
 		s.hit(s.worker.links())
-		for _, way := range s.worker.ways {
+		for _, way := range s.worker.proxies {
 			way.Reset()
 		}
 		if !s.wait(s.act.For / time.Duration(s.act.Number)) {
@@ -84,13 +84,13 @@ func workerResets(s *strike) error {
 	return nil
 }
 
-// workerDeaf drops everything that is sent to a worker, while everything that the worker sends still arrives.
-func workerDeaf(s *strike) error {
+// dropToWorker drops everything that is sent to a worker, while everything that the worker sends still arrives.
+func dropToWorker(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
 	s.hit(s.worker.links())
-	for _, way := range s.worker.ways {
+	for _, way := range s.worker.proxies {
 		way.BlackholeOneWay(faultnet.ToClient)
 	}
 	defer s.worker.pass()
@@ -102,7 +102,7 @@ func workerDeaf(s *strike) error {
 // workerFreezes freezes a worker while it is running handlers that return as soon as the worker resumes. By then, other processes have
 // claimed its jobs and are still running some of them. Handlers that honor their context would be cancelled before they return; these
 // demo.sleep handlers ignore it. The jobs are submitted directly to the database, so that no pod starts them on insert.
-func workerFreezes(s *strike) error {
+func workerFreezes(s *injection) error {
 	for range 2 * podSlots {
 		_, _ = s.crowd.announce(s.ctx, simple("demo.sleep", `{"ms":4000,"ignore_ctx":true}`)) // announce records the call
 	}
@@ -112,7 +112,7 @@ func workerFreezes(s *strike) error {
 	return s.frozen(s.at, s.last)
 }
 
-func workerKilled(s *strike) error {
+func workerKilled(s *injection) error {
 	if err := s.busy(3000); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func workerKilled(s *strike) error {
 }
 
 // workerTerm shuts down a worker while it is running handlers of various lengths.
-func workerTerm(s *strike) error {
+func workerTerm(s *injection) error {
 	if err := s.busy(6000); err != nil {
 		return err
 	}
@@ -131,11 +131,11 @@ func workerTerm(s *strike) error {
 }
 
 // workerMoves cuts one of a worker's connections, so that the worker continues its jobs through another pod.
-func workerMoves(s *strike) error {
+func workerMoves(s *injection) error {
 	if err := s.busy(5000); err != nil {
 		return err
 	}
-	way := s.worker.ways[s.act.Number%len(s.worker.ways)]
+	way := s.worker.proxies[s.act.Number%len(s.worker.proxies)]
 	s.hit(way.Links())
 	way.Refuse()
 	way.Reset()
@@ -145,7 +145,7 @@ func workerMoves(s *strike) error {
 }
 
 // servingPodKilled kills the pod that serves the worker's stream.
-func servingPodKilled(s *strike) error {
+func servingPodKilled(s *injection) error {
 	if err := s.busy(4000); err != nil {
 		return err
 	}

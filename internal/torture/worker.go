@@ -15,40 +15,40 @@ import (
 )
 
 const (
-	workerSlots = 4
-	workerWays  = 2 // number of pods whose addresses a worker knows
+	workerSlots   = 4
+	podsPerWorker = 2 // number of pods whose addresses a worker knows
 )
 
-// farKinds run only on remote workers; sharedKinds run on pods and workers. All other kinds run only on pods. A chain that contains both
-// farKinds and pod kinds therefore moves back and forth between workers and pods.
+// remoteKinds run only on remote workers; sharedKinds run on pods and workers. All other kinds run only on pods. A chain that contains both
+// remoteKinds and pod kinds therefore moves back and forth between workers and pods.
 var (
-	farKinds    = []string{"demo.echo", "demo.effect", "demo.progress"}
+	remoteKinds = []string{"demo.echo", "demo.effect", "demo.progress"}
 	sharedKinds = []string{"demo.sleep", "demo.result", "demo.fail", "demo.flaky", "demo.panic", "demo.goexit", "demo.exit", "demo.retry_later", "demo.chain", "demo.fanout"}
 )
 
 // podKinds returns the kinds that pods run. If there are no workers, these are all kinds.
 func (w *World) podKinds() []string {
-	return slices.DeleteFunc(checker.DemoKinds(), func(kind string) bool { return len(w.workers) > 0 && slices.Contains(farKinds, kind) })
+	return slices.DeleteFunc(checker.DemoKinds(), func(kind string) bool { return len(w.workers) > 0 && slices.Contains(remoteKinds, kind) })
 }
 
 // Worker is a place in the fleet for remote worker processes. They have no database connection and know two pods, each behind a separate
 // proxy. Its methods are safe for concurrent use.
 type Worker struct {
 	*place
-	ways []*faultnet.Proxy // proxies to the pods listed in the place's record, in that order
+	proxies []*faultnet.Proxy // proxies to the pods listed in the place's record, in that order
 }
 
 // newWorker creates the n-th worker, counting from 0.
 func newWorker(w *World, n int) (*Worker, error) {
 	k := &Worker{}
 	about := history.Process{Pod: workerName(n), Slots: workerSlots}
-	for i := range min(workerWays, len(w.pods)) {
+	for i := range min(podsPerWorker, len(w.pods)) {
 		pod := w.pods[(n+i)%len(w.pods)]
 		way, err := faultnet.StartTo(pod.address)
 		if err != nil {
 			return nil, err
 		}
-		k.ways, about.Via = append(k.ways, way), append(about.Via, pod.name)
+		k.proxies, about.Via = append(k.proxies, way), append(about.Via, pod.name)
 	}
 	k.place = newPlace(w, "worker", about, k.environment)
 	return k, nil
@@ -59,25 +59,25 @@ func workerName(n int) string { return fmt.Sprint("worker", n+1) }
 
 func (k *Worker) environment() []string {
 	var servers []string
-	for _, way := range k.ways {
+	for _, way := range k.proxies {
 		servers = append(servers, "http://"+way.Addr())
 	}
 	return []string{
 		"TRAPEZE_SERVER=" + strings.Join(servers, ","), "TRAPEZE_TOKEN=" + k.w.tokens.of[k.name], fmt.Sprint("TRAPEZE_SLOTS=", workerSlots),
-		"TRAPEZE_KINDS=" + strings.Join(slices.Concat(farKinds, sharedKinds), ","),
+		"TRAPEZE_KINDS=" + strings.Join(slices.Concat(remoteKinds, sharedKinds), ","),
 	}
 }
 
 // pass removes all faults from the worker's network.
 func (k *Worker) pass() {
-	for _, way := range k.ways {
+	for _, way := range k.proxies {
 		way.Pass()
 	}
 }
 
 // links returns the number of the worker's connections.
 func (k *Worker) links() (n int) {
-	for _, way := range k.ways {
+	for _, way := range k.proxies {
 		n += way.Links()
 	}
 	return n
@@ -95,7 +95,7 @@ func (w *World) servedBy(worker string) *Pod {
 	return nil
 }
 
-// serves records that a pod has accepted a worker.
+// serves records that the given pod has accepted the worker.
 func (w *World) serves(worker, pod string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +105,7 @@ func (w *World) serves(worker, pod string) {
 // close kills the process, if any, and closes the proxies.
 func (k *Worker) close() {
 	_ = k.Kill()
-	for _, way := range k.ways {
+	for _, way := range k.proxies {
 		way.Close()
 	}
 }
@@ -129,7 +129,7 @@ func (w *World) writeTokens(workers int) error {
 	}
 	all := []line{{Token: rand.Text(), Name: crowdName, Roles: []string{"platform_admin"}}}
 	for n := range workers {
-		all = append(all, line{Token: rand.Text(), Name: workerName(n), Roles: []string{"worker"}, Kinds: slices.Concat(farKinds, sharedKinds)})
+		all = append(all, line{Token: rand.Text(), Name: workerName(n), Roles: []string{"worker"}, Kinds: slices.Concat(remoteKinds, sharedKinds)})
 	}
 	w.tokens.of = map[string]string{}
 	for _, one := range all {

@@ -56,7 +56,7 @@ func (k *errands) next() errand {
 	}
 	e.Wait = time.Duration(k.r.IntN(400)) * time.Millisecond
 	s := k.kind()
-	k.dress(&s)
+	k.addOptions(&s)
 	e.Submit = &s
 	if s.key != "" && k.r.IntN(4) == 0 {
 		for range 1 + k.r.IntN(3) {
@@ -81,8 +81,8 @@ func (k *errands) kind() submission {
 	panic("unreachable")
 }
 
-// dress adds random options to a submission, such as a key, a lane, a priority, a delay or a subject.
-func (k *errands) dress(s *submission) {
+// addOptions adds random options to a submission, such as a key, a lane, a priority, a delay or a subject.
+func (k *errands) addOptions(s *submission) {
 	if k.r.IntN(3) == 0 {
 		s.key = fmt.Sprintf("%d/%d", k.client, k.n)
 	}

@@ -29,8 +29,7 @@ const (
 	podSlots       = 8
 	workersFor     = 2 // remote workers in addition to the pods
 
-	// maxCrashes is so large that jobs whose pods the nemesis kills are not blamed for the crashes, while jobs that keep killing their pods
-	// are.
+	// maxCrashes is so large that a job does not fail because the nemesis kills its pods, but does fail if it keeps killing them itself.
 	maxCrashes = 20
 )
 
@@ -42,7 +41,7 @@ type Options struct {
 	Workers  int           // remote workers; the default is 2, and a negative number means none
 	Dir      string        // the run's folder, which must not exist; the default is torture/<seed>
 	Binary   string        // the program under test; by default [Build] builds it into the run's folder, where Close removes it
-	Race     bool          // whether Binary was built with the race detector, or will be
+	Race     bool          // whether Binary was or will be built with the race detector
 	Mutant   string        // a bug to plant in the program; requires an empty Binary
 	Narrowed bool          // whether the run is limited to a few faults
 	Logger   *slog.Logger  // receives problems with the torture itself; by default they are discarded
@@ -52,9 +51,9 @@ type Options struct {
 type World struct {
 	Settings history.Settings // complete once the run has ended
 	Dir      string
-	Duration time.Duration   // from the start until everything is healed
+	Duration time.Duration   // from the start until every fault has been undone
 	Admin    *pgxpool.Pool   // superuser sessions that connect directly to the server, for which ten connections are reserved
-	Faults   *history.Writer // [history.Fault] records, each written after the fault has been healed
+	Faults   *history.Writer // [history.Fault] records, each written after the fault has been undone
 	Calls    *history.Writer // [history.Call] records, each written after the call has ended
 
 	server    atomic.Pointer[pgembed.Server]
@@ -75,7 +74,7 @@ type World struct {
 	phase      string
 	phaseBegan time.Time
 	phaseTotal time.Duration
-	struck     int // number of faults carried out
+	struck     int // number of faults injected
 	lastFault  string
 	submitted  int
 }

@@ -10,7 +10,7 @@ import (
 // stuckAfter is how long a handler may ignore the cancellation of its context before its job is finished without it.
 const stuckAfter = 10 * time.Second
 
-// cancelReaches (I9) checks cancel and stop commands. The response must be true. A job whose cancel was accepted must end as cancelled,
+// cancelReaches (I9) checks cancel and stop commands. The response must be correct. A job whose cancel was accepted must end as cancelled,
 // regardless of what its handler does. If nothing disturbs the pod, the handler's context must end within a heartbeat interval plus one
 // second, and the job must end soon after that.
 func cancelReaches(v *view, f *Finding) {
@@ -49,7 +49,7 @@ func (v *view) toldTheTruth(c *history.Call, f *Finding) {
 		return
 	}
 	by := c.Ended.Add(sameClock)
-	asked, ends := false, map[job.State]bool{} // as of the response
+	asked, ends := false, map[job.State]bool{} // according to the response
 	for _, e := range s.events {
 		if !e.At.After(by) {
 			asked = asked || e.Event == "job.cancel_requested" || e.Event == "job.cancelled"
@@ -96,7 +96,7 @@ func (v *view) reaches(s *story, c *claim, asked, end *job.Event, f *Finding) {
 	if b.life == nil || c.start().T.After(told) || b.life.Ended.Before(told) || !v.trouble.calm(b.pod, asked.At, told) {
 		return
 	}
-	heard := c.told != nil && !c.told.T.After(told) || c.done != nil && !c.done.T.After(told)
+	heard := c.ctxDone != nil && !c.ctxDone.T.After(told) || c.done != nil && !c.done.T.After(told)
 	f.judge(heard, s.id, "job %d: its cancel was accepted at %s, but its handler on %s had not been notified by %s", s.id, clock(asked.At), b.name(),
 		clock(told))
 	over := told.Add(stuckAfter + v.slack)

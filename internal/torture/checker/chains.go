@@ -33,7 +33,7 @@ func oneChild(v *view, f *Finding) {
 			undo = append([]job.Step{*one}, undo...)
 		}
 		f.judge(sameSteps(followsEnd(child.job, job.Failed), undo), child.id, "job %d lacks compensations of job %d, the step before it", child.id, s.id)
-		end, birth := lastEnd(s), birthOf(child)
+		end, birth := lastEnd(s), creationOf(child)
 		if end == nil || birth == nil {
 			f.accuse(child.id, "job %d follows job %d, but the events that end one and create the other are missing", child.id, s.id)
 			continue
@@ -52,8 +52,8 @@ func lastEnd(s *story) *job.Event {
 	return nil
 }
 
-// birthOf returns the event that created the job, or nil if it is missing.
-func birthOf(s *story) *job.Event {
+// creationOf returns the event that created the job, or nil if it is missing.
+func creationOf(s *story) *job.Event {
 	if len(s.events) == 0 || s.events[0].From != "" {
 		return nil
 	}

@@ -77,7 +77,7 @@ func (f *Finding) judge(holds bool, job int64, format string, args ...any) bool 
 	return holds
 }
 
-// accuse records a violation by an item that is counted elsewhere.
+// accuse records a violation without counting an item, for an item that is counted elsewhere.
 func (f *Finding) accuse(job int64, format string, args ...any) {
 	f.Violations = append(f.Violations, Violation{Job: job, What: fmt.Sprintf(format, args...)})
 }

@@ -49,7 +49,7 @@ func failuresFollowed(v *view, f *Finding) {
 			}
 			f.judge(next.job.Kind == want[0].Kind && sameJSON(next.job.Args, want[0].Args) && sameSteps(job.Following(next.job.Planned), want[1:]), id,
 				"job %d follows job %d, but is not the requested step: %s", id, s.id, next.job.Kind)
-			birth := birthOf(next)
+			birth := creationOf(next)
 			f.judge(birth != nil && xid(birth) == xid(e) && xid(told) == xid(e), id, "job %d follows job %d, but was not created in the transaction that ended it", id, s.id)
 		}
 		for _, one := range s.onFail {

@@ -78,9 +78,9 @@ func (v *view) startsClaimed(s *story, f *Finding) {
 	}
 }
 
-// closedStaysClosed reports a boot that claims jobs after its row was closed, and a process that continues under the old boot ID. When a
-// job is taken back from the boot, its row must have been closed before. If no job was taken back, the row counts as closed shortly after
-// the time of its event.
+// closedStaysClosed reports a boot that claims jobs after its row was closed, and a process that continues under the old boot ID. The row
+// must have been closed before a job is taken back from the boot. If no job was taken back, the row counts as closed shortly after the time
+// of its event.
 func (v *view) closedStaysClosed(b *boot, f *Finding) {
 	if b.closed.IsZero() {
 		return
@@ -100,7 +100,7 @@ func (v *view) closedStaysClosed(b *boot, f *Finding) {
 		return
 	}
 	for _, other := range b.life.boots {
-		// A remote worker may have joined again earlier for another reason and let this row expire.
+		// A remote worker may have joined again earlier for another reason, so that this row expired.
 		if other.joined.After(b.closed) || b.life.remote() && other.joined.After(b.joined) {
 			f.Checked++
 			return

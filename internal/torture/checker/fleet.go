@@ -18,8 +18,8 @@ import (
 //     because its reply was lost.
 //   - A pod learns of a limit with its heartbeat. The bound is therefore the largest limit that may have been in force since one heartbeat
 //     interval plus slack before the claim. If the pod was disturbed at that time, the period starts before the disturbance. A raised limit
-//     counts from when the change was sent. A lowered limit counts once every pod has heard of it.
-//   - Jobs that are running when a limit is lowered continue and are counted. No job may start until there is room again.
+//     counts from when the change was sent. A lowered limit counts once every pod has received it.
+//   - Jobs that are running when a limit is lowered continue and are counted. No other job may start until there is a free slot again.
 //
 // The samples are checked in the same way. Each sample is one snapshot of the claims held by pods whose rows are open. The number of claims
 // must not exceed the largest limit that may have been in force between the sample and the time at which the pod with the newest claim last
@@ -58,7 +58,7 @@ func (v *view) fleetHolds(f *Finding) {
 			if v.heldUntil(t.c).After(t.at) {
 				running[t.c] = true
 			}
-			from := v.knows(t.c)
+			from := v.limitsReadSince(t.c)
 			if most, known := limits[lane].most(from, t.at); known {
 				f.judge(len(running) <= most, t.c.of.id, "job %d was claimed by %s at %s as running job number %d in lane %q, which has had at most %d slots over all pods since %s",
 					t.c.of.id, v.boot(t.c.boot).name(), clock(t.at), len(running), lane, most, clock(from))
@@ -87,7 +87,7 @@ func (v *view) fleetSampled(limits map[string]limits, f *Finding) {
 			}
 		}
 		for lane, n := range count {
-			from, to := v.knows(newest[lane]), sample.T.Add(sample.Took)
+			from, to := v.limitsReadSince(newest[lane]), sample.T.Add(sample.Took)
 			if most, known := limits[lane].most(from, to); known {
 				f.judge(n <= most, newest[lane].of.id, "%d jobs ran in lane %q at %s, which has had at most %d slots over all pods since %s", n, lane,
 					clock(sample.T), most, clock(from))
@@ -113,13 +113,13 @@ func (v *view) heldUntil(c *claim) time.Time {
 	return later(b.closed, c.event.At)
 }
 
-// knows returns a time such that, when the pod made the claim, it knew limits that were in force at that time or later.
-func (v *view) knows(c *claim) time.Time {
-	return v.trouble.leftAlone(v.boot(c.boot).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
+// limitsReadSince returns a time at or after which the pod must have read the limits that it knew when it made the claim.
+func (v *view) limitsReadSince(c *claim) time.Time {
+	return v.trouble.lastCalm(v.boot(c.boot).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
 }
 
-// leftAlone returns the start of the latest period of length d, before the given time, in which nothing disturbed the pod.
-func (t trouble) leftAlone(pod string, at time.Time, d time.Duration) time.Time {
+// lastCalm returns the start of the latest period of length d, before the given time, in which nothing disturbed the pod.
+func (t trouble) lastCalm(pod string, at time.Time, d time.Duration) time.Time {
 	spans := slices.Concat(t.all, t.about(pod))
 	slices.SortFunc(spans, func(a, b span) int { return b.to.Compare(a.to) })
 	from := at.Add(-d)

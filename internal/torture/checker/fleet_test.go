@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// limit records a change to a lane's slots across all pods and waits until every pod has heard of it.
+// limit records a change to a lane's slots across all pods and waits until every pod has received it.
 func (p *past) limit(slots int) {
 	p.limitNow(slots, history.OK)
 	p.pass(9 * time.Second)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// crime is one way to break an invariant. It consists of a story that leads up to the violation and a change to the records.
+// crime is one way to break an invariant. It consists of the events that lead up to the violation and a change to the records.
 type crime struct {
 	invariant, name string
 	live            func(p *past)        // what happens

@@ -27,13 +27,13 @@ func joinsHold(v *view, f *Finding) {
 		a := demoArgsOf(s.job)
 		f.judge(len(s.branches) == a.N, s.id, "job %d has %d branches, but requested %d", s.id, len(s.branches), a.N)
 		for _, b := range s.branches {
-			birth := birthOf(b)
+			birth := creationOf(b)
 			f.judge(birth != nil && xid(birth) == xid(waits), b.id, "job %d is a branch of job %d, but was not created when that job began to wait", b.id, s.id)
 		}
 		s.endsAsItsBranches(f, a.Policy == "fail_fast")
 	}
 	for i := range v.run.Pipelines {
-		v.saysWhatItIs(&v.run.Pipelines[i], f)
+		v.checkStatus(&v.run.Pipelines[i], f)
 	}
 }
 
@@ -79,8 +79,8 @@ func (s *story) tail() *story {
 	return at
 }
 
-// saysWhatItIs compares a pipeline's reported status with the status that follows from its jobs.
-func (v *view) saysWhatItIs(p *history.Pipeline, f *Finding) {
+// checkStatus compares a pipeline's reported status with the status that follows from its jobs.
+func (v *view) checkStatus(p *history.Pipeline, f *Finding) {
 	first := v.stories[p.ID]
 	if first == nil || first.job == nil {
 		f.judge(false, p.ID, "pipeline %d has no first job", p.ID)

@@ -17,7 +17,7 @@ func nothingLost(v *view, f *Finding) {
 		s := v.stories[c.Job]
 		f.judge(s != nil && (s.job != nil || s.tampered), c.Job, "call %d successfully submitted job %d (%s), which does not exist", c.N, c.Job, c.Kind)
 	}
-	v.nobodysJobs(f)
+	v.unexplainedJobs(f)
 	for _, s := range v.ordered {
 		switch {
 		case s.tampered:
@@ -53,9 +53,9 @@ func (v *view) mayWait(s *story) bool {
 	return j.State == job.Pending && (due || unknown || v.lanes.shut(j.Lane, end))
 }
 
-// nobodysJobs reports jobs that no accepted submission explains. A submission whose outcome is unknown explains one job; several that share
-// an idempotency key explain one job together.
-func (v *view) nobodysJobs(f *Finding) {
+// unexplainedJobs reports jobs that no accepted submission explains. A submission whose outcome is unknown explains one job; several that
+// share an idempotency key explain one job together.
+func (v *view) unexplainedJobs(f *Finding) {
 	accepted, settled := map[int64]bool{}, map[string]bool{}
 	for i := range v.run.Calls {
 		if c := &v.run.Calls[i]; c.Verb == "submit" && c.Outcome == history.OK {

@@ -13,9 +13,9 @@ import (
 //
 // A claim is compared only with jobs that it must have seen and could have taken. Those jobs were visible before the claim began, according
 // to the response to their submission. They were still waiting after the claim was committed, according to the first line of its handler.
-// They have no subject, unique key or crash, each of which may delay them, and the claiming process runs their kind. No operator command
-// touches them in the meantime. The claimed jobs have no subject, because the next job of a subject is claimed out of turn when it becomes
-// free. Nothing disturbs the database in the meantime.
+// They have no subject, unique key or crash, because each of these may delay a job. The claiming process handles their kind, and no
+// operator command affects them in the meantime. The claimed jobs have no subject, because the next job of a subject is claimed out of turn
+// when it becomes free. Nothing disturbs the database in the meantime.
 func orderHolds(v *view, f *Finding) {
 	type lane struct{ passed, claimed []*wait }
 	byName, names := map[string]*lane{}, []string{}
@@ -60,7 +60,7 @@ func orderHolds(v *view, f *Finding) {
 // transaction may have been open for longer than claims allow for, the job can stay hidden behind a low-water mark until the next poll.
 func (v *view) seen(w *wait) time.Time {
 	if w.since.Event != "job.enqueued" || w.of.job.ParentID != nil {
-		return v.there(w)
+		return v.visibleFrom(w)
 	}
 	at := w.to // without a response, the job is not compared
 	for _, c := range v.calls[w.of.id] {
@@ -79,9 +79,9 @@ func (v *view) seen(w *wait) time.Time {
 // statement.
 const openWithin = 200 * time.Millisecond
 
-// there returns the time from which every process was certain to see a waiting job: the time of the response to its submission, or a short
-// time after the event that made it due.
-func (v *view) there(w *wait) time.Time {
+// visibleFrom returns the time from which every process was certain to see a waiting job: the time of the response to its submission, or a
+// short time after the event that made it due.
+func (v *view) visibleFrom(w *wait) time.Time {
 	at := w.since.At.Add(v.commitWithin())
 	if v.heldUp(w) {
 		at = w.to

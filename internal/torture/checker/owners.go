@@ -58,15 +58,15 @@ func (v *view) formerStopped(c, next *claim, f *Finding) {
 	}
 	// A pod that hands back or stops a remote worker's job may not have been able to notify the worker yet.
 	if far := b.life.remote(); !recovers(c.end) && !far {
-		if c.told == nil && !v.trouble.still(b.pod, c.end.At.Add(-promptly), began.T) {
+		if c.ctxDone == nil && !v.trouble.still(b.pod, c.end.At.Add(-promptly), began.T) {
 			return // the process may not have had time to report it
 		}
-		f.judge(c.told != nil && c.told.N < began.N, c.of.id, "job %d: the handler with fence %d was still running with a live context when fence %d started after %s",
+		f.judge(c.ctxDone != nil && c.ctxDone.N < began.N, c.of.id, "job %d: the handler with fence %d was still running with a live context when fence %d started after %s",
 			c.of.id, c.fence, next.fence, c.end.Event)
 		return
 	}
 	bound := v.trouble.quietAfter(b.pod, later(c.end.At, began.T), promptly+v.slack)
-	f.judge(c.told != nil && !c.told.T.After(bound) || c.done != nil && !c.done.T.After(bound) || !b.life.Ended.After(bound), c.of.id,
+	f.judge(c.ctxDone != nil && !c.ctxDone.T.After(bound) || c.done != nil && !c.done.T.After(bound) || !b.life.Ended.After(bound), c.of.id,
 		"job %d was taken from %s at %s, but its handler there, with fence %d, was not cancelled by %s", c.of.id, b.name(), clock(c.end.At),
 		c.fence, clock(bound))
 }

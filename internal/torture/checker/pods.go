@@ -60,8 +60,8 @@ func (v *view) podEvent(e *job.Event) {
 	}
 }
 
-// lookAtPods assigns boots to processes and determines when each boot joined and left.
-func (v *view) lookAtPods() {
+// assignBoots assigns boots to processes and determines when each boot joined and left.
+func (v *view) assignBoots() {
 	for i := range v.run.Pods {
 		l := &life{Process: &v.run.Pods[i]}
 		v.lives = append(v.lives, l)

@@ -3,20 +3,20 @@ package checker
 import "time"
 
 // orphansRecovered (I10) checks recovery. A pod whose lease has expired must be declared dead, and its jobs must be taken back, within one
-// poll interval, as long as another pod is well. A recovered job must run as soon as a pod that can run it has room. The expiry of a lease
-// is known only if a sample shows it and no later heartbeat could have extended the lease.
+// poll interval, as long as another pod is working normally. A recovered job must run as soon as a pod that can run it has a free slot. The
+// expiry of a lease is known only if a sample shows it and no later heartbeat could have extended the lease.
 func orphansRecovered(v *view, f *Finding) {
 	for _, b := range v.boots {
 		if !b.lapsed || b.leaseSeen.IsZero() || !b.closed.Before(b.seen.Add(v.run.Settings.Lease)) || v.skewedAt(b.closed) {
 			continue
 		}
 		due := b.leaseSeen.Add(v.prompt())
-		if v.wellBesides(b, b.leaseSeen, due) {
+		if v.otherCouldRecover(b, b.leaseSeen, due) {
 			f.judge(!b.closed.After(due), 0, "%s was declared dead %s after its lease had expired", b.name(), b.closed.Sub(b.leaseSeen))
 		}
 		taken := later(b.closed, due).Add(time.Second) // a job whose row was locked is taken back with the next poll
 		for _, c := range b.claims {
-			if c.end == nil || !recovers(c.end) || c.of.tampered || !v.wellBesides(b, b.leaseSeen, taken) {
+			if c.end == nil || !recovers(c.end) || c.of.tampered || !v.otherCouldRecover(b, b.leaseSeen, taken) {
 				continue
 			}
 			f.judge(!c.end.At.After(taken), c.of.id, "job %d was taken back from %s %s after the lease had expired", c.of.id, b.name(),
@@ -33,8 +33,8 @@ func orphansRecovered(v *view, f *Finding) {
 	}
 }
 
-// wellBesides reports whether any pod other than the pod of b could perform recovery throughout the given period.
-func (v *view) wellBesides(b *boot, from, to time.Time) bool {
+// otherCouldRecover reports whether any pod other than the pod of b could perform recovery throughout the given period.
+func (v *view) otherCouldRecover(b *boot, from, to time.Time) bool {
 	for _, l := range v.lives {
 		if l != b.life && !l.remote() && v.able(l, from, to) {
 			return true

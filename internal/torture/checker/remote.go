@@ -23,8 +23,9 @@ func (v *view) podsRun(kind string) bool {
 	return slices.ContainsFunc(v.lives, func(l *life) bool { return !l.remote() && l.knows(kind) })
 }
 
-// lookAfterWorkers adds the troubles of a remote worker's pods to its own: the faults that hit the pods, and the pods' absences.
-func (t *trouble) lookAfterWorkers(v *view) {
+// addPodTroubles adds the troubles of a remote worker's pods to its own: the faults that hit the pods, and the periods in which the pods
+// had no process.
+func (t *trouble) addPodTroubles(v *view) {
 	t.far = map[string][]span{}
 	for _, l := range v.lives {
 		if !l.remote() || t.far[l.Pod] != nil {
@@ -64,9 +65,9 @@ func (v *view) absences(pod string) (list []span) {
 	return list
 }
 
-// acknowledged reports whether a remote worker is certain to have acknowledged a claim by the given time. A worker that nothing delays does
-// so immediately. A claim without an acknowledgment is handed back after two heartbeat intervals, without using up an attempt. The worker
-// has therefore acknowledged any claim that it has held for longer.
+// acknowledged reports whether a remote worker is certain to have acknowledged a claim by the given time. A worker that is not delayed does
+// so immediately. A claim without an acknowledgment is handed back after two heartbeat intervals, without using up an attempt, so the
+// worker has acknowledged any claim that it has held for longer.
 func (v *view) acknowledged(c *claim, l *life, by time.Time) bool {
 	at := c.start().T.Add(promptly)
 	if at.Before(by) && v.trouble.still(l.Pod, c.event.At, at) {
@@ -95,7 +96,7 @@ func workersKeepTheirs(v *view, f *Finding) {
 			continue
 		}
 		due := b.life.Ended.Add(v.run.Settings.Heartbeat + v.run.Settings.Lease + v.prompt())
-		if due.Before(v.quietEnd()) && v.wellBesides(b, b.life.Ended, due) && !v.skewedAt(b.life.Ended) {
+		if due.Before(v.quietEnd()) && v.otherCouldRecover(b, b.life.Ended, due) && !v.skewedAt(b.life.Ended) {
 			f.judge(!b.closed.IsZero() && !b.closed.After(due), 0, "%s ended at %s, but had not been declared dead by %s", b.name(), clock(b.life.Ended), clock(due))
 		}
 	}

@@ -15,8 +15,8 @@ import (
 // schedulesFire (I19) checks schedules between consecutive changes. The checker computes the expected occurrences from the expression
 // itself, up to the one that was due next when the schedule changed. Every occurrence must be processed at most once. An occurrence may be
 // missing only if a later one counts it as missed and it was more than a minute late. No occurrence may be processed early or, if a pod was
-// well, long after it was due. Each occurrence that fired must have exactly one existing job and one event, and every scheduled job must
-// belong to an occurrence.
+// working normally, long after it was due. Each occurrence that fired must have exactly one existing job and one event, and every scheduled
+// job must belong to an occurrence.
 func schedulesFire(v *view, f *Finding) {
 	fires := map[string][]*history.Fire{}
 	for i := range v.run.Fires {
@@ -42,7 +42,7 @@ func schedulesFire(v *view, f *Finding) {
 		}
 	}
 	v.firesHaveJobs(f)
-	v.firesAreTold(f)
+	v.firesAreRecorded(f)
 }
 
 // between returns the regular occurrences after one time and up to another, without those that an operator triggered.
@@ -171,8 +171,8 @@ func (v *view) firesHaveJobs(f *Finding) {
 	}
 }
 
-// firesAreTold checks that the history records each occurrence exactly once.
-func (v *view) firesAreTold(f *Finding) {
+// firesAreRecorded checks that the history records each occurrence exactly once.
+func (v *view) firesAreRecorded(f *Finding) {
 	type told struct {
 		Schedule string    `json:"schedule"`
 		FireAt   time.Time `json:"fire_at"`

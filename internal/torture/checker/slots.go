@@ -8,7 +8,7 @@ import (
 
 // slotsHold (I16) checks that the handlers of one process, counted over all its boots, never exceed its slots. The handlers in one lane
 // must not exceed the lane's limit in that process. Handlers start and end in the order of the ledger. A limit counts once every pod has
-// heard of it, and handlers that were running when the limit was lowered may continue. [view.fleetHolds] checks the limits across all
+// received it, and handlers that were running when the limit was lowered may continue. [view.fleetHolds] checks the limits across all
 // processes.
 func slotsHold(v *view, f *Finding) {
 	v.fleetHolds(f)

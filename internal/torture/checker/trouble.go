@@ -19,17 +19,17 @@ type trouble struct {
 	all    []span            // affects every pod
 	of     map[string][]span // by pod
 	far    map[string][]span // by remote worker, including the troubles of its pods
-	hungry map[string][]span // by pod, the periods in which it got no CPU time
+	noCPU  map[string][]span // by pod, the periods in which it got no CPU time
 	skewed []span            // periods in which a fault had changed the leases in the database
-	settle time.Duration     // recovery time after a fault was healed
+	settle time.Duration     // recovery time after a fault was undone
 }
 
-// troubleOf derives the troubles of a run from its faults. A fault that names no pod affects all pods. A fault with a negative number hit a
-// fleet at rest and excuses no pod, because the pods had nothing else to do. For a failpoint, only its name is recorded, not the time at
-// which it was triggered. If one was triggered in a process, the process therefore counts as disturbed for its whole life.
+// troubleOf derives the troubles of a run from its faults. A fault that names no pod affects all pods. A fault with a negative number was
+// injected into an idle fleet and excuses no pod, because the pods had nothing else to do. For a failpoint, only its name is recorded, not
+// the time at which it was triggered. If one was triggered in a process, the process therefore counts as disturbed for its whole life.
 func troubleOf(v *view) trouble {
 	s := v.run.Settings
-	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), hungry: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
+	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), noCPU: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
 	for _, f := range v.run.Faults {
 		one := span{f.Began, f.Began}
 		if f.Healed.After(f.Began) {
@@ -51,7 +51,7 @@ func troubleOf(v *view) trouble {
 			t.of[l.Pod] = append(t.of[l.Pod], span{l.Started, l.Ended})
 		}
 	}
-	t.lookAfterWorkers(v)
+	t.addPodTroubles(v)
 	return t
 }
 
@@ -100,7 +100,7 @@ func (t trouble) quietAfter(pod string, from time.Time, d time.Duration) time.Ti
 
 // starved reports whether a pod got no CPU time at the given time, or so shortly before that time that it may still be catching up.
 func (t trouble) starved(pod string, at time.Time) bool {
-	return slices.ContainsFunc(t.hungry[pod], func(s span) bool { return s.meets(at.Add(-t.settle), at) })
+	return slices.ContainsFunc(t.noCPU[pod], func(s span) bool { return s.meets(at.Add(-t.settle), at) })
 }
 
 // skewedAt reports whether a fault changed the leases in the database around the given time.

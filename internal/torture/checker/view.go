@@ -24,7 +24,7 @@ type view struct {
 	calls     map[int64][]*history.Call // by the job that they name
 	lanes     lanes
 	waits     []*wait
-	looked    []lookOn
+	looked    []freeSlots
 	claimed   map[*life][]*wait // by claiming process, in order; nil until it is built
 	slack     time.Duration     // how much longer any reaction may take on a loaded machine
 }
@@ -40,20 +40,20 @@ type story struct {
 	children []*story // its next steps
 	branches []*story // the first job of each branch of its fan-out
 	onFail   []*story // its on-failure jobs
-	tampered bool     // a fault wrote to its rows directly
+	tampered bool     // a fault changed its rows directly
 }
 
 // claim is one claim of a job. It lasts from the event that records it to the event that ends it.
 type claim struct {
-	of     *story
-	fence  int64
-	boot   string
-	event  *job.Event
-	end    *job.Event // nil if the claim has not ended
-	born   bool       // started on insert
-	starts []*history.Line
-	told   *history.Line // the handler's context ended
-	done   *history.Line // the handler returned
+	of      *story
+	fence   int64
+	boot    string
+	event   *job.Event
+	end     *job.Event // nil if the claim has not ended
+	born    bool       // started on insert
+	starts  []*history.Line
+	ctxDone *history.Line // the handler's context ended
+	done    *history.Line // the handler returned
 }
 
 func look(run *history.Run) *view {
@@ -89,7 +89,7 @@ func look(run *history.Run) *view {
 			v.story(id).tampered = true
 		}
 	}
-	v.lookAtPods()
+	v.assignBoots()
 	v.trouble = troubleOf(v)
 	for _, s := range v.stories {
 		v.ordered = append(v.ordered, s)
@@ -163,7 +163,7 @@ func (s *story) replay(v *view) {
 		case "start":
 			c.starts = append(c.starts, l)
 		case "ctx_done":
-			c.told = l
+			c.ctxDone = l
 		case "end":
 			c.done = l
 		}

@@ -101,19 +101,19 @@ func (v *view) prompt() time.Duration {
 	return v.run.Settings.Poll + v.run.Settings.Poll/10 + v.slack
 }
 
-// lookOn records which processes had at least two free slots at a given time.
-type lookOn struct {
+// freeSlots records which processes had at least two free slots at a given time.
+type freeSlots struct {
 	at   time.Time
 	free map[*life]bool
 }
 
-// looks derives from the samples and the ledger when each process had free slots.
-func (v *view) looks() []lookOn {
+// slotsOverTime derives from the samples and the ledger when each process had free slots.
+func (v *view) slotsOverTime() []freeSlots {
 	if v.looked != nil {
 		return v.looked
 	}
 	busy := v.handlersAt()
-	v.looked = make([]lookOn, 0, len(v.run.Samples))
+	v.looked = make([]freeSlots, 0, len(v.run.Samples))
 	for i := range v.run.Samples {
 		sample := &v.run.Samples[i]
 		rows := map[*life]int{}
@@ -122,7 +122,7 @@ func (v *view) looks() []lookOn {
 				rows[b.life]++
 			}
 		}
-		one := lookOn{sample.T, map[*life]bool{}}
+		one := freeSlots{sample.T, map[*life]bool{}}
 		for _, l := range v.lives {
 			if l.Ready != nil && !l.Ready.After(sample.T) && l.Ended.After(sample.T) {
 				one.free[l] = max(rows[l], busy[i][l]) <= v.slotsOf(l)-2
@@ -177,14 +177,14 @@ func (c *claim) handlerEnd(l *life) time.Time {
 func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 	enough, since := v.prompt(), w.since.At
 	if v.heldUp(w) {
-		since = v.there(w)
+		since = v.visibleFrom(w)
 	}
 	if w.to.Sub(since) < enough || w.of.job.Subject != "" || w.of.job.UniqueKey != nil || w.of.job.Crashes > 1 {
 		return nil, from
 	}
-	told := v.run.Settings.Heartbeat + v.slack // until every pod has heard of a lane change
-	looks := v.looks()
-	first, _ := slices.BinarySearchFunc(looks, since, func(l lookOn, at time.Time) int { return l.at.Compare(at) })
+	told := v.run.Settings.Heartbeat + v.slack // until every pod has received a lane change
+	looks := v.slotsOverTime()
+	first, _ := slices.BinarySearchFunc(looks, since, func(l freeSlots, at time.Time) int { return l.at.Compare(at) })
 	began, before := map[*life]time.Time{}, since
 	for _, look := range looks[first:] {
 		if look.at.After(w.to) {

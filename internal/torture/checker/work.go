@@ -9,11 +9,12 @@ import (
 // inEvery is the length of each window in which there must be progress.
 const inEvery = 10 * time.Second
 
-// workGoesOn (I14) checks for progress. No due job may be left waiting while a pod that can run it has room. No claimed job may be left
-// without a handler while its pod is well.
+// workGoesOn (I14) checks for progress. No due job may be left waiting while a pod that can run it has a free slot. No claimed job may be
+// left without a handler while its pod is working normally.
 //
-// The run is divided into windows of ten seconds. Only windows in which a pod is well and has room count. If jobs became due in the first
-// half of such a window, the window must contain a claim or a finish. If handlers returned in the first half, it must contain a finish.
+// The run is divided into windows of ten seconds. Only windows in which a pod is working normally and has free slots count. If jobs became
+// due in the first half of such a window, the window must contain a claim or a finish. If handlers returned in the first half, it must
+// contain a finish.
 func workGoesOn(v *view, f *Finding) {
 	for _, w := range v.waits {
 		if w.recovered || w.born {
@@ -26,7 +27,7 @@ func workGoesOn(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		for _, c := range s.claims {
 			if l := v.boot(c.boot).life; s.job != nil && !s.tampered && l != nil {
-				f.judge(!v.leftLying(c, l), s.id, "job %d was claimed by %s at %s, with fence %d, but its handler did not start", s.id, l.Pod,
+				f.judge(!v.leftWithoutHandler(c, l), s.id, "job %d was claimed by %s at %s, with fence %d, but its handler did not start", s.id, l.Pod,
 					clock(c.event.At), c.fence)
 			}
 		}
@@ -46,9 +47,9 @@ func workGoesOn(v *view, f *Finding) {
 	}
 }
 
-// leftLying reports whether a claim had no handler although its process was well for long enough to start one, or to discover that a reply
-// was lost.
-func (v *view) leftLying(c *claim, l *life) bool {
+// leftWithoutHandler reports whether a claim had no handler although its process worked normally for long enough to start one, or to
+// discover that a reply was lost.
+func (v *view) leftWithoutHandler(c *claim, l *life) bool {
 	until := earlier(l.Ended, v.run.Settings.Ended)
 	if c.end != nil {
 		until = earlier(until, c.end.At)
@@ -104,14 +105,14 @@ func (v *view) windows() []window {
 	return list
 }
 
-// roomFor returns a pod that was well and had free slots in every sample of the given period, or nil.
+// roomFor returns a pod that worked normally and had free slots in every sample of the given period, or nil.
 func (v *view) roomFor(from, to time.Time) *life {
 	for _, l := range v.lives {
 		if l.remote() || !v.able(l, from, to) {
 			continue
 		}
 		room := true
-		for _, look := range v.looks() {
+		for _, look := range v.slotsOverTime() {
 			room = room && (look.at.Before(from) || look.at.After(to) || look.free[l])
 		}
 		if room {

@@ -1,7 +1,7 @@
-// Package command is the command line of the torture, which subjects a small fleet to the faults derived from a seed and judges the
+// Package command is the command line of the torture test, which injects faults derived from a seed into a small fleet and judges the
 // records.
 //
-//	go run ./cmd/torture -seed 1 -minutes 2          one run: every fault that fits, then a verdict
+//	go run ./cmd/torture -seed 1 -minutes 2          one run: every fault that fits in the time, then a verdict
 //	go run ./cmd/torture -seed 1 -only F24           one fault, again and again
 //	go run ./cmd/torture -replay torture/1/plan.jsonl -seed 1
 //	go run ./cmd/torture -check torture/1            judge an old run again
@@ -58,9 +58,9 @@ type command struct {
 	o       torture.Options
 	only    []string
 	replay  string
-	acts    []history.Act // acts to replay
+	acts    []history.Act // the plan to replay
 	check   string
-	race    raceWish
+	race    raceMode
 	mutants []string
 	list    bool
 	asJSON  bool
@@ -92,14 +92,14 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	if len(c.mutants) > 0 {
 		return runMutants(ctx, c, stdout, stderr)
 	}
-	return make1(ctx, c, stdout, stderr)
+	return runOnce(ctx, c, stdout, stderr)
 }
 
-// raceWish states whether to build with the race detector: yes, no or auto.
-type raceWish string
+// raceMode states whether to build with the race detector: yes, no or auto.
+type raceMode string
 
-// of returns the decision for a seed.
-func (w raceWish) of(seed uint64) bool { return w == "yes" || w == "auto" && seed%2 == 1 }
+// of reports whether to use the race detector for a seed.
+func (w raceMode) of(seed uint64) bool { return w == "yes" || w == "auto" && seed%2 == 1 }
 
 // parse parses the command line.
 func parse(args []string, stderr io.Writer) (c command, err error) {
@@ -117,7 +117,7 @@ func parse(args []string, stderr io.Writer) (c command, err error) {
 		mutantSeeds, mutantMinutes))
 	flags.StringVar(&c.o.Dir, "dir", "", "the run's `folder`, which must not exist (default: torture/SEED)")
 	flags.StringVar(&c.check, "check", "", "only check the run in this `folder` again")
-	flags.BoolVar(&c.list, "list", false, "list the faults with the verbs that inject them, and the faults that cannot be injected with the reason")
+	flags.BoolVar(&c.list, "list", false, "list each fault with its injectors, or the reason why it cannot be injected")
 	flags.BoolVar(&c.asJSON, "json", false, "print the verdict as one JSON document; progress stays on stderr")
 	flags.BoolVar(&c.verbose, "v", false, "log the steps of the torture test itself to stderr")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -159,7 +159,7 @@ func parse(args []string, stderr io.Writer) (c command, err error) {
 	if c.o.Pods < 0 || c.o.Pods > 8 {
 		return c, fmt.Errorf("-pods %d: want 1 to 8, or 0 to let the seed choose", c.o.Pods)
 	}
-	if !slices.Contains([]raceWish{"yes", "no", "auto"}, c.race) {
+	if !slices.Contains([]raceMode{"yes", "no", "auto"}, c.race) {
 		return c, fmt.Errorf("-race %q: want yes, no or auto", c.race)
 	}
 	c.o.Race = c.race.of(c.o.Seed)
@@ -188,7 +188,7 @@ func faults(text string) (names []string, err error) {
 			return nil, fmt.Errorf("-only %s: unknown fault; see -list", name)
 		case f.Always != "":
 			return nil, fmt.Errorf("-only %s: %s", name, f.Always)
-		case len(f.Verbs) == 0:
+		case len(f.Injectors) == 0:
 			return nil, fmt.Errorf("-only %s: cannot be injected: %s", name, f.Cannot)
 		}
 		names = append(names, name)
@@ -236,7 +236,7 @@ func list(c command, stdout io.Writer) int {
 		case f.Always != "":
 			fmt.Fprintf(stdout, "     %s\n", f.Always)
 		default:
-			fmt.Fprintf(stdout, "     by %s\n", strings.Join(slices.Sorted(slices.Values(f.Verbs)), ", "))
+			fmt.Fprintf(stdout, "     by %s\n", strings.Join(slices.Sorted(slices.Values(f.Injectors)), ", "))
 		}
 	}
 	fmt.Fprintln(stdout, "\nInvariants that are not judged:")

@@ -54,7 +54,7 @@ func TestEveryFaultIsListedWithItsVerbsOrAReason(t *testing.T) {
 	is.Equal(Run([]string{"-list"}, &stdout, &stderr), exitGreen)
 	for _, f := range torture.Faults {
 		is.True(strings.Contains(stdout.String(), f.Name+" ")) // each fault is listed by name
-		is.True(len(f.Verbs) > 0 || f.Always != "" || f.Cannot != "")
+		is.True(len(f.Injectors) > 0 || f.Always != "" || f.Cannot != "")
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// make1 performs one run and judges it.
-func make1(ctx context.Context, c command, stdout, stderr io.Writer) int {
+// runOnce performs one run and judges it.
+func runOnce(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	dir, err := doRun(ctx, c, stdout, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "torture:", err)
@@ -56,7 +56,7 @@ func doRun(ctx context.Context, c command, stdout, stderr io.Writer) (dir string
 	return w.Dir, err
 }
 
-// who describes what was tortured and with which seed.
+// who describes which program was tested and with which seed.
 func who(s history.Settings) string {
 	text := fmt.Sprintf("seed %d · binary %.12s · PostgreSQL %s", s.Seed, s.Binary, s.PostgreSQL)
 	if s.Race {

@@ -16,7 +16,7 @@ import (
 // The files in a run's folder.
 const (
 	SettingsFile = "settings.json"
-	PlanFile     = "plan.jsonl"    // [Act], written before the first act
+	PlanFile     = "plan.jsonl"    // [Act], written before the first fault is injected
 	FaultsFile   = "faults.jsonl"  // [Fault]
 	LedgerFile   = "ledger.jsonl"  // [Line]
 	CallsFile    = "calls.jsonl"   // [Call]
@@ -40,7 +40,7 @@ type Settings struct {
 	Narrowed   bool          `json:"narrowed,omitempty"` // the run was limited to a few faults; some invariants may have nothing to check
 	PostgreSQL string        `json:"postgresql"`
 	Began      time.Time     `json:"began"`
-	QuietFrom  time.Time     `json:"quiet_from"` // when every fault is healed and no more jobs are submitted
+	QuietFrom  time.Time     `json:"quiet_from"` // when every fault has been undone and no more jobs are submitted
 	Ended      time.Time     `json:"ended"`      // end of the quiet tail, when the exports were taken
 	Quiescent  bool          `json:"quiescent"`  // the tail ended because nothing was left to do, rather than at its time limit
 	Lease      time.Duration `json:"lease"`
@@ -51,26 +51,26 @@ type Settings struct {
 	MaxCrashes int           `json:"max_crashes"`
 }
 
-// Act is one line of the plan. It states which fault the nemesis will cause, and when.
+// Act is one line of the plan. It states which fault the nemesis will inject, and when.
 type Act struct {
 	No     int            `json:"no"`
 	At     time.Duration  `json:"at"`               // time since the run began
 	Fault  string         `json:"fault"`            // the fault's name in the list of faults, such as "F24"
-	Verb   string         `json:"verb"`             // such as "cut_commit"
+	Verb   string         `json:"verb"`             // name of the injector, such as "cut_commit"
 	Pod    string         `json:"pod,omitempty"`    // the target pod, if any
-	For    time.Duration  `json:"for,omitempty"`    // how long until the fault is healed
-	Number int            `json:"number,omitempty"` // a count whose meaning depends on the verb, such as repeats of a signal or a limit
+	For    time.Duration  `json:"for,omitempty"`    // how long until the fault is undone
+	Number int            `json:"number,omitempty"` // a count whose meaning depends on the injector, such as repeats of a signal or a limit
 	Note   map[string]any `json:"note,omitempty"`
 }
 
-// Fault records how an act was carried out.
+// Fault records how a planned fault was injected.
 type Fault struct {
 	Act
 	Began  time.Time `json:"began"`
-	Healed time.Time `json:"healed"`          // equal to Began if there was nothing to heal
+	Healed time.Time `json:"healed"`          // equal to Began if there was nothing to undo
 	Boot   string    `json:"boot,omitempty"`  // boot ID of the pod that was hit, if known
 	Struck int       `json:"struck"`          // number of connections, processes or jobs that were hit, or 0 if the fault had no effect
-	Error  string    `json:"error,omitempty"` // why the act could not be carried out
+	Error  string    `json:"error,omitempty"` // why the fault could not be injected
 }
 
 // Line is one report from a demo handler. The ledger server numbers the lines in a total order.
@@ -121,7 +121,7 @@ type Call struct {
 	Args     json.RawMessage `json:"args,omitempty"` // as sent
 	Chain    []job.Step      `json:"chain,omitempty"`
 
-	// The new values set by the verbs lane and gate. nil means unchanged.
+	// The new values that a call with the verb lane or gate sets. nil means unchanged.
 	Enabled *bool `json:"enabled,omitempty"`
 	Paused  *bool `json:"paused,omitempty"`
 	Slots   *int  `json:"slots_per_pod,omitempty"` // -1 means no limit
