@@ -190,7 +190,8 @@ func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubt
 	}
 }
 
-// lone lists this package's kinds, for which the pipelines and attempts are known. The example's kinds are checked by their totals.
+// lone lists this package's own kinds, whose pipelines and attempts are known. The example's kinds are checked through the example's totals
+// instead.
 var lone = map[string]bool{"link": true, "plain": true, "batch": true, "turn": true, "flaky": true, "nap": true}
 
 // checkEvents checks one job's history. Event numbers must have no gaps, transitions must be valid, fences must increase with every claim,

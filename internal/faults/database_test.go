@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// A broken network cuts off replies to committed statements, which a server that terminates sessions rarely does.
+// When the network breaks, replies to committed statements get lost. This rarely happens when the server terminates sessions.
 func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

@@ -24,13 +24,13 @@ func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	is := is.New(t)
 	w := newWorld(t, pgtest.URL(t))
 	victim := w.start(podConfig{Name: "victim"}, "")
-	id := w.submit(teller{})
+	id := w.submit(emitter{})
 	pgtest.Wait(t, "it emits for much longer than it may hold an event", func() bool {
-		at := told(victim)
+		at := emitTimes(victim)
 		return len(at) > 20 && at[len(at)-1].Sub(at[0]) > 2*(heldFor+writtenWithin)
 	})
 	victim.kill()
-	at := told(victim)
+	at := emitTimes(victim)
 	kept, gaps := 0, 0
 	is.NoErr(w.pool.QueryRow(t.Context(), `select count(*), max((fields->>'n')::int) - count(*) from trapeze.job_event
 		where event = 'told' and job = $1`, id).Scan(&kept, &gaps))
@@ -47,12 +47,12 @@ func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	w.finish()
 }
 
-// told returns, for each event that the teller emitted on a pod, the time at which Emit returned.
-func told(p *pod) (at []time.Time) {
+// emitTimes returns, for each event that the emitter emitted on a pod, the time at which Emit returned.
+func emitTimes(p *pod) (at []time.Time) {
 	for line := range strings.Lines(p.log.String()) {
 		var n int
 		var nanos int64
-		if _, err := fmt.Sscanf(line, saysTold+"%d %d\n", &n, &nanos); err == nil && n == len(at)+1 {
+		if _, err := fmt.Sscanf(line, emittedPrefix+"%d %d\n", &n, &nanos); err == nil && n == len(at)+1 {
 			at = append(at, time.Unix(0, nanos))
 		}
 	}

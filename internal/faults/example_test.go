@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// example configures the worked example to be slow enough that it can be killed in the middle of its ingest.
+// example makes the worked example so slow that it can be killed in the middle of its ingest.
 var example = handlers.Options{BatchRows: 1000, BatchPause: 50 * time.Millisecond}
 
 func TestTheExampleGivesTheSameTotalsWhenItsPodIsKilledInTheMiddle(t *testing.T) {

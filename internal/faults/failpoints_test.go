@@ -28,7 +28,7 @@ func TestDeathAtAnyFailpointLosesAndDoublesNothing(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			w, armed := strike(t, point, "kill")
+			w, armed := reachFailpoint(t, point, "kill")
 			armed.waitKilled(t)
 			if point == failpoint.RecoverPage {
 				w.start(podConfig{Name: "other"}, "")
@@ -46,7 +46,7 @@ func TestAPodFrozenAtAFailpointIsRefusedWhenItWakes(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			w, frozen := strike(t, point, "stop")
+			w, frozen := reachFailpoint(t, point, "stop")
 			pgtest.Wait(t, "the pod stops", func() bool { return frozen.log.says("failpoint " + point + ": stop") })
 			frozen.waitLapsed()
 			before := w.ended()
@@ -62,8 +62,8 @@ func TestAPodFrozenAtAFailpointIsRefusedWhenItWakes(t *testing.T) {
 	}
 }
 
-// strike starts one pod with the failpoint and one without, and submits work until the failpoint has been reached.
-func strike(t *testing.T, point, action string) (*world, *pod) {
+// reachFailpoint starts one pod with the failpoint and one without, and submits work until the failpoint has been reached.
+func reachFailpoint(t *testing.T, point, action string) (*world, *pod) {
 	t.Helper()
 	at := 3
 	if n := passing[point]; n > 0 {
@@ -74,7 +74,7 @@ func strike(t *testing.T, point, action string) (*world, *pod) {
 	config := podConfig{Name: "armed"}
 	switch point {
 	case failpoint.RecoverPage:
-		// For a pod to recover jobs, another pod has to be dead.
+		// A pod recovers jobs only if another pod is dead.
 		victim := w.start(podConfig{Name: "victim"}, "")
 		for range 6 {
 			w.submit(nap{Millis: 60_000, Once: true})

@@ -34,7 +34,7 @@ type plain struct{ Millis int }
 // batch writes rows in several transactions, each with a checkpoint.
 type batch struct{ Rows, Millis int }
 
-// turn is submitted with a subject, so its runs take turns.
+// turn is submitted with a subject, so that its runs do not overlap.
 type turn struct{ Millis int }
 
 // split fans out to branches with a join.
@@ -45,19 +45,20 @@ const branches = 3
 // flaky runs four times: it snoozes once, fails twice, and then succeeds.
 type flaky struct{}
 
-// nap waits. If Once is set, it waits only in its first claim. If Deaf is set, it ignores its context.
+// nap waits. If Once is set, it waits only in its first claim. If IgnoreContext is set, it ignores the cancellation of its context.
 type nap struct {
-	Millis     int
-	Once, Deaf bool
+	Millis              int
+	Once, IgnoreContext bool
 }
 
-// teller emits an event every ten milliseconds and prints a line as soon as Emit has returned. Only its first claim does so.
-type teller struct{}
+// emitter emits an event every ten milliseconds and prints a line as soon as Emit has returned. Only its first claim does so.
+type emitter struct{}
 
-func (teller) Kind() string { return "teller" }
+func (emitter) Kind() string { return "emitter" }
 
-// saysTold is the prefix of a teller's line, which contains the event's number and the time at which Emit returned, in nanoseconds.
-const saysTold = "told "
+// emittedPrefix is the prefix of an emitter's line. The rest of the line contains the event's number and the time at which Emit returned,
+// in nanoseconds.
+const emittedPrefix = "told "
 
 func (link) Kind() string  { return "link" }
 func (plain) Kind() string { return "plain" }
@@ -128,13 +129,13 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 		}
 		return runner.Done(nil).InTx(effect(j)), nil
 	}, runner.Retry(3, runner.Backoff{Base: 20 * time.Millisecond}))
-	runner.Handle(r, func(ctx context.Context, j *runner.Job[teller]) (*runner.Outcome, error) {
+	runner.Handle(r, func(ctx context.Context, j *runner.Job[emitter]) (*runner.Outcome, error) {
 		started(ctx, pool, j)
 		for n := 1; j.Fence() == 1; n++ {
 			if err := j.Emit(ctx, "told", "", "", map[string]int{"n": n}); err != nil {
 				return nil, err
 			}
-			fmt.Println(saysTold+strconv.Itoa(n), time.Now().UnixNano())
+			fmt.Println(emittedPrefix+strconv.Itoa(n), time.Now().UnixNano())
 			if err := pause(ctx, 10); err != nil {
 				return nil, err
 			}
@@ -144,7 +145,7 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[nap]) (*runner.Outcome, error) {
 		started(ctx, pool, j)
 		waking := ctx
-		if j.Args.Deaf {
+		if j.Args.IgnoreContext {
 			waking = context.Background()
 		}
 		if j.Args.Once && j.Fence() > 1 {
@@ -158,7 +159,7 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 	})
 }
 
-// claim is the set of a job's methods that recording a trace requires.
+// claim is the set of a job's methods that are needed to record a trace.
 type claim interface {
 	ID() int64
 	Fence() int64
@@ -178,15 +179,15 @@ func effect(j claim) func(context.Context, pgx.Tx) error {
 // started records that a run began.
 func started(ctx context.Context, pool *pgxpool.Pool, j claim) { trace(ctx, pool, j, "start") }
 
-// trace adds a row to starts. A slow machine needs seconds for it when many handlers open their first connections. Without the database, it
-// gives up after ten seconds, so that the handler continues.
+// trace adds a row to starts. On a slow machine, this can take seconds while many handlers open their first connections. If the database is
+// down, trace gives up after ten seconds, so that the handler can continue.
 func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	_, _ = pool.Exec(ctx, "insert into starts values ($1, $2, $3, $4)", j.ID(), j.Fence(), j.Boot(), what)
 }
 
-// pause waits for the given time. If ctx ends first, it returns the cancellation cause.
+// pause waits for the given number of milliseconds. If ctx ends first, it returns the cancellation cause.
 func pause(ctx context.Context, millis int) error {
 	select {
 	case <-ctx.Done():

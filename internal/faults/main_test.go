@@ -38,8 +38,8 @@ type podConfig struct {
 	URL   string
 	Slots int
 	Grace time.Duration
-	// SubmitFor is for how long the pod itself submits chains. They start on insert while the pod has free slots. If SubmitFor is zero, the
-	// pod submits none.
+	// SubmitFor is the time for which the pod itself submits chains. If it is zero, the pod submits none. Chains start on insert while the pod
+	// has free slots.
 	SubmitFor time.Duration
 	// Defaults makes the pod use the default intervals.
 	Defaults bool
@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// runPod is the main function of a host service. It runs a runner until SIGTERM arrives; a second SIGTERM stops it immediately.
+// runPod plays the part of a host service's main function. It runs a runner until SIGTERM arrives; a second SIGTERM stops it immediately.
 func runPod(config string) error {
 	var c podConfig
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
@@ -126,8 +126,8 @@ const (
 	saysDone      = "pod: submissions end"
 )
 
-// submitFromWithin submits chains from a pod that can start them itself. It uses no idempotency keys, so it cannot resolve an unknown
-// outcome.
+// submitFromWithin submits chains in a pod process, which can start them itself. It uses no idempotency keys, so it cannot resolve an
+// unknown outcome.
 func submitFromWithin(ctx context.Context, r *runner.Runner, c podConfig) {
 	for ready := false; !ready && ctx.Err() == nil; ready, _ = r.Ready() {
 		_ = pause(ctx, 1)

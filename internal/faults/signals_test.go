@@ -106,7 +106,7 @@ func TestAPodThatIsToldToStopHandsItsJobsBackUnspent(t *testing.T) {
 	for range 5 {
 		w.submit(nap{Millis: 60_000, Once: true})
 	}
-	w.submit(nap{Millis: 60_000, Once: true, Deaf: true}) // it ignores the cancellation of its context
+	w.submit(nap{Millis: 60_000, Once: true, IgnoreContext: true}) // it ignores the cancellation of its context
 	w.submit(link{Of: chainLength, Millis: 300})
 	leaving.waitRunning(7)
 	leaving.signal(syscall.SIGTERM)

@@ -12,7 +12,7 @@ import (
 // spin keeps a processor busy and ignores its context.
 type spin struct{ Millis int }
 
-// hoard acquires a connection from the host's pool and does not release it.
+// hoard acquires a connection from the host's pool and holds it while it runs.
 type hoard struct{ Millis int }
 
 func (spin) Kind() string  { return "spin" }

@@ -9,7 +9,7 @@ import (
 
 // checkSubjects checks that no two runs of one (kind, subject) overlapped. It processes the events in the order in which they were written.
 // A run's end is written before the commit that frees its subject, and the next run's start is written after that commit. The exception is
-// a step that takes over its parent's slot: it starts in the transaction that ends its parent.
+// a step that takes over its parent's slot, because it starts in the transaction that ends its parent.
 func (w *world) checkSubjects(h history) {
 	w.t.Helper()
 	type key struct{ kind, subject string }

@@ -93,7 +93,7 @@ func (w *world) submit(args runner.Args, options ...runner.EnqueueOption) int64 
 	}
 }
 
-// round submits one job of each sort. The same subjects recur in every round.
+// round submits one job of each kind. The same subjects recur in every round.
 func (w *world) round(n int) {
 	w.submit(link{Of: chainLength, Millis: 10})
 	w.submit(runner.Chain(plain{Millis: 10}, plain{Millis: 10}, plain{}, plain{}, plain{}))
