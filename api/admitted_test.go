@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// LetThrough is the response status of a route of [MountDoors] that admits a request.
+// LetThrough is the status with which a route of [MountDoors] responds to a request that it admits.
 const LetThrough = http.StatusTeapot
 
 // MountDoors mounts all routes with handlers that do nothing, so that a test can check who is admitted.

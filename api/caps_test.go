@@ -30,7 +30,7 @@ func TestARoleCapsThePriorityDelayAndAttemptsOfItsSubmitters(t *testing.T) {
 	for _, wrong := range []string{`"max_priority":101`, `"max_delay":-1`, `"max_attempts":0`} {
 		is.Equal(put("wrong", `{"permissions":["jobs:submit"],"scope":"own",`+wrong+`}`).status, http.StatusBadRequest)
 	}
-	is.Equal(put("wrong", `{"permissions":["jobs:read"],"scope":"own","max_priority":1}`).status, http.StatusBadRequest) // a cap without the permission to submit
+	is.Equal(put("wrong", `{"permissions":["jobs:read"],"scope":"own","max_priority":1}`).status, http.StatusBadRequest) // a cap is useless without the permission to submit
 
 	for _, c := range []struct{ who, body, above string }{
 		{"ana", `"priority":6`, "priority 6 is above your cap of 5"},

@@ -21,7 +21,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// door decides whether a request may use a route. It checks the origin, the sender and the rate. It is safe for concurrent use.
+// door decides whether a request may use a route. It checks the request's origin and sender, and the sender's rate of requests. It is safe
+// for concurrent use.
 type door struct {
 	opts      Options
 	store     *store.Store

@@ -55,7 +55,7 @@ func Example_complete() {
 			_ = part.Result(&rendered)
 			fmt.Println(j.Args.Film, part.State, rendered.Frames)
 		}
-		stop() // only this example stops here
+		stop() // only this example stops here; a service would keep running
 		return nil, nil
 	})
 	ended := make(chan error, 1)

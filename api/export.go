@@ -34,7 +34,7 @@ const ndjson = "application/x-ndjson"
 // exporting limits the number of concurrent exports in a process, because each export holds a connection until its reader has finished.
 var exporting = make(chan struct{}, 2)
 
-// exportTimeout limits how long a reader may stall. exportMinRate is the minimum rate of a reader, in bytes per second.
+// exportTimeout limits how long a reader may stall. exportMinRate is the minimum rate at which a reader must read, in bytes per second.
 const (
 	exportTimeout = 30 * time.Second
 	exportMinRate = 256 << 10

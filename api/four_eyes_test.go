@@ -153,9 +153,9 @@ func TestALaneRequiresApprovalByAnotherPerson(t *testing.T) {
 	ada, olga := []string{"X-Who", "ada"}, []string{"X-Who", "olga"}
 	submit := func(body string) string { return h.send("POST", "/jobs", body, ada...).body["id"].(string) }
 	const lane = "/admin/workers/lanes/risky"
-	is.Equal(h.send("POST", "/jobs/"+submit(`{"kind":"fail"}`)+"/approve", "", ada...).status, http.StatusOK) // without four eyes
+	is.Equal(h.send("POST", "/jobs/"+submit(`{"kind":"fail"}`)+"/approve", "", ada...).status, http.StatusOK) // the lane does not require another person yet
 	is.Equal(h.send("PATCH", lane, `{"four_eyes":true}`, ada...).status, http.StatusOK)
-	is.Equal(h.send("PATCH", lane, `{"requires_approval":false}`, ada...).status, http.StatusUnprocessableEntity) // nobody would be asked
+	is.Equal(h.send("PATCH", lane, `{"requires_approval":false}`, ada...).status, http.StatusUnprocessableEntity) // approval would no longer be required
 
 	id := submit(`{"kind":"fail"}`)
 	chain := submit(`{"kind":"echo","chain":[{"kind":"echo"},{"kind":"fail","args":{"n":1}}]}`)
@@ -172,7 +172,7 @@ func TestALaneRequiresApprovalByAnotherPerson(t *testing.T) {
 		})
 	}
 	other := submit(`{"kind":"echo","needs_approval":true}`)
-	is.Equal(h.send("POST", "/jobs/"+other+"/approve", "", ada...).status, http.StatusOK) // another lane does not ask for it
+	is.Equal(h.send("POST", "/jobs/"+other+"/approve", "", ada...).status, http.StatusOK) // the other lane does not require another person
 
 	is.Equal(h.send("POST", "/jobs/"+chain+"/approve", "", olga...).status, http.StatusOK)
 	var step string

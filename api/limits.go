@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 )
 
-// maxBuckets limits the number of callers that have separate buckets. Any further callers share one bucket until other buckets have
-// refilled.
+// maxBuckets limits the number of callers that have separate buckets. Further callers share one bucket until some of the other buckets are
+// full again.
 const maxBuckets = 10_000
 
 // buckets limits each caller to a rate, plus a burst after idle time. It is safe for concurrent use.

@@ -11,13 +11,13 @@ import (
 	"github.com/matryer/is"
 )
 
-// taking is a response whose reader takes a given time for each write.
-type taking struct {
+// slowResponse is a response to a slow client: each write takes the given time.
+type slowResponse struct {
 	http.ResponseWriter
 	each time.Duration
 }
 
-func (r taking) Write(b []byte) (int, error) {
+func (r slowResponse) Write(b []byte) (int, error) {
 	time.Sleep(r.each) // uses the fake clock of synctest
 	return len(b), nil
 }
@@ -26,7 +26,7 @@ func TestNobodyMakesAnExportLastByReadingNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		export := func(each time.Duration, writes int) (took time.Duration, err error) {
-			to := taking{httptest.NewRecorder(), each}
+			to := slowResponse{httptest.NewRecorder(), each}
 			p := &patientWriter{to, http.NewResponseController(to), exportTimeout}
 			began := time.Now()
 			for range writes {

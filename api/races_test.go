@@ -19,8 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// race calls the function one for each i below races, at most six calls at a time. Each call lets two operations overlap; i decides which
-// one starts later.
+// race calls one(i) for each i below races, with at most six calls running at a time. In each call, two operations overlap; i decides which
+// of them starts later.
 func race(t *testing.T, one func(i int)) {
 	t.Helper()
 	const beside = 6

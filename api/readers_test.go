@@ -25,8 +25,8 @@ func TestReadersThatComeAndGoGetEveryEventOnce(t *testing.T) {
 	readEverything(t, 40, 300, 3*time.Second)
 }
 
-// readEverything lets readers watch two pods while the test writes rate events a second. One transaction stays open for half of the time.
-// Each reader disconnects at random moments and continues on either pod from its latest cursor.
+// readEverything runs readers on two pods while the test writes events, at the given rate per second. For half of the test, another
+// transaction that has written one event stays open. Each reader disconnects at random and resumes on either pod from its latest cursor.
 func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 	is := is.New(t)
 	seed := uint64(time.Now().UnixNano())
@@ -65,8 +65,8 @@ func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 	is.True(most < 40) // only the pools of two pods and of this test, regardless of the number of readers
 }
 
-// writeEvents writes rate events a second. For half of the time, another transaction that has written one event stays open. It returns the
-// highest number of connections.
+// writeEvents writes events at the given rate per second. For half of the test, another transaction that has written one event stays open.
+// writeEvents returns the highest number of connections.
 func writeEvents(t *testing.T, pool *pgxpool.Pool, pods []*host, rate int, lasts time.Duration) (most int) {
 	t.Helper()
 	is := is.New(t)

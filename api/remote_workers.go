@@ -56,7 +56,7 @@ func (d *door) worker(request *http.Request) (Worker, error) {
 	return Worker{}, connect.NewError(connect.CodeUnavailable, errors.New("authentication is unavailable: try again"))
 }
 
-// mayStream admits a call of a remote worker, or returns the reason for the rejection. If it returns both an error and a principal, the
+// mayStream admits a call from a remote worker, or returns the reason for the rejection. If it returns both an error and a principal, the
 // principal lacks the permission.
 func (d *door) mayStream(request *http.Request, to Route) (p Principal, err error) {
 	if err := d.guard(request, to); err != nil {

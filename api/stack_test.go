@@ -46,7 +46,7 @@ func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
 	h.untilAs(id, job.Running, "X-Who", "ana")
 	h.untilAs(other, job.Running, "X-Who", "ana")
 
-	// One process answers the request, although another pod runs the job and reads its stack.
+	// One process responds to the request, but another pod runs the job and reads its stack.
 	asking, err := runner.New(pool, runner.Options{})
 	is.NoErr(err)
 	defer asking.Close()

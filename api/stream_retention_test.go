@@ -82,7 +82,7 @@ func TestRetentionTakesNothingFromWhatLivesNorFromWhoWatchesIt(t *testing.T) {
 	is.NoErr(h.Maintain(t.Context()))
 	var kept []string
 	is.NoErr(pool.QueryRow(t.Context(), `select array_agg(kind order by kind) from trapeze.job where state = 'succeeded'`).Scan(&kept))
-	is.Equal(kept, []string{"echo", "echo"})                               // the parent of the running step, and the finished child that is still to be joined
+	is.Equal(kept, []string{"echo", "echo"})                               // the parent of the running step, and the finished child that has not been joined yet
 	is.Equal(h.send("GET", "/jobs/"+over, "").status, http.StatusNotFound) // jobs that are no longer needed are deleted
 	is.Equal(h.send("GET", "/jobs/"+chain, "").status, http.StatusOK)
 	var events int

@@ -22,8 +22,8 @@ import (
 )
 
 // strangers counts, rate-limits and logs unauthenticated requests. Each address has a bucket for these requests that is separate from the
-// one for authenticated requests, so that a flood does not lock out authenticated callers at the same address. A strangers value is safe
-// for concurrent use, and its memory use is bounded; see [buckets].
+// one for authenticated requests, so that a flood does not lock out authenticated callers at the same address. It is safe for concurrent
+// use, and its memory use is bounded; see [buckets].
 type strangers struct {
 	challenge  string
 	each       *buckets

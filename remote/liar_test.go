@@ -74,7 +74,7 @@ func TestAWorkerThatSaysNonsenseOfItselfIsRefused(t *testing.T) {
 	is.Equal(connect.CodeOf(err), connect.CodeResourceExhausted)
 }
 
-// A report that stalls halfway delays no other call, and the same report is accepted when it is sent again.
+// A report that stalls halfway does not delay any other call, and the same report is accepted when it is sent again.
 func TestAReportThatFreezesInItsMiddleHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -53,7 +53,7 @@ func TestWhoOpensStreamsTooOftenIsToldToWait(t *testing.T) {
 		return receive(s)
 	}
 	is.NoErr(opens())
-	_ = opens() // the first one may still count
+	_ = opens() // the first stream may still be counted
 	err := opens()
 	is.Equal(connect.CodeOf(err), connect.CodeUnavailable)
 	is.True(strings.Contains(err.Error(), "too_often"))

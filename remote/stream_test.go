@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// All goroutines that serve a worker end with it, no matter how often workers come and go.
+// All goroutines that serve a worker end when the worker leaves, no matter how often workers come and go.
 func TestNothingIsLeftOfAWorkerThatHasGone(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})

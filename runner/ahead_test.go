@@ -64,7 +64,7 @@ func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner
 	return r, called, open
 }
 
-// taken counts the claimed, unfinished jobs of kind quick. It includes returned jobs, because they keep their fence.
+// taken counts the claimed, unfinished jobs of kind quick. It includes jobs that were handed back, because they keep their fence.
 const taken = `select count(*) from trapeze.live where kind = 'quick' and fence > 0`
 
 func TestClaimsAheadReturnUnspentWhenNoSlotComesFree(t *testing.T) {

@@ -19,7 +19,7 @@ func returns(o func() *runner.Outcome) does {
 	return func(context.Context, *raw) (*runner.Outcome, error) { return o(), nil }
 }
 
-// awaiting returns the jobs of a kind that await approval, once there are n of them.
+// awaiting waits until n jobs of a kind await approval, and returns them.
 func awaiting(t *testing.T, pool *pgxpool.Pool, kind string, n int) []int64 {
 	t.Helper()
 	const sql = ` from trapeze.job where kind = $1 and state = 'awaiting_approval'`

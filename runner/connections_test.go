@@ -49,8 +49,7 @@ func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
 	ended(t, r, enqueue(t, r, of("k")))
 }
 
-// First the statements of the feed and of remote workers hang, then the statements of lists. In both cases, commands still get a
-// connection.
+// Commands still get a connection while the statements of the feed and of remote workers hang, and also while the statements of lists hang.
 func TestFeedsAndListsLeaveAConnectionToCommands(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// farEngine is an engine whose only forwarder is the test.
+// farEngine is a lane engine. The test itself acts as its only forwarder.
 type farEngine struct{}
 
 func (farEngine) Name() string { return "far" }
@@ -87,7 +87,7 @@ func TestALaneMovesToAnotherEngineAndBackWhenItsJobsHaveEnded(t *testing.T) {
 	second := enqueue(t, r, of("a"), runner.Lane("video"))
 	m, err := r.Admin().MoveOn(t.Context(), "video", 100*time.Millisecond, "ana")
 	is.NoErr(err)
-	is.True(m.TimedOut && m.Running == 1 && m.Next == "far" && m.Engine == job.EnginePostgreSQL) // the first job has to end
+	is.True(m.TimedOut && m.Running == 1 && m.Next == "far" && m.Engine == job.EnginePostgreSQL) // the lane moves only after the first job has ended
 	none, err := o.Due(t.Context(), 10)
 	is.NoErr(err)
 	is.Equal(len(none), 0) // nothing starts while the lane moves

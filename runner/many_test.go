@@ -34,7 +34,7 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	_, err = r.Job(t.Context(), lone)
 	is.True(errors.Is(err, job.ErrNotFound))
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where id = $1`, lone), 0)
-	is.Equal(deeds(t, r, fmt.Sprint("job ", lone)), []string{"job.delete by ann"})
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", lone)), []string{"job.delete by ann"})
 	_, err = r.Admin().Delete(t.Context(), lone, "ann")
 	is.True(errors.Is(err, job.ErrNotFound))
 	anew, err := r.Enqueue(t.Context(), of("k"), runner.IdempotencyKey("key"))
@@ -93,7 +93,7 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	dry, err := r.Admin().CancelMany(t.Context(), runner.Filter{Kind: "k"}, true, "ann")
 	is.NoErr(err)
 	is.Equal([]int{dry.Matched, dry.Done, len(dry.Sample)}, []int{n, 0, 10})
-	is.Equal(len(deeds(t, r, "jobs")), 0) // a dry run changes nothing
+	is.Equal(len(auditEntries(t, r, "jobs")), 0) // a dry run changes nothing
 	m, err := r.Admin().CancelMany(t.Context(), runner.Filter{Kind: "k"}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
@@ -113,7 +113,7 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	pgtest.Wait(t, "all of the jobs have run", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.job where kind = 'k' and state = 'succeeded' and epoch = 2`) == n
 	})
-	is.Equal(deeds(t, r, "jobs"), []string{"jobs.cancel by ann", "jobs.cancel by ann", "jobs.retry by bob"}) // one audit entry per command
+	is.Equal(auditEntries(t, r, "jobs"), []string{"jobs.cancel by ann", "jobs.cancel by ann", "jobs.retry by bob"}) // one audit entry per command
 
 	for _, f := range []runner.Filter{{}, {States: []job.State{job.Succeeded}}} {
 		_, err = r.Admin().CancelMany(t.Context(), f, true, "ann")
@@ -158,7 +158,7 @@ func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(aborted), 7)
 	quiet(t, pool)
-	is.Equal(deeds(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // a single audit entry, not one per job
+	is.Equal(auditEntries(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // a single audit entry, not one per job
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), 1)
 	free.Store(true)
 	m, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")

@@ -41,7 +41,7 @@ func TestANicedJobGoesByItsNewPriorityAndItsAge(t *testing.T) {
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[0], -100, false, "ann"))
 	is.Equal(get(t, r, ids[1]).Priority, 50)
 	is.Equal(told(t, r, ids[1]), []string{"job.enqueued", "job.niced"})
-	is.Equal(deeds(t, r, fmt.Sprint("job ", ids[1])), []string{"job.nice by ann"})
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", ids[1])), []string{"job.nice by ann"})
 	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], 101, false, "ann"), job.ErrInvalid))
 	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], -101, false, "ann"), job.ErrInvalid))
 	is.True(errors.Is(r.Admin().SetPriority(t.Context(), 1<<40, 0, false, "ann"), job.ErrNotFound))

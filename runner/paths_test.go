@@ -41,7 +41,7 @@ func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
 		}
 		m := o.plant(t, trees)
 		pgtest.Wait(t, "all jobs that can end have ended", func() bool {
-			return one[bool](t, pool, `select count(*) = $1 from trapeze.done`, len(m.fates))
+			return one[bool](t, pool, `select count(*) = $1 from trapeze.done`, len(m.predictions))
 		})
 		is.Equal(one[int](t, pool, `select count(*) from trapeze.job_event where event = 'job.claimed' and fields->>'path' = 'fast'`) > 0, !polls)
 		rows, err := pool.Query(t.Context(), `select args->>'path', state, outcome, reason, coalesce(error, '') from trapeze.job
@@ -50,7 +50,7 @@ func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
 		came[i], err = pgx.CollectRows(rows, pgx.RowToStructByPos[row])
 		is.NoErr(err)
 		for _, r := range came[i] {
-			f := m.fates[r.Path]
+			f := m.predictions[r.Path]
 			is.Equal(r.State, f.state)
 			is.Equal(o.starts[r.Path], f.starts) // the handler was called as often as expected
 			is.Equal(o.sees[r.Path], f.sees)

@@ -116,8 +116,8 @@ func name(list []*node, prefix string, after bool) bool {
 	return after
 }
 
-// fate is the outcome that the model predicts for a job.
-type fate struct {
+// prediction is the outcome that the model predicts for a job.
+type prediction struct {
 	state   job.State
 	outcome job.OutcomeStatus
 	reason  job.Reason
@@ -127,26 +127,28 @@ type fate struct {
 	doomed  bool     // a sibling fails fast, so this job may be cancelled or never inserted
 }
 
-// came is the outcome that the model predicts for a chain.
-type came struct {
+// chainOutcome is the outcome that the model predicts for a chain.
+type chainOutcome struct {
 	last     string // path of its last job
-	ends     fate
+	ends     prediction
 	impaired bool
 }
 
 // model predicts the outcomes of pipelines, by the paths of their jobs. It knows nothing about rows, counters or pods: it derives the
 // outcome of a job that fans out from the outcomes of its branches.
 type model struct {
-	fates map[string]fate
-	fast  map[string][]string // for each job that fails fast, the children of which at least one has failed
+	predictions map[string]prediction
+	fast        map[string][]string // for each job that fails fast, the children of which at least one has failed
 }
 
-func newModel() *model { return &model{fates: map[string]fate{}, fast: map[string][]string{}} }
+func newModel() *model {
+	return &model{predictions: map[string]prediction{}, fast: map[string][]string{}}
+}
 
-func (m *model) chain(list []*node) (c came) {
+func (m *model) chain(list []*node) (c chainOutcome) {
 	for sees := []string(nil); len(list) > 0; {
 		n := list[0]
-		f := fate{state: job.Succeeded, outcome: job.OK, reason: job.ReasonOK, starts: 1, sees: sees}
+		f := prediction{state: job.Succeeded, outcome: job.OK, reason: job.ReasonOK, starts: 1, sees: sees}
 		list, sees = append(append([]*node(nil), n.Then...), list[1:]...), nil
 		if n.Flaky || n.End == "error" {
 			f.starts++
@@ -163,8 +165,8 @@ func (m *model) chain(list []*node) (c came) {
 			sees = m.fan(n, &f)
 			list = append(append([]*node(nil), n.Join...), list...)
 		}
-		m.fates[n.Path] = f
-		c = came{last: n.Path, ends: f, impaired: c.impaired || f.outcome == job.Warning}
+		m.predictions[n.Path] = f
+		c = chainOutcome{last: n.Path, ends: f, impaired: c.impaired || f.outcome == job.Warning}
 		if f.state != job.Succeeded {
 			break
 		}
@@ -173,7 +175,7 @@ func (m *model) chain(list []*node) (c came) {
 }
 
 // fan predicts the outcomes of a job that fans out and of its branches. It returns the branch outcomes that the next job sees.
-func (m *model) fan(n *node, f *fate) (sees []string) {
+func (m *model) fan(n *node, f *prediction) (sees []string) {
 	inner := newModel()
 	var bad []string
 	harmed := 0
@@ -206,9 +208,9 @@ func (m *model) fan(n *node, f *fate) (sees []string) {
 		f.message = ""
 		m.fast[n.Path] = bad
 	}
-	for path, of := range inner.fates {
+	for path, of := range inner.predictions {
 		of.doomed = of.doomed || race
-		m.fates[path] = of
+		m.predictions[path] = of
 	}
 	for path, list := range inner.fast {
 		m.fast[path] = list
@@ -217,7 +219,7 @@ func (m *model) fan(n *node, f *fate) (sees []string) {
 }
 
 // status returns the status of a pipeline with outcome c.
-func (c came) status() string {
+func (c chainOutcome) status() string {
 	switch {
 	case c.ends.state != job.Succeeded:
 		return string(c.ends.state)

@@ -24,7 +24,7 @@ import (
 type orchard struct {
 	pool  *pgxpool.Pool
 	a, b  *runner.Runner
-	roots map[int64]came // predicted outcomes, by pipeline id
+	roots map[int64]chainOutcome // predicted outcomes, by pipeline id
 
 	mu     sync.Mutex
 	starts map[string]int      // number of handler calls, by path
@@ -32,7 +32,7 @@ type orchard struct {
 }
 
 func newOrchard(pool *pgxpool.Pool) *orchard {
-	return &orchard{pool: pool, roots: map[int64]came{}, starts: map[string]int{}, sees: map[string][]string{}}
+	return &orchard{pool: pool, roots: map[int64]chainOutcome{}, starts: map[string]int{}, sees: map[string][]string{}}
 }
 
 // inOrchards checks a property with random pipelines. Each check starts with empty tables and new pods.
@@ -225,7 +225,7 @@ func (o *orchard) compare(t tester, m *model) {
 	}
 	found := map[string]row{}
 	for _, r := range list {
-		f, known := m.fates[r.Path]
+		f, known := m.predictions[r.Path]
 		if _, twice := found[r.Path]; twice || !known {
 			t.Errorf("%s exists twice, or should not exist: %+v", r.Path, r)
 		}
@@ -243,7 +243,7 @@ func (o *orchard) compare(t tester, m *model) {
 			t.Errorf("%s saw %q, want %q", r.Path, o.sees[r.Path], f.sees)
 		}
 	}
-	for path, f := range m.fates {
+	for path, f := range m.predictions {
 		if _, ok := found[path]; !ok && !f.doomed {
 			t.Errorf("%s was never created, want %+v", path, f)
 		}

@@ -126,7 +126,7 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 	}
 }
 
-// InTx also supports calls that cannot be batched with other statements.
+// InTx also supports calls that cannot be sent in a batch, such as COPY.
 func TestInTxMayCopyAndUseItsConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -79,11 +79,11 @@ func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	return kinds, schedules, nil
 }
 
-// LaneEngine is an engine other than PostgreSQL, such as Temporal, as the API, the dashboard and doctor see it.
+// LaneEngine describes an engine other than PostgreSQL, such as Temporal, to the API, the dashboard and the doctor command.
 type LaneEngine = job.LaneEngine
 
-// UseEngine registers an engine for the lanes that name it; see trapeze lane set --engine. The package of the engine calls it, before Run.
-// It returns an error if the engine's name is not valid or is registered already, or if the runner was already run.
+// UseEngine registers an engine for the lanes that name it; see trapeze lane set --engine. The engine's package calls it before Run. It
+// returns an error if the engine's name is invalid or already registered, or if Run has already been called.
 func (r *Runner) UseEngine(e LaneEngine) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,8 @@ func (r *Runner) Close() {
 // Admin returns the operator commands of this runner.
 func (r *Runner) Admin() Admin { return Admin{r.pod} }
 
-// Boot returns the id of this process as a pod. It is random for every start and changes when the pod loses its lease.
+// Boot returns the id that identifies this process as a pod. It is chosen at random for every start, and changes when the pod loses its
+// lease.
 func (r *Runner) Boot() string { return r.pod.Boot() }
 
 // PodName returns the display name of this pod.

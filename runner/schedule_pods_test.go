@@ -61,7 +61,7 @@ func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
 	}
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_fires f where f.job_id = j.id)`), 0) // every job belongs to an occurrence
 	is.Equal(one[int](t, direct, `select count(*) - count(distinct job_id) from trapeze.schedule_fires`), 0)
-	// No schedule fires early by the database's clock.
+	// According to the database's clock, no schedule fires early.
 	is.True(one[float64](t, direct, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) >= 0)
 }
 

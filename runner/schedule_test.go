@@ -72,7 +72,7 @@ func TestAScheduleThatCannotBeIsRefusedWhenItIsSet(t *testing.T) {
 	r := make1(t, pgtest.Pool(t), runner.Options{MinScheduleInterval: time.Minute}, map[string]does{"k": nothing})
 	for _, expression := range []string{"", "no", "* * * * * *", "@every 30s", "0 0 30 2 *"} {
 		_, err := r.Admin().SetSchedule(t.Context(), "s", every(expression), "ann")
-		is.True(errors.Is(err, job.ErrInvalidSchedule)) // unreadable, too often, or never
+		is.True(errors.Is(err, job.ErrInvalidSchedule)) // the expression is invalid, fires too often, or never fires
 	}
 	_, err := r.Admin().SetSchedule(t.Context(), "not a name", every("@daily"), "ann")
 	is.True(errors.Is(err, job.ErrInvalidSchedule))

@@ -9,9 +9,9 @@ import (
 )
 
 // Secrets marks arguments of a kind as secret: they are shown only to principals with permission to see secrets. The arguments are JSON
-// pointers, such as /password or /users/*/token, in which * stands for every member or element. They add to the fields that have the tag
-// `secret:"true"` in the arguments' type. Without this option, all values of a [HandleRaw] kind are hidden, because the runner cannot know
-// which are secret. Secrets() without pointers declares that none is secret.
+// pointers, such as /password or /users/*/token, in which * stands for every member or element. They are added to the fields that have the
+// tag `secret:"true"` in the arguments' type. Without this option, all values of a [HandleRaw] kind are hidden, because the runner cannot
+// know which are secret. Secrets() without pointers declares that none is secret.
 func Secrets(pointers ...string) HandleOption {
 	for _, pointer := range pointers {
 		if !strings.HasPrefix(pointer, "/") {

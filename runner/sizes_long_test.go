@@ -4,7 +4,7 @@ package runner_test
 
 import "time"
 
-// Sizes of tests with many random or repeated steps in the long test run.
+// The sizes, in the long test run, of tests that consist of many random or repeated steps.
 const (
 	faultRounds = 20
 	cutRounds   = 8

@@ -4,7 +4,7 @@ package runner_test
 
 import "time"
 
-// Sizes of tests with many random or repeated steps. The long test run uses larger ones.
+// The sizes of tests that consist of many random or repeated steps. The long test run uses larger ones.
 const (
 	faultRounds = 5 // each of the five faults once
 	cutRounds   = 3

@@ -238,8 +238,8 @@ func TestAProducerMaySubmitAndNoMore(t *testing.T) {
 	}
 }
 
-// Transactions commit, roll back or lose their client at random. A job exists exactly when its row does, and each job runs once. Single
-// submissions do not waste blocks of job IDs.
+// Transactions commit, roll back or lose their client at random. A job exists exactly when its row does, and each job runs once. Submitting
+// single jobs does not use up blocks of job IDs.
 func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The claim event marks the start of an attempt. A separate start event would cost a row per job and add no information.
+// The claim event marks the start of an attempt. A separate start event would cost one row per job without adding any information.
 func TestAJobsHistorySaysThatItWasClaimedBeforeItsHandlerIsCalled(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// deeds returns the audit entries for a target, oldest first, each as "action by actor".
-func deeds(t *testing.T, r *runner.Runner, target string) (list []string) {
+// auditEntries returns the audit entries for a target, oldest first, each as "action by actor".
+func auditEntries(t *testing.T, r *runner.Runner, target string) (list []string) {
 	t.Helper()
 	rows, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{Target: target})
 	if err != nil {
@@ -57,7 +57,7 @@ func TestAFailedJobIsTriedAgainWithOtherArguments(t *testing.T) {
 	is.Equal(after.Attempt, 1)            // attempts start again at 1
 	is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "job.failed", "job.operator_retry", "job.claimed", "job.failed",
 		"job.operator_retry", "job.claimed", "job.succeeded"})
-	is.Equal(deeds(t, r, fmt.Sprint("job ", id)), []string{"job.retry by ann", "job.retry by bob"})
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", id)), []string{"job.retry by ann", "job.retry by bob"})
 
 	_, err = r.Admin().RunAgain(t.Context(), id, "ann", nil)
 	is.True(errors.Is(err, job.ErrNotFailed)) // the job has already succeeded
@@ -65,7 +65,7 @@ func TestAFailedJobIsTriedAgainWithOtherArguments(t *testing.T) {
 	is.True(errors.Is(err, job.ErrNotFound))
 	_, err = r.Admin().RunAgain(t.Context(), id, "ann", make(chan int))
 	is.True(errors.Is(err, job.ErrInvalidArgs))
-	is.Equal(len(deeds(t, r, fmt.Sprint("job ", id))), 2) // refused commands are not recorded
+	is.Equal(len(auditEntries(t, r, fmt.Sprint("job ", id))), 2) // refused commands are not recorded
 }
 
 func TestARetriedJobRespectsItsUniqueKey(t *testing.T) {
@@ -169,7 +169,7 @@ func TestCommandsAreWrittenDownWithTheirOrigin(t *testing.T) {
 	inState(t, r, running, job.Cancelled)
 	_, err = r.Admin().Cancel(ctx, running, "ann")
 	is.True(errors.Is(err, job.ErrAlreadyTerminal))
-	is.Equal(deeds(t, r, fmt.Sprint("job ", running)), []string{"job.cancel by ann"})
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", running)), []string{"job.cancel by ann"})
 	rows, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{})
 	is.NoErr(err)
 	is.Equal([]string{rows[0].Source, rows[0].Reason}, []string{"cli", "the provider is down"})
@@ -177,10 +177,10 @@ func TestCommandsAreWrittenDownWithTheirOrigin(t *testing.T) {
 	stopped := begun(t, r, of("waits"))
 	_, err = r.Admin().Stop(ctx, stopped, "")
 	is.NoErr(err)
-	is.Equal(deeds(t, r, fmt.Sprint("job ", stopped)), []string{"job.stop by operator"})
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", stopped)), []string{"job.stop by operator"})
 	asks := enqueue(t, r, of("waits"), runner.NeedsApproval())
 	is.NoErr(r.Admin().Approve(ctx, asks, "bob"))
-	is.Equal(deeds(t, r, fmt.Sprint("job ", asks)), []string{"job.approve by bob"})
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", asks)), []string{"job.approve by bob"})
 	defers := enqueue(t, r, of("defers"))
 	inState(t, r, defers, job.Waiting)
 	token, err := inside.Of(r).Store.Pool().Query(t.Context(), `select token from trapeze.deferrals where id = $1`, defers)
@@ -191,5 +191,5 @@ func TestCommandsAreWrittenDownWithTheirOrigin(t *testing.T) {
 	}
 	is.NoErr(r.Complete(ctx, defers, secret, nil, runner.Part("a")))
 	is.NoErr(r.Complete(ctx, defers, secret, nil, runner.Part("b"), runner.CompletedBy("bob")))
-	is.Equal(deeds(t, r, fmt.Sprint("job ", defers)), []string{"job.complete by bob"}) // a token holder without a name is not an operator
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", defers)), []string{"job.complete by bob"}) // a token holder without a name is not an operator
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// looks is a fragment of the statement that polls the jobs for which a process is waiting.
+// looks is a fragment of the statement that polls the jobs that a process is waiting for.
 const looks = "is null as gone"
 
 // looking returns the number of goroutines in this process that poll for awaited jobs.

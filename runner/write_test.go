@@ -280,7 +280,7 @@ func TestAGroupSurvivesErrorsThatPassAndRefusalsAtCommit(t *testing.T) {
 	}
 }
 
-// While a group waits, one of its jobs loses its claim and another job is cancelled. Neither job writes anything.
+// While a group waits, one of its jobs loses its claim and another one is cancelled. Neither of them writes anything.
 func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -308,9 +308,9 @@ func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'b'`), jobs-1)
 }
 
-// Jobs run on two pods amid cancellations, errors, deadlocks, and lost connections and replies. Other pods are cut off and reconnect at the
-// end. A job that succeeded or fanned out must have written each of its rows exactly once. Any other job may have written its first page,
-// but only once.
+// Jobs run on two pods, with cancellations, errors, deadlocks, and lost connections and replies. Other pods are cut off for most of the
+// test and reconnect at the end. A job that succeeded or fanned out must have written each of its rows exactly once. Any other job may have
+// written its first page, but only once.
 func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -328,7 +328,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	proxy, pool := cable(t, url)
 	exec(t, direct, `create table mine (job bigint, no int); create table counts (id int primary key, n int); insert into counts select generate_series(0, 3), 0`)
 	insert, count := `insert into mine values ($1, $2)`, `update counts set n = n + 1 where id = $1`
-	var beat atomic.Pointer[chan struct{}] // closed at each tick, so that many jobs finish together on fast and slow machines
+	var beat atomic.Pointer[chan struct{}] // closed at each tick, so that many jobs finish together whether the machine is fast or slow
 	first := make(chan struct{})
 	beat.Store(&first)
 	go func() {

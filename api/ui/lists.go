@@ -71,7 +71,8 @@ func (d *dashboard) search(p *page, r *http.Request, text string, f job.Filter) 
 	return storeview.SearchJobs(r.Context(), d.searching(f.Cursor), f, search)
 }
 
-// firstPage is how long the first page of a list searches, so that it appears at once. A visitor who wants to search further back waits longer.
+// firstPage limits how long the first page of a list searches, so that the page appears immediately. Searching further back takes longer,
+// but only on request.
 const firstPage = 100 * time.Millisecond
 
 // searching returns the store for the page of a list that begins at a cursor.

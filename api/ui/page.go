@@ -119,8 +119,8 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 	}
 }
 
-// firstPage returns the page to which a visitor without access to the start page is redirected. It is empty if the visitor may not see any
-// page.
+// firstPage returns the page to which a visitor without access to the start page is redirected. It returns an empty string if the visitor
+// may not see any page.
 func (v visitor) firstPage() string {
 	switch {
 	case v.May(string(access.JobsRead)):

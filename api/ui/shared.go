@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// shared holds a result that concurrent requests share; the first one reads it. A singleflight group does not fit. A request for fresh data
-// could join a read that began earlier, cancelling the first request would affect all others, and nothing would be cached.
+// shared holds a result that concurrent requests share; the first one reads it. A singleflight group is not suitable: a request for fresh
+// data could join a read that began earlier, cancelling the first request would affect all others, and nothing would be cached.
 type shared[T any] struct {
 	mu    sync.Mutex
 	value T

@@ -43,8 +43,8 @@ type Failure struct {
 }
 
 // HandedBack returns the reason why a job must be handed back after its handler returned an error, or an empty string if the job must not
-// be handed back. cause is the cancellation cause of the handler's context. A job is handed back if the error is not the handler's fault.
-// If the lease lapsed but no pod recovered the job, this process can still hand back the claim.
+// be handed back. cause is the cancellation cause of the handler's context. A job is handed back if the handler did not cause the error. If
+// the lease lapsed but no pod has recovered the job, this process can still hand back the claim.
 func HandedBack(cause error) string {
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
@@ -114,7 +114,7 @@ func classed(reason job.Reason, err error) (job.ErrorClass, string) {
 	class, code := work.ErrorOf(err)
 	own := code
 	if class == job.ClassDatabase {
-		own = "" // the SQLSTATE results from something else, such as a timeout that cancelled the statement (57014)
+		own = "" // the SQLSTATE only reflects another cause, such as a timeout that cancelled the statement (57014)
 	}
 	switch reason {
 	case job.ReasonTimeout:

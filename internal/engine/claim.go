@@ -15,7 +15,7 @@ import (
 )
 
 // smallPod is the maximum number of slots for which a claim first waits for completions in flight to free their slots. Pods with more slots
-// do not wait. With 100 slots, waiting would make draining the queue a fifth slower.
+// do not wait. With 100 slots, waiting would make the queue drain a fifth more slowly.
 const smallPod = flushBeside
 
 // claimer claims due jobs for the free slots of the lanes.
@@ -39,8 +39,8 @@ type claimer struct {
 
 // claimDue claims due jobs for every free slot and starts them. It reports whether another claim may immediately find more.
 //
-// If the only change is that runs of some subjects have ended, it claims only the next job of each subject. When many jobs are waiting for
-// one subject, a full claim would have to skip all of them each time. look reports whether something else has changed.
+// If the only change is that the runs of some subjects have ended, it claims only the next job of each of these subjects. When many jobs
+// are waiting for one subject, a full claim would have to skip all of them each time. look reports whether something else has changed.
 func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
@@ -133,7 +133,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	return c.round.open, nil
 }
 
-// send sends a claim and starts the handlers of the jobs that have reserved slots. Jobs of the kinds in short may also be claimed ahead of
+// send sends a claim, and starts the handlers of jobs for which slots are reserved. Jobs of the kinds in short may also be claimed ahead of
 // time.
 func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, reserved map[string]int) (store.Claims, error) {
 	boot, began := c.Boot(), time.Now()

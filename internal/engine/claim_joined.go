@@ -28,8 +28,8 @@ const joinRest = 100 * time.Millisecond
 const joinedFor = time.Second
 
 // farAway is the time for network and commit above which claims share commits with completions. If network and commit take less, separate
-// claims for several slots at a time cost the server less: 195 µs per job instead of 250, at the same rate, with 5 slots and jobs that take
-// 2 ms.
+// claims for several slots at a time cost the server less: 195 µs per job instead of 250 µs, at the same rate, with 5 slots and jobs that
+// take 2 ms.
 const farAway = time.Millisecond
 
 // joinEnds returns a function that writes a batch of completions together with a claim, or nil if no claim can share their commit. The

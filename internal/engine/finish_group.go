@@ -50,7 +50,7 @@ func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func()
 	return g
 }
 
-// run commits groups until ctx ends, and then answers the remaining completions with an error.
+// run commits groups until ctx ends. It then answers the remaining completions with an error.
 func (g *groups) run(ctx context.Context) {
 	g.flusher.run(ctx)
 	g.reading.Wait()

@@ -251,7 +251,7 @@ type Handler struct {
 	MaxAttempts int // 0 means the default
 	MaxCrashes  int // 0 means the default
 	Backoff     job.Backoff
-	StaleAfter  *time.Duration // 0 means off; nil means the setting of the lane or, if it has none, of the pod
+	StaleAfter  *time.Duration // 0 means off; nil means the lane's setting or, if it has none, the pod's
 	KeepRunning bool
 	Elsewhere   bool // Run stands in for a handler in another process
 	InDatabase  bool

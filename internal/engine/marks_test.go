@@ -24,8 +24,8 @@ func (w wakes) MarkLimit() (time.Duration, func()) {
 	return time.Minute, func() { w.n <- struct{}{} }
 }
 
-// A claim does not wait until an expired mark has been read again, and starts at the expired mark. When the read has ended, the engine is
-// woken for jobs that the mark has hidden. A read that fails wakes nobody, because the next would fail at once.
+// A claim starts at an expired mark and does not wait for the mark to be read again. When the read has ended, the engine is woken for jobs
+// that the mark has hidden. A failed read does not wake the engine, because the next read would fail immediately.
 func TestAClaimDoesNotWaitForTheReadOfAnExpiredMark(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

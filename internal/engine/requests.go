@@ -76,7 +76,7 @@ func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
 			return nil
 		}
 	default:
-		return nil // a request that only later releases know
+		return nil // a type of request that only later releases support
 	}
 	return store.AnswerRequest(ctx, r.Commands, asked.ID, text)
 }

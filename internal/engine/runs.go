@@ -88,7 +88,7 @@ type loss struct {
 type ranAhead struct {
 	compared bool // compared with the table at least once; like noted, used only by the goroutine that compares
 	noted    bool // its start time is stored in its row
-	passed   bool // its slot was passed on while its outcome is being written
+	passed   bool // its slot was passed on, while its outcome is still being written
 }
 
 // journaled adapts a Run for its journal.

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// This file submits jobs with a unique or idempotency key, and jobs in the caller's transaction.
+// This file contains the submission of jobs with a unique or idempotency key, and of jobs in the caller's transaction.
 
 // errUnderWay means that the submission must be sent again.
 var errUnderWay = errors.New("a concurrent attempt of the same submission is running")

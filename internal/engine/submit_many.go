@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// This file submits many jobs without keys in one commit.
+// This file contains the submission of many jobs without keys in one commit.
 
 // SubmitMany submits jobs in one statement. The jobs must have no keys and the same delay.
 func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) ([]int64, error) {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// confirmFor limits the wait of one run of the task until the pods have confirmed that they start no jobs in a lane that moves.
+	// confirmFor is how long one run of the task waits for the pods to confirm that they start no jobs in a lane that is moving.
 	confirmFor   = 10 * time.Second
 	confirmEvery = 500 * time.Millisecond
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// session is a [Session] without other users. It is opened on first use.
+// session is a [Session] that is used only by the test. It is opened on first use.
 type session struct {
 	open func(context.Context) (*pgx.Conn, error)
 	conn *pgx.Conn

@@ -43,7 +43,7 @@ type leader struct {
 	warned bool // the missing session has been logged
 }
 
-// leadWithin is the timeout of each query about the lead.
+// leadWithin is the timeout of each query about the leader lock.
 const leadWithin = 5 * time.Second
 
 // role returns this pod's role as of the latest check.

@@ -15,7 +15,7 @@ const (
 	// aheadPerSlot is the maximum number of jobs per slot that are claimed ahead of time.
 	aheadPerSlot = 10
 	// aheadAtMost is the maximum number of jobs that a pod claims ahead of time. A larger claim is hardly cheaper per job and retains more
-	// memory. With ten jobs for each of 100 slots, draining the queue took a tenth longer (2 cores, 2026-11-25).
+	// memory. With ten jobs for each of 100 slots, it took a tenth longer to drain the queue (2 cores, 2026-11-25).
 	aheadAtMost = 100
 	// AheadFor is how long a job that was claimed ahead of time may wait for a slot. After that, it is returned to its lane, where another
 	// pod can claim it.

@@ -8,7 +8,7 @@ import (
 
 const (
 	// turnFor is how long a pod may keep its last slot while other pods wait, in a lane with more pods than slots. It is long compared with
-	// the few milliseconds that it takes to pass on a slot, but short from the point of view of a waiting pod.
+	// the few milliseconds that it takes to pass on a slot, but short enough for the pods that wait.
 	turnFor = 250 * time.Millisecond
 	// askAgainAfter is how long a pod waits before it requests more slots after a request was not fully granted. A notification ends the
 	// wait early. The new request includes slots that the pod has needed since.
@@ -63,8 +63,8 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 }
 
 // apply applies a heartbeat's report about a lane, and reports whether a sweep is needed. Two kinds of report may be outdated: that the
-// lane no longer has too many slots in use, and that this pod holds fewer slots than it was granted. The second kind occurs after the lane
-// was deleted and created again. A request confirms such a report before it is applied.
+// lane is no longer over its limit, and that this pod holds fewer slots than it was granted. The second kind occurs after the lane was
+// deleted and created again. A request confirms such a report before it is applied.
 func (one *lane) apply(b store.Lane) (look bool) {
 	g := &one.grant
 	if one.slots == nil {

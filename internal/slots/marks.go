@@ -48,8 +48,8 @@ type mark struct {
 	until time.Time // end of the mark's validity
 	setAt time.Time // when the mark was set
 	asked time.Time // when a complete read last began because the mark had expired
-	again bool      // that read is in progress, and claims keep starting at the mark
-	used  bool      // a claim has used the mark since, except one that directly followed the read, or a submission has
+	again bool      // such a read is in progress, and claims still start at the mark
+	used  bool      // a submission, or a claim other than the one directly after the read, has used the mark since then
 	wake  *time.Timer
 	sweep *sweep // sweep of the lane, or nil if none is in progress
 }
@@ -174,8 +174,8 @@ func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again 
 // markSpan returns how long a mark is valid after a read that took the given time.
 func markSpan(took, most time.Duration) time.Duration { return min(markTimes*took, most) }
 
-// Margin returns how long before the time of a read the marks must be, so that they hide no job whose submission is in flight. On a server
-// on which a complete read takes long, submissions may take long too. The store applies a minimum.
+// Margin returns how long before the time of a read the marks must be, so that they hide no job whose submission is in flight. If a
+// complete read takes long on a server, submissions may take long there too. The store applies a minimum.
 func (m *Marks) Margin() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 //
 // Every second claim instead reads the jobs that became ready since the sweep began, rank by rank. This way, a more urgent job does not
 // wait until the sweep reaches it. New jobs of the same rank do not wait either, as long as the sweep finds only blocked jobs. After a page
-// with claimable jobs, more old jobs may follow, and those start before new jobs of the same rank.
+// with claimable jobs, more old jobs may follow, and these start before new jobs of the same rank.
 type sweep struct {
 	floor   time.Time          // jobs that became ready earlier are skipped; zero to read everything
 	after   store.LanePosition // the last row read

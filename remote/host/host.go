@@ -48,7 +48,7 @@ func (h *Host) Times() (lease, every time.Duration) {
 // PodName returns the display name of the pod.
 func (h *Host) PodName() string { return h.pod.Opts.Name }
 
-// ran records how long a job ran whose kind only remote workers handle.
+// ran records the run time of a job whose kind only remote workers handle.
 func (h *Host) ran(m *telemetry.Metrics, kind string, seconds float64) {
 	m.RunSeconds.WithLabelValues(h.measured.Label(kind)).Observe(seconds)
 }

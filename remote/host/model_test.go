@@ -23,7 +23,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// chaos is a fleet of pods and remote workers in which random failures happen.
+// chaos is a fleet of pods and remote workers in which failures happen at random.
 type chaos struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
@@ -48,7 +48,7 @@ func (c *chaos) roll(n int) int {
 // odds returns true with a probability of 1/n. It always returns false once the chaos has ended.
 func (c *chaos) odds(n int) bool { return !c.gone.Load() && c.roll(n) == 0 }
 
-// while returns a timer channel while the chaos is going on, and nil after that.
+// while returns a timer channel as long as the chaos continues, and nil after that.
 func (c *chaos) while(d time.Duration) <-chan time.Time {
 	if c.gone.Load() {
 		return nil

@@ -8,8 +8,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// verdicts records the claims that a worker lists and returns a verdict for each. A worker can list claims that this pod does not know:
-// another pod that serves a newer stream has sent them, or this pod has not adopted them yet. For such claims, verdicts reads the tables.
+// verdicts records the claims that a worker lists, and returns a verdict for each of them. A worker can list claims that this pod does not
+// know: another pod that serves a newer stream has sent them, or this pod has not adopted them yet. For such claims, verdicts reads the
+// tables.
 func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, now time.Time) ([]Verdict, error) {
 	list := make([]Verdict, len(listed))
 	var unknown []int

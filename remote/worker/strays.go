@@ -7,13 +7,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// A worker whose lease expired restarts with a new ID, but handlers that ignore their cancelled contexts keep running. Such strays still
-// use the machine's resources. Until its handler returns, each stray therefore takes up one of the slots that the worker offers to pods.
+// A worker whose lease has expired restarts with a new ID, but handlers that ignore their cancelled contexts keep running. These handlers,
+// called strays, still use the machine's resources. Until it returns, each stray therefore takes up one of the slots that the worker offers
+// to pods.
 
 // errSlotFreed ends a stream, so that the next one offers more slots.
 var errSlotFreed = errors.New("a handler from an earlier session returned: its slot is free")
 
-// strays returns the number of handlers that are still running from before the worker's restart.
+// strays returns the number of handlers that were started before the worker's restart and are still running.
 func (w *Worker) strays() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -125,7 +125,7 @@ func kind(k engine.RemoteKind) *remotepb.Kind {
 	return m
 }
 
-// restart restarts the worker with a new ID, because the worker has lost all its jobs.
+// restart gives the worker a new ID, because the worker has lost all its jobs.
 func (w *Worker) restart(why error) {
 	w.mu.Lock()
 	w.id, w.trusted = uuid.NewString(), time.Time{}

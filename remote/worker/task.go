@@ -159,7 +159,8 @@ func (t *task) logReturn(began time.Time, err error) {
 	}
 }
 
-// end removes the task. If the task is from before the worker's restart, end also frees a slot that the worker has not offered to the pods.
+// end removes the task. If the task was started before the worker's restart, end also frees a slot that the worker has not offered to the
+// pods.
 func (t *task) end() {
 	t.w.mu.Lock()
 	delete(t.w.tasks, key{t.m.GetJobId(), t.m.GetFence()})

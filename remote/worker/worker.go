@@ -82,7 +82,7 @@ type Worker struct {
 	kick    wait.Signal   // requests a heartbeat now
 	noted   wait.Signal   // requests a heartbeat soon
 	slots   chan struct{} // holds one element for each running handler
-	freed   wait.Signal   // a handler from before the worker's restart has ended
+	freed   wait.Signal   // a handler that was started before the worker's restart has ended
 	beaten  chan struct{} // closed after a heartbeat; nil if nothing is waiting for it
 	drains  bool
 	greets  bool // a pod has opened a stream, but no heartbeat has been acknowledged since

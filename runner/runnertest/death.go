@@ -71,8 +71,8 @@ func (h *Harness) DieAt(at Point, kinds ...string) {
 	h.deaths = append(h.deaths, death{at, kinds})
 }
 
-// Die makes the current pod die now. A handler calls it to die where there is no [Point]. When Die returns, the handler's context has been
-// cancelled, and the handler should return.
+// Die makes the current pod die now. A handler can call it to make its pod die at a place that no [Point] describes. When Die returns, the
+// handler's context has been cancelled, and the handler should return.
 func (h *Harness) Die() {
 	h.mu.Lock()
 	p := h.pod
@@ -89,9 +89,9 @@ func (h *Harness) Deaths() int {
 	return h.died
 }
 
-// strikes reports whether the next death happens now that a job of the given kind has reached a point. If so, it removes the death from the
-// list.
-func (h *Harness) strikes(at Point, kind string) bool {
+// takeDeath reports whether the next death is due now that a job of the given kind has reached a point. If so, it removes that death from
+// the list.
+func (h *Harness) takeDeath(at Point, kind string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.deaths) == 0 || h.deaths[0].at != at {

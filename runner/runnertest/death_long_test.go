@@ -31,7 +31,7 @@ func TestAFanOutIsTakenOverWhereverThePodDies(t *testing.T) {
 				for _, name := range append(branches, "a", "c") {
 					is.Equal(count(t, pool, name), 1) // each step took effect once
 				}
-				is.Equal(len(h.Jobs("last")), 1) // only one join
+				is.Equal(len(h.Jobs("last")), 1) // there is only one join
 			})
 		}
 	}

@@ -96,7 +96,7 @@ func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], next func(
 
 // pass is called when a job of a kind reaches a point. It makes the pod die if a death is due there.
 func (p *pod) pass(at Point, kind string) {
-	if !p.isDead() && p.harness.strikes(at, kind) {
+	if !p.isDead() && p.harness.takeDeath(at, kind) {
 		p.die()
 	}
 }
@@ -157,7 +157,7 @@ func (p *pod) stop() {
 const closeWithin = 15 * time.Second
 
 // close waits until the pod has stopped, and closes its connections. For a dead pod it waits only for the handlers. The pod's other
-// goroutines retry in vain for some seconds to reach the database, and then end.
+// goroutines try for some seconds to reach the database, and then end.
 func (p *pod) close() error {
 	closed, handled := make(chan struct{}), make(chan struct{})
 	go func() {

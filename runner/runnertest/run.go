@@ -74,7 +74,7 @@ func (h *Harness) RunUntilIdle() {
 		if !p.isDead() { // it may have died while stopping: the last commit may be visible before its reply arrives
 			return
 		}
-		h.fatal(h.bury(ctx, p), "take over from %s", p.name)
+		h.fatal(h.expire(ctx, p), "take over from %s", p.name)
 	}
 }
 
@@ -118,8 +118,8 @@ func list(rest []left) string {
 	return strings.Join(lines, "\n")
 }
 
-// bury waits until the server has closed a dead pod's connections, and then lets the pod's lease expire.
-func (h *Harness) bury(ctx context.Context, p *pod) error {
+// expire waits until the server has closed a dead pod's connections, and then lets the pod's lease expire.
+func (h *Harness) expire(ctx context.Context, p *pod) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
