@@ -77,7 +77,7 @@ func TestFailuresAreGroupedByKindAndError(t *testing.T) {
 	is.True(first["first_failed_at"].(string) < first["last_failed_at"].(string))
 	only := h.send("GET", "/failures?kind=worse", "")
 	is.Equal(len(groups(only)), 1)
-	is.True(groups(only)[0]["id"] != first["id"]) // the same error in another kind forms another group
+	is.True(groups(only)[0]["id"] != first["id"]) // the same error in a different kind forms a separate group
 	few := h.send("GET", "/failures?limit=1", "")
 	is.Equal([]any{len(groups(few)), few.body["groups"]}, []any{1, 3.0})
 

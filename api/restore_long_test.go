@@ -96,8 +96,8 @@ func TestARestoreToAPointInTime(t *testing.T) {
 			count(*) filter (where missed > 0)) from trapeze.schedule_fires group by schedule order by schedule`, due)
 	}
 	policies := func() bool {
-		// The three policies create five jobs, one job for all occurrences, or no job. The last missed occurrence may fall after the
-		// restore point.
+		// Depending on its policy, a schedule creates five jobs, one job for all occurrences, or no job. The last missed occurrence may fall
+		// after the restore point.
 		list := strings.Join(fired(), ", ")
 		return list == "catches-up 5 0, coalesces 1 1, skips 0 1" || list == "catches-up 5 0, coalesces 0 1, skips 0 1"
 	}

@@ -90,7 +90,7 @@ func TestJobsAreFoundByTextErrorAndArgs(t *testing.T) {
 		{"#" + s.ids["ana done"], "", []string{"ana done"}},
 		{s.ids["ana done"], "", []string{"ana done"}},                   // a number that is an id is not searched as text
 		{`"` + s.ids["ana done"] + `"`, "", []string{"both waits"}},     // unless it is quoted
-		{s.ids["ana done"], "&state=pending", []string{"both waits"}},   // or the job has another state
+		{s.ids["ana done"], "&state=pending", []string{"both waits"}},   // or the job is in a different state
 		{"#" + s.ids["bob waits"], "&since=1ns", []string{"bob waits"}}, // an id is found no matter how old the job is
 		{"#" + s.ids["bob waits"], "&state=failed", []string{}},
 		{"args.user.id=7", "", []string{"ana failed", "ana waits", "bob failed", "both waits"}}, // args are searched in unfinished and failed jobs

@@ -134,6 +134,6 @@ func TestPartsMayBeCompletedBeforeTheJobWaits(t *testing.T) {
 	inState(t, cancelled, id, job.Waiting)
 	_, err := cancelled.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
-	is.True(errors.Is(cancelled.Complete(t.Context(), id, <-tokens, 1), job.ErrAlreadyTerminal)) // no job is waiting for this part any more
+	is.True(errors.Is(cancelled.Complete(t.Context(), id, <-tokens, 1), job.ErrAlreadyTerminal)) // no job is waiting for this part any longer
 	checkHistory(t, pool, r)
 }

@@ -106,7 +106,7 @@ func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
 	is.Equal(string(join.Result), `{"failed":0,"total":1275}`) // the join saw every result
 	is.Equal(*join.ParentID, id)
 	is.Equal(join.PipelineID, id)
-	is.Equal(join.Subject, "s") // inherited, as by a next step
+	is.Equal(join.Subject, "s") // inherited, as a next step would inherit it
 	ended := get(t, r, id)
 	is.Equal(ended.State, job.Succeeded)
 	is.Equal(string(ended.Result), `"from the parent"`)

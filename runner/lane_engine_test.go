@@ -96,7 +96,7 @@ func TestALaneMovesToAnotherEngineAndBackWhenItsJobsHaveEnded(t *testing.T) {
 	is.Equal(blockers[0].Why, job.BlockerMoving)
 	open()
 	moveLane(t, r, "far")
-	is.Equal(get(t, r, second).State, job.Pending) // a pod does not run it any more
+	is.Equal(get(t, r, second).State, job.Pending) // no pod runs it any longer
 	i := takeOne(t, o)
 	is.Equal(i.ID, second)
 	is.NoErr(o.Started(t.Context(), i.ID, i.Epoch(), "run"))

@@ -281,7 +281,7 @@ func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// When the sequence has fallen behind existing IDs, as after a restore, concurrent submissions must still get distinct IDs.
+// When the sequence has fallen behind existing IDs, for example after a restore, concurrent submissions must still get distinct IDs.
 func TestIDsThatTheDatabaseGivesAtOnceAreUnlike(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

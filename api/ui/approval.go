@@ -10,7 +10,7 @@ import (
 // approval holds the buttons for a job that awaits approval. The buttons open a dialog that shows the job's details and arguments.
 type approval struct {
 	ID      int64
-	Epoch   int  // the buttons have no effect in another epoch, in which the arguments may differ
+	Epoch   int  // the buttons have no effect once the job is in a different epoch, in which the arguments may differ
 	Alone   bool // no other job is on the page
 	Approve bool
 	Reject  bool

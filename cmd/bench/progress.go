@@ -16,7 +16,8 @@ import (
 // reportFor is the time for which the handler reports progress.
 const reportFor = 2 * time.Second
 
-// progress measures the database load of a handler that reports progress, and then of one that emits events, 10,000 times a second.
+// progress measures the database load of a handler that reports progress 10,000 times a second, and then that of a handler that emits
+// events at the same rate.
 func (b *lab) progress(ctx context.Context) (l line, err error) {
 	l = line{What: "one handler that calls Progress 10,000 times a second for 2 s, and then one that calls Emit as often: number of statements that write them",
 		Goal: "≤ 4 writes per second and job; every event is kept"}

@@ -20,7 +20,8 @@ type joinedClaim struct {
 }
 
 // joinRest is the time for which claims and completions do not share commits after a slow claim, or after a joined claim that failed or
-// found too few jobs. Jobs with a subject, a unique key or an earlier claim are left to normal claims.
+// found too few jobs. During that time, normal claims find the jobs with a subject, a unique key or an earlier claim, which joined claims
+// leave alone.
 const joinRest = 100 * time.Millisecond
 
 // joinedFor is the timeout for the completions and the claim together. No other claim can begin during that time. Completions that are
@@ -77,7 +78,7 @@ func (j *joinedClaim) commitBoth(ctx context.Context, boot string, endings []sto
 	return j.Store.Finish(ctx, boot, endings)
 }
 
-// try unlocks the claimer when the claimed jobs are known to this process: see handBackOrphans.
+// try unlocks the claimer once the claimed jobs are known to this process; see handBackOrphans.
 func (j *joinedClaim) try(ctx context.Context, boot string, endings []store.Ending) (map[int64]store.Ended, error) {
 	defer j.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, joinedFor)

@@ -299,8 +299,8 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 // transaction has locked a job's row, CancelOpen cancels that handler. If wait is set, it blocks until each such job has ended; otherwise,
 // the next call cancels them.
 //
-// CancelOpen calls seen with the ids of the jobs that it cancels or requests to cancel, and returns the fan-outs that must be settled next.
-// The first statement also writes the audit entry d, unless d is nil.
+// CancelOpen calls the function seen with the ids of the jobs that it cancels or requests to cancel, and returns the fan-outs that must be
+// settled next. The first statement also writes the audit entry d, unless d is nil.
 func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor string, d *admin.AuditEntry, wait bool,
 	open func(ctx context.Context, limit int) ([]int64, error), seen func(id int64)) (more []int64, err error) {
 	if seen == nil {

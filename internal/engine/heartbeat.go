@@ -51,7 +51,7 @@ func (e *Engine) beat(ctx context.Context) {
 func (e *Engine) ReadSettings() { e.reread.Set() }
 
 // BeatOnce renews the lease, applies the response, and reports whether there was one. counts is false for a heartbeat that was sent ahead
-// of schedule and does not count towards MayJudge.
+// of schedule and does not count toward MayJudge.
 func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
 	if !e.Lease.Registered() {
@@ -123,8 +123,8 @@ func (e *Engine) apply(b store.Beat) {
 	e.compareSoon()
 }
 
-// WatchTrust watches the lease. Once other pods may take over because the database is unreachable, it cancels the handlers and calls over.
-// Results that handlers have already returned are still written when the database is back, unless the lease is lost.
+// WatchTrust watches the lease. Once other pods may take over because the database is unreachable, it cancels the handlers and calls the
+// function over. Results that handlers have already returned are still written when the database is back, unless the lease is lost.
 func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	for {
 		left, open := e.Lease.Left()
@@ -191,7 +191,8 @@ func (f *following) applied(sent time.Time) {
 	}
 }
 
-// AppliedSince blocks until a heartbeat sent after moment has been applied or ctx ends. It calls ask to request a heartbeat.
+// AppliedSince blocks until a heartbeat that was sent after the given moment has been applied, or ctx ends. It calls ask to request a
+// heartbeat.
 func (f *following) AppliedSince(ctx context.Context, moment time.Time, ask func()) {
 	for {
 		f.mu.Lock()

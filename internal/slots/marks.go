@@ -251,6 +251,6 @@ func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duratio
 		m.set(one, moment, took, most, again)
 	}
 	if whole && took < markSlow {
-		m.readAt = m.readAt.Add(time.Second) // the claim was slow for another reason
+		m.readAt = m.readAt.Add(time.Second) // the claim was slow for a different reason
 	}
 }

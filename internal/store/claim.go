@@ -312,8 +312,8 @@ const (
 	where p.unique_while = 'pending' for update of k skip locked
 )`
 
-	// claimOpen selects the rows of the picked and spare CTEs that this pod may claim, before their subjects are checked, with the next
-	// fence of each. It reads the keyed CTE. Jobs in spare wait for a slot, except when they take over the slots of jobs that end in the
+	// claimOpen selects the rows of the picked and spare CTEs that this pod may claim, before their subjects are checked, with the next fence
+	// of each. It reads the keyed CTE. Jobs in the spare CTE wait for a slot, except when they take over the slots of jobs that end in the
 	// same commit.
 	claimOpen = `open as materialized (
 	select p.*, ` + nextFence + ` as next_fence from (select *, false as ahead from picked union all select *, @waits::boolean from spare) p

@@ -37,7 +37,8 @@ with held as (select cancel_requested from trapeze.live where id = @id and fence
 select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
 )
 
-// Uncounted is the number of a transaction that ends its claim. The transaction count of an active claim never reaches it.
+// Uncounted is the number given to a transaction that ends its claim, because such a transaction is not counted. The transaction count of
+// an active claim never reaches this number.
 const Uncounted = math.MaxInt32
 
 // Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. ends reports whether the transaction

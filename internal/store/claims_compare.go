@@ -25,7 +25,7 @@ type MissingClaim struct {
 	Reason    job.Reason // stopped or deadline; empty if the table records no command that ended the claim
 }
 
-// MissingClaims returns those of a pod's claims that the table no longer assigns to the pod.
+// MissingClaims returns which of a pod's claims the table no longer assigns to the pod.
 func MissingClaims(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]MissingClaim, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {

@@ -144,8 +144,8 @@ func (w *world) historyOf(boot string) string {
 	return b.History
 }
 
-// Some providers revoke EXECUTE from all roles on the functions that identify a cluster. A pod must still be able to run jobs, even under a
-// role that owns nothing.
+// Some providers revoke the EXECUTE privilege on the functions that identify a cluster from all roles. A pod must still be able to run
+// jobs, even under a role that owns nothing.
 func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -55,8 +55,8 @@ func (s *Store) Enqueue(ctx context.Context, boot string, list []NewJob) (map[in
 	return e.Places, err
 }
 
-// EnqueueSince is like [Store.Enqueue] but assumes that no waiting job in the jobs' lanes became ready before since. A zero since makes no
-// assumption.
+// EnqueueSince is like [Store.Enqueue] but assumes that no waiting job in the jobs' lanes became ready before the time since. If since is
+// zero, it assumes nothing.
 func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, since time.Time) (Enqueued, error) {
 	var placed []placedRow
 	var err error

@@ -162,7 +162,7 @@ const CountBranches = `changes as materialized (
 const offBalance = `((f.open = 0) <> f.ended or (f.fail_fast and f.failed > 0 and not f.ended))`
 
 const (
-	// FailedBranches selects the branches of the jobs in gone, all of which count as failed.
+	// FailedBranches selects the branches of the jobs in the gone CTE, all of which count as failed.
 	FailedBranches = `branches as (
 	select j.group_id, 'failed', false from gone g join trapeze.jobs j on j.id = g.id where j.group_id is not null
 )`

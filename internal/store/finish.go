@@ -98,8 +98,8 @@ var (
 	finishBranchesSQL = finishStatement(true, true)
 )
 
-// These are the array arguments of ends and its column names. A finished job and its next step share one row, because a join would compare
-// every job with every next step. The arrays of error classes and codes are null if no job of the batch failed.
+// These are the array arguments and the column names of the ends CTE. A finished job and its next step share one row, because a join would
+// compare every job with every next step. The arrays of error classes and codes are null if no job of the batch failed.
 const (
 	endArrays = `@ids::bigint[], @fences::bigint[], @states::text[], @outcomes::text[], @reasons::text[], @results::text[], @errors::text[],
 		@classes::text[], @codes::text[], @undos::text[], @started::timestamptz[]`
@@ -121,9 +121,9 @@ const (
 	for update of l skip locked
 )`
 
-	// endGone deletes the rows of free. For a row that it does not return, nothing else is written. A cancel request that was committed
-	// first takes precedence, and the cancelled job gets no next step. [branchReturned] and [nextReturned] add the columns that the CTEs
-	// for fan-outs and next steps read. Plan: live_pkey.
+	// endGone deletes the rows in the free CTE. For a row that it does not return, nothing else is written. A cancel request that was
+	// committed first takes precedence, and the cancelled job gets no next step. [branchReturned] and [nextReturned] add the columns that the
+	// CTEs for fan-outs and next steps read. Plan: live_pkey.
 	endGone = `delete from trapeze.live l using free e
 	where l.id = any(array[e.id])
 	returning l.id, case when l.cancel_requested then 'cancelled' else e.state end as state,

@@ -37,7 +37,7 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 	w.fire("old", 60, 30, 1)
 	w.fire("few", 15, 30, 1)
 	w.fire("young", 60, 0, 1)
-	w.fire("busy", 6000, 30, 100) // occurrences with a job may be older than the latest ones, as when a job runs for very long
+	w.fire("busy", 6000, 30, 100) // occurrences with a job may be older than the latest ones, for example if a job runs for very long
 	w.fire("ahead", 60, 30, 1)
 	_, err := w.pool.Exec(w.ctx(), `insert into trapeze.schedules (name, expression, kind, planned, next_at)
 		select 'ahead', '@daily', 'k', true, now() - interval '30 days 50 hours 30 minutes'`)

@@ -41,7 +41,7 @@ func TestSlotsAreGivenUpToTheLimitAndTakenBackAtOnce(t *testing.T) {
 	w.limited(3)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
 	w.is.Equal(w.settle(b, 4, 4, 0).Held, 1)                                       // pod b gets the remaining slots
-	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // repeating a request, as after a lost reply, gives the same result
+	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // repeating a request, for example after a lost reply, gives the same result
 	w.is.Equal(w.settle(a, 0, 0, 0).Held, 0)                                       // pod a returns its slots
 	w.is.Equal(w.settle(b, 4, 4, 1).Held, 3)                                       // the returned slots are available to pod b
 	w.is.Equal(w.settle(b, 1, 4, 1).Held, 1)                                       // a pod can return slots at any time
@@ -117,7 +117,7 @@ func TestALimitThatIsLoweredKillsNothingAndStartsNothing(t *testing.T) {
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0)
 	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1)
-	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // jobs running without a grant are counted, as happens when a limit has just been set
+	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // jobs running without a grant are counted; this is the case when a limit has just been set
 }
 
 func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {

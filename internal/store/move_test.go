@@ -92,7 +92,8 @@ func TestAJobOfNoLaneGoesToItsKinds(t *testing.T) {
 	w.is.Equal(n, 0)
 }
 
-// Lanes are locked before kinds, including the default lane to which a deleted lane's kinds go. Otherwise two changes would deadlock.
+// Lanes are locked before kinds. This includes the default lane, to which a deleted lane's kinds move. Otherwise, two changes could
+// deadlock.
 func TestADeletedLanesKindsAreNotLockedBeforeTheLaneTheyGoTo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -47,14 +47,14 @@ type Retry struct {
 	Code    string // empty if there is none
 }
 
-// Park ends a claim and lets the job wait before another attempt. It returns the time at which the job becomes due. It returns
+// Park ends a claim and makes the job wait before its next attempt. It returns the time at which the job becomes due. It returns
 // [job.ErrLeaseLost] if the lease was lost or a cancel request was committed first; in the latter case, the caller must finish the job.
 func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, why Retry) (time.Time, error) {
 	return park(ctx, s, l, "retry", 0, wait, why)
 }
 
 // Snooze ends a claim because its handler asked to be called later. It spends no attempt. times is the number of times the job has been
-// snoozed, including this one. The class and code of why are ignored. Snooze returns the same results as [Store.Park].
+// snoozed, including this one. The class and code in why are ignored. Snooze returns the same results as [Store.Park].
 func (s *Store) Snooze(ctx context.Context, l job.Lease, times int, wait time.Duration, why Retry) (time.Time, error) {
 	return park(ctx, s, l, "retry_later", times, wait, why)
 }

@@ -133,7 +133,7 @@ const (
 	from may m
 )`
 
-	// placeRows inserts the rows of placed. Plan: inserts.
+	// placeRows inserts the rows of the placed CTE. Plan: inserts.
 	placeRows = placeJobs + ", " + placePipelines + ", " + placeLive + ", " + placeParked + ", " + placeEvents
 
 	placeJobs = `new_jobs as (

@@ -57,7 +57,7 @@ type Options struct {
 }
 
 // restsFor is how long a connection can be idle before it is checked with a ping. It is longer than the poll interval, so that not every
-// poll sends a ping. If the connection was cut within that time, the next statement fails on it, as on a busy pod.
+// poll sends a ping. If the connection was cut within that time, the next statement on it fails, just as it would on a busy pod.
 const restsFor = 15 * time.Second
 
 // idleFor is how long a connection can be idle before it is closed.

@@ -144,7 +144,7 @@ type Adopted struct {
 	Ran             time.Duration // time since the claim
 }
 
-// Adopt returns those of the given claims that the pod still holds.
+// Adopt returns the given claims that the pod still holds.
 func Adopt(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]Adopted, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {

@@ -56,7 +56,8 @@ func (s *sampler) run(ctx context.Context) {
 	}
 }
 
-// every calls get repeatedly, until ctx ends, and sends each result to the channel. It skips failed calls.
+// every calls the function get again and again until ctx ends, with a pause of d after each call, and sends each result to the channel. It
+// skips failed calls.
 func every[T any](ctx context.Context, d time.Duration, to chan<- T, get func(context.Context) (T, error)) {
 	for ; ctx.Err() == nil; pause(ctx, d) {
 		one, err := get(ctx)

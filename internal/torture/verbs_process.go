@@ -72,7 +72,7 @@ func freeze(s *injection) error {
 	return s.frozen(s.at, s.last)
 }
 
-// frozen freezes a process, calls meanwhile, and resumes the process.
+// frozen freezes a process, calls the function meanwhile, and resumes the process.
 func (s *injection) frozen(p *place, meanwhile func()) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err

@@ -59,9 +59,9 @@ func Approve(ctx context.Context, s *store.Store, id int64, actor string) error 
 	return ApproveIf(ctx, s, id, Approval{}, actor)
 }
 
-// ApproveIf is like [Approve], but approves the job only if the conditions in only are met. It returns [job.ErrChanged] if the job is in
-// another epoch. It returns [job.ErrOwnSubmission] if a second person is required, and actor submitted the job or sent it back to approval
-// with a retry.
+// ApproveIf is like [Approve], but approves the job only if the conditions in only are met. It returns [job.ErrChanged] if the job is in a
+// different epoch. It returns [job.ErrOwnSubmission] if a second person is required, and actor submitted the job or sent it back to
+// approval with a retry.
 func ApproveIf(ctx context.Context, s *store.Store, id int64, only Approval, actor string) error {
 	type locked struct {
 		Epoch       int

@@ -89,7 +89,7 @@ func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor stri
 	return CancelInEpoch(ctx, s, id, 0, stop, actor, notify)
 }
 
-// CancelInEpoch is like [Cancel], but returns [job.ErrChanged] if the job is in another epoch. 0 means any epoch.
+// CancelInEpoch is like [Cancel], but returns [job.ErrChanged] if the job is in a different epoch. 0 means any epoch.
 func CancelInEpoch(ctx context.Context, s *store.Store, id int64, epoch int, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
 	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {

@@ -89,7 +89,7 @@ where exists (
 	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
 )`
 
-// SchedulesActive returns those of the given schedules that have an unfinished job. Jobs that follow the schedule's jobs count too.
+// SchedulesActive returns which of the given schedules have an unfinished job. Jobs that follow a schedule's jobs count too.
 func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []string) (map[string]bool, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
 	if err != nil {
@@ -132,7 +132,7 @@ type fireKey struct {
 
 func keyOf(f job.Fire) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
 
-// InsertFires inserts occurrences, and returns those that no transaction had inserted before.
+// InsertFires inserts occurrences, and returns the ones that no transaction had inserted before.
 func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) ([]job.Fire, error) {
 	var (
 		names    = make([]string, len(list))

@@ -44,9 +44,9 @@ where s.id > $1 and s.state in ('failed', 'cancelled') and s.state = any($2::tex
 	and ($10::text is null or s.reason = $10) and ($11::text is null or s.error_class = $11) and ($12::text is null or s.error_code = $12)
 order by s.id limit $9`
 
-// Match returns up to limit ids, greater than after, of jobs that match a filter. The filter matches the same jobs as when it is used to
-// list jobs. If ended is set, Match selects failed and cancelled jobs in the filter's states. Otherwise it selects jobs that have not ended
-// and have no cancel request. It ignores the filter's page and limit.
+// Match returns the ids of up to limit jobs that match a filter, in order, starting after the id after. The filter matches the same jobs as
+// when it is used to list jobs. If ended is set, Match selects failed and cancelled jobs in the filter's states. Otherwise it selects jobs
+// that have not ended and have no cancel request. It ignores the filter's page and limit.
 func Match(ctx context.Context, s *store.Store, f job.Filter, ended bool, after int64, limit int) ([]int64, error) {
 	sql := matchOpenSQL
 	if ended {

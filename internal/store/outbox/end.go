@@ -77,7 +77,7 @@ func (b *Outbox) hold(ctx context.Context, tx pgx.Tx, id, fence int64, more int,
 
 // End ends a job with the result of its run, and inserts the next step in the same transaction. A cancel request that was committed first
 // takes precedence; End returns the state in which the job ended. A repeated call for the same epoch returns that state and writes nothing.
-// It returns [ErrStale] if the job has ended in another way, or is in another epoch.
+// It returns [ErrStale] if the job has ended in a different way, or is in a different epoch.
 func (b *Outbox) End(ctx context.Context, id, epoch int64, e End) (job.State, error) {
 	return b.end(ctx, id, lastFence(epoch), e, false)
 }

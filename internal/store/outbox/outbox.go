@@ -45,7 +45,7 @@ func IsEngine(boot string) bool { return len(boot) == 36 && boot[14] == '8' }
 // namesSQL lists the engines that the lanes name. Plan: lanes is one page.
 const namesSQL = `select distinct n.engine from trapeze.lanes n where n.engine <> 'postgres' order by 1`
 
-// NameOf returns the engine for which a boot id stands, or an empty string if no lane names it any more.
+// NameOf returns the engine for which a boot id stands, or an empty string if no lane names that engine any longer.
 func NameOf(ctx context.Context, s *store.Store, boot string) (string, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[string], namesSQL)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // transaction that locks the row. A job whose cancel request was committed ends as cancelled.
 //
 // A recovered job is ahead of its lane's backlog and no longer has the time at which it became due. Its age is measured from its latest
-// claim, so it is never overestimated. A row that was claimed after the snapshot has another fence and is left to the next run, because
+// claim, so it is never overestimated. A row that was claimed after the snapshot has a different fence and is left to the next run, because
 // this statement would not see the run that the claim inserted into current_runs.
 //
 // Plan: per lane and rank, an Index Scan on live_for_claim that ends where jobs are young enough; then primary keys. It touches only rows

@@ -68,8 +68,8 @@ func PrunePipelines(ctx context.Context, s *store.Store, keep time.Duration, pac
 	}
 }
 
-// PrunePods deletes at most limit rows of pods whose jobs have been recovered and that were closed more than keep ago. It returns the
-// number of deleted rows.
+// PrunePods deletes at most limit rows of pods whose jobs have been recovered. The pods must have been closed for longer than keep. It
+// returns the number of deleted rows.
 func PrunePods(ctx context.Context, s *store.Store, keep time.Duration, limit int) (int, error) {
 	return prune(ctx, s, prunePodsSQL, keep, limit)
 }

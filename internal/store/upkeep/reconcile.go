@@ -49,8 +49,8 @@ type Drift struct {
 	OpenBefore, FailedBefore, Open, Failed int
 }
 
-// Reconcile recounts the branches of at most limit waiting jobs after an id, and corrects wrong counts. It returns the corrections and the
-// last id read, or 0 if there are no more jobs. No corrections are needed unless rows were changed manually.
+// Reconcile recounts the branches of at most limit waiting jobs, starting after the given id, and corrects wrong counts. It returns the
+// corrections and the last id read, or 0 if there are no more jobs. No corrections are needed unless rows were changed manually.
 func Reconcile(ctx context.Context, s *store.Store, after int64, limit int) (last int64, drifts []Drift, err error) {
 	type waiting struct{ ID, Pipeline int64 }
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[waiting], waitingSinceSQL, after, limit)

@@ -12,8 +12,8 @@ import (
 
 const (
 	// takeTurnSQL assigns a maintenance task to a pod unless a pod began the task less than $2 ms ago, by the database's clock. If several
-	// pods ask at the same time, only one of them gets the task. If $2 is 0, every pod gets it. A start time in the future, as after a
-	// clock was set back, is ignored. Plan: primary key, one row.
+	// pods ask at the same time, only one of them gets the task. If $2 is 0, every pod gets it. A start time in the future, which can occur
+	// after a clock was set back, is ignored. Plan: primary key, one row.
 	takeTurnSQL = `
 insert into trapeze.maintenance as m (chore, begun_at, pod) values ($1, clock_timestamp(), $3)
 on conflict (chore) do update set begun_at = excluded.begun_at, pod = excluded.pod

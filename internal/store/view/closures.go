@@ -32,8 +32,8 @@ func closuresOf(ctx context.Context, s *store.Store) func(string, ...any) ([]clo
 	}
 }
 
-// addClosures fills in who closed the queue, each drained lane and each drained pod, and why. It reads nothing if all are open. A pod is
-// drained by its name, so pods of the same name share a closure.
+// addClosures fills in who closed the queue, each drained lane and each drained pod, and why. It reads nothing if all are open. A drain
+// applies to a pod's name, so pods with the same name share a closure.
 func addClosures(queue *job.QueueState, lanes []job.LaneUse, pods []job.Pod, read func(sql string, args ...any) ([]closure, error)) error {
 	var targets, closes, opens []string
 	to := map[[2]string][]**job.Closure{}

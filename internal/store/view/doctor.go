@@ -104,7 +104,7 @@ type Holder struct {
 	Application  string
 	State        string
 	Transactions int        // number of transactions that have started since
-	Since        *time.Time // nil if unknown, as for a slot
+	Since        *time.Time // nil if unknown, for example for a slot
 }
 
 // Horizon returns up to five holders of the transaction horizon, oldest first.

@@ -30,7 +30,7 @@ select ` + jobColumns + ` from unnest($1::bigint[]) as w(wanted) cross join late
 // readAtOnce is the maximum number of ended jobs that one statement reads, because each may have a result of one megabyte.
 const readAtOnce = 100
 
-// Over returns those of the given jobs that have ended, and the ids for which there is no job. One statement checks all jobs. For each
+// Over returns the jobs with the given ids that have ended, and the ids for which there is no job. One statement checks all jobs. For each
 // hundred ended jobs, one more statement reads them.
 func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.Job, gone []int64, err error) {
 	type answer struct {

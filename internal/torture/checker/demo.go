@@ -70,7 +70,7 @@ func sameSteps(a, b []job.Step) bool {
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // sameJSON reports whether two texts encode the same JSON value. Numbers must have the same digits, but object members may be in any order.
-// An empty text means the empty object, as in a submission without arguments.
+// An empty text means the empty object, as it does in a submission without arguments.
 func sameJSON(a, b json.RawMessage) bool {
 	a, b = bytes.TrimSpace(a), bytes.TrimSpace(b)
 	if bytes.Equal(a, b) {

@@ -100,7 +100,7 @@ func (v *view) closedStaysClosed(b *boot, f *Finding) {
 		return
 	}
 	for _, other := range b.life.boots {
-		// A remote worker may have joined again earlier for another reason, so that this row expired.
+		// A remote worker may have joined again earlier for a different reason, so that this row expired.
 		if other.joined.After(b.closed) || b.life.remote() && other.joined.After(b.joined) {
 			f.Checked++
 			return

@@ -10,13 +10,13 @@ import (
 )
 
 // fleetHolds (I16, across all pods) checks lanes with a limit across all pods. Whenever a job in such a lane is claimed, the number of jobs
-// running in the lane, including the new one, must not exceed the limit that may have been in force.
+// running in the lane, including the new one, must not exceed the largest limit that may have been in force.
 //
 //   - A job counts as running from its claim to the event that ends the claim. If its pod died, that event is the recovery, because no
 //     other job may use the slot before then. Two kinds of claims end with their pod instead: claims that may have been uncommitted, and
 //     thus invisible, when the pod was declared dead, and claims of a pod that left by itself. A claim without a handler is not counted,
 //     because its reply was lost.
-//   - A pod learns of a limit with its heartbeat. The bound is therefore the largest limit that may have been in force since one heartbeat
+//   - A pod learns of a limit from its heartbeat. The bound is therefore the largest limit that may have been in force since one heartbeat
 //     interval plus slack before the claim. If the pod was disturbed at that time, the period starts before the disturbance. A raised limit
 //     counts from when the change was sent. A lowered limit counts once every pod has received it.
 //   - Jobs that are running when a limit is lowered continue and are counted. No other job may start until there is a free slot again.

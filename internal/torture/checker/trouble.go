@@ -55,7 +55,7 @@ func troubleOf(v *view) trouble {
 	return t
 }
 
-// about returns the troubles of a pod or of a remote worker.
+// about returns the periods in which a pod or a remote worker was disturbed.
 func (t trouble) about(pod string) []span {
 	if spans, ok := t.far[pod]; ok {
 		return spans
