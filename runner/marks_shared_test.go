@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Claims start at the low-water mark, so they do not find jobs before it. A full poll must follow when the mark expires, instead of waiting
-// for the next poll interval.
+// Claims start at the low-water mark, so they do not find jobs before it. When the mark expires, a full poll must follow immediately, not
+// only after the next poll interval.
 func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})

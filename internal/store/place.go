@@ -76,13 +76,13 @@ const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
 
 // placeParts returns the CTEs that all statements that insert jobs share. They read the input_jobs CTE. They insert each of its rows into
 // jobs, and into either live (pending or started on insert) or parked, with its events. The order is input_jobs → may → born_runs → placed,
-// and the others read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
+// and the other CTEs read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
 //
 // A row starts on insert only if all of these conditions hold:
 //   - It requests to start on insert.
 //   - Its pod's row is open. Recovery searches for the jobs of a closed pod only for a limited time.
-//   - No pending job in its lane has a rank up to its ahead value. The rank is the negated priority, and the first pending row in live_for_claim
-//     ends that search.
+//   - No pending job in its lane has a rank up to its ahead value. The rank is the negated priority, and the first pending row in
+//     live_for_claim ends that search.
 //   - Its subject is free: either its parent hands the subject over, or the insert into current_runs succeeds.
 //
 // The offset 0 makes the check a probe of current_runs_one_running. Without it, the planner would read all running subjects into a hash
