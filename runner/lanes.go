@@ -11,9 +11,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SetLane creates a lane, or changes the settings that c contains. If a kind gets another default lane, its waiting jobs then move there in
-// batches, each job with a job.moved event. If SetLane fails, some jobs may still be in their old lane. Repeating the change does not move
-// them; call SetLane for the old lane instead. A dry run reports the result without making the change. SetLane returns
+// SetLane creates a lane, or changes the settings that c contains. If a kind gets a different default lane, its waiting jobs then move
+// there in batches, each job with a job.moved event. If SetLane fails, some jobs may still be in their old lane. Repeating the change does
+// not move them; call SetLane for the old lane instead. A dry run reports the result without making the change. SetLane returns
 // [job.ErrInvalidSetting], or [job.ErrUnknownLane] if c requires an existing lane.
 func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
 	done, moves, err := admin.SetLane(ctx, a.pod.Commands, name, c, named(actor))

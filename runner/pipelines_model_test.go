@@ -102,8 +102,8 @@ func (g *grower) node(depth int) *node {
 	return n
 }
 
-// name sets the paths of a chain's nodes and marks the nodes that follow a fan-out. after reports whether the job before the chain fanned
-// out. name returns the value of after for the job that follows the chain.
+// name sets the paths of a chain's nodes and marks the nodes that follow a fan-out. The argument after states whether the job before the
+// chain fanned out. name returns the value of after for the job that follows the chain.
 func name(list []*node, prefix string, after bool) bool {
 	for i, n := range list {
 		n.Path, n.AfterFan = fmt.Sprint(prefix, ".", i), after

@@ -20,7 +20,7 @@ func (flaky) Kind() string { return "bench.flaky" }
 
 var errFlaky = errors.New("connection to the mail server was refused")
 
-// retries measures how fast a backlog is drained in which some jobs fail once.
+// retries measures how fast a backlog is drained if some of its jobs fail once.
 func (b *lab) retries(ctx context.Context) (l line, err error) {
 	n := b.size(20_000)
 	l = line{What: "20,000 no-op jobs, every tenth of which fails once and is due again after 1 ms, until the last job has finished, one pod with 100 slots; compared with the same jobs without failures",

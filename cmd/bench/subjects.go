@@ -26,7 +26,7 @@ func (about) Kind() string { return "bench.about" }
 
 const manySubjects = 1000
 
-// subjects measures how fast a backlog is drained in which jobs with the same subject must not overlap.
+// subjects measures how fast a backlog is drained if jobs with the same subject must not overlap.
 func (b *lab) subjects(ctx context.Context) (l line, err error) {
 	n := b.size(20_000)
 	l = line{What: "20,000 no-op jobs, each with one of 1,000 subjects (Zipf, s = 1.1), one pod with 100 slots; checks that jobs of one subject never overlap",

@@ -39,10 +39,10 @@ type Ended struct {
 	Here         bool      // Found, and an earlier attempt of this pod ended the claim, but its reply was lost
 }
 
-// A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. ends holds the rows of the
-// batch. free locks the claims that this pod still holds, and gone deletes them. The other CTEs read gone: they insert into done, free
-// keys, delete cancel requests and write events. If there is a next step, [placeParts] inserts it and may hand its parent's run over to it.
-// Otherwise the run ends. If jobs belong to fan-outs, their branches are counted.
+// A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. The ends CTE holds the rows
+// of the batch, the free CTE locks the claims that this pod still holds, and the gone CTE deletes them. The other CTEs read gone: they
+// insert into done, free keys, delete cancel requests and write events. If there is a next step, [placeParts] inserts it and may hand its
+// parent's run over to it. Otherwise the run ends. If jobs belong to fan-outs, their branches are counted.
 
 // finishStatement builds the statement for a batch in which jobs may have next steps or belong to fan-outs.
 func finishStatement(nextSteps, fanOuts bool) *statement {

@@ -145,8 +145,8 @@ const (
 	beatCancels = `
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
 		from trapeze.cancel_requests where pod = @boot), '[]')::text`
-	// beatRequests returns the unanswered requests about the pod's claims, oldest first, so that of two priorities the later one applies.
-	// Plan: claim_requests_open.
+	// beatRequests returns the unanswered requests about the pod's claims, oldest first, so that the later of two priorities applies. Plan:
+	// claim_requests_open.
 	beatRequests = `
 	coalesce((select json_agg(json_build_object('id', id, 'job_id', job_id, 'fence', fence, 'what', what, 'priority', priority) order by id)
 		from trapeze.claim_requests where pod = @boot and answered_at is null), '[]')::text`
@@ -171,8 +171,8 @@ const (
 	coalesce((select trapeze.history())::text, '')`
 )
 
-// Heartbeat extends a pod's lease to the given length from the database's current time. fires lists the kinds whose schedules fire on the
-// pod.
+// Heartbeat extends a pod's lease to the given length from the database's current time. The argument fires lists the kinds whose schedules
+// the pod fires.
 func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
 	return beat(ctx, s, boot, lease, draining, 0, true, fires)
 }

@@ -237,8 +237,8 @@ func (w *world) waitingInOrder() []waitingRow {
 	return list
 }
 
-// modelReach returns the jobs that a claim for kind k takes, and the last row that it reads if it stops at the maximum. last is 0 if the
-// lane ends first, or if the claim finds all the jobs it wants.
+// modelReach returns the jobs that a claim for kind k takes, and the last row that it reads if it stops at the maximum. The result last is
+// 0 if the lane ends first, or if the claim finds all the jobs it wants.
 func modelReach(waiting []waitingRow, want store.Want, busy bool) (taken []int64, last int64) {
 	read, picked := 0, 0
 	taken = []int64{}

@@ -49,7 +49,7 @@ func (s *steward) run(ctx context.Context) {
 	}
 }
 
-// steer retries a job or changes its priority. verb is retry or nice.
+// steer retries a job or changes its priority: verb is "retry" or "nice".
 func (c *Crowd) steer(ctx context.Context, pod *Pod, verb string, id int64, priority int) history.Call {
 	call := c.begin(0, verb, pod)
 	call.Job = id

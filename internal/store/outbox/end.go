@@ -64,7 +64,7 @@ type held struct {
 	Submitter, Trace string
 }
 
-// hold locks a job in its epoch until the transaction ends. It returns [ErrStale] if the job is not in that epoch.
+// hold locks a job until the transaction ends. It returns [ErrStale] if the job is not in the given epoch.
 func (b *Outbox) hold(ctx context.Context, tx pgx.Tx, id, fence int64, more int, started time.Time, unstarted bool) (h held, err error) {
 	err = tx.QueryRow(ctx, b.s.In(holdRunSQL), id, fence, b.boot, more, store.Some(started), unstarted, b.o.MaxCrashes).Scan(&h.Kind,
 		&h.Lane, &h.Subject, &h.Cancelled, &h.Attempt, &h.Crashes, &h.MaxCrashes, &h.PipelineID, &h.Step, &h.Group, &h.No, &h.Impaired,
@@ -204,9 +204,9 @@ insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_stat
 select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.recovered', 'warn', left($4, 500),
 	json_build_object('reason', 'run_lost', 'engine', $5::text, 'crashes', crashes) from again`
 
-// Again makes a job pending again because the engine has lost its run. why is the reason. The next claim raises the epoch, so any later
-// writes of the lost run are rejected. A lost run counts as a crash, and a job that reaches its crash limit fails. A job with a cancel
-// request is cancelled instead. It returns [ErrStale] if the job is not in that epoch.
+// Again makes a job pending again because the engine has lost its run. The argument why is the reason. The next claim raises the epoch, so
+// any later writes of the lost run are rejected. A lost run counts as a crash, and a job that reaches its crash limit fails. A job with a
+// cancel request is cancelled instead. It returns [ErrStale] if the job is not in that epoch.
 func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 	fence := lastFence(epoch)
 	var end *job.End

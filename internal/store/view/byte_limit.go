@@ -19,8 +19,8 @@ func pipelineBytes(p job.Pipeline) int { return len(p.Planned) }
 
 var errFull = errors.New("enough for one page")
 
-// rowsWithin is like [store.Rows], but ends the page when its rows exceed the size limit. full reports that this happened and that more
-// rows may follow.
+// rowsWithin is like [store.Rows], but ends the page when its rows exceed the size limit. In that case, full is true, and more rows may
+// follow.
 func rowsWithin[T any](ctx context.Context, s *store.Store, scan pgx.RowToFunc[T], bytes func(T) int, sql string, args ...any) (list []T, full bool, err error) {
 	var from pgx.CollectableRow
 	left := 0

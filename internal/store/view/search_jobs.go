@@ -184,7 +184,7 @@ func searchWalk(ctx context.Context, s *store.Store, args []any, q Search, owner
 	})
 }
 
-// errorIDs returns the jobs whose error contains the text of a search. few is false if there are too many of them to list.
+// errorIDs returns the jobs whose error contains the text of a search. The result few is false if there are too many of them to list.
 func errorIDs(ctx context.Context, s *store.Store, since *time.Time, q Search) (ids []int64, few bool, err error) {
 	if !q.errors || q.Text == "" {
 		return nil, true, nil

@@ -55,8 +55,8 @@ func asTree(jobs []job.Job) []job.TreeJob {
 	return list
 }
 
-// addFanOuts adds the fan-out of each job, and recursively the fan-outs of the displayed children. left is the number of children that can
-// still be displayed.
+// addFanOuts adds the fan-out of each job, and recursively the fan-outs of the displayed children. The argument left is the number of
+// children that can still be displayed.
 func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits TreeLimits, left *int) error {
 	for i := range jobs {
 		w, err := s.Waiting(ctx, jobs[i].ID)
