@@ -89,8 +89,8 @@ func (c *call) dryRun() (bool, error) { return boolParam(c, "dry_run") }
 // maxWait limits how long a request may wait for running jobs to finish. It is below the usual response timeouts of servers and proxies.
 const maxWait = 50 * time.Second
 
-// waitLimit returns how long a command waits for running jobs to finish. It reads a body such as {"wait":"30s"}, or the query parameter
-// wait. If the value is 0, the command does not wait.
+// waitLimit returns how long a command waits for running jobs to finish. It reads a body such as {"wait":"30s"}, or the wait query
+// parameter. If the value is 0, the command does not wait.
 func (c *call) waitLimit() (time.Duration, error) {
 	body, err := readOptional[struct {
 		Wait Delay `json:"wait"`

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// failing registers the kinds bad and worse. Their jobs fail with the error given in their arguments.
+// failing registers two kinds, bad and worse. Their jobs fail with the error given in their arguments.
 func failing(r *runner.Runner) {
 	for _, kind := range []string{"bad", "worse"} {
 		runner.HandleRaw(r, kind, func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {

@@ -94,7 +94,7 @@ func readStack(c *call, id int64) (any, error) {
 	return c.r.Admin().Stack(c.ctx(), id, c.caller.Name)
 }
 
-// conditions returns the conditions of a request to approve or cancel a job. With the query parameter epoch, the request applies only to the
+// conditions returns the conditions of a request to approve or cancel a job. With the epoch query parameter, the request applies only to the
 // arguments that the caller has seen.
 func (c *call) conditions() (only []runner.Condition, err error) {
 	text := c.QueryParam("epoch")

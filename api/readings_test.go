@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// readingHost returns a host with the kind login, whose password is a secret. root may see it, ana may not, and sub may see it only in its
+// readingHost returns a host with the login kind, whose password is a secret. root may see it, ana may not, and sub may see it only in its
 // own jobs.
 func readingHost(t *testing.T) *host {
 	t.Helper()

@@ -36,7 +36,7 @@ func (farEngine) Check(context.Context) []job.EngineFinding {
 	return []job.EngineFinding{{Status: "warn", Says: "retention of 1 day", Do: "raise it"}}
 }
 
-// startFar starts a pod that serves the engine far, with the lane video.
+// startFar starts a pod that serves the far engine, with the video lane.
 func startFar(t *testing.T, handlers map[string]does) (*runner.Runner, *outbox.Outbox) {
 	t.Helper()
 	is := is.New(t)
@@ -50,7 +50,7 @@ func startFar(t *testing.T, handlers map[string]does) (*runner.Runner, *outbox.O
 	return r, inside.Of(r).Pod.Outbox("far")
 }
 
-// moveLane moves the lane video to an engine.
+// moveLane moves the video lane to an engine.
 func moveLane(t *testing.T, r *runner.Runner, engine string) {
 	t.Helper()
 	is := is.New(t)

@@ -47,7 +47,7 @@ func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
 	pgtest.Wait(t, "new jobs go to the lane of their kind", func() bool { return lane(enqueue(t, r, of("a"))) == "careful" })
 	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "careful")
 
-	none := []string{} // removes the lane's kinds, which moves them back to the lane default
+	none := []string{} // removes the lane's kinds, which moves them back to the default lane
 	done, err = r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &none}, "ann")
 	is.NoErr(err)
 	is.True(done.Moved >= 3)
@@ -97,7 +97,7 @@ func TestALaneWithJobsIsDeletedOnlyWhenTheyHaveSomewhereToGo(t *testing.T) {
 	is.Equal([]string{get(t, r, due).Lane, get(t, r, later).Lane, get(t, r, runs).Lane}, []string{"new", "new", "old"}) // the running job stays in its lane
 	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "new")
 	is.NoErr(del("empty", ""))
-	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'x'`), "default") // its kinds move to the lane default
+	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'x'`), "default") // its kinds move to the default lane
 	is.Equal(audited(t, r), []string{"ann lane.delete lane old", "ann lane.delete lane empty"})
 	open()
 	is.Equal(ended(t, r, runs).State, job.Succeeded)

@@ -71,7 +71,7 @@ func (o *Outcome) WithBackoff() *Outcome {
 	return o
 }
 
-// FanOut ends the run, but not the job. The job waits for its children in the state waiting, without a slot, a lease or a goroutine, and
+// FanOut ends the run, but not the job. The job waits for its children in the waiting state, without a slot, a lease or a goroutine, and
 // its subject is free. The children are inserted in the commit that ends the run. A child can be a [Chain] or can itself fan out; it counts
 // as finished once its next steps have finished too. [Step] sets options for a child. By default a child has no subject, has its parent's
 // priority, and uses its kind's lane or else its parent's. If a child's [Unique] key is taken, the child is left out: the job that holds

@@ -102,7 +102,7 @@ func (g *grower) node(depth int) *node {
 	return n
 }
 
-// name sets the paths of a chain's nodes and marks the nodes that follow a fan-out. The argument after states whether the job before the
+// name sets the paths of a chain's nodes and marks the nodes that follow a fan-out. The after argument states whether the job before the
 // chain fanned out. name returns the value of after for the job that follows the chain.
 func name(list []*node, prefix string, after bool) bool {
 	for i, n := range list {

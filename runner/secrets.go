@@ -94,7 +94,7 @@ func marked(t reflect.Type, within []reflect.Type) bool {
 // types with a custom encoding. If any field is secret, these positions are hidden entirely.
 type secretWalk struct{ found, again []string }
 
-// walk examines a value of type t at a position. The argument within lists the enclosing structs. If hidden is true, all fields of t are
+// walk examines a value of type t at a position. The within argument lists the enclosing structs. If hidden is true, all fields of t are
 // secret.
 func (s *secretWalk) walk(t reflect.Type, at string, within []reflect.Type, hidden bool) {
 	switch {

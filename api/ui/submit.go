@@ -26,8 +26,8 @@ type submission struct {
 	scheduleChoices
 }
 
-// submit shows the form for a new job. The template is either the job with the ID in the parameter like, or the latest job of the kind in
-// the parameter kind.
+// submit shows the form for a new job. The template is either the job whose ID is in the like parameter, or the latest job of the kind in
+// the kind parameter.
 func (d *dashboard) submit(p *page, r *http.Request) error {
 	show := submission{Kind: r.URL.Query().Get("kind"), Args: "{}"}
 	like, until, err := d.template(r.Context(), p.Principal, r.URL.Query().Get("like"), show.Kind)

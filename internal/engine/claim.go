@@ -40,7 +40,7 @@ type claimer struct {
 // claimDue claims due jobs for every free slot and starts them. It reports whether another claim may immediately find more.
 //
 // If the only change is that the runs of some subjects have ended, it claims only the next job of each of these subjects. When many jobs
-// are waiting for one subject, a full claim would have to skip all of them each time. The argument look states whether something else has
+// are waiting for one subject, a full claim would have to skip all of them each time. The look argument states whether something else has
 // changed.
 func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {

@@ -295,11 +295,11 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 	return &n, nil
 }
 
-// CancelOpen cancels jobs in pages until open returns none. The function open lists jobs that have not ended and have no cancel request. If
+// CancelOpen cancels jobs in pages until open returns none. The open function lists jobs that have not ended and have no cancel request. If
 // a handler's transaction has locked a job's row, CancelOpen cancels that handler. If wait is set, it blocks until each such job has ended;
 // otherwise, the next call cancels them.
 //
-// CancelOpen calls the function seen with the ids of the jobs that it cancels or requests to cancel, and returns the fan-outs that must be
+// CancelOpen calls the seen function with the id of each job that it cancels or requests to cancel, and returns the fan-outs that must be
 // settled next. The first statement also writes the audit entry d, unless d is nil.
 func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor string, d *admin.AuditEntry, wait bool,
 	open func(ctx context.Context, limit int) ([]int64, error), seen func(id int64)) (more []int64, err error) {

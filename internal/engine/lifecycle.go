@@ -17,7 +17,7 @@ func (e *Engine) FirstBeat(sent time.Time, b store.Beat) {
 	e.Lease.Beaten(sent, b.Now, b.Left, true)
 }
 
-// Live claims jobs until ctx ends, and then calls drain. It renews the lease and writes outcomes until drain returns.
+// Live claims jobs until ctx ends, and then calls drain. It keeps renewing the lease and writing outcomes until drain returns.
 func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()

@@ -98,7 +98,7 @@ func (j journaled) ID() job.Lease         { return j.one.Lease }
 func (j journaled) Lost() bool            { return j.one.IsLost() }
 func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
-// lose cancels the context of the handler and of its writes because the claim is lost. The argument why is [job.ErrLeaseLost] or
+// lose cancels the context of the handler and of its writes because the claim is lost. The why argument is [job.ErrLeaseLost] or
 // [job.ErrGone].
 func (one *Run) lose(why error) {
 	one.loss.once.Do(func() {

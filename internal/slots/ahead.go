@@ -54,7 +54,7 @@ func NewAhead() *Ahead {
 // Any reports whether any claim is waiting.
 func (a *Ahead) Any() bool { return a.waiting.Load() > 0 }
 
-// Wants returns how many jobs to claim ahead of time for a lane with n slots. The argument took is how long a job runs, and roundTrip is
+// Wants returns how many jobs to claim ahead of time for a lane with n slots. The took argument is how long a job runs, and roundTrip is
 // how long a claim takes. The result is the number of jobs that the slots finish during a claim, minus the jobs that are already waiting.
 func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	if n == 0 || took == 0 {

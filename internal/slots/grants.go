@@ -86,8 +86,8 @@ func (one *lane) apply(b store.Lane) (look bool) {
 }
 
 // Asks returns the requests for slots of limited lanes. A lane needs a request if this pod wants more or fewer slots than it holds. If
-// heard is set, other pods may have changed the grants, so every lane with a grant needs a request. The result later is the delay after
-// which to repeat requests that were recently refused, or 0 if there are none. Asks must be called on the poller's goroutine.
+// heard is set, other pods may have changed the grants, so every lane with a grant needs a request. It also returns the delay after which
+// to repeat requests that were recently refused, or 0 if there are none. Asks must be called on the poller's goroutine.
 func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -235,7 +235,7 @@ func (m *Marks) AfterSlow(lanes []string) map[string]time.Time {
 	return since
 }
 
-// Apply applies marks that were read from the database. The argument since holds the time from which each lane was read, or zero if it was
+// Apply applies marks that were read from the database. The since argument holds the time from which each lane was read, or zero if it was
 // read completely.
 func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duration, again func()) {
 	m.mu.Lock()

@@ -9,7 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ahead claims n jobs for free slots and, ahead of time, up to as many jobs of kind k as the ahead argument says. It returns the ids of both groups.
+// ahead claims n jobs for free slots. It also claims jobs of kind k ahead of time, as many as the ahead argument allows. It returns the ids
+// of both groups.
 func (w *world) ahead(boot string, n, ahead int) (slots, spare []int64) {
 	w.t.Helper()
 	found, err := w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", N: n, Ahead: ahead}}, []string{"k", "long"}, []string{"k"}, true)
@@ -59,7 +60,7 @@ func TestAJobThatAnotherTransactionLocksLeavesItsSlotToTheNext(t *testing.T) {
 	release(false)
 }
 
-// claimedAhead creates a job with the given crash limit and lets pod a claim it ahead of time. The result by is the boot id of another pod.
+// claimedAhead creates a job with the given crash limit and lets pod a claim it ahead of time. by is the boot id of another pod.
 func claimedAhead(t *testing.T, limit int) (w *world, id int64, a, by string) {
 	w = newWorld(t)
 	id = w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]

@@ -41,7 +41,7 @@ select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_tran
 // an active claim never reaches this number.
 const Uncounted = math.MaxInt32
 
-// Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. The argument ends states whether the
+// Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. The ends argument states whether the
 // transaction will end the claim. Hold returns [job.ErrLeaseLost] or [job.ErrGone], or [job.ErrCancelled] if a cancel request was committed
 // first. The caller must call [Holding.End].
 func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {

@@ -55,7 +55,7 @@ func (s *Store) Enqueue(ctx context.Context, boot string, list []NewJob) (map[in
 	return e.Places, err
 }
 
-// EnqueueSince is like [Store.Enqueue] but assumes that no waiting job in the jobs' lanes became ready before the time since. If since is
+// EnqueueSince is like [Store.Enqueue] but assumes that no waiting job in the jobs' lanes became ready before a given time. If that time is
 // zero, it assumes nothing.
 func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, since time.Time) (Enqueued, error) {
 	var placed []placedRow

@@ -109,7 +109,7 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatRequests, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
 
 // DueAt is an expression for the time of the next occurrence of schedule s. For a schedule that has not been planned yet, that is
-// immediately; null means never. The index schedules_due uses the same expression.
+// immediately; null means never. The schedules_due index uses the same expression.
 const DueAt = `(case when s.planned then s.next_at else '-infinity' end)`
 
 // Firing selects the schedules s that can fire.
@@ -171,7 +171,7 @@ const (
 	coalesce((select trapeze.history())::text, '')`
 )
 
-// Heartbeat extends a pod's lease to the given length from the database's current time. The argument fires lists the kinds whose schedules
+// Heartbeat extends a pod's lease to the given length from the database's current time. The fires argument lists the kinds whose schedules
 // the pod fires.
 func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
 	return beat(ctx, s, boot, lease, draining, 0, true, fires)

@@ -16,9 +16,9 @@ import (
 type model struct {
 	now     int64 // the clock, which advances by one tick per operation
 	jobs    map[int64]*modelJob
-	runs    map[store.Key]modelRun   // as in the table current_runs
+	runs    map[store.Key]modelRun   // as in the current_runs table
 	keys    map[store.Key]int64      // as in the table unique_keys, by kind and key
-	cancels map[job.Lease]job.Reason // as in the table cancel_requests
+	cancels map[job.Lease]job.Reason // as in the cancel_requests table
 	pods    map[string]*modelPod
 	lanes   map[string]store.Lane
 	paused  bool

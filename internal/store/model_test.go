@@ -158,7 +158,7 @@ func (b *bench) join() operation {
 	return registers(bootOf(b.boots), "pod-"+number(b.boots))
 }
 
-// job returns a new job of kind k in lane default.
+// job returns a new job of kind k in the default lane.
 func (b *bench) job() store.NewJob {
 	b.jobs++
 	return store.NewJob{ID: b.jobs, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n": 1}`), Priority: 10, Submitter: "ann", Actor: "ann"}

@@ -70,7 +70,7 @@ const (
 )
 
 // stillOpen is the condition that a pod's row is open, for statements that look up the row by its key. It is written so that it does not
-// imply the predicate of the index pods_open. Otherwise, the planner might use that index to read the rows of all open pods, with their
+// imply the predicate of the pods_open index. Otherwise, the planner might use that index to read the rows of all open pods, with their
 // dead versions.
 const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
 

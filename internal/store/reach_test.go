@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// flood inserts n pending jobs into the lane default with plain SQL.
+// flood inserts n pending jobs into the default lane with plain SQL.
 func (w *world) flood(n int, kind, subject string) {
 	w.t.Helper()
 	w.exec(`with made as (
@@ -237,8 +237,8 @@ func (w *world) waitingInOrder() []waitingRow {
 	return list
 }
 
-// modelReach returns the jobs that a claim for kind k takes, and the last row that it reads if it stops at the maximum. The result last is
-// 0 if the lane ends first, or if the claim finds all the jobs it wants.
+// modelReach returns the jobs that a claim for kind k takes, and the last row that it reads if it stops at the maximum. If the lane ends
+// first, or if the claim finds all the jobs it wants, last is 0.
 func modelReach(waiting []waitingRow, want store.Want, busy bool) (taken []int64, last int64) {
 	read, picked := 0, 0
 	taken = []int64{}

@@ -87,7 +87,7 @@ func runIn[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], s
 	return QueryPinned(ctx, db, scan, s.In(st.text), values)
 }
 
-// queue adds a statement to a batch in the caller's transaction. The argument list is filled when the batch is sent.
+// queue adds a statement to a batch in the caller's transaction. The list argument is filled when the batch is sent.
 func queue[T any](batch *pgx.Batch, s *Store, scan pgx.RowToFunc[T], st *statement, by args, list *[]T) error {
 	values, err := st.bind(by)
 	if err != nil {

@@ -32,7 +32,7 @@ func (w *world) paged(f job.Filter) (ids []int64, early int) {
 	}
 }
 
-// truth lists the jobs that meet a condition, using the view job.
+// truth lists the jobs that meet a condition, using the job view.
 func (w *world) truth(where string) []int64 {
 	w.t.Helper()
 	ids, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[int64], `select id from trapeze.job where `+where+` order by created_at desc, id desc`)

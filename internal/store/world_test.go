@@ -58,7 +58,7 @@ func (w *world) pod(name string) string {
 	return boot
 }
 
-// new returns one new job of kind k in lane default for each change, with that change applied.
+// new returns one new job of kind k in the default lane for each change, with that change applied.
 func (w *world) new(changes ...func(*store.NewJob)) []store.NewJob {
 	w.t.Helper()
 	ids, err := w.NewIDs(w.ctx(), len(changes))
@@ -99,7 +99,7 @@ func (w *world) put(changes ...func(*store.NewJob)) []int64 {
 	return ids
 }
 
-// claims claims up to n jobs of kind k in lane default, including isolated ones.
+// claims claims up to n jobs of kind k in the default lane, including isolated ones.
 func (w *world) claims(boot string, n int) []store.Claimed {
 	w.t.Helper()
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: n}}, []string{"k"}, true)

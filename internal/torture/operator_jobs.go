@@ -22,7 +22,7 @@ order by random() limit 1`
 select id from (select id from trapeze.live where state = 'pending' union all select id from trapeze.parked) w order by random() limit 1`
 )
 
-// steward is an operator who retries jobs and changes the priority of others.
+// steward is an operator who retries some jobs and changes the priority of others.
 type steward struct {
 	c *Crowd
 	r *rand.Rand

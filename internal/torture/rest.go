@@ -101,7 +101,7 @@ func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err e
 	return id, struck, err
 }
 
-// replies lists the replies that an idle fleet loses. Each is the reply to the statement that contains text. The query sent returns true
+// replies lists the replies that an idle fleet loses. Each is the reply to the statement that contains text. The sent query returns true
 // once the statement has been sent.
 var replies = []struct{ text, sent string }{
 	{text: submitText}, // submissions are made through one pod at a time

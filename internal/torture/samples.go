@@ -56,7 +56,7 @@ func (s *sampler) run(ctx context.Context) {
 	}
 }
 
-// every calls the function get again and again until ctx ends, with a pause of d after each call, and sends each result to the channel. It
+// every calls the get function again and again until ctx ends, with a pause of d after each call, and sends each result to the channel. It
 // skips failed calls.
 func every[T any](ctx context.Context, d time.Duration, to chan<- T, get func(context.Context) (T, error)) {
 	for ; ctx.Err() == nil; pause(ctx, d) {

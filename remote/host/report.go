@@ -24,8 +24,8 @@ type Report struct {
 	Why        string
 }
 
-// Report ends a remote worker's claim. The report may arrive on any pod. Report returns once the end is committed. The result duplicate is
-// true if it had been committed before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrClosed], [ErrWrongToken].
+// Report ends a remote worker's claim. The report may arrive on any pod. Report returns once the end is committed. If it had been committed
+// before, duplicate is true. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrClosed], [ErrWrongToken].
 func (h *Host) Report(ctx context.Context, id, owner string, report Report) (duplicate bool, err error) {
 	defer func() { h.countReport(duplicate, err) }()
 	g := h.find(id)
@@ -48,8 +48,8 @@ func (h *Host) Report(ctx context.Context, id, owner string, report Report) (dup
 	return h.reportElsewhere(ctx, id, store.WorkerRow{Key: g.key, Stream: g.stream}, report)
 }
 
-// report passes a report to the proxy of its claim and waits until the claim's outcome is written. The result taken is false if this pod
-// has no such proxy.
+// report passes a report to the proxy of its claim and waits until the claim's outcome is written. If this pod has no such proxy, taken is
+// false.
 func (g *Session) report(ctx context.Context, report Report) (taken, duplicate bool, err error) {
 	key := engine.ClaimKey{ID: report.ID, Fence: report.Fence}
 	g.mu.Lock()

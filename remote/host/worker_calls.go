@@ -116,7 +116,7 @@ func (h *Host) Token(ctx context.Context, id, owner string, claim Claim) (string
 }
 
 // Branches returns a page of the branches that a claimed job joins, starting after the given number: first the children by number, then the
-// parts by name. A page ends once the size of its results exceeds most, in bytes. The result more reports whether further branches follow.
+// parts by name. A page ends once the size of its results exceeds most, in bytes. If further branches follow, more is true.
 func (h *Host) Branches(ctx context.Context, id, owner string, claim Claim, after, most int) (page []job.Branch, more bool, err error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {

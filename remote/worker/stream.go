@@ -60,7 +60,7 @@ func (w *Worker) stream(ctx context.Context) error {
 	return nil
 }
 
-// streamOnce opens the stream and starts the jobs that it receives. The result open reports whether a pod accepted the stream.
+// streamOnce opens the stream and starts the jobs that it receives. If a pod accepted the stream, open is true.
 func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// step is a job that inserts one row into the table effects when its outcome is committed. Its fields determine what follows.
+// step is a job that inserts one row into the effects table when its outcome is committed. Its fields determine what follows.
 type step struct {
 	Name string
 	Then string   `json:",omitempty"` // name of the next step
@@ -31,7 +31,7 @@ type (
 func (first) Kind() string { return "first" }
 func (last) Kind() string  { return "last" }
 
-// effects creates a database with the table effects.
+// effects creates a database with the effects table.
 func effects(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))

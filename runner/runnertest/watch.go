@@ -43,8 +43,8 @@ func (w *watch) returned(id int64) {
 	w.jobs[id].returned = true
 }
 
-// sent describes the effects of an in-flight statement. The field ends lists the kinds of the jobs whose claims the statement ends. The
-// field keeps lists the kinds of the jobs for which it commits data written by the handler.
+// sent describes the effects of an in-flight statement. The ends field lists the kinds of the jobs whose claims the statement ends. The
+// keeps field lists the kinds of the jobs for which it commits data written by the handler.
 type sent struct {
 	ends, keeps []string
 }

@@ -166,8 +166,8 @@ func (s *Secrets) Searched(request *http.Request, to access.Principal, search st
 	return s.readings.note(request, v, "jobs")
 }
 
-// HideSetting returns the named schedule's setting, without the secrets that the reader may not see. The jobs of a schedule belong to no
-// caller.
+// HideSetting returns the setting of the named schedule without the secrets that the reader may not see. The jobs of a schedule belong to
+// no caller.
 func (v *View) HideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
 	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {

@@ -53,7 +53,7 @@ from (select unnest($2::text[]) as role union select g.role from trapeze.grants 
 left join trapeze.roles r on r.name = h.role
 order by h.role`
 
-// RolesOf returns the roles granted to a principal, and all the custom roles that the principal has. The argument has lists the roles in
+// RolesOf returns the roles granted to a principal, and all the custom roles that the principal has. The has argument lists the roles in
 // the principal's token.
 func RolesOf(ctx context.Context, s *store.Store, principal string, has []string) (granted []string, custom []Role, err error) {
 	type held struct {

@@ -178,7 +178,7 @@ func (c *scan) forget() {
 	c.mark = time.Time{}
 }
 
-// end records a scan that began at now by the database's clock. The argument all reports whether it claimed everything that can be claimed.
+// end records a scan that began at now by the database's clock. The all argument reports whether it claimed everything that can be claimed.
 func (c *scan) end(since pgtype.Timestamptz, now time.Time, all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

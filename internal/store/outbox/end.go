@@ -204,7 +204,7 @@ insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_stat
 select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.recovered', 'warn', left($4, 500),
 	json_build_object('reason', 'run_lost', 'engine', $5::text, 'crashes', crashes) from again`
 
-// Again makes a job pending again because the engine has lost its run. The argument why is the reason. The next claim raises the epoch, so
+// Again makes a job pending again because the engine has lost its run. The why argument is the reason. The next claim raises the epoch, so
 // any later writes of the lost run are rejected. A lost run counts as a crash, and a job that reaches its crash limit fails. A job with a
 // cancel request is cancelled instead. It returns [ErrStale] if the job is not in that epoch.
 func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {

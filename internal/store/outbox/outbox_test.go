@@ -48,7 +48,7 @@ func (w *world) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// put enqueues a job in the lane video for each change, with that change applied.
+// put enqueues a job in the video lane for each change, with that change applied.
 func (w *world) put(changes ...func(*store.NewJob)) []int64 {
 	w.t.Helper()
 	ids, err := w.Store.NewIDs(w.t.Context(), len(changes))

@@ -46,7 +46,7 @@ func retentionsOf(ctx context.Context, s *store.Store, state string) (retentions
 	return list, nil
 }
 
-// of returns the rule for a day. The argument keep is how long jobs of all other kinds are kept.
+// of returns the rule for a day. The keep argument is how long jobs of all other kinds are kept.
 func (r retentions) of(d pastDay, keep time.Duration) rule {
 	u := rule{rest: d.over(keep), kinds: []string{}}
 	for _, k := range r {

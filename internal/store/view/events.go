@@ -18,7 +18,7 @@ const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesc
 	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields,
 	coalesce((select true from trapeze.remote_workers r where r.boot = e.boot), false)`
 
-// historySQL defines the CTE e, which contains the history of the jobs in the CTE of(id) and has the columns of the view job_event. The
+// historySQL defines a CTE named e, which contains the history of the jobs in the of(id) CTE and has the columns of the job_event view. The
 // history has two sources. Events that belong to a single job are found by the job's id. Events that several jobs share, because one
 // statement wrote them, are found by transaction id. The ids of these transactions are in the jobs' rows and in the events that ended a
 // claim. Plan: primary key lookups, done_by_id; job_events_of_job and job_events_in_commit_order in each retained day.

@@ -100,7 +100,7 @@ func SearchJobs(ctx context.Context, s *store.Store, f job.Filter, q Search) (Pa
 	return page, err
 }
 
-// searchID returns a page with the job that has an id, or an empty one if the filter does not select that job.
+// searchID returns a page with the job that has the given id, or an empty page if the filter does not select that job.
 func searchID(ctx context.Context, s *store.Store, f job.Filter, id int64) (page Page, err error) {
 	named, err := Job(ctx, s, id)
 	if errors.Is(err, job.ErrNotFound) {
@@ -184,7 +184,7 @@ func searchWalk(ctx context.Context, s *store.Store, args []any, q Search, owner
 	})
 }
 
-// errorIDs returns the jobs whose error contains the text of a search. The result few is false if there are too many of them to list.
+// errorIDs returns the jobs whose error contains the text of a search. If there are too many of them to list, few is false.
 func errorIDs(ctx context.Context, s *store.Store, since *time.Time, q Search) (ids []int64, few bool, err error) {
 	if !q.errors || q.Text == "" {
 		return nil, true, nil

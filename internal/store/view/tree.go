@@ -55,7 +55,7 @@ func asTree(jobs []job.Job) []job.TreeJob {
 	return list
 }
 
-// addFanOuts adds the fan-out of each job, and recursively the fan-outs of the displayed children. The argument left is the number of
+// addFanOuts adds the fan-out of each job, and recursively the fan-outs of the displayed children. The left argument is the number of
 // children that can still be displayed.
 func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits TreeLimits, left *int) error {
 	for i := range jobs {

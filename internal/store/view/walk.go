@@ -38,9 +38,9 @@ type walkEnd struct {
 	ID int64
 }
 
-// walk reads a page in parts, starting after the row from. The function ends returns the last row of a part that has n rows. The function
-// read returns the matching rows of a part, up to and including that last row. If walk stops before the page is full and before the end of
-// the history, until is the row that it reached. full reports whether the page was cut short because of its size.
+// walk reads a page in parts, starting after a given row. The ends function returns the last row of a part that has n rows. The read
+// function returns the matching rows of a part, up to and including that last row. If walk stops before the page is full and before the end
+// of the history, until is the row that it reached. full reports whether the page was cut short because of its size.
 func walk[T any](lookFor time.Duration, limit int, from walkEnd, bytesOf func(T) int, ends func(from walkEnd, n int) ([]walkEnd, error),
 	read func(from walkEnd, down *walkEnd, limit int) ([]T, bool, error)) (list []T, full bool, until *walkEnd, err error) {
 	began, bytes := time.Now(), 0

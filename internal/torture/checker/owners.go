@@ -10,7 +10,7 @@ const promptly = time.Second
 //
 //   - Claims of a job do not overlap in its history, and each starts at most one handler.
 //   - A job is taken only from a pod whose row was closed, and a row is closed only after its lease has expired.
-//   - Effects that the outside world accepted are in the order of their fences.
+//   - External effects were accepted in the order of their fences.
 //   - Handlers of one job overlap only if the earlier one was told to stop in time.
 func ownersExclude(v *view, f *Finding) {
 	for _, s := range v.ordered {

@@ -92,7 +92,7 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 	}
 }
 
-// decided checks the row of an occurrence. The argument left contains the preceding occurrences that have no row.
+// decided checks the row of an occurrence. The left argument contains the preceding occurrences that have no row.
 func (v *view) decided(r *history.Fire, left []time.Time, f *Finding) {
 	f.judge(len(left) == r.Missed, jobOf(r), "schedule %q: the fire for %s reports %d missed fires before it, but there are %d", r.Schedule,
 		clock(r.FireAt), r.Missed, len(left))
