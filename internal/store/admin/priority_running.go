@@ -35,9 +35,9 @@ where j.id = $1 and n.parent_id = j.id limit 1`
 )
 
 // SetChainPriority changes the priority of a running job's planned steps, and its own priority in case it is retried. It returns the
-// request to the job's pod, or none if another engine runs the job, because the pod builds the next step from the plan that it read when it claimed the job. It returns
-// [job.ErrNotRunning] if the job is not running. If a handler's transaction has locked the job's row, SetChainPriority retries until that
-// transaction has ended.
+// request to the job's pod, because the pod builds the next step from the plan that it read when it claimed the job. If another engine runs
+// the job, there is no such request. It returns [job.ErrNotRunning] if the job is not running. If a handler's transaction has locked the
+// job's row, SetChainPriority retries until that transaction has ended.
 func SetChainPriority(ctx context.Context, s *store.Store, id int64, priority int, actor string) (asked Asked, err error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
