@@ -53,7 +53,7 @@ type Options struct {
 	Namespace string
 	// Name is the name of the engine. A program that uses several clusters gives each of them a name. Default [Name].
 	Name string
-	// Prefix begins all workflow ids and task queues. Databases that share a namespace need different prefixes. Default "trapeze".
+	// All workflow ids and the names of all task queues start with Prefix. Databases that share a namespace need different prefixes. Default "trapeze".
 	Prefix string
 	// DataConverter is that of the client, if the client has one, for example to encrypt args and results in Temporal. Default: JSON.
 	DataConverter converter.DataConverter

@@ -205,7 +205,7 @@ func (h *history) fillDay(ctx context.Context) error {
 	return nil
 }
 
-// growthSizesSQL lists tables and indexes by size. It sums up the partitions of a table.
+// growthSizesSQL lists tables and indexes by size. The size of a partitioned table includes its partitions.
 const growthSizesSQL = `
 select name, sum(bytes)::float8 / 1e6 from (
 	select regexp_replace(c.relname, '_\d{8}', '') as name, pg_relation_size(c.oid) as bytes

@@ -60,7 +60,7 @@ func (f *steered) of(t *testing.T) *steered {
 	return &steered{fleet: &own}
 }
 
-// as sends a request as a user to the next process, and returns the status and the response body.
+// as sends a request to the next process on behalf of a user, and returns the status and the response body.
 func (f *steered) as(who, method, path, body string) (int, map[string]any) {
 	f.t.Helper()
 	f.next++

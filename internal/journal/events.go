@@ -20,7 +20,7 @@ const (
 //
 //	no write in progress, none within the interval ── the handler's goroutine writes the event itself
 //	otherwise ── held, and written together after the interval; when too many are held, the handler waits
-//	a transaction of the handler locks the job's row ── queued and written in that transaction, because another would wait for the row
+//	one of the handler's transactions has locked the job's row ── queued, and written in that transaction, because any other would wait for it
 type Events struct {
 	w     *Writer
 	claim Claim

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// watch is a pgx tracer that observes the statements on a pod's connections, to detect when the pod's jobs reach a point. It is called
+// watch is a pgx tracer that observes the statements on a pod's connections, to detect when the pod's jobs reach a given point. It is called
 // before a statement is sent and after its reply has arrived.
 type watch struct {
 	pod     *pod

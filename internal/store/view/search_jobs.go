@@ -32,9 +32,9 @@ const (
 		where (args #>> string_to_array(a.path, '.')) is distinct from a.value))`
 )
 
-// searchJobsSQL lists the jobs that match a search, newest first, back to the job ($21, $22). $20 lists the jobs with a matching error. If
-// there are too many of them, $17 is true and the statement looks up each job's error. Plan: as for jobsSQL; the text and the args are a
-// filter of jobs_by_age.
+// searchJobsSQL lists the jobs that match a search, newest first, up to and including the job ($21, $22). $20 lists the jobs with a matching error. If
+// there are too many of them, $17 is true and the statement looks up each job's error. Plan: as for jobsSQL; text and args are filters on
+// the scan of jobs_by_age.
 const searchJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + searchedWalk
 
 // searchOwnJobsSQL is like searchJobsSQL, for the jobs of one submitter. Plan: jobs_by_submitter backwards, otherwise as for searchJobsSQL.
