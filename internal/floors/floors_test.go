@@ -76,10 +76,11 @@ var plan = []floor{
 
 	// the real PostgreSQL for tests and for a quick start
 	{folder: "internal/migrate", imports: "migrations internal/dburl internal/schema"},
-	{folder: "internal/pgembed"},
-	{folder: "internal/testdb", imports: "internal/migrate internal/pgembed"},
+	{folder: "internal/testdb/memory", standardOnly: true},
+	{folder: "internal/pgembed", tests: "internal/testdb/memory"},
+	{folder: "internal/testdb", imports: "internal/migrate internal/pgembed internal/testdb/memory"},
 	{folder: "internal/testdb/with", imports: "internal/testdb"}, // one server for the tests of all packages
-	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed internal/testdb", testOnly: true},
+	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed internal/testdb internal/testdb/memory", testOnly: true},
 	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // plans of statements and the number of rows they read
 	{folder: "internal/floors", tests: "api internal/pgtest internal/telemetry"},
 

@@ -17,6 +17,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
 
 // TestMain runs the tests. In a process that a test can kill, it acts as a server's owner instead.
@@ -24,6 +26,10 @@ func TestMain(m *testing.M) {
 	if dir, ok := os.LookupEnv("PGEMBED_OWN"); ok {
 		own(dir)
 		return
+	}
+	if err := memory.UseForTemporaryFiles(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	code := m.Run()
 	if seed.server != nil {

@@ -30,15 +30,20 @@ import (
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 	"github.com/trapeze-run/trapeze/internal/testdb"
+	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
 
 // Schema is the schema that contains Trapeze's tables in the migrated databases.
 const Schema = testdb.Schema
 
-// Main runs a package's tests, stops the server that they used, and exits. Without Main, a test that requests a database fails, because
+// Main runs a package's tests, stops the server that they used, and exits. Temporary files are in memory if there is space. Without Main, a test that requests a database fails, because
 // nothing would stop the server.
 func Main(m *testing.M) {
 	shared.mainCalled = true
+	if err := memory.UseForTemporaryFiles(); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest:", err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if err := shared.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)
@@ -92,7 +97,7 @@ func WithParameter(url, parameter string) string { return testdb.WithParameter(u
 // the only PostgreSQL available.
 func Server(t testing.TB, settings ...string) *pgembed.Server {
 	t.Helper()
-	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), Seed: testdb.Seed(), Settings: pairs(t, settings)})
+	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: memory.Dir(), Seed: testdb.Seed(), Settings: pairs(t, settings)})
 	if err != nil {
 		if onlyTheirs(err) {
 			t.Skipf("pgtest: this test needs a server that it can restart: %v", err)

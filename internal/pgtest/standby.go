@@ -13,6 +13,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 	"github.com/trapeze-run/trapeze/internal/testdb"
+	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
 
 // Node is one server in a group that consists of a primary and its standbys. It is removed when its test ends.
@@ -58,7 +59,7 @@ func startNode(t testing.TB, primary string, settings []string) *Node {
 			all[name] = value
 		}
 	}
-	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), Seed: testdb.Seed(), StandbyOf: primary, Settings: all})
+	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: memory.Dir(), Seed: testdb.Seed(), StandbyOf: primary, Settings: all})
 	if err != nil {
 		if onlyTheirs(err) {
 			t.Skipf("pgtest: this test needs servers that it can promote: %v", err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
 
 // ServerVar is the environment variable that contains the URL of a server that has a [Template].
@@ -56,7 +57,7 @@ func Seed() string {
 // a running server and is removed together with it.
 func MakeSeed(ctx context.Context, in *pgembed.Server) (dir string, err error) {
 	dir = filepath.Join(in.Dir(), "seed")
-	server, err := pgembed.Start(ctx, pgembed.Options{DataDir: dir})
+	server, err := pgembed.Start(ctx, pgembed.Options{DataDir: dir, Seed: Seed()})
 	if err != nil {
 		return "", err
 	}
@@ -84,7 +85,7 @@ func Given(ctx context.Context) (url string, err error) {
 
 // Start starts a server with a [Template]. The data is in memory if there is enough space.
 func Start(ctx context.Context) (*pgembed.Server, error) {
-	server, err := pgembed.Start(ctx, pgembed.Options{TempDir: Dir(), Settings: settings})
+	server, err := pgembed.Start(ctx, pgembed.Options{TempDir: memory.Dir(), Seed: Seed(), Settings: settings})
 	if err != nil {
 		return nil, err
 	}

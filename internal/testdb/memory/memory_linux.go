@@ -1,4 +1,5 @@
-package testdb
+// Package memory finds a folder in memory for the files of tests.
+package memory
 
 import (
 	"bufio"
@@ -22,6 +23,18 @@ func Dir() string {
 		return ""
 	}
 	return dir
+}
+
+// UseForTemporaryFiles makes [os.TempDir] return [Dir] in this process and in the processes that it starts. It does nothing if there is no
+// such folder, or if programs in it cannot be run.
+func UseForTemporaryFiles() error {
+	const noExec = 8 // ST_NOEXEC in statvfs(3)
+	dir := Dir()
+	var fs syscall.Statfs_t
+	if dir == "" || syscall.Statfs(dir, &fs) != nil || fs.Flags&noExec != 0 {
+		return nil
+	}
+	return os.Setenv("TMPDIR", dir)
 }
 
 // available returns the kernel's estimate of how many bytes of memory are still available to programs, or 0 if the estimate is unknown.
