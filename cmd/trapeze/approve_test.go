@@ -14,7 +14,7 @@ import (
 func TestAJobThatAwaitsApprovalRunsOnceApproved(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	serve(t, db.url, nil)
 	pool := pgtest.Connect(t, db.url)
 	_, err := pool.Exec(t.Context(), `update trapeze.lanes set requires_approval = true`)
@@ -35,8 +35,7 @@ func TestAJobThatAwaitsApprovalRunsOnceApproved(t *testing.T) {
 func TestWhatNobodyApprovesIsCancelledByOneOfSeveralProcesses(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
-	db.ok("migrate", "up")
+	db := database{t, pgtest.URL(t)}
 	id := db.enqueue("demo.noop", "--needs-approval")
 	for range 2 {
 		serve(t, db.url, []string{"TRAPEZE_APPROVAL_TTL=1s"})

@@ -16,7 +16,7 @@ import (
 func TestWaitFollowsAPipelineAndExitsByItsResult(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	serve(t, db.url, nil)
 	steps := filepath.Join(t.TempDir(), "steps.json")
 	is.NoErr(os.WriteFile(steps, []byte(`[{"kind":"demo.progress","args":{"steps":3,"ms":50}},{"kind":"demo.echo","args":{"last":true},"priority":0}]`), 0o600))
@@ -43,7 +43,7 @@ func TestWaitFollowsAPipelineAndExitsByItsResult(t *testing.T) {
 func TestACommandThatEndsAJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	serve(t, db.url, []string{"TRAPEZE_LEASE=3s", "TRAPEZE_HEARTBEAT=200ms"})
 	running := func(args ...string) string {
 		id := db.enqueue(args...)

@@ -16,7 +16,7 @@ import (
 func TestEnqueueWarnsThatNoLivePodHandlesTheKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	serve(t, db.url, nil)
 	for _, flags := range [][]string{{}, {"--json"}, {"--delay", "1h"}} {
 		typo := db.run(append([]string{"enqueue", "demo.slep"}, flags...)...)

@@ -15,7 +15,7 @@ import (
 func TestFailuresListsGroupsAndRetryTakesOne(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	serve(t, db.url, []string{"TRAPEZE_MAX_ATTEMPTS=1"})
 	var ids []string
 	for i := range 3 {

@@ -35,7 +35,7 @@ func TestAnInterruptedWaitIsAnUnknownOutcome(t *testing.T) {
 func TestFollowedEventsOfAJobEndWithIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	serve(t, db.url, nil)
 	id := db.enqueue("demo.sleep", "--args", `{"ms":400}`)
 	lines := strings.Split(strings.TrimSpace(db.ok("events", "--job", id, "--follow", "--json")), "\n")
@@ -52,7 +52,7 @@ func TestFollowedEventsOfAJobEndWithIt(t *testing.T) {
 func TestTheExamplePipelineRunsOnRealDataThroughTheCommandLine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	serve(t, db.url, nil)
 	answer := decoded[struct{ Job job.Job }](t, db.ok("enqueue", "csv_ingest", "--args", `{"year":2024}`, "--subject", "travel/2024", "--wait", "--json"))
 	is.Equal(answer.Job.Kind, "unit_totals")

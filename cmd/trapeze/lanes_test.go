@@ -115,7 +115,7 @@ func TestASettingThatCannotBeIsAUsageError(t *testing.T) {
 func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	pod := serve(t, db.url, []string{"TRAPEZE_POD=web-1", "TRAPEZE_LANES=interactive=2:demo.echo"})
 	id := db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
 	db.inState(id, job.Running)

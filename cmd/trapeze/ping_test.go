@@ -31,7 +31,7 @@ func TestPingReportsWhetherThePodOfTheEnvironmentIsAliveAndReady(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			db := database{t, pgtest.EmptyURL(t)}
+			db := database{t, pgtest.URL(t)}
 			p := serve(t, db.url, more)
 			_, addr, _ := strings.Cut(p.HTTP, "://")
 			env := append([]string{"DATABASE_URL=postgres://nowhere.invalid/", "TRAPEZE_HTTP_ADDR=" + addr}, more...)

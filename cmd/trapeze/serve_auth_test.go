@@ -31,7 +31,7 @@ func TestServeAsksForTokensOverTLS(t *testing.T) {
 	tokens, cert, key := filepath.Join(dir, "tokens.json"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	is.NoErr(os.WriteFile(tokens, []byte(`{"tokens":[{"token":"vic-0123456789-0123456789","name":"vic","roles":["viewer"]}]}`), 0o600))
 	pool := selfSigned(t, cert, key)
-	p := serve(t, pgtest.EmptyURL(t), []string{"TRAPEZE_TOKENS_FILE=" + tokens, "TRAPEZE_TLS_CERT=" + cert, "TRAPEZE_TLS_KEY=" + key})
+	p := serve(t, pgtest.URL(t), []string{"TRAPEZE_TOKENS_FILE=" + tokens, "TRAPEZE_TLS_CERT=" + cert, "TRAPEZE_TLS_KEY=" + key})
 	is.True(strings.HasPrefix(p.HTTP, "https://127.0.0.1:"))
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}}
 	status := func(token string) (int, string) {
@@ -98,7 +98,7 @@ func selfSigned(t *testing.T, cert, key string) *x509.CertPool {
 func TestAPodThatBelievesHeadersOnLoopbackAnswersLoopbackNamesOnly(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	p := serve(t, db.url, []string{"TRAPEZE_AUTH=header", "TRAPEZE_TRUSTED_PROXIES=127.0.0.1", "TRAPEZE_HOSTS=jobs.example"})
 	asks := func(host string) int {
 		request, err := http.NewRequestWithContext(t.Context(), "GET", p.HTTP+"/jobs", nil)

@@ -45,7 +45,7 @@ func TestServeMigratesAnnouncesItselfAndDrains(t *testing.T) {
 func TestAStreamDoesNotKeepServeFromStopping(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	p := serve(t, db.url, nil)
 	response, err := http.Get(p.HTTP + "/events/stream")
 	is.NoErr(err)
@@ -61,7 +61,7 @@ func TestAStreamDoesNotKeepServeFromStopping(t *testing.T) {
 func TestTheSecondSignalHandsJobsBackAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	p := serve(t, db.url, []string{"TRAPEZE_SHUTDOWN_GRACE=10m"})
 	id := db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
 	db.inState(id, job.Running)
@@ -139,7 +139,7 @@ func TestAPasswordIsNeverShown(t *testing.T) {
 func TestAStuckHandlerDoesNotKeepThePodFromEnding(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	p := serve(t, db.url, []string{"TRAPEZE_SHUTDOWN_GRACE=100ms"})
 	id := db.enqueue("demo.block")
 	db.inState(id, job.Running)

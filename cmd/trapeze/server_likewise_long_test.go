@@ -21,7 +21,7 @@ type pair struct {
 }
 
 func newPair(t *testing.T) pair {
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	return pair{t, db, serve(t, db.url, nil).HTTP}
 }
 

@@ -32,7 +32,7 @@ func bothWays(t *testing.T, db database, server string, args ...string) said {
 func TestCommandsSayTheSameThroughAServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	pod := serve(t, db.url, nil)
 
 	made := through(t, pod.HTTP, "enqueue", "demo.echo", "--args", `{"a":"<b>"}`, "--subject", "s", "--chain", `[{"kind":"demo.fail","args":{"message":"broken"}}]`, "--wait")
@@ -67,7 +67,7 @@ func TestCommandsSayTheSameThroughAServer(t *testing.T) {
 func TestCommandsEndJobsThroughAServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	pod := serve(t, db.url, nil)
 	waiting := db.enqueue("demo.noop", "--delay", "1h")
 	is.True(strings.Contains(bothWays(t, db, pod.HTTP, "job", waiting).out, "waits because  not due yet: 20")) // the output shows when the job is due

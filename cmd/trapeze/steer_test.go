@@ -13,7 +13,7 @@ import (
 func TestJobsAreSteeredByCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	db := database{t, pgtest.EmptyURL(t)}
+	db := database{t, pgtest.URL(t)}
 	serve(t, db.url, nil)
 	ended := func(id string, want job.State) job.Job {
 		t.Helper()
