@@ -110,22 +110,24 @@ func packages(b overlay.Bug) []string {
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// find runs the tests until one fails and returns its name, or an empty string if none fails. It returns an error if the code with the bug
-// does not compile.
+// find runs the tests until one fails and returns its name, or an empty string if none fails. The tests of make test come first; only if
+// none of them fails, those of the long leg run too. It returns an error if the code with the bug does not compile.
 func find(b overlay.Bug, planted string, timeout time.Duration) (by string, err error) {
-	for _, args := range b.Tests {
-		args = append([]string{"test", "-overlay", planted, "-failfast", "-timeout", timeout.String()}, args...)
-		out, err := exec.Command("go", args...).CombinedOutput()
-		if err == nil {
-			continue
+	for _, tags := range []string{"", "long"} {
+		for _, args := range b.Tests {
+			args = append([]string{"test", "-overlay", planted, "-failfast", "-tags", tags, "-timeout", timeout.String()}, args...)
+			out, err := exec.Command("go", args...).CombinedOutput()
+			if err == nil {
+				continue
+			}
+			if strings.Contains(string(out), "[build failed]") {
+				return "", fmt.Errorf("bug %q does not compile:\n%s", b.Name, out)
+			}
+			if m := failed.FindSubmatch(out); m != nil {
+				return strings.TrimSpace(string(m[1]) + " " + tags), nil
+			}
+			return "the tests ended: " + lastLine(string(out)), nil
 		}
-		if strings.Contains(string(out), "[build failed]") {
-			return "", fmt.Errorf("bug %q does not compile:\n%s", b.Name, out)
-		}
-		if m := failed.FindSubmatch(out); m != nil {
-			return string(m[1]), nil
-		}
-		return "the tests ended: " + lastLine(string(out)), nil
 	}
 	return "", nil
 }
