@@ -46,15 +46,8 @@ race: ## run all tests with the race detector
 CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remote/[a-z]+|internal/(await|batch|bus|calendar|engine|feed|failpoint|journal|maintenance|memhttp|pod|pool|slots|telemetry|watchdog|work))$$')
 
 # Tests that take long with the race detector and whose code shorter tests also cover. make race runs them all.
-LONG_RACE := TestADatabaseThatIsGoneDoesNotKeepTheProcess TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows \
-	TestCancelsLeaveNoPipelineHalfDone \
-	TestAnyPipelineEndsAsTheModelSays TestADelayedJobRunsAtItsMomentWhoeverPromotesIt TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule \
-	TestAFullLaneStarvesNoOther TestProgressDuringATransactionHoldsUpNobody TestCommandsAreWrittenDownWithTheirOrigin \
-	TestPodsOfTwoSchemasEachHaveALeader TestConnectionsThatBrokeWhileIdleCostNoSubmission \
-	TestAScheduleInAZoneThatAPodDoesNotKnowIsLeftToOthers TestALimitOfALaneIsChangedLive TestFivePodsFireOnceWhateverBecomesOfThem \
-	TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease TestTheFailureOfACrashLimitIsFollowed \
-	TestTheRightsOfTheGuideAreWhatSubmittingNeeds \
-	TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun
+LONG_RACE := TestAnyPipelineEndsAsTheModelSays TestFivePodsFireOnceWhateverBecomesOfThem \
+	TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun
 empty :=
 space := $(empty) $(empty)
 

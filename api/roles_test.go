@@ -9,7 +9,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/inside"
-	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
@@ -50,16 +49,6 @@ func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
 	}
 	is.Equal(did, []string{"role.delete", "role.revoke", "role.set", "role.grant", "role.set"})
 	is.True(strings.Contains(string(trail[2].Before), `"own"`) && strings.Contains(string(trail[2].After), `"all"`))
-}
-
-func TestRolesChangedWithSQLAreKnownAfterAMoment(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"ana": {}})})
-	is.Equal(h.send("GET", "/jobs", "", "X-Who", "ana").status, http.StatusForbidden)
-	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `insert into `+inside.Of(h.Runner).Store.Schema()+`.grants (principal, role) values ('ana', 'viewer')`)
-	is.NoErr(err)
-	pgtest.Wait(t, "the grant is known", func() bool { return h.send("GET", "/jobs", "", "X-Who", "ana").status == http.StatusOK })
 }
 
 func TestARoleThatMakesNoSenseIsRefused(t *testing.T) {

@@ -275,7 +275,7 @@ func TestWhatNeedsTheDatabaseIsRefusedElsewhere(t *testing.T) {
 		runner.HandleRaw(r, "write", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return nil, j.Write(ctx, 1, &pgx.Batch{})
 		}, runner.Retry(3, runner.Backoff{}))
-		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") })
+		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") }, runner.Retry(1, runner.Backoff{}))
 		defer func() { is.True(recover() != nil) }() // a kind that declares that it needs the database is rejected at registration
 		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.InDatabase())
 	})
@@ -396,7 +396,7 @@ func TestARemoteHandlersErrorClassAndCodeReachThePod(t *testing.T) {
 	}
 	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
 		for kind, f := range fails {
-			runner.HandleRaw(r, kind, func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, f.handler() })
+			runner.HandleRaw(r, kind, func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, f.handler() }, runner.Retry(1, runner.Backoff{}))
 		}
 	})
 	for kind, f := range fails {

@@ -23,7 +23,7 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 	pool := pgtest.Pool(t)
 	causes := make(chan error, 10)
 	var log podtest.Log
-	r := start(t, pool, runner.Options{Logger: log.Logger(), Slots: 1, LeaseFor: time.Minute}, map[string]does{
+	r := start(t, pool, runner.Options{Logger: log.Logger(), Slots: 1, LeaseFor: time.Minute, PollEvery: 200 * time.Millisecond}, map[string]does{
 		"lost": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			if j.Fence() == 1 {
 				<-ctx.Done()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -129,4 +132,36 @@ func TestAHostThatTakesAllConnectionsMakesNoLivingPodLapse(t *testing.T) {
 	is.Equal(r.Boot(), boot)
 	ended(t, r, enqueue(t, r, of("k"))) // the pod's existing connections suffice
 	is.Equal(one[int](t, watch, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
+}
+
+// ofPods selects the sessions that pods opened in this database, excluding those of the host pools.
+const ofPods = `from pg_stat_activity where datname = current_database() and application_name like 'trapeze%'`
+
+func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	admin := pgtest.Connect(t, url)
+	host := pgtest.Connect(t, pgtest.WithParameter(url, "pool_max_conn_idle_time=100ms"))
+	r := start(t, host, runner.Options{PollEvery: 300 * time.Millisecond}, map[string]does{"k": nothing})
+	var busy sync.WaitGroup
+	for range 20 {
+		busy.Go(func() { _, _ = r.Enqueue(t.Context(), of("k")) })
+	}
+	busy.Wait()
+	stream, err := inside.Of(r).Feed.All(t.Context(), "", feed.Now)
+	is.NoErr(err)
+	stream.Close()
+
+	open := func() []int { return column[int](t, admin, `select pid `+ofPods+` order by pid`) }
+	var kept []int
+	since := time.Now()
+	pgtest.Wait(t, "the pod has kept the same three connections for several heartbeats, polls and idle checks", func() bool {
+		if now := open(); !slices.Equal(now, kept) || len(now) != 3 {
+			kept, since = now, time.Now()
+		}
+		return time.Since(since) > 3*time.Second
+	})
+	is.Equal(one[int](t, admin, `select count(*) `+ofPods+` and application_name = 'trapeze-listen'`), 1)
+	ended(t, r, enqueue(t, r, of("k")))
 }

@@ -184,22 +184,6 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 	}
 }
 
-func TestAScheduleWhoseJobHasAnIDInUseFiresWithAnother(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	r := start(t, pool, named("a"), map[string]does{"k": nothing})
-	_, err := r.Admin().SetSchedule(t.Context(), "s", every("* * * * * *"), "ann")
-	is.NoErr(err)
-	done := func(n int) {
-		pgtest.Wait(t, "the schedule has fired", func() bool { return one[int](t, pool, `select count(*) from trapeze.done`) >= n })
-	}
-	done(1)
-	occupy(t, pool, 900)
-	done(one[int](t, pool, `select count(*) from trapeze.done`) + 3)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'failed'`), 0)
-}
-
 // The reply to an insert is lost, and a failover discards the insert. Another pod's job then has the same id.
 func TestAReadBackAfterALostReplyTakesNoOtherJobForItsOwn(t *testing.T) {
 	t.Parallel()

@@ -79,65 +79,6 @@ func TestSlotsOfThePodAndOfALaneAreNeverExceeded(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAFullLaneStarvesNoOther(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	exec(t, pool, `insert into trapeze.lanes (name, slots_per_pod) values ('full', 2), ('other', null)`)
-	wait, _ := gate(t)
-	r := start(t, pool, runner.Options{Slots: 4}, map[string]does{
-		"blocks": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
-		"a":      nothing,
-	})
-	for range 20 {
-		enqueue(t, r, of("blocks"), runner.Lane("full"), runner.Priority(100))
-	}
-	for range 5 {
-		is.Equal(ended(t, r, enqueue(t, r, of("a"), runner.Lane("other"))).State, job.Succeeded)
-	}
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 2)
-}
-
-func TestAClosedLaneOrGateStartsNothingAndAnOpenOneGoesOn(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ shut, open string }{
-		"drained":  {`update trapeze.lanes set drained = true`, `update trapeze.lanes set drained = false`},
-		"disabled": {`update trapeze.lanes set enabled = false`, `update trapeze.lanes set enabled = true`},
-		"no slots": {`update trapeze.lanes set slots_per_pod = 0`, `update trapeze.lanes set slots_per_pod = null`},
-		"paused":   {`update trapeze.gate set paused = true`, `update trapeze.gate set paused = false`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
-			pool := pgtest.Pool(t)
-			beats := func() {
-				before := one[time.Time](t, pool, `select lease_until from trapeze.pods`)
-				pgtest.Wait(t, "two heartbeats pass", func() bool {
-					return one[time.Time](t, pool, `select lease_until from trapeze.pods`).Sub(before) > 450*time.Millisecond
-				})
-			}
-			wait, open := gate(t)
-			r := start(t, pool, runner.Options{PollEvery: 200 * time.Millisecond}, map[string]does{
-				"a": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return runner.Then(of("b")), nil },
-				"b": nothing,
-			})
-			parent := begun(t, r, of("a"))
-			exec(t, pool, c.shut)
-			beats()
-			submitted := enqueue(t, r, of("b"))
-			is.Equal(get(t, r, submitted).State, job.Pending)
-			open()
-			is.Equal(ended(t, r, parent).State, job.Succeeded)                                                      // running jobs continue
-			is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, parent), "pending") // its next step waits
-			beats()                                                                                                 // let the pod poll in the meantime
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'pending' and fence = 0`), 2)
-			exec(t, pool, c.open)
-			quiet(t, pool) // both jobs are claimed after reopening
-			checkHistory(t, pool, r)
-		})
-	}
-}
-
 func TestPrioritiesComeFirstThenAge(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
-	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
 // leading returns the runners that report that they are the leader.
@@ -73,20 +72,6 @@ func TestOnePodLeadsAndAnotherSoonTakesOver(t *testing.T) {
 	})
 	close(pods[other])
 	pgtest.Wait(t, "no pod leads, and nothing is locked", func() bool { return len(leading(t, a, b)) == 0 && holders() == 0 })
-}
-
-func TestPodsOfTwoSchemasEachHaveALeader(t *testing.T) {
-	t.Parallel()
-	url := pgtest.EmptyURL(t)
-	pool := pgtest.Connect(t, url)
-	var pods []*runner.Runner
-	for _, schema := range []string{"trapeze", "other_home"} {
-		if err := migrate.Up(t.Context(), pool, runner.Options{Schema: schema}); err != nil {
-			t.Fatal(err)
-		}
-		pods = append(pods, start(t, pool, runner.Options{Schema: schema, PollEvery: 500 * time.Millisecond}, nil))
-	}
-	pgtest.Wait(t, "both pods lead", func() bool { return len(leading(t, pods...)) == 2 })
 }
 
 func TestMaintenanceIsDoneWhereNobodyCanBeAskedWhoLeads(t *testing.T) {

@@ -68,7 +68,7 @@ func (c *runsOf) onceEach(n int) bool {
 // that precede it. The caller can then submit the rest without the invalid job, and no job is lost or duplicated.
 func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 	t.Parallel()
-	for name, poison := range map[string]struct {
+	for name, poison := range someOf(map[string]struct {
 		args job.Args
 		want error // nil for an error of the database
 	}{
@@ -81,7 +81,7 @@ func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 		"a key":                             {runner.Step(of("k"), runner.Unique("one", runner.WhileActive)), job.ErrInvalid},
 		"a long subject":                    {runner.Step(of("k"), runner.Subject(strings.Repeat("s", 501))), job.ErrInvalid},
 		"unknown kind":                      {of("nobody_has_it"), job.ErrUnknownKind},
-	} {
+	}, "a NUL character", "a step of a chain nested too deep") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
@@ -168,7 +168,7 @@ func noise(bytes int) string {
 // others finish and continue their pipelines as if the rejected job were not there.
 func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
 	t.Parallel()
-	for name, poison := range map[string]struct {
+	for name, poison := range someOf(map[string]struct {
 		outcome *runner.Outcome
 		reason  job.Reason // empty if any reason is accepted, as long as there is an error
 		says    string     // a substring of the job's error
@@ -182,7 +182,7 @@ func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
 		"a NUL character":             {runner.Then(after(`a\u0000b`)), job.ReasonInvalidArgs, "NUL"},
 		"invalid UTF-8":               {runner.Then(after("a\xffb")), job.ReasonInvalidArgs, "UTF-8"},
 		"a key":                       {runner.Then(after("key"), runner.Unique("one", runner.WhileActive)), job.ReasonError, "keys are allowed only on submissions"},
-	} {
+	}, "conflict", "a result nested too deep", "invalid UTF-8") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)

@@ -9,7 +9,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -32,32 +31,4 @@ func TestManyTriggersAtOnceDoNotWaitForEachOther(t *testing.T) {
 	all.Wait()
 	is.NoErr(errors.Join(errs...))
 	is.True(time.Since(began) < 5*time.Second)
-}
-
-// An open transaction that holds a unique key delays only the schedule that uses this key.
-func TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	tx, err := pool.Begin(t.Context())
-	is.NoErr(err)
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = r.EnqueueTx(t.Context(), tx, of("k"), runner.Unique("one", runner.WhileActive))
-	is.NoErr(err)
-	keyed, key := every("* * * * * *"), "one"
-	keyed.UniqueKey = &key
-	_, err = r.Admin().SetSchedule(t.Context(), "keyed", keyed, "ann")
-	is.NoErr(err)
-	_, err = r.Admin().SetSchedule(t.Context(), "free", every("* * * * * *"), "ann")
-	is.NoErr(err)
-	late := func() float64 {
-		return one[float64](t, pool, `select coalesce(max(extract(epoch from decided_at - fire_at)), 0)::float8 from trapeze.schedule_fires where schedule = 'free'`)
-	}
-	pgtest.Wait(t, "the free schedule fires", func() bool { return len(fires(t, r, "free")) >= 6 })
-	is.True(late() < 10) // seconds
-	is.NoErr(tx.Commit(t.Context()))
-	pgtest.Wait(t, "the keyed schedule fires, too", func() bool {
-		return ofOutcome(fires(t, r, "keyed"), job.FireFired)+ofOutcome(fires(t, r, "keyed"), job.FireDuplicate) > 3
-	})
 }

@@ -1,14 +1,12 @@
 package runner_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -45,27 +43,4 @@ func TestAFireThatAPodWithOtherZonesPlannedIsMovedNotLost(t *testing.T) {
 			is.True(one[time.Time](t, pool, `select next_at from trapeze.schedules`).Equal(c.next))
 		})
 	}
-}
-
-// A pod that does not know a schedule's zone reports an error and leaves the schedule to other pods.
-func TestAScheduleInAZoneThatAPodDoesNotKnowIsLeftToOthers(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	_, err := r.Admin().SetSchedule(t.Context(), "s", every("* * * * * *"), "ann")
-	is.NoErr(err)
-	_, err = r.Admin().SetSchedule(t.Context(), "other", every("* * * * * *"), "ann")
-	is.NoErr(err)
-	pgtest.Wait(t, "the schedule fires", func() bool { return ofOutcome(fires(t, r, "s"), job.FireFired) > 0 })
-	exec(t, pool, `update trapeze.schedules set zone = 'Mars/Olympus' where name = 's'`)
-	wrong := func() string { return one[string](t, pool, `select error from trapeze.schedules where name = 's'`) }
-	pgtest.Wait(t, "the error is reported", func() bool { return strings.Contains(wrong(), "Mars/Olympus") })
-	is.Equal(one[bool](t, pool, `select planned from trapeze.schedules where name = 's'`), false) // left for a pod that knows the zone
-	before := len(fires(t, r, "other"))
-	pgtest.Wait(t, "the other schedule fires", func() bool { return len(fires(t, r, "other")) >= before+3 })
-	exec(t, pool, `update trapeze.schedules set zone = 'Europe/Zurich' where name = 's'`)
-	before = len(fires(t, r, "s"))
-	pgtest.Wait(t, "the schedule fires again", func() bool { return len(fires(t, r, "s")) > before })
-	is.Equal(wrong(), "")
 }

@@ -13,3 +13,15 @@ const (
 	// patience is the time after which no new attempts to refute a property are started.
 	patience = 2 * time.Second
 )
+
+// someOf returns the named cases of a test. The long test run has all cases.
+func someOf[C any](cases map[string]C, names ...string) map[string]C {
+	some := map[string]C{}
+	for _, name := range names {
+		some[name] = cases[name]
+	}
+	return some
+}
+
+// firstOf returns the first n cases of a test. The long test run has all cases.
+func firstOf[C any](n int, cases ...C) []C { return cases[:n] }

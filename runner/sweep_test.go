@@ -17,7 +17,7 @@ const seldom = 10 * time.Minute
 
 func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing.T) {
 	t.Parallel()
-	for name, block := range map[string]func(t *testing.T, submitter *runner.Runner){
+	for name, block := range someOf(map[string]func(t *testing.T, submitter *runner.Runner){
 		"of one busy subject":     func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "hot", runner.Subject("busy")) },
 		"of a kind without a pod": func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "foreign") },
 		"of both, at several priorities": func(t *testing.T, submitter *runner.Runner) {
@@ -25,7 +25,7 @@ func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing
 			flood(t, submitter, 1200, "hot", runner.Subject("busy"))
 			flood(t, submitter, 1200, "foreign", runner.Priority(-50))
 		},
-	} {
+	}, "of both, at several priorities") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Pool(t)

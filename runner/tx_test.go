@@ -2,7 +2,6 @@ package runner_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,32 +28,4 @@ func TestAHandlerCanEmitDuringItsTransaction(t *testing.T) {
 		t.Errorf("the handler took %s", d)
 	}
 	inState(t, r, id, job.Succeeded)
-}
-
-// Handlers that report progress and keep transactions open must not delay submissions.
-func TestProgressDuringATransactionHoldsUpNobody(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	var in sync.WaitGroup
-	in.Add(4)
-	wait, open := gate(t)
-	r := start(t, pool, runner.Options{Slots: 4}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		return nil, j.Tx(ctx, func(pgx.Tx) error {
-			j.Progress(1, 2)
-			in.Done()
-			<-wait
-			return nil
-		}, nil)
-	}})
-	for range 4 {
-		enqueue(t, r, of("k"))
-	}
-	in.Wait()
-	time.Sleep(500 * time.Millisecond)
-	time.AfterFunc(30*time.Second, open)
-	began := time.Now()
-	enqueue(t, r, of("k2"), runner.Foreign())
-	if d := time.Since(began); d > 10*time.Second {
-		t.Errorf("a submission took %s", d)
-	}
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"bufio"
 	"os"
 	"os/exec"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -47,16 +46,4 @@ func TestFollowedEventsOfAJobEndWithIt(t *testing.T) {
 	}
 	is.Equal(names, []string{"job.enqueued", "job.claimed", "job.succeeded"})
 	is.Equal(db.run("events", "--job", "999999", "--follow").code, 1) // the job does not exist
-}
-
-func TestTheExamplePipelineRunsOnRealDataThroughTheCommandLine(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	db := database{t, pgtest.URL(t)}
-	serve(t, db.url, nil)
-	answer := decoded[struct{ Job job.Job }](t, db.ok("enqueue", "csv_ingest", "--args", `{"year":2024}`, "--subject", "travel/2024", "--wait", "--json"))
-	is.Equal(answer.Job.Kind, "unit_totals")
-	result := decoded[map[string]float64](t, string(answer.Job.Result))
-	is.Equal(result["flights"], 20000.0)
-	is.Equal(result["units"], 220.0)
 }

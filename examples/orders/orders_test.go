@@ -144,21 +144,6 @@ func TestNoOrderIsChargedTwiceAndEachIsShippedOrRefundedWhateverDies(t *testing.
 	}
 }
 
-// A compensation survives more crashes than other jobs, because its kind sets a higher limit.
-func TestAReleaseThatKillsFivePodsStillHappens(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	s := open(t)
-	for range 5 {
-		s.DieAt(runnertest.BeforeFinish, "release")
-	}
-	s.order("moon", "lamp", "moon", "visa", 4200)
-	s.finish()
-	is.Equal(s.Deaths(), 5)
-	is.Equal(s.state("moon"), "refunded")
-	s.settled()
-}
-
 // The provider received three requests, but the handler never returned. The refund still follows, because the pipeline declares it.
 func TestAnOrderWhoseChargeKillsEveryPodIsRefunded(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,7 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(ledger.Close)
 	var err error
 	b.Runner, err = runner.New(b.pool, runner.Options{
-		Name: "web-1", HeartbeatEvery: 100 * time.Millisecond, StuckAfter: 200 * time.Millisecond,
+		Name: "web-1", HeartbeatEvery: 100 * time.Millisecond, StuckAfter: 200 * time.Millisecond, MaxAttempts: 1,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -116,6 +116,7 @@ func (b *bench) ended(id int64) (j job.Job) {
 
 func TestEveryKindEndsAsItSays(t *testing.T) {
 	t.Parallel()
+	b := newBench(t)
 	for _, c := range []struct {
 		kind, args    string
 		state         job.State
@@ -150,9 +151,7 @@ func TestEveryKindEndsAsItSays(t *testing.T) {
 		{"demo.sleep", `{"ms":"soon"}`, job.Failed, "", "invalid args"},
 	} {
 		t.Run(c.kind+" "+c.args, func(t *testing.T) {
-			t.Parallel()
 			is := is.New(t)
-			b := newBench(t)
 			j := b.ended(b.submit(c.kind, c.args))
 			is.Equal(j.State, c.state)
 			is.Equal(string(j.Result), c.result)
@@ -210,7 +209,7 @@ func TestAHandlerThatCannotReportDoesNotBegin(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	r, err := runner.New(pool, runner.Options{Logger: slog.New(slog.DiscardHandler)})
+	r, err := runner.New(pool, runner.Options{MaxAttempts: 1, Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer r.Close()
 	is.NoErr(demokinds.Register(t.Context(), r, pool, demokinds.Options{LedgerURL: "http://127.0.0.1:1/"}))

@@ -15,3 +15,6 @@ const patience = 10 * time.Minute
 
 // pairEnds lists how the first of two operations on one row ends: with a commit or a rollback.
 var pairEnds = []bool{true, false}
+
+// startsOf returns the states from which the first of two operations on one row begins.
+func startsOf(v pairOperation) []string { return v.from }

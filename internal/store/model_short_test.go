@@ -15,3 +15,6 @@ const patience = 20 * time.Second
 
 // pairEnds lists how the first of two operations on one row ends. The long test run adds the rollback.
 var pairEnds = []bool{true}
+
+// startsOf returns the state from which the first of two operations on one row begins. The long test run has all states in which it writes.
+func startsOf(v pairOperation) []string { return v.from[:1] }

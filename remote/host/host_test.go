@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/podtest"
-	"github.com/trapeze-run/trapeze/remote/host"
-
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -181,25 +180,4 @@ func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
 	is.True(w.beats(t, r)[b.ID].Lost) // the worker no longer holds it
 	_, err = w.reports(t, r, b, nil, nil)
 	is.True(errors.Is(err, job.ErrLeaseLost))
-}
-
-func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
-	is := is.New(t)
-	r, w := served(t, 1, runner.Options{}) // its only slot is in use, so no claim is in flight when the queue is paused
-	foreign(t, r, podtest.Of("far"))
-	a := w.takes(t, r)
-	_, err := r.Admin().Pause(t.Context(), "ops")
-	is.NoErr(err)
-	is.Equal(w.beats(t, r)[a.ID].Cause, nil) // running jobs continue
-	_, err = w.reports(t, r, a, nil, nil)
-	is.NoErr(err)
-	id := foreign(t, r, podtest.Of("far"))
-	select {
-	case <-w.sent:
-		t.Fatal("a job was sent while the queue was paused")
-	case <-time.After(1500 * time.Millisecond):
-	}
-	_, err = r.Admin().Unpause(t.Context(), "ops")
-	is.NoErr(err)
-	is.Equal(w.takes(t, r).ID, id)
 }

@@ -3,6 +3,7 @@
 package runnertest_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -34,5 +35,42 @@ func TestAFanOutIsTakenOverWhereverThePodDies(t *testing.T) {
 				is.Equal(len(h.Jobs("last")), 1) // there is only one join
 			})
 		}
+	}
+}
+
+func TestAHandOffWithoutWritesIsTakenOverWhereverThePodDies(t *testing.T) {
+	t.Parallel()
+	for _, at := range points {
+		t.Run(at.String(), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := effects(t)
+			calls := 0
+			h := runnertest.New(t, pool, runner.Options{Slots: 1}, func(r *runner.Runner) {
+				runner.Handle(r, func(context.Context, *runner.Job[first]) (*runner.Outcome, error) {
+					calls++
+					return runner.Then(last{}), nil
+				})
+				runner.Handle(r, func(context.Context, *runner.Job[last]) (*runner.Outcome, error) {
+					return runner.Done("end").InTx(leave("end")), nil
+				})
+			})
+			id := h.Enqueue(first{})
+			h.DieAt(at, "first")
+			h.RunUntilIdle()
+			is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded)
+			is.Equal(count(t, pool, "end"), 1)
+			next := h.Jobs("last")
+			is.Equal(len(next), 1) // only one next step
+			switch at {
+			case runnertest.AfterClaim:
+				is.Equal(calls, 1) // the dead pod had not called the handler
+			case runnertest.AfterFinish:
+				is.Equal(calls, 1)           // the outcome had been committed
+				is.Equal(next[0].Crashes, 1) // the dead pod owned the next step but had not started it
+			default:
+				is.Equal(calls, 2) // the outcome had not been committed
+			}
+		})
 	}
 }

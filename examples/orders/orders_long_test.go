@@ -1,0 +1,26 @@
+//go:build long
+
+package main
+
+import (
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/runner/runnertest"
+)
+
+// A compensation survives more crashes than other jobs, because its kind sets a higher limit.
+func TestAReleaseThatKillsFivePodsStillHappens(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := open(t)
+	for range 5 {
+		s.DieAt(runnertest.BeforeFinish, "release")
+	}
+	s.order("moon", "lamp", "moon", "visa", 4200)
+	s.finish()
+	is.Equal(s.Deaths(), 5)
+	is.Equal(s.state("moon"), "refunded")
+	s.settled()
+}

@@ -1,0 +1,45 @@
+//go:build long
+
+package faults
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// Five processes share the same schedules while one is killed and others are frozen for a while. Every occurrence must still fire exactly
+// once.
+func TestFiveProcessesFireOnceWhileOneIsKilledAndOneFrozen(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const schedules = 6
+	w := newWorld(t, pgtest.URL(t))
+	var pods []*pod
+	for i := range 5 {
+		pods = append(pods, w.start(podConfig{Name: fmt.Sprint("pod-", i)}, ""))
+	}
+	for i := range schedules {
+		w.schedule(fmt.Sprint("s", i), "*/2 * * * * *")
+	}
+	after := func(rounds int) {
+		want := schedules * rounds
+		pgtest.Wait(t, fmt.Sprint(want, " fires"), func() bool { return w.fires() >= want })
+	}
+	after(1)
+	pods[0].kill()
+	pods[1].signal(syscall.SIGSTOP)
+	after(4)
+	pods[1].signal(syscall.SIGCONT) // its timer expired long ago
+	pods[2].signal(syscall.SIGSTOP)
+	after(6)
+	pods[2].signal(syscall.SIGCONT)
+	after(7)
+	w.stopFires()
+	w.checkFires(2)
+	is.True(read[float64](w, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) >= 0) // no occurrence fired early
+}

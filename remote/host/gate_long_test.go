@@ -1,0 +1,70 @@
+//go:build long
+
+package host_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
+)
+
+// settled waits until a number has not changed for 700 ms, and returns it.
+func settled(t *testing.T, n *atomic.Int64) int64 {
+	t.Helper()
+	last, since := n.Load(), time.Now()
+	pgtest.Wait(t, "a number stops changing", func() bool {
+		if now := n.Load(); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 700*time.Millisecond
+	})
+	return last
+}
+
+func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool, claims := podtest.Counted(t, url)
+	heard := often
+	heard.TraceQueries = true
+	r, other := podtest.Start(t, pool, heard, noKinds), podtest.Start(t, pgtest.Connect(t, url), often, noKinds)
+	time.Sleep(time.Second) // both pods have prepared their connections, which also sends the claim statement
+	w, late := newFar(), newFar()
+	w.connect(t, r, 2, "far")
+	w.keepBeating(t, r)
+	foreign(t, r, podtest.Of("far"))
+	a := w.takes(t, r)
+	_, err := other.Admin().Pause(t.Context(), "ops") // a pause on one pod takes effect on the other
+	is.NoErr(err)
+	id := foreign(t, r, podtest.Of("far"))
+	before := settled(t, &claims.Claims) // a refresh and claims in flight take a moment
+	is.True(before > 0)                  // claims are being counted
+	late.connect(t, r, 2, "far")         // a worker that connects while the queue is paused
+	late.keepBeating(t, r)
+	time.Sleep(1200 * time.Millisecond) // two polls of each worker; only waiting can show that nothing happens
+	is.Equal(claims.Claims.Load(), before)
+	_, err = w.reports(t, r, a, nil, nil)
+	is.NoErr(err) // running jobs are not affected
+
+	podtest.Exec(t, pool, `delete from trapeze.gate`)
+	third := newFar()
+	third.connect(t, r, 2, "far")
+	third.keepBeating(t, r)
+	time.Sleep(700 * time.Millisecond)
+	is.Equal(claims.Claims.Load(), before) // an unknown queue state counts as paused
+	_, err = other.Admin().Unpause(t.Context(), "ops")
+	is.NoErr(err)
+	select {
+	case a = <-w.sent:
+	case a = <-late.sent:
+	case a = <-third.sent:
+	case <-time.After(time.Minute):
+		t.Fatal("no worker was sent the job")
+	}
+	is.Equal(a.ID, id)
+}

@@ -1,0 +1,59 @@
+//go:build long
+
+package runner_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `delete from trapeze.gate`)
+	idle := make1(t, pool, runner.Options{}, nil)
+	operator := idle.Admin()
+	r := make1(t, pool, runner.Options{PollEvery: 100 * time.Millisecond, LeaseFor: time.Minute}, map[string]does{"k": nothing})
+	stop := run(t, r)
+	s, err := r.Enqueue(t.Context(), of("k"))
+	is.NoErr(err)
+	is.Equal(s.State, job.Pending) // an unknown queue state counts as closed
+	now, err := operator.Status(t.Context())
+	is.NoErr(err)
+	is.True(now.Queue.Paused)
+	_, err = operator.Unpause(t.Context(), "ann")
+	is.NoErr(err)
+	is.Equal(ended(t, r, s.ID).State, job.Succeeded)
+	stop() // otherwise it would run the jobs meant for the other pod
+
+	// While a pod cannot reach the database, the last known queue state stays in force.
+	wait, open := gate(t)
+	proxy, proxied := cable(t, url)
+	cut := start(t, proxied, runner.Options{LeaseFor: time.Minute}, map[string]does{"w": until(wait), "k": nothing})
+	runs := begun(t, cut, of("w"))
+	_, err = operator.Pause(t.Context(), "ann")
+	is.NoErr(err)
+	heartbeats(t, pool, cut, 2) // the pod has then applied the pause
+	waits, err := cut.Enqueue(t.Context(), of("k"))
+	is.NoErr(err)
+	is.Equal(waits.State, job.Pending)
+	fails := value(t, cut, "trapeze_db_errors_total")
+	proxy.Blackhole()
+	proxy.Reset()
+	pgtest.Wait(t, "two statements fail", func() bool { return value(t, cut, "trapeze_db_errors_total") >= fails+2 })
+	proxy.Pass()
+	open()
+	is.Equal(ended(t, idle, runs).State, job.Succeeded)
+	is.Equal(get(t, idle, waits.ID).State, job.Pending) // no other job was started
+	_, err = operator.Unpause(t.Context(), "ann")
+	is.NoErr(err)
+	quiet(t, pool)
+}

@@ -1,0 +1,27 @@
+//go:build long
+
+package runner_test
+
+import (
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+func TestAScheduleWhoseJobHasAnIDInUseFiresWithAnother(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, named("a"), map[string]does{"k": nothing})
+	_, err := r.Admin().SetSchedule(t.Context(), "s", every("* * * * * *"), "ann")
+	is.NoErr(err)
+	done := func(n int) {
+		pgtest.Wait(t, "the schedule has fired", func() bool { return one[int](t, pool, `select count(*) from trapeze.done`) >= n })
+	}
+	done(1)
+	occupy(t, pool, 900)
+	done(one[int](t, pool, `select count(*) from trapeze.done`) + 3)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'failed'`), 0)
+}

@@ -1,0 +1,41 @@
+//go:build long
+
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func TestAHeartbeatNeverWaitsForALockedTable(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	proxy, cut := cable(t, url)
+	r := start(t, cut, named("a"), map[string]does{"fine": nothing})
+	b := start(t, direct, named("b"), nil)
+	boot := r.Boot()
+	tx, err := direct.Begin(t.Context())
+	is.NoErr(err)
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	_, err = tx.Exec(t.Context(), `lock table trapeze.live in access exclusive mode`)
+	is.NoErr(err)
+	pgtest.Wait(t, "a's claim is waiting for the lock", func() bool {
+		return one[bool](t, direct, `select exists (select from pg_locks where not granted
+			and database = (select oid from pg_database where datname = current_database()))`)
+	})
+	proxy.Reset()                  // the outcome of a's claim is unknown
+	time.Sleep(3 * short.LeaseFor) // there is no event to wait for when nothing happens
+	is.Equal(r.Boot(), boot)
+	ready, _ := r.Ready()
+	is.True(ready) // its lease never expired
+	is.NoErr(tx.Rollback(t.Context()))
+	is.Equal(ended(t, b, enqueue(t, r, of("fine"))).State, job.Succeeded)
+}

@@ -1,0 +1,63 @@
+//go:build long
+
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestCommandsAreWrittenDownWithTheirOrigin(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
+		"waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		},
+		"defers": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			_, err := j.Token(ctx)
+			return runner.Deferred(2), err
+		},
+	})
+	ctx := job.WithOrigin(t.Context(), job.Origin{Source: "cli", Reason: "the provider is down"})
+	running := begun(t, r, of("waits"))
+	_, err := r.Admin().Cancel(ctx, running, "ann")
+	is.NoErr(err)
+	inState(t, r, running, job.Cancelled)
+	_, err = r.Admin().Cancel(ctx, running, "ann")
+	is.True(errors.Is(err, job.ErrAlreadyTerminal))
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", running)), []string{"job.cancel by ann"})
+	rows, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{})
+	is.NoErr(err)
+	is.Equal([]string{rows[0].Source, rows[0].Reason}, []string{"cli", "the provider is down"})
+
+	stopped := begun(t, r, of("waits"))
+	_, err = r.Admin().Stop(ctx, stopped, "")
+	is.NoErr(err)
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", stopped)), []string{"job.stop by operator"})
+	asks := enqueue(t, r, of("waits"), runner.NeedsApproval())
+	is.NoErr(r.Admin().Approve(ctx, asks, "bob"))
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", asks)), []string{"job.approve by bob"})
+	defers := enqueue(t, r, of("defers"))
+	inState(t, r, defers, job.Waiting)
+	token, err := inside.Of(r).Store.Pool().Query(t.Context(), `select token from trapeze.deferrals where id = $1`, defers)
+	is.NoErr(err)
+	var secret string
+	for token.Next() {
+		is.NoErr(token.Scan(&secret))
+	}
+	is.NoErr(r.Complete(ctx, defers, secret, nil, runner.Part("a")))
+	is.NoErr(r.Complete(ctx, defers, secret, nil, runner.Part("b"), runner.CompletedBy("bob")))
+	is.Equal(auditEntries(t, r, fmt.Sprint("job ", defers)), []string{"job.complete by bob"}) // a token holder without a name is not an operator
+}

@@ -1,0 +1,43 @@
+//go:build long
+
+package runner_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// Handlers that report progress and keep transactions open must not delay submissions.
+func TestProgressDuringATransactionHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	var in sync.WaitGroup
+	in.Add(4)
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{Slots: 4}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		return nil, j.Tx(ctx, func(pgx.Tx) error {
+			j.Progress(1, 2)
+			in.Done()
+			<-wait
+			return nil
+		}, nil)
+	}})
+	for range 4 {
+		enqueue(t, r, of("k"))
+	}
+	in.Wait()
+	time.Sleep(500 * time.Millisecond)
+	time.AfterFunc(30*time.Second, open)
+	began := time.Now()
+	enqueue(t, r, of("k2"), runner.Foreign())
+	if d := time.Since(began); d > 10*time.Second {
+		t.Errorf("a submission took %s", d)
+	}
+}
