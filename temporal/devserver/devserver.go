@@ -4,6 +4,8 @@ package devserver
 import (
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/server/common/dynamicconfig"
+	"go.temporal.io/server/temporal"
 	"go.temporal.io/server/temporaltest"
 )
 
@@ -11,7 +13,21 @@ import (
 type Server struct{ it *temporaltest.TestServer }
 
 // Start starts a server on a free port of the loopback interface. It panics if the server does not start.
-func Start() *Server { return &Server{temporaltest.NewServer()} }
+func Start() *Server {
+	return &Server{temporaltest.NewServer(temporaltest.WithBaseServerOptions(temporal.WithDynamicConfigClient(settings)))}
+}
+
+// settings suit a server of one process: with several partitions, a task can wait for a poll of another partition.
+var settings = dynamicconfig.StaticClient{
+	dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): value(true),
+	dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():      value(1),
+	dynamicconfig.MatchingNumTaskqueueWritePartitions.Key():     value(1),
+	dynamicconfig.EnableActivityEagerExecution.Key():            value(true),
+}
+
+func value(v any) []dynamicconfig.ConstrainedValue {
+	return []dynamicconfig.ConstrainedValue{{Value: v}}
+}
 
 // Address returns the address of the server, as [client.Options] expects it.
 func (s *Server) Address() string { return s.it.GetFrontendHostPort() }
