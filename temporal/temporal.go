@@ -29,7 +29,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pod"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
@@ -40,6 +39,7 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/forwarder"
 	"github.com/trapeze-run/trapeze/temporal/internal/interpreter"
 	"github.com/trapeze-run/trapeze/temporal/internal/settler"
+	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
 // Name is the name of the engine, as lanes name it, unless Options.Name is set.
@@ -59,6 +59,8 @@ type Options struct {
 	DataConverter converter.DataConverter
 	// UI is the address of Temporal's dashboard, such as https://temporal.example.com, for links. Empty: no links.
 	UI string
+	// HandlersElsewhere makes the pod forward jobs and write their ends, but leaves the handlers to programs that call [Work].
+	HandlersElsewhere bool
 	// HeartbeatTimeout is the time without a heartbeat after which a worker counts as dead, and its jobs run elsewhere. A cancel request
 	// reaches a handler within a fifth of it. Default 20 s.
 	HeartbeatTimeout time.Duration
@@ -153,8 +155,8 @@ func (e *engine) forward(ctx context.Context) {
 
 // work runs a worker for each lane of the engine.
 func (e *engine) work(ctx context.Context, s *settler.Settler) {
-	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, Boot: e.boot, Reader: func(c store.Claimed, id, epoch int64) work.Writer {
-		return s.Prepare(c, e.outbox.Lease(id, epoch)).Writer
+	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, Boot: e.boot, Reader: func(_ context.Context, in wire.Run) work.Writer {
+		return s.Reader(in)
 	}}
 	workers := map[string]worker.Worker{}
 	defer func() {
@@ -205,10 +207,13 @@ func (e *engine) worker(lane string, s *settler.Settler, handlers *activities.Ha
 		MaxConcurrentActivityExecutionSize: e.pod.Slots(),
 		WorkerStopTimeout:                  e.pod.Opts.ShutdownGrace + 5*time.Second,
 		DisableRegistrationAliasing:        true,
+		LocalActivityWorkerOnly:            e.o.HandlersElsewhere,
 	})
 	w.RegisterWorkflowWithOptions(interpreter.Run, workflow.RegisterOptions{Name: interpreter.Workflow})
 	s.Register(w)
-	handlers.Register(w)
+	if !e.o.HandlersElsewhere {
+		handlers.Register(w)
+	}
 	return w
 }
 

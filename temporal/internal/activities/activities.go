@@ -19,7 +19,6 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
@@ -32,8 +31,8 @@ type Handlers struct {
 	Engine *engine.Engine // with the registered kinds; its claims are not used
 	Client client.Client
 	Boot   string // id of this process
-	// Reader returns the writer of a claim, which reads results, branches and tokens. Nothing is written with it.
-	Reader func(c store.Claimed, id, epoch int64) work.Writer
+	// Reader returns the reads of an activity's job: results, branches and tokens. Nothing is written with it.
+	Reader func(ctx context.Context, in wire.Run) work.Writer
 }
 
 // Register registers an activity for each kind that the pod runs. If it gets an activity of another kind, Temporal offers that to the
@@ -180,9 +179,7 @@ func (h *Handlers) staleAfter(k *engine.Handler) time.Duration {
 // open begins a call of the activity. It takes over the details of a call that crashed.
 func (h *Handlers) open(ctx context.Context, in wire.Run) (*call, error) {
 	info := activity.GetInfo(ctx)
-	claimed := store.Claimed{ID: in.ID, Kind: in.Kind, Lane: in.Lane, Subject: in.Subject, PipelineID: in.PipelineID, ParentID: in.ParentID, Step: in.Step,
-		Branch: store.Branch{Group: in.GroupID, No: in.ChildNo}}
-	c := &call{Writer: h.Reader(claimed, in.ID, in.Epoch), client: h.Client, id: in.ID, token: info.TaskToken, attempt: int(info.Attempt), within: in.Heartbeat,
+	c := &call{Writer: h.Reader(ctx, in), client: h.Client, id: in.ID, token: info.TaskToken, attempt: int(info.Attempt), within: in.Heartbeat,
 		stop: activity.GetWorkerStopChannel(ctx), grace: h.Engine.Opts.ShutdownGrace}
 	if activity.HasHeartbeatDetails(ctx) {
 		if err := activity.GetHeartbeatDetails(ctx, &c.details); err != nil {

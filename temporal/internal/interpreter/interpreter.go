@@ -35,6 +35,9 @@ const forever = 10 * 365 * 24 * time.Hour
 
 // Run is the workflow.
 func Run(ctx workflow.Context, in wire.Run) error {
+	if err := serveReads(ctx, in); err != nil {
+		return err
+	}
 	toTheEnd, _ := workflow.NewDisconnectedContext(ctx) // a cancelled run still writes its end
 	toTheEnd = workflow.WithLocalActivityOptions(toTheEnd, workflow.LocalActivityOptions{
 		StartToCloseTimeout:    time.Minute,

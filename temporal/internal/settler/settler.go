@@ -62,6 +62,7 @@ func (s *Settler) Live(ctx context.Context) error {
 
 // Register registers the local activities of the workflow.
 func (s *Settler) Register(w worker.Registry) {
+	w.RegisterActivityWithOptions(s.Read, activity.RegisterOptions{Name: interpreter.Read})
 	w.RegisterActivityWithOptions(s.Begin, activity.RegisterOptions{Name: interpreter.Begin})
 	w.RegisterActivityWithOptions(s.Settle, activity.RegisterOptions{Name: interpreter.Settle})
 }

@@ -58,6 +58,12 @@ func RunOf(i outbox.Item, heartbeat time.Duration) Run {
 	}
 }
 
+// Claimed returns the part of the run's claim that identifies its place in the pipeline.
+func (r *Run) Claimed() store.Claimed {
+	return store.Claimed{ID: r.ID, Kind: r.Kind, Lane: r.Lane, Subject: r.Subject, PipelineID: r.PipelineID, ParentID: r.ParentID, Step: r.Step,
+		Branch: store.Branch{Group: r.GroupID, No: r.ChildNo}}
+}
+
 // TooLarge returns the error for a value that Temporal would reject, or nil.
 func TooLarge(what string, bytes int) error {
 	if bytes <= MaxBytes {

@@ -1,0 +1,30 @@
+package wire
+
+import (
+	"encoding/json"
+
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Read is a question of a handler whose process has no connection to PostgreSQL.
+type Read struct {
+	What  string `json:"what"`            // one of the constants below
+	After int    `json:"after,omitempty"` // the number of branches that were read before
+}
+
+// These are the questions.
+const (
+	ParentResult = "parent_result"
+	OwnFailure   = "failure"
+	Token        = "token"
+	Branches     = "branches"
+)
+
+// Answer is the answer to a [Read].
+type Answer struct {
+	Value    json.RawMessage `json:"value,omitempty"`
+	Branches []job.Branch    `json:"branches,omitempty"`
+	More     bool            `json:"more,omitempty"`
+	NotFound bool            `json:"not_found,omitempty"` // see [job.ErrNotFound]
+	Error    string          `json:"error,omitempty"`
+}

@@ -1,0 +1,63 @@
+package temporal
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/work"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/temporal/internal/activities"
+	"github.com/trapeze-run/trapeze/temporal/internal/forwarder"
+	"github.com/trapeze-run/trapeze/temporal/internal/wire"
+)
+
+// Work runs the handlers of r for lanes of Temporal until ctx ends, without a connection to PostgreSQL: r comes from [runner.NewRemote]. Any
+// number of such workers can run beside a few pods, which forward jobs and write their ends; see Options.HandlersElsewhere. The pods must have
+// registered the same handlers, with the same options. slots is the number of jobs of each lane that the worker runs at the same time.
+//
+// What a handler reads of other jobs, such as the result of the previous step, passes through the workflow of its run.
+func Work(ctx context.Context, r *runner.Runner, o Options, slots int, lanes ...string) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return fmt.Errorf("temporal options: %w", err)
+	}
+	if slots < 1 || len(lanes) == 0 {
+		return fmt.Errorf("work for temporal: %d slots and %d lanes, want at least 1", slots, len(lanes))
+	}
+	p := inside.Of(r).Pod
+	p.Handle(r.Kinds())
+	handlers := &activities.Handlers{Engine: p.Engine, Client: o.Client, Boot: r.Boot(), Reader: func(ctx context.Context, _ wire.Run) work.Writer {
+		run := activity.GetInfo(ctx).WorkflowExecution
+		return activities.Remote(o.Client, run.ID, run.RunID)
+	}}
+	var workers []worker.Worker
+	defer func() {
+		var stopping sync.WaitGroup
+		for _, w := range workers {
+			stopping.Go(w.Stop)
+		}
+		stopping.Wait()
+	}()
+	for _, lane := range lanes {
+		w := worker.New(o.Client, forwarder.Names{Prefix: o.Prefix}.Queue(lane), worker.Options{
+			Identity:                           p.Opts.Name + " " + r.Boot(),
+			DisableWorkflowWorker:              true,
+			MaxConcurrentActivityExecutionSize: slots,
+			WorkerStopTimeout:                  p.Opts.ShutdownGrace + 5*time.Second,
+			DisableRegistrationAliasing:        true,
+		})
+		handlers.Register(w)
+		if err := w.Start(); err != nil {
+			return fmt.Errorf("work for temporal in lane %s: %w", lane, err)
+		}
+		workers = append(workers, w)
+	}
+	<-ctx.Done()
+	return nil
+}

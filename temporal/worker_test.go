@@ -1,0 +1,77 @@
+package temporal_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/temporal"
+)
+
+func TestAWorkerWithoutADatabaseRunsTheHandlersOfALane(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	tokens := make(chan string, 1)
+	elsewhere := map[string]handler{
+		"list": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("part"), of("part"), of("part")).Join(of("sum")).Result(100), nil
+		},
+		"part": func(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(7), nil },
+		"sum": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			total := 0
+			if err := j.PreviousResult(ctx, &total); err != nil {
+				return nil, err
+			}
+			for b, err := range j.Branches(ctx) {
+				n := 0
+				if err == nil {
+					err = b.Result(&n)
+				}
+				if err != nil {
+					return nil, err
+				}
+				total += n
+			}
+			token, err := j.Token(ctx)
+			tokens <- token
+			return runner.Deferred(1).Result(total), err
+		},
+	}
+	inPod := map[string]handler{}
+	for kind := range elsewhere {
+		inPod[kind] = func(context.Context, *raw) (*runner.Outcome, error) {
+			t.Error("the pod has called a handler")
+			return nil, nil
+		}
+	}
+	w := open(t, pgtest.Pool(t), temporal.Options{HandlersElsewhere: true}, inPod)
+	w.start()
+	r, err := runner.NewRemote(runner.RemoteOptions{Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	for kind, h := range elsewhere {
+		runner.HandleRaw(r, kind, h)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	worked := make(chan error, 1)
+	go func() {
+		worked <- temporal.Work(ctx, r, temporal.Options{Client: w.client, Prefix: t.Name(), HeartbeatTimeout: 2 * time.Second}, 4, job.DefaultLane)
+	}()
+	w.enqueue("list", `{}`)
+	token, sum := <-tokens, int64(0)
+	pgtest.Wait(t, "the join waits", func() bool {
+		return w.pool.QueryRow(t.Context(), `select p.id from trapeze.parked p join trapeze.jobs j on j.id = p.id where j.kind = 'sum'`).Scan(&sum) == nil
+	})
+	is.NoErr(w.Complete(t.Context(), sum, token, nil))
+	j := w.wait(sum)
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(string(j.Result), "121")
+	cancel()
+	is.NoErr(<-worked)
+	r.Close()
+}
