@@ -13,9 +13,11 @@ import (
 	"go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	sdklog "go.temporal.io/sdk/log"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -240,6 +242,49 @@ func TestAJobIsNotStartedAgainAfterItsEpoch(t *testing.T) {
 	is.NoErr(w.client.GetWorkflow(t.Context(), names.Workflow(id, epoch), "").Get(t.Context(), nil)) // the second run ends
 	is.Equal(calls.Load(), int64(1))
 	is.Equal(w.job(id).State, job.Succeeded)
+}
+
+func TestDoctorExplainsWhatIsWrongWithTemporal(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	says := func(namespace string) (list []string) {
+		r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: quiet})
+		is.NoErr(err)
+		defer r.Close()
+		c, err := server().Dial(sdklog.NewStructuredLogger(quiet))
+		is.NoErr(err)
+		defer c.Close()
+		is.NoErr(temporal.Open(r, temporal.Options{Client: c, Namespace: namespace}))
+		findings, err := inside.Of(r).Pod.Examine(t.Context(), inside.Of(r).Store, doctor.Thresholds{})
+		is.NoErr(err)
+		for _, one := range findings {
+			if one.Check == temporal.Name && one.Status != "ok" {
+				list = append(list, one.Says+": "+one.Do)
+			}
+		}
+		return list
+	}
+	is.Equal(says("nowhere"), []string{"namespace nowhere: Namespace nowhere is not found.: create it: temporal operator namespace create --namespace nowhere --retention 3d"})
+	c, err := server().Dial(sdklog.NewStructuredLogger(quiet))
+	is.NoErr(err)
+	defer c.Close()
+	_, err = c.WorkflowService().RegisterNamespace(t.Context(), &workflowservice.RegisterNamespaceRequest{Namespace: "brief", WorkflowExecutionRetentionPeriod: durationpb.New(time.Hour)})
+	is.NoErr(err)
+	pgtest.Wait(t, "the namespace is known", func() bool { return !strings.Contains(strings.Join(says("brief"), ""), "not found") })
+	is.True(strings.Contains(strings.Join(says("brief"), ""), "closed runs are kept for 1h0m0s"))
+}
+
+func TestALaneLimitsTheTimeWithoutSignsOfLife(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	started, causes := make(chan int64, 1), make(chan error, 1)
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": until(started, causes)}, runner.Retry(1, job.Backoff{}))
+	_, err := w.pool.Exec(t.Context(), `update trapeze.lanes set stale_after_s = 1 where name = 'default'`)
+	is.NoErr(err)
+	w.start()
+	j := w.wait(w.enqueue("k", `{}`))
+	is.True(errors.Is(<-causes, job.ErrStale))
+	is.Equal(*j.Reason, job.ReasonStale)
 }
 
 func TestTwoDatabasesWithOnePrefixAreReported(t *testing.T) {

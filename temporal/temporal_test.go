@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
 	"google.golang.org/grpc"
@@ -40,6 +42,9 @@ type (
 // quiet is the log of tests.
 var quiet = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError + 1}))
 
+// traced gives submissions a trace.
+var traced = sdktrace.NewTracerProvider()
+
 // open returns a runner whose default lane is served by Temporal, with a prefix of its own.
 func open(t testing.TB, pool *pgxpool.Pool, o temporal.Options, handlers map[string]handler, options ...runner.HandleOption) *world {
 	t.Helper()
@@ -53,7 +58,7 @@ func openWith(t testing.TB, pool *pgxpool.Pool, dial grpc.DialOption, o temporal
 	c, err := client.Dial(client.Options{HostPort: server().Address(), Namespace: server().Namespace(), Logger: sdklog.NewStructuredLogger(quiet),
 		ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{dial}}})
 	is.NoErr(err)
-	r, err := runner.New(pool, runner.Options{Slots: 8, Logger: quiet, ShutdownGrace: 100 * time.Millisecond, StuckAfter: time.Second})
+	r, err := runner.New(pool, runner.Options{Slots: 8, Logger: quiet, ShutdownGrace: 100 * time.Millisecond, StuckAfter: time.Second, TracerProvider: traced})
 	is.NoErr(err)
 	for kind, h := range handlers {
 		runner.HandleRaw(r, kind, h, options...)
@@ -116,11 +121,14 @@ func (w *world) wait(id int64) job.Job {
 func TestAJobOfALaneOfTemporalRunsAsAnActivity(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"greet": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	traces := make(chan string, 1)
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"greet": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		traces <- trace.SpanContextFromContext(ctx).TraceID().String()
 		return runner.Done("hello " + string(j.Args.JSON)), nil
 	}})
 	w.start()
 	j := w.wait(w.enqueue("greet", `{"name":"ana"}`))
+	is.Equal(<-traces, one[string](w, `select split_part(traceparent, '-', 2) from trapeze.jobs where id = $1`, j.ID)) // that of the submission
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), `"hello {\"name\":\"ana\"}"`)
 	is.True(j.Fence > 1_000_000) // the fence of an epoch
@@ -131,4 +139,11 @@ func (w *world) job(id int64) job.Job {
 	j, err := w.Job(w.t.Context(), id)
 	is.New(w.t).NoErr(err)
 	return j
+}
+
+// one returns the only value that a query returns.
+func one[T any](w *world, query string, args ...any) (value T) {
+	w.t.Helper()
+	is.New(w.t).NoErr(w.pool.QueryRow(w.t.Context(), query, args...).Scan(&value))
+	return value
 }

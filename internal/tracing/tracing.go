@@ -107,6 +107,14 @@ func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context
 	return ctx, Span{span}
 }
 
+// Continue returns a context in which spans belong to the trace of a job. Use it for a handler that has no span of its own here.
+func (t Tracer) Continue(ctx context.Context, traceparent string) context.Context {
+	if from := traceOf(traceparent); t.tracer() != nil && from.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, from)
+	}
+	return ctx
+}
+
 // Child creates the span for submitting a child of a fan-out. The span starts a new trace. It is linked with the span of the run that fans
 // out, in both directions. Child returns the trace position to store with the child.
 func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {

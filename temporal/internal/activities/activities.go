@@ -61,7 +61,7 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 		return v, err // the handler was not called
 	}
 	began := time.Now()
-	handling, cancel := context.WithCancelCause(ctx)
+	handling, cancel := context.WithCancelCause(h.Engine.Tracing.Continue(ctx, in.Trace))
 	defer cancel(nil)
 	if k.Timeout > 0 {
 		var stop context.CancelFunc
@@ -71,7 +71,7 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	c.cancel = cancel
 	returned, beating := make(chan struct{}), make(chan struct{})
 	go func() { defer close(beating); c.keepBeating(ctx, returned, k.KeepRunning) }()
-	c.watchdog.Start(cancel, h.staleAfter(k))
+	c.watchdog.Start(cancel, h.staleAfter(in.Lane, k))
 	o, err := h.perform(handling, h.assignment(in, c, k), c)
 	v.Took, v.Began = time.Since(began), began
 	c.watchdog.Stop()
@@ -83,7 +83,9 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	<-beating
 	switch {
 	case err != nil && errors.Is(cause, job.ErrShutdown):
+		c.mu.Lock()
 		c.details.Starts--
+		c.mu.Unlock()
 		_ = c.beat(context.WithoutCancel(ctx)) // without it, the hand-back counts as a crash
 		return v, temporal.NewApplicationErrorWithOptions("handed back: the worker is shutting down", "handed_back",
 			temporal.ApplicationErrorOptions{NextRetryDelay: time.Millisecond})
@@ -169,9 +171,13 @@ func (h *Handlers) maxCrashes(in wire.Run, k *engine.Handler) int {
 	return cmp.Or(k.MaxCrashes, h.Engine.Opts.MaxCrashes)
 }
 
-func (h *Handlers) staleAfter(k *engine.Handler) time.Duration {
+// staleAfter returns how long a handler may go without a sign of life. A worker without a database does not know the setting of the lane.
+func (h *Handlers) staleAfter(lane string, k *engine.Handler) time.Duration {
 	if k.StaleAfter != nil {
 		return *k.StaleAfter
+	}
+	if after, set := h.Engine.Lanes.StaleAfter(lane); set {
+		return after
 	}
 	return h.Engine.Opts.StaleAfter
 }
