@@ -45,6 +45,9 @@ func (h *Handlers) Register(w worker.Registry) {
 
 // Run calls the handler of a job once. It returns an error only if the handler has to be called again, by this worker or another one.
 func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err error) {
+	if h.Engine.Lanes.Drained() { // its worker is about to stop
+		return v, temporal.NewApplicationErrorWithOptions("the pod is drained", "drained", temporal.ApplicationErrorOptions{NextRetryDelay: 200 * time.Millisecond})
+	}
 	c, err := h.open(ctx, in)
 	if err != nil {
 		return v, err
