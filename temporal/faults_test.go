@@ -92,12 +92,13 @@ func cutOff(off *atomic.Bool) grpc.DialOption {
 func TestAJobWhoseWorkerIsCutOffRunsAgainWithItsCheckpointAndAHigherFence(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	off, causes := &atomic.Bool{}, make(chan error, 10)
+	off, causes, second := &atomic.Bool{}, make(chan error, 10), make(chan struct{})
 	w := openWith(t, pgtest.Pool(t), cutOff(off), temporal.Options{}, map[string]handler{
 		"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			var before int64
 			again, err := j.LastCheckpoint(&before)
 			if err != nil || again {
+				close(second)
 				return runner.Done([]any{before < j.Fence(), j.Crashes(), j.Attempt()}), err
 			}
 			if err := j.Checkpoint(ctx, j.Fence()); err != nil {
@@ -107,6 +108,7 @@ func TestAJobWhoseWorkerIsCutOffRunsAgainWithItsCheckpointAndAHigherFence(t *tes
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			off.Store(false)
+			<-second
 			return runner.Done("of the former worker"), nil
 		},
 		"dies": func(ctx context.Context, j *raw) (*runner.Outcome, error) {

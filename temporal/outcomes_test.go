@@ -106,6 +106,7 @@ func TestAHandlerOfTemporalRetriesSnoozesAndKeepsItsCheckpoint(t *testing.T) {
 	var steps []string
 	for _, e := range events {
 		if e.Event == "stepped" {
+			is.True(e.Fields == nil)
 			steps = append(steps, *e.Message)
 		}
 	}

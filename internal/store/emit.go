@@ -15,7 +15,7 @@ import (
 type Emission struct {
 	Event, Message string
 	Level          string          // defaults to info
-	Fields         json.RawMessage // nil if there are none
+	Fields         json.RawMessage `json:",omitempty"` // nil if there are none
 	At             time.Time       // when the handler emitted the event, by this machine's clock; only the age is used
 }
 

@@ -92,8 +92,8 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 		_ = c.beat(context.WithoutCancel(ctx)) // without it, the hand-back counts as a crash
 		return v, temporal.NewApplicationErrorWithOptions("handed back: the worker is shutting down", "handed_back",
 			temporal.ApplicationErrorOptions{NextRetryDelay: time.Millisecond})
-	case errors.Is(cause, job.ErrLeaseLost):
-		return v, fmt.Errorf("result discarded: %w", cause)
+	case err != nil && errors.Is(cause, job.ErrLeaseLost):
+		return v, fmt.Errorf("handed back: %w", cause) // the result of a handler that has succeeded counts unless it was called elsewhere
 	case errors.Is(err, engine.ErrNoDatabase):
 		err = job.Permanent(fmt.Errorf("write in the commit that ends job %d: %w", in.ID, errInPostgreSQL))
 	}

@@ -87,6 +87,9 @@ func (r *reader) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
 				return
 			}
 			for _, b := range a.Branches {
+				if string(b.JSON) == "null" {
+					b.JSON = nil // the branch has no result
+				}
 				if n++; !yield(b, nil) {
 					return
 				}
