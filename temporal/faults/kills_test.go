@@ -10,34 +10,34 @@ import (
 
 func TestEachJobEndsOnceAlthoughItsWorkersAreKilled(t *testing.T) {
 	w := newWorld(t, temporal.Name)
-	w.start("pod 0", "")
-	w.start("pod 1", "")
+	w.start("pod-0", "")
+	w.start("pod-1", "")
 	w.load(4, 300)
 	for n := range 4 {
 		before := w.endedJobs()
 		w.wait("jobs end", func() bool { return w.endedJobs() > before+4 })
 		w.pods[n].kill()
-		w.start(fmt.Sprint("pod ", n+2), "")
+		w.start(fmt.Sprint("pod-", n+2), "")
 	}
 	w.finish()
 }
 
 func TestEachJobEndsOnceAlthoughAllPodsAreKilledTogether(t *testing.T) {
 	w := newWorld(t, temporal.Name)
-	w.start("pod 0", "")
-	w.start("pod 1", "")
+	w.start("pod-0", "")
+	w.start("pod-1", "")
 	w.load(3, 300)
 	w.wait("jobs end", func() bool { return w.endedJobs() > 4 })
 	w.pods[0].kill()
 	w.pods[1].kill()
-	w.start("pod 2", "")
+	w.start("pod-2", "")
 	w.finish()
 }
 
 func TestEachJobEndsOnceAlthoughTheServerIsKilled(t *testing.T) {
 	w := newWorld(t, temporal.Name)
-	w.start("pod 0", "")
-	w.start("pod 1", "")
+	w.start("pod-0", "")
+	w.start("pod-1", "")
 	for range 3 {
 		before := w.endedJobs()
 		w.load(1, 300)
@@ -51,7 +51,7 @@ func TestEachJobEndsOnceAlthoughTheServerIsKilled(t *testing.T) {
 
 func TestEachJobEndsOnceAlthoughTheServerLosesItsData(t *testing.T) {
 	w := newWorld(t, temporal.Name)
-	w.start("pod 0", "")
+	w.start("pod-0", "")
 	w.load(2, 300)
 	w.wait("jobs end", func() bool { return w.endedJobs() > 4 })
 	w.server.kill()

@@ -80,6 +80,9 @@ func (w *world) start(name, failpoints string) *process {
 	p := w.launch(name, r, failpoints)
 	w.pods = append(w.pods, p)
 	w.wait(name+" has registered", func() bool {
+		if !p.alive() {
+			w.Fatal(name + " has ended")
+		}
 		return podtest.One[bool](w, w.pool, `select exists (select from trapeze.pods where name = $1 and closed_at is null)`, name)
 	})
 	return p
