@@ -19,10 +19,12 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/temporal/internal/steps"
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
@@ -63,6 +65,9 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	if err := c.beat(ctx); err != nil {
 		return v, err // the handler was not called
 	}
+	if err := failpoint.Hit(steps.Calling); err != nil {
+		return v, err
+	}
 	began := time.Now()
 	handling, cancel := context.WithCancelCause(h.Engine.Tracing.Continue(ctx, in.Trace))
 	defer cancel(nil)
@@ -84,6 +89,9 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	}
 	close(returned)
 	<-beating
+	if err := failpoint.Hit(steps.Returned); err != nil {
+		return v, err
+	}
 	switch {
 	case err != nil && errors.Is(cause, job.ErrShutdown):
 		c.mu.Lock()

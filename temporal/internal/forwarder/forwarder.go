@@ -21,11 +21,13 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
+	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/temporal/internal/interpreter"
+	"github.com/trapeze-run/trapeze/temporal/internal/steps"
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
@@ -139,6 +141,9 @@ func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 	if err := wire.TooLarge("args and checkpoint", len(i.Args)+len(i.Checkpoint)); err != nil {
 		return f.refuse(ctx, i, err)
 	}
+	if err := failpoint.Hit(steps.Claimed); err != nil {
+		return err
+	}
 	id := f.Names.Workflow(i.ID, i.Epoch())
 	_, err := f.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                                       id,
@@ -158,7 +163,7 @@ func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 	if err != nil {
 		return fmt.Errorf("start workflow %s: %w", id, err)
 	}
-	return nil
+	return failpoint.Hit(steps.Started)
 }
 
 // refuse fails a job that Temporal cannot run.

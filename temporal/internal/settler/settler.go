@@ -14,11 +14,13 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/temporal/internal/interpreter"
+	"github.com/trapeze-run/trapeze/temporal/internal/steps"
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
@@ -73,12 +75,22 @@ func (s *Settler) Begin(ctx context.Context, id, epoch int64) (first bool, err e
 	if errors.Is(err, outbox.ErrStale) {
 		return false, nil
 	}
+	if err == nil {
+		err = failpoint.Hit(steps.Begun)
+	}
 	return err == nil, err
 }
 
 // Settle writes the verdict of a run. It can be repeated.
 func (s *Settler) Settle(ctx context.Context, in wire.Run, v wire.Verdict) error {
-	if err := s.settle(ctx, in, v); err != nil {
+	err := failpoint.Hit(steps.Settling)
+	if err == nil {
+		err = s.settle(ctx, in, v)
+	}
+	if err == nil {
+		err = failpoint.Hit(steps.Settled)
+	}
+	if err != nil {
 		return err
 	}
 	if err := s.outbox.Over(ctx, in.ID, in.Epoch); err != nil {
