@@ -55,7 +55,7 @@ func BenchmarkJobs(b *testing.B) {
 			w := open(b, pgtest.Pool(b), temporal.Options{Prefix: rand.Text()}, map[string]handler{"k": nothing})
 			w.start()
 			w.move(job.DefaultLane, engine)
-			const jobs = 1000
+			const jobs = 400
 			b.ResetTimer()
 			for range b.N {
 				list := make([]job.Args, jobs)
@@ -64,7 +64,7 @@ func BenchmarkJobs(b *testing.B) {
 				}
 				ids, err := w.EnqueueMany(b.Context(), list)
 				is.NoErr(err)
-				pgtest.Wait(b, "all jobs have ended", func() bool {
+				pgtest.WaitFor(b, 5*time.Minute, "all jobs have ended", func() bool {
 					n := 0
 					is.NoErr(w.pool.QueryRow(b.Context(), `select count(*) from trapeze.done where id = any($1)`, ids).Scan(&n))
 					return n == jobs

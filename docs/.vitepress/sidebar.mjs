@@ -24,6 +24,7 @@ export const sidebar = [
       page('Exactly-once writes', 'writes'),
       page('Retries and failure paths', 'retries'),
       page('Remote workers', 'remote-workers'),
+      page('Temporal', 'temporal'),
       page('Test your jobs', 'testing-your-jobs'),
       page('Move from River', 'migrating/river'),
     ],
