@@ -35,7 +35,7 @@ var commands = []testCase{
 		w.True(errors.Is(err, job.ErrAlreadyTerminal))
 		w.Equal(seen.String(), "")
 	}},
-	{name: "a running job is cancelled whatever its handler returns", run: func(w *world) {
+	{name: "a running job is cancelled regardless of its outcome", run: func(w *world) {
 		began, causes := make(chan struct{}), make(chan error, 1)
 		w.handle("a", untilCancelled(began, causes), runner.Retry(5, soon))
 		w.handle("never", nothing)
@@ -51,7 +51,7 @@ var commands = []testCase{
 		w.Equal(string(j.Result), "")
 		w.Equal(len(w.ids("never")), 0)
 	}},
-	{name: "a stopped job ends at once, and its handler is told", differs: "`trapeze stop` cancels the handler's context with `ErrLeaseLost`", run: func(w *world) {
+	{name: "a stopped job ends at once, and its handler is cancelled", differs: "`trapeze stop` cancels the handler's context with `ErrLeaseLost`", run: func(w *world) {
 		began, causes := make(chan struct{}), make(chan error, 1)
 		w.handle("a", untilCancelled(began, causes))
 		w.handle("never", nothing)

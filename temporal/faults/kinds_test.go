@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// ledgerSQL creates the tables in which handlers record what they do. A start is a call of a handler. An effect is an idempotent write that
+// ledgerSQL creates the tables in which handlers record their calls. A start is a call of a handler. An effect is an idempotent write that
 // only the run with the highest fence may make.
 const (
 	ledgerSQL = `

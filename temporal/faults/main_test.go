@@ -24,7 +24,7 @@ import (
 // roleEnv is the environment variable that holds a role as JSON. If it is set, this binary runs as a pod or as a Temporal server.
 const roleEnv = "TRAPEZE_TEMPORAL_FAULTS"
 
-// role is what a process does: it is a pod if Pod is set, or else a server.
+// role configures a process: a pod if Pod is set, otherwise a server.
 type role struct {
 	Pod      string // name of the pod
 	URL      string // of the database

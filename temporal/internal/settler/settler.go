@@ -88,7 +88,7 @@ func (s *Settler) Settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 		err = s.settle(ctx, in, v)
 	}
 	if err == nil {
-		err = failpoint.Hit(steps.Settled)
+		err = failpoint.Hit(steps.Written)
 	}
 	if err != nil {
 		return err

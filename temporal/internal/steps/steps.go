@@ -10,8 +10,8 @@ const (
 	Calling  = "run.calling"     // the handler is about to be called
 	Returned = "run.returned"    // the handler has returned; Temporal does not have its verdict
 	Settling = "run.settling"    // the verdict is about to be written to PostgreSQL
-	Settled  = "run.settled"     // the verdict is in PostgreSQL; Temporal does not know
+	Written  = "run.written"     // the verdict is in PostgreSQL; Temporal does not know
 )
 
 // All lists the steps.
-var All = []string{Claimed, Started, Begun, Calling, Returned, Settling, Settled}
+var All = []string{Claimed, Started, Begun, Calling, Returned, Settling, Written}
