@@ -35,7 +35,7 @@ func progressIn(w *world, j job.Job) *job.Progress {
 	if j.State != job.Running {
 		return nil
 	}
-	run, err := dial(w).DescribeWorkflowExecution(w.Context(), fmt.Sprintf("%s-%d-%d", w.Name(), j.ID, outbox.EpochOf(j.Fence)), "")
+	run, err := dial(w).DescribeWorkflowExecution(w.Context(), fmt.Sprintf("%s-%d-%d", w.prefix, j.ID, outbox.EpochOf(j.Fence)), "")
 	if err != nil || len(run.GetPendingActivities()) == 0 {
 		return nil
 	}
@@ -50,6 +50,6 @@ func progressIn(w *world, j job.Job) *job.Progress {
 // openTemporal opens Temporal with short intervals.
 func openTemporal(w *world, r *runner.Runner) {
 	w.Helper()
-	w.NoErr(temporal.Open(r, temporal.Options{Client: dial(w), Namespace: server().Namespace(), Prefix: w.Name(), HeartbeatTimeout: 2 * time.Second,
+	w.NoErr(temporal.Open(r, temporal.Options{Client: dial(w), Namespace: server().Namespace(), Prefix: w.prefix, HeartbeatTimeout: 2 * time.Second,
 		PollEvery: 200 * time.Millisecond, ReconcileEvery: time.Second}))
 }

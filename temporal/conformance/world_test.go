@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ type world struct {
 	*testing.T
 	*is.I
 	engine engine
+	prefix string // of the workflow ids; the test server outlives the database
 	pool   *pgxpool.Pool
 	o      runner.Options
 	r      *runner.Runner // the first pod
@@ -47,7 +49,7 @@ type world struct {
 // newWorld returns a world whose pod is not running yet. The case registers handlers first.
 func newWorld(t *testing.T, e engine) *world {
 	t.Helper()
-	w := &world{T: t, I: is.New(t), engine: e, pool: pgtest.Pool(t)}
+	w := &world{T: t, I: is.New(t), engine: e, prefix: rand.Text(), pool: pgtest.Pool(t)}
 	podtest.Exec(t, w.pool, `update trapeze.lanes set engine = $1`, e.name)
 	return w
 }
