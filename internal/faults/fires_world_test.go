@@ -1,3 +1,5 @@
+//go:build failpoints || long
+
 package faults
 
 import (
