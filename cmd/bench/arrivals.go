@@ -69,11 +69,17 @@ func (w *waits) handle(_ context.Context, j *runner.Job[arrival]) (*runner.Outco
 	return nil, nil
 }
 
-// take waits until n delays have been collected, and returns all delays since the previous take, sorted.
-func (w *waits) take(n int) (list []float64, err error) {
+// all returns the delays since the previous call of all or take.
+func (w *waits) all() (list []float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	list, w.list = w.list, nil
+	return list
+}
+
+// take returns the delays since the previous call of all or take, sorted. It returns an error unless there are n.
+func (w *waits) take(n int) (list []float64, err error) {
+	list = w.all()
 	if len(list) != n {
 		return nil, fmt.Errorf("%d handlers were called for %d jobs", len(list), n)
 	}

@@ -18,10 +18,11 @@ import (
 
 // lab creates a fresh database for each measurement.
 type lab struct {
-	url   string
-	scale float64
-	quiet bool // print only the results
-	n     atomic.Int64
+	url    string
+	scale  float64
+	quiet  bool  // print only the results
+	fleets []int // sizes of the fleets that the workload fleet measures
+	n      atomic.Int64
 }
 
 // size scales a workload's size by the lab's scale. It returns at least 1.

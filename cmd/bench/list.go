@@ -39,6 +39,7 @@ var workloads = []workload{
 	{"remote-backlog", (*lab).remoteBacklog},
 	{"schedules", (*lab).schedules},
 	{"streams", (*lab).streams},
+	{"fleet", (*lab).pods},
 	{"soak", (*lab).soak},
 	{"growth", (*lab).growth},
 	{"held-day", (*lab).heldDay},
@@ -51,6 +52,7 @@ var whenNamed = []string{"growth", "held-day", "pages"}
 // processes maps a first argument to the function to run. This program uses it to start itself as a child process.
 var processes = map[string]func() error{
 	"pod":       podProcess,
+	"fleet-pod": fleetPodProcess,
 	"submitter": submitterProcess,
 }
 

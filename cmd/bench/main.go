@@ -53,17 +53,22 @@ func main() {
 	only := flag.String("only", "", "`workloads` to run, separated by commas; default: all but growth and held-day: "+strings.Join(names(), ", "))
 	asJSON := flag.Bool("json", false, "print one JSON object per line")
 	scale := flag.Float64("scale", 1, "multiply the size of every workload: 0.1 tries them out in a minute")
+	pods := flag.String("pods", "1,5,20,50", "`sizes` of the fleets that the workload fleet measures, separated by commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := bench(ctx, *only, *asJSON, *scale); err != nil {
+	if err := bench(ctx, *only, *pods, *asJSON, *scale); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func bench(ctx context.Context, only string, asJSON bool, scale float64) (err error) {
+func bench(ctx context.Context, only, pods string, asJSON bool, scale float64) (err error) {
 	chosen, err := choose(only)
+	if err != nil {
+		return err
+	}
+	fleets, err := fleetSizes(pods)
 	if err != nil {
 		return err
 	}
@@ -77,7 +82,7 @@ func bench(ctx context.Context, only string, asJSON bool, scale float64) (err er
 		defer server.Stop()
 		url = server.URL()
 	}
-	b := &lab{url: url, scale: scale, quiet: asJSON}
+	b := &lab{url: url, scale: scale, quiet: asJSON, fleets: fleets}
 	version, err := b.version(ctx)
 	if err != nil {
 		return err

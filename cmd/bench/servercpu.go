@@ -64,6 +64,7 @@ func (b *lab) postmaster(ctx context.Context) (pid int, ok bool) {
 type process struct {
 	pid, parent   int
 	own, children time.Duration // processor time; children counts exited child processes that were waited for
+	threads       time.Duration // processor time of all threads, in multiples of a tick
 }
 
 // readProcess reads a process from /proc/PID.
@@ -87,7 +88,8 @@ func readProcess(dir string) (p process, ok bool) {
 		return n
 	}
 	p.pid, p.parent = number(filepath.Base(dir)), number(fields[1])
-	p.own = time.Duration(number(fields[11])+number(fields[12])) * tick
+	p.threads = time.Duration(number(fields[11])+number(fields[12])) * tick
+	p.own = p.threads
 	p.children = time.Duration(number(fields[13])+number(fields[14])) * tick
 	// A server process has a single thread, so this is its total time, in nanoseconds.
 	if exact, err := os.ReadFile(filepath.Join(dir, "schedstat")); err == nil {
