@@ -21,7 +21,7 @@ func failover(s *injection) error {
 	ctx, cancel := context.WithTimeout(s.ctx, standbyWithin)
 	defer cancel()
 	old := s.w.Server()
-	standby, err := pgembed.Start(ctx, pgembed.Options{Logger: s.w.log, StandbyOf: old.URL(), Settings: serverSettings})
+	standby, err := pgembed.Start(ctx, pgembed.Options{Logger: s.w.log, StandbyOf: old.URL(), Settings: s.w.serverSettings})
 	if err != nil {
 		return s.unlessOver(err)
 	}

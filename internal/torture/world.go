@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,17 +57,18 @@ type World struct {
 	Faults   *history.Writer // [history.Fault] records, each written after the fault has been undone
 	Calls    *history.Writer // [history.Call] records, each written after the call has ended
 
-	server    atomic.Pointer[pgembed.Server]
-	binary    string
-	built     bool // whether the binary was built for this run
-	log       *slog.Logger
-	pods      []*Pod
-	workers   []*Worker
-	tokens    tokens
-	ledger    *ledger
-	processes *history.Writer
-	keeping   sync.WaitGroup // waits for the pods' keepers
-	stopKeep  context.CancelFunc
+	serverSettings map[string]string // of the primary and its standbys
+	server         atomic.Pointer[pgembed.Server]
+	binary         string
+	built          bool // whether the binary was built for this run
+	log            *slog.Logger
+	pods           []*Pod
+	workers        []*Worker
+	tokens         tokens
+	ledger         *ledger
+	processes      *history.Writer
+	keeping        sync.WaitGroup // waits for the pods' keepers
+	stopKeep       context.CancelFunc
 
 	mu         sync.Mutex
 	serving    map[string]string // for each worker, the pod that last accepted it
@@ -110,10 +112,13 @@ func (w *World) serverAddress() (network, address string) {
 	return "tcp", fmt.Sprintf("127.0.0.1:%d", w.Server().Port())
 }
 
-// serverSettings contains the settings of the primary and its standbys.
-var serverSettings = map[string]string{
-	"max_connections": "100", "superuser_reserved_connections": "10", "fsync": "on", "synchronous_commit": "on",
-	"wal_keep_size": "512MB", "wal_retrieve_retry_interval": "200ms",
+// serverSettings returns the settings of the primary and its standbys. A larger fleet gets more connections, but never as many as its pods
+// could open.
+func serverSettings(pods int) map[string]string {
+	return map[string]string{
+		"max_connections": strconv.Itoa(max(100, 9*pods)), "superuser_reserved_connections": "10", "fsync": "on",
+		"synchronous_commit": "on", "wal_keep_size": "512MB", "wal_retrieve_retry_interval": "200ms",
+	}
 }
 
 // Since returns the time since the run began.
@@ -232,7 +237,8 @@ func (w *World) openRecords() (err error) {
 // startCluster starts PostgreSQL. Each pod has its own role, which acts as the owner of all objects. The pods' sessions can thus be told
 // apart, and none of them belongs to a superuser.
 func (w *World) startCluster(ctx context.Context, pods int) (err error) {
-	server, err := pgembed.Start(ctx, pgembed.Options{Logger: w.log, Settings: serverSettings})
+	w.serverSettings = serverSettings(pods)
+	server, err := pgembed.Start(ctx, pgembed.Options{Logger: w.log, Settings: w.serverSettings})
 	if err != nil {
 		return err
 	}

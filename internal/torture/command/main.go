@@ -156,8 +156,8 @@ func parse(args []string, stderr io.Writer) (c command, err error) {
 		return c, fmt.Errorf("-minutes %g: want more than 0 and at most a day", *minutes)
 	}
 	c.o.Duration = time.Duration(*minutes * float64(time.Minute)).Round(time.Second)
-	if c.o.Pods < 0 || c.o.Pods > 8 {
-		return c, fmt.Errorf("-pods %d: want 1 to 8, or 0 to let the seed choose", c.o.Pods)
+	if c.o.Pods < 0 || c.o.Pods > 32 {
+		return c, fmt.Errorf("-pods %d: want 1 to 32, or 0 to let the seed choose", c.o.Pods)
 	}
 	if !slices.Contains([]raceMode{"yes", "no", "auto"}, c.race) {
 		return c, fmt.Errorf("-race %q: want yes, no or auto", c.race)

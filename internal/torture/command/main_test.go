@@ -19,7 +19,7 @@ func TestAWrongCommandLineIsOneLineThatSaysWhatToDo(t *testing.T) {
 	for args, says := range map[string]string{
 		"-nosuch":                     "-help",
 		"-minutes 0":                  "more than 0",
-		"-pods 9":                     "1 to 8",
+		"-pods 33":                    "1 to 32",
 		"-race perhaps":               "yes, no or auto",
 		"-only F999":                  "-list",
 		"-only F40":                   "cannot be injected",
