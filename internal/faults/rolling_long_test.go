@@ -1,0 +1,49 @@
+//go:build long
+
+package faults
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// A rolling update as Kubernetes does it: before each of ten pods gets SIGTERM, its successor is ready. The pods have the default intervals,
+// so a job whose wake-up is lost waits for a poll, up to ten seconds.
+func TestARollingUpdateOfTenPodsDelaysNoJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const pods = 10
+	w := newWorld(t, pgtest.URL(t))
+	var before []*pod
+	for i := range pods {
+		before = append(before, w.start(podConfig{Name: fmt.Sprintf("before-%d", i), Defaults: true}, ""))
+	}
+	stop := w.load(2, 300*time.Millisecond)
+	began := w.now()
+	for i, old := range before {
+		w.start(podConfig{Name: fmt.Sprintf("after-%d", i), Defaults: true}, "")
+		had := w.ended()
+		old.signal(syscall.SIGTERM)
+		is.Equal(old.waitExit(t, shutdownGrace+10*time.Second).ExitCode(), 0)
+		w.waitMore(time.Minute, had, 100) // the rest of the fleet goes on
+	}
+	over := w.now()
+	stop()
+	w.finish() // no job is lost or doubled
+	is.True(w.yes(`select count(*) = $1 from trapeze.pods where name like 'before-%' and closed = 'left'`, pods))
+	// A job with a subject may have to wait for another of that subject.
+	const delays = ` from trapeze.jobs j join (select job, min(at) as at from starts group by job) s on s.job = j.id
+		where j.step = 0 and j.subject = '' and j.created_at between $1 and $2`
+	p99 := read[float64](w, `select percentile_disc(0.99) within group (order by extract(epoch from s.at - j.created_at)::float8)`+delays, began, over)
+	most := read[float64](w, `select max(extract(epoch from s.at - j.created_at))::float8`+delays, began, over)
+	n := read[int](w, `select count(*)`+delays, began, over)
+	t.Logf("%d jobs, from submission to start: p99 %.3f s, maximum %.3f s", n, p99, most)
+	is.True(n > 200)
+	is.True(p99 < 5) // the goal of 1 s is measured by the benchmark, because other tests may use the machine
+}
