@@ -310,9 +310,12 @@ func TestAWorkerThatStopsHandsBackWhatIsLeft(t *testing.T) {
 	id := submit(t, p, raw("long", `{}`))
 	<-begun
 	is.NoErr(stop())
-	j, err := p.Job(t.Context(), id)
-	is.NoErr(err)
-	is.Equal(j.State, job.Pending)
+	var j job.Job
+	pgtest.Wait(t, "the job is pending", func() bool { // the pod may have claimed it once more before it noticed the end of the stream
+		var err error
+		j, err = p.Job(t.Context(), id)
+		return err == nil && j.State == job.Pending
+	})
 	is.Equal(j.Attempt, 0) // no attempt was used up
 	is.Equal(j.Crashes, 0)
 	var open int

@@ -173,7 +173,7 @@ func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T
 			waiting := func(n int) func() bool {
 				return func() bool {
 					return one[int](t, direct, `select count(*) from pg_stat_activity where datname = current_database()
-						and wait_event_type = 'Lock' and query ~ '^\s*(with (ends|wish|gone|next|asked)|insert into trapeze.(submissions|unique_keys))'`) >= n
+						and wait_event_type = 'Lock' and query ~ '^\s*(with (ends|input_jobs|gone|next|asked)|insert into trapeze.(submissions|unique_keys))'`) >= n
 				}
 			}
 			submitted := make(chan error, 1)
