@@ -119,7 +119,8 @@ func overtakes(t *testing.T) (claimed bool) {
 	for _, id := range append(ids, urgent) {
 		ended(t, r, id)
 	}
-	is.Equal(called.all()[0], urgent)
+	// One job may overtake the urgent job: the slot may become free after the claim has committed and before the pod reads the reply.
+	is.True(slices.Index(called.all(), urgent) <= 1)
 	is.Equal(len(called.all()), 21)
 	return claimed
 }
