@@ -2,8 +2,10 @@ package temporal_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,4 +84,40 @@ func TestAWorkerWithoutADatabaseRunsTheHandlersOfALane(t *testing.T) {
 	cancel()
 	is.NoErr(<-worked)
 	r.Close()
+}
+
+func TestAWorkerWithoutADatabaseDoesNotReadMoreThanAHistoryHolds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	large := json.RawMessage(`"` + strings.Repeat("x", 1_000_000) + `"`)
+	w := open(t, pgtest.Pool(t), temporal.Options{HandlersElsewhere: true}, map[string]handler{"first": nothing, "second": nothing})
+	w.start()
+	r, err := runner.NewRemote(runner.RemoteOptions{Logger: quiet})
+	is.NoErr(err)
+	defer r.Close()
+	reads, refused := 0, make(chan error, 1)
+	runner.HandleRaw(r, "first", func(context.Context, *raw) (*runner.Outcome, error) {
+		return runner.Then(of("second")).Result(large), nil
+	})
+	runner.HandleRaw(r, "second", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		for {
+			var before string
+			if err := j.PreviousResult(ctx, &before); err != nil {
+				refused <- err
+				return nil, err
+			}
+			reads++
+		}
+	})
+	go func() {
+		_ = temporal.Work(t.Context(), r, temporal.Options{Client: w.client, Prefix: t.Name(), HeartbeatTimeout: 2 * time.Second}, 1, job.DefaultLane)
+	}()
+	w.enqueue("first", `{}`)
+	err = <-refused
+	is.True(errors.Is(err, job.ErrTooLarge))
+	is.Equal(reads, 15) // each has 1 MB
+	second := one[int64](w, `select id from trapeze.jobs where kind = 'second'`)
+	j := w.wait(second)
+	is.Equal(j.State, job.Failed)
+	is.Equal(j.Attempt, 1) // another attempt would not help
 }

@@ -9,6 +9,7 @@ import (
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/work"
@@ -39,7 +40,10 @@ func (r *reader) read(ctx context.Context, what wire.Read) (a wire.Answer, err e
 			err = handle.Get(ctx, &a)
 		}
 		_, over := errors.AsType[*serviceerror.NotFound](err)
+		refused, _ := errors.AsType[*temporal.ApplicationError](err)
 		switch {
+		case refused != nil && refused.Type() == interpreter.TooMuch:
+			return a, job.Permanent(fmt.Errorf("%w: %s", job.ErrTooLarge, refused.Message()))
 		case err == nil && a.NotFound:
 			return a, fmt.Errorf("%w: %s", job.ErrNotFound, a.Error)
 		case over:

@@ -1,6 +1,7 @@
 package interpreter
 
 import (
+	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -12,16 +13,35 @@ import (
 // Read is the name of the update with which a handler without a connection to PostgreSQL reads from it, and of the local activity that reads.
 const Read = "trapeze read"
 
-// serveReads answers the reads of the handler. Each answer is an event of the workflow.
+// maxReads and maxReadBytes limit the answers of a run, because each answer is in its history twice: as the result of the local activity and
+// as that of the update. A Temporal server terminates runs with a history of 50 MB, and rejects more than 2,000 updates of a run.
+const (
+	maxReads     = 1000
+	maxReadBytes = 15_000_000
+)
+
+// TooMuch is the type of the error that rejects further reads.
+const TooMuch = "too_much"
+
+// serveReads answers the reads of the handler.
 func serveReads(ctx workflow.Context, in wire.Run) error {
-	return workflow.SetUpdateHandler(ctx, Read, func(ctx workflow.Context, r wire.Read) (a wire.Answer, err error) {
+	reads, bytes := 0, 0
+	in.Args, in.Checkpoint = nil, nil
+	answer := func(ctx workflow.Context, r wire.Read) (a wire.Answer, err error) {
+		reads++
 		ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 			ScheduleToCloseTimeout: time.Minute,
-			RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second},
+			RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second},
 		})
-		in := in
-		in.Args, in.Checkpoint = nil, nil
 		err = workflow.ExecuteLocalActivity(ctx, Read, in, r).Get(ctx, &a)
+		bytes += a.Bytes()
 		return a, err
-	})
+	}
+	return workflow.SetUpdateHandlerWithOptions(ctx, Read, answer, workflow.UpdateHandlerOptions{Validator: func(wire.Read) error {
+		if reads < maxReads && bytes < maxReadBytes {
+			return nil
+		}
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("a worker without a connection to PostgreSQL has read %d times, %d bytes, of other jobs in one run, "+
+			"and may read %d times and about %d bytes: read less, or run the handler on pods", reads, bytes, maxReads, maxReadBytes), TooMuch, nil)
+	}})
 }

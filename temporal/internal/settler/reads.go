@@ -44,7 +44,7 @@ func (s *Settler) Read(ctx context.Context, in wire.Run, r wire.Read) (a wire.An
 			if n++; n <= r.After {
 				continue
 			}
-			if bytes += len(b.JSON) + len(b.Error) + 200; bytes > answerBytes && len(a.Branches) > 0 {
+			if bytes += wire.BranchBytes(&b); bytes > answerBytes && len(a.Branches) > 0 {
 				a.More = true
 				break
 			}

@@ -28,3 +28,15 @@ type Answer struct {
 	NotFound bool            `json:"not_found,omitempty"` // see [job.ErrNotFound]
 	Error    string          `json:"error,omitempty"`
 }
+
+// Bytes returns the approximate size of an answer.
+func (a *Answer) Bytes() int {
+	n := len(a.Value)
+	for i := range a.Branches {
+		n += BranchBytes(&a.Branches[i])
+	}
+	return n
+}
+
+// BranchBytes returns the approximate size of a branch in an answer.
+func BranchBytes(b *job.Branch) int { return len(b.JSON) + len(b.Error) + 200 }
