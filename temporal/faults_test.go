@@ -2,6 +2,7 @@ package temporal_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -210,6 +211,56 @@ func TestTheReconcilerSettlesRunsThatEndedOutside(t *testing.T) {
 	})
 	is.NoErr(f.Reconcile(t.Context(), time.Nanosecond))
 	is.Equal(w.job(i.ID).State, job.Cancelled)
+}
+
+func TestAJobWhoseRunTheServerTerminatesFails(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w, f, i := forward(t)
+	is.NoErr(f.Start(t.Context(), i))
+	is.NoErr(f.Start(t.Context(), i)) // records the run
+	id := f.Names.Workflow(i.ID, i.Epoch())
+	_, err := w.client.WorkflowService().TerminateWorkflowExecution(t.Context(), &workflowservice.TerminateWorkflowExecutionRequest{
+		Namespace: server().Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id}, Reason: "history is too large", Identity: "history-service"})
+	is.NoErr(err)
+	is.NoErr(f.Reconcile(t.Context(), time.Nanosecond))
+	j := w.job(i.ID)
+	is.Equal(j.State, job.Failed)
+	is.True(strings.Contains(*j.Error, "history is too large"))
+}
+
+func TestAVerdictIsWrittenByAPodThatHasTheHandler(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	started, finish := make(chan struct{}), make(chan struct{})
+	large := `"` + strings.Repeat("x", 1_048_500) + `"`
+	without := open(t, pool, temporal.Options{HandlersElsewhere: true}, nil) // serves the workflows, because no other pod runs
+	stop := without.start()
+	r, err := runner.NewRemote(runner.RemoteOptions{Logger: quiet})
+	is.NoErr(err)
+	defer r.Close()
+	runner.HandleRaw(r, "k", func(context.Context, *raw) (*runner.Outcome, error) {
+		close(started)
+		<-finish
+		return runner.Done(json.RawMessage(large)), nil
+	})
+	go func() {
+		_ = temporal.Work(t.Context(), r, temporal.Options{Client: without.client, Prefix: t.Name(), HeartbeatTimeout: 2 * time.Second}, 1, job.DefaultLane)
+	}()
+	w := open(t, pool, temporal.Options{HandlersElsewhere: true}, map[string]handler{"k": nothing})
+	id := w.enqueue("k", large)
+	<-started
+	close(finish)
+	pgtest.Wait(t, "the pod without the handler has passed the verdict on", func() bool {
+		found, err := w.client.DescribeWorkflowExecution(t.Context(), forwarder.Names{Prefix: t.Name()}.Workflow(id, outbox.EpochOf(w.job(id).Fence)), "")
+		is.NoErr(err)
+		return len(found.PendingActivities) == 1 && found.PendingActivities[0].ActivityType.Name == "trapeze settle"
+	})
+	stopOther := w.start()
+	is.Equal(w.wait(id).State, job.Succeeded)
+	stopOther()
+	stop()
 }
 
 func TestAJobIsNotStartedAgainAfterItsEpoch(t *testing.T) {

@@ -171,8 +171,12 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 		if err != nil && ctx.Err() == nil {
 			e.pod.Damped.Warn(ctx, "could not read the lanes of temporal, retrying", telemetry.Err, err)
 		}
+		served := len(lanes) > 0
 		if e.pod.Lanes.Drained() {
 			lanes = nil
+		}
+		if served {
+			lanes = append(lanes, allPods)
 		}
 		for lane, w := range workers {
 			if err == nil && !slices.Contains(lanes, lane) {
@@ -181,7 +185,7 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 			}
 		}
 		for _, lane := range lanes {
-			if workers[lane] != nil || e.pod.Opts.MayUse != nil && !e.pod.Opts.MayUse(lane) {
+			if workers[lane] != nil || lane != allPods && e.pod.Opts.MayUse != nil && !e.pod.Opts.MayUse(lane) {
 				continue
 			}
 			w := e.worker(lane, s, handlers)
@@ -197,13 +201,23 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 	}
 }
 
+// allPods stands for the task queue of all pods, in the place of a lane.
+const allPods = ""
+
 // lanesEvery is how often the lanes of the engine are read.
 const lanesEvery = time.Second
 
-// worker returns the worker of a lane. It runs workflows and handlers.
+// worker returns the worker of a lane, which runs workflows and handlers, or of allPods, which writes to PostgreSQL.
 func (e *engine) worker(lane string, s *settler.Settler, handlers *activities.Handlers) worker.Worker {
+	identity := e.pod.Opts.Name + " " + e.boot
+	if lane == allPods {
+		w := worker.New(e.o.Client, e.names.Pods(), worker.Options{Identity: identity, DisableWorkflowWorker: true, MaxConcurrentActivityTaskPollers: 1,
+			DisableRegistrationAliasing: true})
+		s.Register(w)
+		return w
+	}
 	w := worker.New(e.o.Client, e.names.Queue(lane), worker.Options{
-		Identity:                           e.pod.Opts.Name + " " + e.boot,
+		Identity:                           identity,
 		MaxConcurrentActivityExecutionSize: e.pod.Slots(),
 		WorkerStopTimeout:                  e.pod.Opts.ShutdownGrace + 5*time.Second,
 		DisableRegistrationAliasing:        true,

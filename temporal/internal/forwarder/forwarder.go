@@ -53,6 +53,9 @@ type Names struct{ Prefix string }
 // Queue returns the task queue of a lane.
 func (n Names) Queue(lane string) string { return n.Prefix + "-" + lane }
 
+// Pods returns the task queue of all pods, on which they write to PostgreSQL. No lane's name contains a space.
+func (n Names) Pods() string { return n.Prefix + " pods" }
+
 // Workflow returns the workflow id of an epoch of a job.
 func (n Names) Workflow(id, epoch int64) string { return fmt.Sprintf("%s-%d-%d", n.Prefix, id, epoch) }
 
@@ -153,7 +156,7 @@ func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		EnableEagerStart:                         true, // a worker of this process begins without another call, if it has a free slot
 		StaticSummary:                            i.Kind,
-	}, interpreter.Workflow, wire.RunOf(i, f.Heartbeat))
+	}, interpreter.Workflow, f.run(i))
 	if already, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
 		err = f.started(ctx, i, id, already.RunId)
 	}
@@ -164,6 +167,12 @@ func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 		return fmt.Errorf("start workflow %s: %w", id, err)
 	}
 	return failpoint.Hit(steps.Started)
+}
+
+func (f *Forwarder) run(i outbox.Item) wire.Run {
+	r := wire.RunOf(i, f.Heartbeat)
+	r.Pods = f.Names.Pods()
+	return r
 }
 
 // refuse fails a job that Temporal cannot run.

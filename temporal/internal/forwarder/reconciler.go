@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,11 +59,37 @@ func (f *Forwarder) examine(ctx context.Context, i outbox.Item) error {
 	case enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, enumspb.WORKFLOW_EXECUTION_STATUS_PAUSED, enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED:
 		return nil
 	case enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED, enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED:
-		_, err = f.Outbox.End(ctx, i.ID, i.Epoch(), outbox.End{State: job.Cancelled, Error: "the run " + id + " was terminated in temporal"})
+		why, err := f.limit(ctx, id, found.GetWorkflowExecutionInfo().GetExecution().GetRunId())
+		if err != nil {
+			return err
+		}
+		end := outbox.End{State: job.Cancelled, Error: "the run " + id + " was terminated in temporal"}
+		if why != "" {
+			end = outbox.End{State: job.Failed, Error: "the temporal server terminated the run " + id + ": " + why}
+		}
+		_, err = f.Outbox.End(ctx, i.ID, i.Epoch(), end)
 		return notStale(err)
 	default:
 		return f.again(ctx, i, fmt.Sprintf("the run %s ended as %s without a result", id, status))
 	}
+}
+
+// historyService is the identity with which the server terminates runs that exceed its limits.
+const historyService = "history-service"
+
+// limit returns the server's reason if the server itself has terminated a run, and an empty string if an operator has ended it.
+func (f *Forwarder) limit(ctx context.Context, id, run string) (why string, err error) {
+	last := f.Client.GetWorkflowHistory(ctx, id, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
+	for last.HasNext() {
+		event, err := last.Next()
+		if err != nil {
+			return "", fmt.Errorf("read the last event of workflow %s: %w", id, err)
+		}
+		if t := event.GetWorkflowExecutionTerminatedEventAttributes(); t.GetIdentity() == historyService {
+			why = cmp.Or(t.GetReason(), "no reason given")
+		}
+	}
+	return why, nil
 }
 
 func (f *Forwarder) again(ctx context.Context, i outbox.Item, why string) error {

@@ -7,7 +7,8 @@
 //	 end
 //
 // PostgreSQL decides what follows: a job that waits, for its next attempt or for its branches, is a row of PostgreSQL and not a workflow.
-// A workflow therefore has fewer than twenty events, whatever its pipeline does, and its code has no state to version.
+// A workflow therefore has about twenty events, whatever its pipeline does, and its code has no state to version.
+// An outage of PostgreSQL adds at most a few dozen.
 package interpreter
 
 import (
@@ -39,27 +40,32 @@ func Run(ctx workflow.Context, in wire.Run) error {
 		return err
 	}
 	toTheEnd, _ := workflow.NewDisconnectedContext(ctx) // a cancelled run still writes its end
-	toTheEnd = workflow.WithLocalActivityOptions(toTheEnd, workflow.LocalActivityOptions{
-		StartToCloseTimeout:    time.Minute,
-		ScheduleToCloseTimeout: forever, // an outage of PostgreSQL may last longer than one try
-		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 30 * time.Second,
-			NonRetryableErrorTypes: []string{UnknownKind}},
-	})
 	first := false
-	if err := workflow.ExecuteLocalActivity(toTheEnd, Begin, in.ID, in.Epoch).Get(ctx, &first); err != nil || !first {
+	if err := write(toTheEnd, in.Pods, &first, Begin, in.ID, in.Epoch); err != nil || !first {
 		return err
 	}
 	verdict := call(ctx, in)
-	err := workflow.ExecuteLocalActivity(toTheEnd, Settle, in, verdict).Get(toTheEnd, nil)
-	if refused := (*temporal.ApplicationError)(nil); errors.As(err, &refused) && refused.Type() == UnknownKind {
-		// This pod has no handler for the kind, and does not know what follows. The pods take turns until one does.
-		toTheEnd = workflow.WithActivityOptions(toTheEnd, workflow.ActivityOptions{
-			StartToCloseTimeout: time.Minute,
-			RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 1.5, MaximumInterval: 10 * time.Second},
-		})
-		err = workflow.ExecuteActivity(toTheEnd, Settle, in, verdict).Get(toTheEnd, nil)
+	in.Args, in.Checkpoint = nil, nil // Settle does not need them, and they may be as large as the verdict
+	return write(toTheEnd, in.Pods, nil, Settle, in, verdict)
+}
+
+// write writes to PostgreSQL with a local activity. If PostgreSQL does not answer for a minute, or this pod has no handler for the kind and
+// does not know what follows, write continues with an activity on the task queue of all pods, whose retries add nothing to the history.
+func write(ctx workflow.Context, pods string, result any, name string, args ...any) error {
+	local := workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		ScheduleToCloseTimeout: time.Minute,
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second,
+			NonRetryableErrorTypes: []string{UnknownKind}},
+	})
+	if err := workflow.ExecuteLocalActivity(local, name, args...).Get(ctx, result); err == nil {
+		return nil
 	}
-	return err
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           pods,
+		StartToCloseTimeout: time.Minute,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 1.5, MaximumInterval: 10 * time.Second},
+	})
+	return workflow.ExecuteActivity(ctx, name, args...).Get(ctx, result)
 }
 
 // call calls the handler until it returns a verdict.

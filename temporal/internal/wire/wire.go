@@ -46,6 +46,8 @@ type Run struct {
 	ClaimedAt   time.Time       `json:"claimed_at"`
 	// Heartbeat is the time without a heartbeat after which the worker counts as dead.
 	Heartbeat time.Duration `json:"heartbeat"`
+	// Pods is the task queue that all pods serve.
+	Pods string `json:"pods"`
 }
 
 // RunOf returns the run of an item of the outbox.
