@@ -430,3 +430,27 @@ func TestDoctorAndTheDashboardSeeTemporal(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(w.wait(id).State, job.Cancelled)
 }
+
+func TestAPodThatStopsWhileItIsDrainedWaitsForItsHandlersOfTemporal(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	started, canceled, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var returned atomic.Bool
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		close(started)
+		<-ctx.Done()
+		close(canceled)
+		<-release
+		returned.Store(true)
+		return nil, ctx.Err()
+	}})
+	stop := w.start()
+	w.enqueue("k", `{}`)
+	<-started
+	_, err := w.Admin().DrainPod(t.Context(), w.Boot(), 0, "ana")
+	is.NoErr(err)
+	<-canceled // the pod is drained, and the grace period is over
+	time.AfterFunc(200*time.Millisecond, func() { close(release) })
+	stop()
+	is.True(returned.Load())
+}

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -158,9 +159,12 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, Boot: e.boot, Reader: func(_ context.Context, in wire.Run) work.Writer {
 		return s.Reader(in)
 	}}
-	workers := map[string]worker.Worker{}
+	var (
+		stopping sync.WaitGroup
+		workers  = map[string]worker.Worker{}
+		broken   = make(chan worker.Worker) // workers that stopped by themselves
+	)
 	defer func() {
-		var stopping sync.WaitGroup
 		for _, w := range workers {
 			stopping.Go(w.Stop)
 		}
@@ -181,22 +185,33 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 		for lane, w := range workers {
 			if err == nil && !slices.Contains(lanes, lane) {
 				delete(workers, lane)
-				go w.Stop() // the lane has moved, so none of its jobs is running, or the pod is drained: its handlers get the grace period
+				stopping.Go(w.Stop) // the lane has moved, so none of its jobs is running, or the pod is drained: its handlers get the grace period
 			}
 		}
 		for _, lane := range lanes {
 			if workers[lane] != nil || lane != allPods && e.pod.Opts.MayUse != nil && !e.pod.Opts.MayUse(lane) {
 				continue
 			}
-			w := e.worker(lane, s, handlers)
+			var w worker.Worker
+			w = e.worker(lane, s, handlers, func(err error) {
+				e.pod.Damped.Warn(ctx, "a worker of temporal has stopped, starting another one", telemetry.Lane, lane, telemetry.Err, err)
+				select {
+				case broken <- w:
+				case <-ctx.Done():
+				}
+			})
 			if err := w.Start(); err != nil {
 				e.pod.Damped.Warn(ctx, "could not start a worker of temporal, retrying", telemetry.Lane, lane, telemetry.Err, err)
 				continue
 			}
 			workers[lane] = w
 		}
-		if !wait.For(ctx, lanesEvery) {
+		select {
+		case <-ctx.Done():
 			return
+		case w := <-broken:
+			maps.DeleteFunc(workers, func(_ string, one worker.Worker) bool { return one == w })
+		case <-time.After(lanesEvery):
 		}
 	}
 }
@@ -208,11 +223,11 @@ const allPods = ""
 const lanesEvery = time.Second
 
 // worker returns the worker of a lane, which runs workflows and handlers, or of allPods, which writes to PostgreSQL.
-func (e *engine) worker(lane string, s *settler.Settler, handlers *activities.Handlers) worker.Worker {
+func (e *engine) worker(lane string, s *settler.Settler, handlers *activities.Handlers, broken func(error)) worker.Worker {
 	identity := e.pod.Opts.Name + " " + e.boot
 	if lane == allPods {
 		w := worker.New(e.o.Client, e.names.Pods(), worker.Options{Identity: identity, DisableWorkflowWorker: true, MaxConcurrentActivityTaskPollers: 1,
-			DisableRegistrationAliasing: true})
+			DisableRegistrationAliasing: true, OnFatalError: broken})
 		s.Register(w)
 		return w
 	}
@@ -222,6 +237,7 @@ func (e *engine) worker(lane string, s *settler.Settler, handlers *activities.Ha
 		WorkerStopTimeout:                  e.pod.Opts.ShutdownGrace + 5*time.Second,
 		DisableRegistrationAliasing:        true,
 		LocalActivityWorkerOnly:            e.o.HandlersElsewhere,
+		OnFatalError:                       broken,
 	})
 	w.RegisterWorkflowWithOptions(interpreter.Run, workflow.RegisterOptions{Name: interpreter.Workflow})
 	s.Register(w)

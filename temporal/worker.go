@@ -17,9 +17,10 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// Work runs the handlers of r for lanes of Temporal until ctx ends, without a connection to PostgreSQL: r comes from [runner.NewRemote]. Any
-// number of such workers can run beside a few pods, which forward jobs and write their ends; see Options.HandlersElsewhere. The pods must have
-// registered the same handlers, with the same options. slots is the number of jobs of each lane that the worker runs at the same time.
+// Work runs the handlers of r for lanes of Temporal until ctx ends, without a connection to PostgreSQL. It returns an error if Temporal has
+// refused its polls for minutes, for example because the namespace was deleted. r comes from [runner.NewRemote]. Any number of such workers
+// can run beside a few pods, which forward jobs and write their ends; see Options.HandlersElsewhere. The pods must have registered the same
+// handlers, with the same options. slots is the number of jobs of each lane that the worker runs at the same time.
 //
 // What a handler reads of other jobs, such as the result of the previous step, passes through the workflow of its run.
 func Work(ctx context.Context, r *runner.Runner, o Options, slots int, lanes ...string) error {
@@ -36,6 +37,7 @@ func Work(ctx context.Context, r *runner.Runner, o Options, slots int, lanes ...
 		run := activity.GetInfo(ctx).WorkflowExecution
 		return activities.Remote(o.Client, run.ID, run.RunID)
 	}}
+	broken := make(chan error, 2*len(lanes))
 	var workers []worker.Worker
 	defer func() {
 		var stopping sync.WaitGroup
@@ -51,6 +53,12 @@ func Work(ctx context.Context, r *runner.Runner, o Options, slots int, lanes ...
 			MaxConcurrentActivityExecutionSize: slots,
 			WorkerStopTimeout:                  p.Opts.ShutdownGrace + 5*time.Second,
 			DisableRegistrationAliasing:        true,
+			OnFatalError: func(err error) {
+				select {
+				case broken <- fmt.Errorf("work for temporal in lane %s: %w", lane, err):
+				default:
+				}
+			},
 		})
 		handlers.Register(w)
 		if err := w.Start(); err != nil {
@@ -58,6 +66,10 @@ func Work(ctx context.Context, r *runner.Runner, o Options, slots int, lanes ...
 		}
 		workers = append(workers, w)
 	}
-	<-ctx.Done()
-	return nil
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-broken:
+		return err
+	}
 }
