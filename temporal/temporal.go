@@ -142,7 +142,13 @@ func (e *engine) run(ctx context.Context) {
 	var settles, serves sync.WaitGroup
 	settles.Go(func() { _ = s.Live(alive) })
 	serves.Go(func() { e.forward(ctx) })
-	serves.Go(func() { e.work(ctx, s) })
+	serves.Go(func() {
+		select {
+		case <-s.Ready():
+			e.work(ctx, s)
+		case <-ctx.Done():
+		}
+	})
 	serves.Wait()
 	die()
 	settles.Wait()

@@ -24,16 +24,17 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// Settler settles runs of one engine. Create it when all handlers are registered, and call Live before the workers start.
+// Settler settles runs of one engine. Create it when all handlers are registered, call Live, and start the workers when it is ready.
 type Settler struct {
 	*engine.Engine
 	pod    *pod.Pod
 	outbox *outbox.Outbox
+	ready  chan struct{}
 }
 
 // New returns the settler of an engine.
 func New(p *pod.Pod, name string, o *outbox.Outbox) *Settler {
-	s := &Settler{pod: p, outbox: o}
+	s := &Settler{pod: p, outbox: o, ready: make(chan struct{})}
 	options := p.Opts
 	options.Boot, options.Name, options.DirectURL, options.ClaimAhead = outbox.Boot(name), name, "off", false
 	s.Engine = engine.New(p.Services, options, member{s})
@@ -58,9 +59,13 @@ func (s *Settler) Live(ctx context.Context) error {
 		}
 	}
 	s.FirstBeat(time.Now(), b)
+	close(s.ready)
 	s.Engine.Live(ctx, func(context.Context) { s.CloseRuns() })
 	return nil
 }
+
+// Ready is closed when the settler knows the lanes of next steps.
+func (s *Settler) Ready() <-chan struct{} { return s.ready }
 
 // Register registers the local activities of the workflow.
 func (s *Settler) Register(w worker.Registry) {
