@@ -3,6 +3,7 @@ package floors
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -76,4 +77,19 @@ func importers(t *testing.T, dir string) map[string][]string {
 		}
 	}
 	return by
+}
+
+// The engine for Temporal is a module of its own, so that programs that do not use it need not download or review its modules.
+func TestTheModuleDoesNotDependOnTemporal(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	list := exec.CommandContext(t.Context(), "go", "list", "-m", "all")
+	list.Dir = root(t)
+	out, err := list.Output()
+	is.NoErr(err)
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "go.temporal.io/") {
+			t.Error(strings.TrimSpace(line))
+		}
+	}
 }
