@@ -42,12 +42,15 @@ select name, least(slots, $2::int) from limited`
 	openLane = `n.engine = $1 and n.next_engine is null and n.enabled and not n.drained
 		and not coalesce((select g.paused or g.frozen from trapeze.gate g), true)`
 
-	// roomSQL returns how many more jobs may run in each limited lane. Its snapshot is newer than the lane locks. Plan: outbox_of_lane, and
-	// live_pkey for each running job of the lane.
+	// roomSQL returns how many more jobs may run in each lane. Its snapshot is newer than the lane locks. In a lane without slots, it counts the
+	// rows of the outbox up to $3, of which a few may belong to jobs that have ended. Plan: outbox_of_lane, and live_pkey for each running job
+	// of a lane with slots.
 	roomSQL = `
-select n.name, least(n.slots - (select count(*) from trapeze.outbox o join trapeze.live l on l.id = any(array[o.id])
-	where o.lane = n.name and l.fence = o.fence and l.state = 'running'), $2)::int
-from trapeze.lanes n where n.name = any($1::text[]) and n.slots is not null`
+select n.name, least(case when n.slots is null
+	then $3::int - (select count(*) from (select from trapeze.outbox o where o.lane = n.name limit $3::int) o)
+	else n.slots - (select count(*) from trapeze.outbox o join trapeze.live l on l.id = any(array[o.id])
+		where o.lane = n.name and l.fence = o.fence and l.state = 'running') end, $2)::int
+from trapeze.lanes n where n.name = any($1::text[])`
 
 	// takeSQL claims the most urgent due jobs of each lane for an engine, as a pod's claim does: it skips jobs whose subject is running, it
 	// takes one job per subject, and it frees keys that are held only while a job is pending. In contrast to a pod's claim, it raises the
@@ -206,11 +209,11 @@ func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) 
 		for i, l := range lanes {
 			names, wants, at[l.Name] = append(names, l.Name), append(wants, l.Want), i
 		}
-		limited, err := store.Query(ctx, b.s, tx, pgx.RowToStructByPos[lane], roomSQL, names, limit)
+		rooms, err := store.Query(ctx, b.s, tx, pgx.RowToStructByPos[lane], roomSQL, names, limit, b.o.MaxOpen)
 		if err != nil {
 			return err
 		}
-		for _, l := range limited {
+		for _, l := range rooms {
 			wants[at[l.Name]] = max(l.Want, 0)
 		}
 		list, err = store.Query(ctx, b.s, tx, pgx.RowToStructByPos[Item], takeSQL, b.boot, names, wants, b.o.Engine, since)

@@ -97,6 +97,9 @@ type Options struct {
 	RetakeAfter time.Duration
 	// MaxCrashes is the number of lost runs after which a job fails if it has no limit of its own. The default is 3.
 	MaxCrashes int
+	// MaxOpen is the number of jobs that a lane without slots hands to the engine at the same time. Further jobs wait in the lane, where
+	// priorities, pauses and moves still apply to them. The default is 2,000.
+	MaxOpen int
 	// Ended is called with each job that the outbox ended, after the commit. It may be nil.
 	Ended func(job.End)
 }
@@ -117,6 +120,9 @@ func New(s *store.Store, o Options) *Outbox {
 	}
 	if o.MaxCrashes <= 0 {
 		o.MaxCrashes = 3
+	}
+	if o.MaxOpen <= 0 {
+		o.MaxOpen = 2000
 	}
 	return &Outbox{s: s, o: o, boot: Boot(o.Engine)}
 }

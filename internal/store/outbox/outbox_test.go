@@ -399,7 +399,6 @@ func TestScansSkipRunningJobsButFindAllOthersLater(t *testing.T) {
 	is.Equal(c.begin().InfinityModifier, pgtype.NegativeInfinity)
 }
 
-// The run of an engine may settle its job with the statements that pods use, because the lease of its epoch is that of a claim.
 func TestALaterJobDoesNotOvertakeOneThatWaitsForASlot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -422,6 +421,26 @@ func TestALaterJobDoesNotOvertakeOneThatWaitsForASlot(t *testing.T) {
 	}
 }
 
+func TestALaneWithoutSlotsHandsOverABoundedNumberOfJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.o.MaxOpen = 2
+	w.put(plain, plain, plain)
+	list, err := w.Due(t.Context(), 100)
+	w.is.NoErr(err)
+	w.is.Equal(len(list), 2)
+	w.start(list[0], "run")
+	w.start(list[1], "run")
+	more, err := w.Due(t.Context(), 100)
+	w.is.NoErr(err)
+	w.is.Equal(len(more), 0)
+	w.end(list[0], succeeded)
+	more, err = w.Due(t.Context(), 100)
+	w.is.NoErr(err)
+	w.is.Equal(len(more), 1)
+}
+
+// The run of an engine may settle its job with the statements that pods use, because the lease of its epoch is that of a claim.
 func TestAnEpochIsAClaimThatTheStatementsOfPodsAccept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
