@@ -25,26 +25,26 @@ import (
 type Submission struct {
 	Kind           string
 	Args           json.RawMessage `json:",omitempty"` // encoded by [EncodeArgs]
-	Planned        []Step          // the steps planned after the job
+	Planned        []Step          `json:",omitempty"` // the steps planned after the job
 	Plan           json.RawMessage `json:",omitempty"` // Planned, encoded by EncodePlan
-	Subject        *string
-	Lane           string // empty means the kind's lane
-	Priority       *int
-	Delay          time.Duration
-	MaxAttempts    *int           // nil means the kind's limit
-	KindAttempts   map[string]int // the limit of jobs and next steps that set none, by kind; see [Submission.LimitAttempts]
-	MaxCrashes     *int           // the kind's limit, if this program knows the kind
-	UniqueKey      *string
-	UniqueWhile    *string // WhilePending or WhileActive
-	IdempotencyKey string
-	Submitter      string
-	Foreign        bool // this program need not know the job's kind or the kinds of the next steps
-	Pipeline       string
-	Approval       bool
-	When           job.When // set for a join that runs in any case; otherwise empty
+	Subject        *string         `json:",omitempty"`
+	Lane           string          `json:",omitempty"` // empty means the kind's lane
+	Priority       *int            `json:",omitempty"`
+	Delay          time.Duration   `json:",omitempty"`
+	MaxAttempts    *int            `json:",omitempty"` // nil means the kind's limit
+	KindAttempts   map[string]int  `json:",omitempty"` // the limit of jobs and next steps that set none, by kind; see [Submission.LimitAttempts]
+	MaxCrashes     *int            `json:",omitempty"` // the kind's limit, if this program knows the kind
+	UniqueKey      *string         `json:",omitempty"`
+	UniqueWhile    *string         `json:",omitempty"` // WhilePending or WhileActive
+	IdempotencyKey string          `json:",omitempty"`
+	Submitter      string          `json:",omitempty"`
+	Foreign        bool            `json:",omitempty"` // this program need not know the job's kind or the kinds of the next steps
+	Pipeline       string          `json:",omitempty"`
+	Approval       bool            `json:",omitempty"`
+	When           job.When        `json:",omitempty"` // set for a join that runs in any case; otherwise empty
 	// Emitted is true for a step that a handler returned. Such a step needs approval if it enters a lane that requires it. A step that was
 	// planned when its pipeline was submitted needs none: the approval of the pipeline covers it.
-	Emitted bool
+	Emitted bool `json:",omitempty"`
 }
 
 // The values of Submission.UniqueWhile: until the job starts, or until it has ended.
