@@ -148,14 +148,17 @@ func TestALaneMovesOnlyWhenEachPodHasConfirmed(t *testing.T) {
 	m, err := r.Admin().MoveOn(t.Context(), "video", 2*time.Second, "ana")
 	is.NoErr(err)
 	is.True(m.TimedOut && m.Pods == 1 && m.Next == "far")
-	for range 2 {
+	beats := func() job.LaneMove {
+		t.Helper()
 		exec(t, pool, `update trapeze.pods set lease_until = lease_until + interval '1 millisecond' where boot = $1`, silent)
-		m, err = r.Admin().MoveOn(t.Context(), "video", 0, "ana")
+		m, err := r.Admin().MoveOn(t.Context(), "video", 0, "ana")
 		is.NoErr(err)
-		is.Equal(m.Next, "far") // the second heartbeat shows that the pod has applied the first
+		return m
 	}
-	m, err = r.Admin().MoveOn(t.Context(), "video", 0, "ana")
-	is.NoErr(err)
+	is.Equal(beats().Next, "far") // only the second heartbeat shows that the pod has applied the first
+	for m = beats(); m.Next != ""; m, err = r.Admin().MoveOn(t.Context(), "video", 0, "ana") { // maintenance may complete the move earlier
+		is.NoErr(err)
+	}
 	is.Equal(m.Engine, "far")
 }
 
