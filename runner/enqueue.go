@@ -105,11 +105,7 @@ const enqueueBatch = 2000
 // EnqueueMany submits jobs with the same options, as pending or awaiting approval, and returns their ids in order. It commits after every
 // 2,000 jobs. If it fails, it returns the ids known to be committed. Unique and idempotency keys are not allowed as options.
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
-	done, err := r.enqueueMany(ctx, list, options, r.pod.SubmitMany)
-	if err == nil {
-		r.pod.WakeAll()
-	}
-	return done, err
+	return r.enqueueMany(ctx, list, options, r.pod.SubmitMany)
 }
 
 // EnqueueManyTx is [Runner.EnqueueMany] in the caller's transaction: all jobs exist if and only if the transaction commits. It sets a

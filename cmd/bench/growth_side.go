@@ -148,7 +148,7 @@ func (s *growthSide) reads(ctx context.Context) error {
 		name string
 		do   func() error
 	}{
-		{"heartbeat ms", func() error { _, err := st.Heartbeat(ctx, s.boot, time.Hour, false); return err }},
+		{"heartbeat ms", func() error { _, err := st.Heartbeat(ctx, s.boot, time.Hour, store.Report{}); return err }},
 		{"poll that finds nothing ms", func() error {
 			_, err := st.Claim(ctx, s.boot, []store.Want{{Lane: "default", N: 100}}, []string{"none"}, true)
 			return err

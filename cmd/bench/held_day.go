@@ -252,7 +252,7 @@ func (p *heldProber) beat(ctx context.Context, rate float64) error {
 		if soakUntil(ctx, began.Add(time.Duration(float64(i)/rate*float64(time.Second)))) != nil {
 			return nil
 		}
-		if _, err := p.st.Heartbeat(ctx, p.boot, time.Hour, false); err != nil && ctx.Err() == nil {
+		if _, err := p.st.Heartbeat(ctx, p.boot, time.Hour, store.Report{}); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}

@@ -44,8 +44,9 @@ type Options struct {
 	// Prepare creates the jobs of a schedule, in the transaction that processes the schedule. If the schedule cannot have jobs, refused is
 	// the reason.
 	Prepare func(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs Jobs, refused, err error)
-	// Wake makes this pod claim jobs. WakePeers makes the other pods claim jobs.
-	Wake, WakePeers func()
+	// Wake makes this pod claim jobs. WakePeers makes other pods claim new jobs of a kind. The lane may be empty, for the kind's lane.
+	Wake      func()
+	WakePeers func(kind, lane string, jobs int)
 	// Count counts a database error and returns it.
 	Count func(error) error
 }

@@ -198,6 +198,6 @@ func (c *Calendar) report(ctx context.Context, d decision) {
 	}
 	if jobs > 0 {
 		c.o.Wake()
-		c.o.WakePeers()
+		c.o.WakePeers(d.Kind, d.Lane, jobs)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/slots"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -90,9 +91,9 @@ func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	leases := make([]job.Lease, len(removed))
+	leases, waiting := make([]job.Lease, len(removed)), make([]store.Claimable, len(removed))
 	for i, c := range removed {
-		leases[i] = c.Lease
+		leases[i], waiting[i] = c.Lease, store.Claimable{Lane: c.Lane, Kind: c.Kind, Jobs: 1}
 	}
 	back, err := x.Store.HandBack(ctx, x.Boot(), leases, "claimed ahead: no slot became free")
 	if err != nil || len(back) < len(removed) {
@@ -100,5 +101,5 @@ func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	}
 	x.ahead.Done(removed...)
 	x.Log.DebugContext(ctx, "claims ahead returned", telemetry.Jobs, len(back), telemetry.Err, x.DBError(err))
-	x.WakeAll()
+	x.wakeFor(waiting...)
 }

@@ -67,7 +67,8 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	if c.Slots() <= smallPod && !c.ahead.Any() {
 		c.exec.ends.flusher.lands() // the slots that these completions free are filled by the same claim
 	}
-	if err := c.settleSlots(ctx); err != nil {
+	heard := c.heard.Swap(false)
+	if err := c.settleSlots(ctx, heard); err != nil {
 		return false, err
 	}
 	c.renewMarks(ctx)
@@ -79,6 +80,9 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	defer func() {
 		if c.backlog.claimEnded(left) {
 			c.wakeForSlot()
+		}
+		if heard && left && c.freeSlots() == 0 {
+			c.Member.PassOn()
 		}
 	}()
 	c.exec.fillSlots()

@@ -76,7 +76,9 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	if wait > 0 {
 		fin.wakeAfter(wait)
 	}
-	fin.WakeAll()
+	if fin.Wake(); len(f.Children) > 0 {
+		fin.WakePeers(store.WakesOf(f.Children)...)
+	}
 	return nil, nil
 }
 

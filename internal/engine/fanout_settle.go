@@ -215,7 +215,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	}
 	f.Waiters.Seen(w.ID)
 	if ended.Next == store.PlacedPending {
-		f.WakeAll()
+		f.wakeFor(store.Claimable{Lane: e.Next.Lane, Kind: e.Next.Kind, Jobs: 1})
 	}
 	if ended.OffBalance != nil {
 		more = append(more, *ended.OffBalance)

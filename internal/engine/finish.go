@@ -155,7 +155,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 			if next.DelayMillis > 0 {
 				fin.wakeAfter(time.Duration(next.DelayMillis) * time.Millisecond)
 			} else {
-				fin.WakeAll()
+				fin.wakeFor(store.Claimable{Lane: next.Lane, Kind: next.Kind, Jobs: 1})
 			}
 		}
 		return nil

@@ -47,6 +47,10 @@ func (e *Engine) beat(ctx context.Context) {
 	}
 }
 
+// Missed records that notifications may have reached other pods only. The engine claims jobs after the next heartbeat that reports a free
+// slot.
+func (i *Identity) Missed() { i.missed.Store(true) }
+
 // ReadSettings requests an immediate heartbeat, which reads the settings of lanes, pods and the queue.
 func (e *Engine) ReadSettings() { e.reread.Set() }
 
@@ -71,8 +75,8 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
 	defer cancel()
-	boot := e.Boot()
-	b, err := e.Member.Heartbeat(asking, boot)
+	boot, free := e.Boot(), e.freeSlots()
+	b, err := e.Member.Heartbeat(asking, boot, free)
 	if err != nil {
 		e.Lease.Missed()
 		e.Unknown.Raise() // the next server to respond may lack the latest commits
@@ -94,6 +98,11 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 		e.Wake()
 	}
 	e.apply(b)
+	if free == 0 && !e.NotificationsDisabled() {
+		e.missed.Store(true)
+	} else if e.missed.Swap(false) {
+		e.Wake()
+	}
 	e.Following.applied(sent)
 	return true
 }

@@ -50,6 +50,8 @@ type Identity struct {
 	ahead   *slots.Ahead             // jobs that were claimed ahead of time and are waiting for a slot
 	took    map[string]*atomic.Int64 // average duration of the latest runs of each handled kind, in nanoseconds; 0 if none
 	news    atomic.Bool              // more urgent jobs than those in ahead may have arrived
+	soon    atomic.Bool              // a claim is scheduled because a slot is free again after all were used
+	missed  atomic.Bool              // no free slot was reported, so notifications may have reached other pods only
 }
 
 // Services holds everything that the engines of a process share.
@@ -83,16 +85,21 @@ func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.
 type member interface {
 	// Open reopens the identity's row after its lease was lost.
 	Open(ctx context.Context) error
-	// Heartbeat renews the lease, and reads the settings and commands that the engine must apply.
-	Heartbeat(ctx context.Context, boot string) (store.Beat, error)
+	// Heartbeat renews the lease, reports the number of free slots, and reads the settings and commands that the engine must apply.
+	Heartbeat(ctx context.Context, boot string, free int) (store.Beat, error)
 	// Apply applies the pod-wide state that a heartbeat reported.
 	Apply(store.Beat)
 	// LeaseLost ends the identity or replaces it with a new one, after other pods have closed its row.
 	LeaseLost(ctx context.Context)
 	// HistoryChanged discards state that depends on commits that the database may have lost.
 	HistoryChanged()
-	// WakePeers wakes the other engines of the process and the other pods, because there is work that this engine cannot take immediately.
-	WakePeers()
+	// WakePeers wakes the other engines of the process, and a few pods that can run the jobs, or all pods if it gets none. It is called if
+	// there is work that this engine cannot take immediately.
+	WakePeers(jobs ...store.Claimable)
+	// WakeForLanes wakes the pods to which this engine's slots in limited lanes matter, after it has returned some or waits for more.
+	WakeForLanes(lanes []string)
+	// PassOn wakes other pods with free slots, because this engine was woken and has none.
+	PassOn()
 	// Cancel cancels the handler of a claim if an engine of this process runs it.
 	Cancel(c job.Lease, why job.Reason)
 	// Claims returns the claims that the table assigns to the identity. ok is false if another process is now responsible for them.
@@ -120,8 +127,8 @@ func (i *Identity) Boot() string { return i.Lease.ID() }
 // NotificationsDisabled reports whether notifications are disabled, as behind a pooler without a direct connection.
 func (i *Identity) NotificationsDisabled() bool { return i.Opts.DirectURL == "off" }
 
-// WakePeers wakes the other engines of this process and the other pods, because there is work that this engine cannot take immediately.
-func (i *Identity) WakePeers() { i.Member.WakePeers() }
+// WakePeers wakes the other engines of this process, and a few pods that can run the jobs, or all pods if it gets none.
+func (i *Identity) WakePeers(jobs ...store.Claimable) { i.Member.WakePeers(jobs...) }
 
 // Slots returns the number of slots, or 0 if the engine runs no jobs.
 func (i *Identity) Slots() int {
@@ -139,9 +146,12 @@ func (i *Identity) Wake() {
 }
 
 // WakeAll wakes this poller, the other engines and the other pods.
-func (i *Identity) WakeAll() {
+func (i *Identity) WakeAll() { i.wakeFor() }
+
+// wakeFor wakes this poller, the other engines, and a few pods that can run the jobs, or all pods if it gets none.
+func (i *Identity) wakeFor(jobs ...store.Claimable) {
 	i.Wake()
-	i.WakePeers()
+	i.WakePeers(jobs...)
 }
 
 // wakeAfter records that a job was parked for the given time, so that the poller claims it when it becomes due.
@@ -161,12 +171,24 @@ func (i *Identity) freeSubject(one *Run) bool {
 }
 
 // slotFree is called when a slot in a lane has become free. It wakes the poller if the latest claim left jobs behind, or if the slot has to
-// be returned to other pods.
+// be returned to other pods. If it is the only free slot, notifications may have reached other pods only, so it wakes the poller soon.
 func (i *Identity) slotFree(lane string) {
-	if i.backlog.slotFreed() || i.Lanes.Overdue(lane) {
+	switch {
+	case i.backlog.slotFreed() || i.Lanes.Overdue(lane):
 		i.wakeForSlot()
+	case i.freeSlots() == 1 && !i.NotificationsDisabled() && !i.soon.Swap(true):
+		time.AfterFunc(fullRest, func() {
+			i.soon.Store(false)
+			i.wakeForSlot()
+		})
 	}
 }
+
+// freeSlots returns the number of slots without a run, whether or not a claim has reserved them.
+func (i *Identity) freeSlots() int { return max(i.Lanes.Total()-i.Runs.Len(), 0) }
+
+// fullRest is the delay before an engine that had no free slot looks for jobs of which it was not notified.
+const fullRest = 250 * time.Millisecond
 
 // wakeForSlot requests a claim because a slot is free. Unlike Wake, it does not imply that more urgent jobs may have arrived.
 func (i *Identity) wakeForSlot() {

@@ -94,7 +94,7 @@ func (fin *finisher) handBack(one *Run, why string) {
 	case err == nil && back:
 		one.Wrote.Store(true)
 		fin.Log.InfoContext(one.Ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
-		fin.WakeAll()
+		fin.wakeFor(store.Claimable{Lane: one.Claimed.Lane, Kind: one.Claimed.Kind, Jobs: 1})
 	case err == nil:
 		// The job was cancelled or the claim is lost. The fence check of this write tells the two apart.
 		fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})

@@ -40,7 +40,8 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 	}
 	if promote {
 		const most = 500
-		promoted, err := s.Store.Promote(ctx, most)
+		waiting, err := s.Store.Promote(ctx, most)
+		promoted := store.CountJobs(waiting)
 		switch {
 		case err != nil:
 			s.Damped.Warn(ctx, promotionFailed, telemetry.Err, s.DBError(err))
@@ -53,7 +54,7 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 			s.Damped.Over(ctx, promotionFailed)
 		}
 		if promoted > 0 {
-			s.WakePeers() // earlier claims skipped these jobs while their rows were locked, and this pod may be unable to run them
+			s.WakePeers(waiting...) // earlier claims skipped these jobs while their rows were locked, and this pod may be unable to run them
 		}
 	}
 	claimed, err := s.claims.claimDue(ctx, s.look.Swap(false) || promote || recover)

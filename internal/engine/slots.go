@@ -19,9 +19,9 @@ type round struct {
 }
 
 // settleSlots requests slots of limited lanes, and returns slots that other pods are waiting for. It runs before each claim, on the
-// poller's goroutine, because replies must be applied in the order of the requests.
-func (c *claimer) settleSlots(ctx context.Context) error {
-	asks, later := c.Lanes.Asks(c.heard.Swap(false), time.Now())
+// poller's goroutine, because replies must be applied in the order of the requests. heard reports whether this engine was notified.
+func (c *claimer) settleSlots(ctx context.Context, heard bool) error {
+	asks, later := c.Lanes.Asks(heard, time.Now())
 	if later > 0 && !c.asksAgain.Swap(true) {
 		// Jobs may have become due since the request was refused, and no other event triggers a claim for them.
 		time.AfterFunc(later, func() {
@@ -39,8 +39,8 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 	if err != nil {
 		return err // the next request reads the current grants
 	}
-	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == boot }) {
-		c.WakePeers()
+	if lanes := c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == boot }); len(lanes) > 0 {
+		c.Member.WakeForLanes(lanes)
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 func (c *claimer) returnSlots(ctx context.Context) {
 	c.Lanes.Close()
 	for ok := true; ok; ok = wait.For(ctx, c.Opts.HeartbeatEvery) {
-		_ = c.settleSlots(ctx) // the remaining slots are revoked after the pod has left
+		_ = c.settleSlots(ctx, c.heard.Swap(false)) // the remaining slots are revoked after the pod has left
 	}
 }
 

@@ -174,7 +174,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		}
 	case store.PlacedPending:
 		release()
-		sub.WakeAll()
+		sub.wakeFor(store.Claimable{Lane: lane, Kind: n.Kind, Jobs: 1})
 	case store.PlacedParked:
 		release()
 		sub.wakeAfter(w.Delay)

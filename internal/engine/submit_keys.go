@@ -84,7 +84,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	case n.DelayMillis > 0:
 		sub.wakeAfter(w.Delay)
 	default:
-		sub.WakeAll()
+		sub.wakeFor(store.Claimable{Lane: n.Lane, Kind: n.Kind, Jobs: 1})
 	}
 	return s, nil
 }

@@ -31,6 +31,8 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 	sub.Metrics.Enqueued.Add(float64(len(rows)))
 	if rows[0].DelayMillis > 0 { // the same for all jobs
 		sub.wakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond)
+	} else {
+		sub.wakeFor(store.WakesOf(rows)...)
 	}
 	return idsOf(rows), nil
 }
@@ -54,7 +56,7 @@ func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.
 		return nil, fmt.Errorf("submit %d jobs: %w", len(rows), err)
 	}
 	if !sub.NotificationsDisabled() {
-		if err := sub.Commands.Notify(ctx, tx); err != nil {
+		if err := store.NotifyJobs(ctx, sub.Commands, tx, "", store.WakesOf(rows)); err != nil {
 			return nil, fmt.Errorf("submit %d jobs: %w", len(rows), err)
 		}
 	}

@@ -129,11 +129,15 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 		_ = conn.Close(closing)
 	}()
 	if !p.opts.Disabled { // otherwise only maintenance uses the session
-		if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{p.Commands.Channel()}.Sanitize()); err != nil {
+		both := "listen " + pgx.Identifier{p.Commands.Channel()}.Sanitize() + "; listen " + pgx.Identifier{p.channel}.Sanitize()
+		if _, err := conn.Exec(ctx, both); err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
 		p.Metrics.Listening.Set(1)
 		p.Wake() // notifications may have been missed while the connection was down
+		p.listening.Store(true)
+		defer p.listening.Store(false)
+		p.advertise()
 	}
 	connected()
 	// Read notifications as they arrive, but poll at a limited rate. Otherwise, a storm of notifications would leave a queue: the pod would
@@ -182,6 +186,14 @@ func (p *Pod) requestHeartbeats() {
 	p.sessions().Each((*engine.Engine).ReadSettings)
 }
 
+// advertise reports without delay that the pod and its sessions can be woken. Afterwards, each of them claims jobs of which it has not been
+// notified.
+func (p *Pod) advertise() {
+	p.Missed()
+	p.sessions().Each((*engine.Engine).Missed)
+	p.requestHeartbeats()
+}
+
 // answer acts on notifications until ctx is cancelled.
 func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 	for {
@@ -198,53 +210,6 @@ func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 			return
 		}
 	}
-}
-
-// notifyOthers wakes the sessions of remote workers on this pod, and requests a wake-up of the other pods.
-func (p *Pod) notifyOthers() {
-	p.sessions().Each((*engine.Engine).WakeForPeers)
-	p.engines.wake()
-	if p.NotificationsDisabled() {
-		return
-	}
-	if !p.Lease.Registered() {
-		// The pod is not running, for example because the program only submits jobs, so the notification must be sent here.
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		_ = p.Commands.Notify(ctx, p.Commands.Pool()) // best effort
-		return
-	}
-	p.peers.Set()
-}
-
-// notifyPeers sends the requested wake-ups. Each is sent in a separate transaction, because committing a notification takes a server-wide
-// lock.
-func (p *Pod) notifyPeers(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			p.sendLastWakeUp(ctx)
-			return
-		case <-p.peers:
-		}
-		if err := p.Commands.Notify(ctx, p.Commands.Pool()); err != nil && ctx.Err() == nil {
-			p.Log.DebugContext(ctx, "could not wake peers", telemetry.Err, p.DBError(err))
-		}
-		if !wait.For(ctx, engine.MinWakeInterval) {
-			p.sendLastWakeUp(ctx)
-			return
-		}
-	}
-}
-
-// sendLastWakeUp sends a wake-up that was requested shortly before shutdown, for example for jobs that were handed back.
-func (p *Pod) sendLastWakeUp(ctx context.Context) {
-	if !p.peers.Clear() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = p.Commands.Notify(ctx, p.Commands.Pool()) // best effort
 }
 
 // beatAfterReset sends a heartbeat after the pools have been reset, because the heartbeat's connection uses the same address.

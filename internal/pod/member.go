@@ -20,8 +20,9 @@ type podMember struct{ p *Pod }
 
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
 
-func (m podMember) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
-	return m.p.Heartbeats.Heartbeat(ctx, boot, m.p.opts.LeaseFor, m.p.Closing.Load(), m.p.scheduledKinds()...)
+func (m podMember) Heartbeat(ctx context.Context, boot string, free int) (store.Beat, error) {
+	report := store.Report{Draining: m.p.Closing.Load(), Reach: m.p.Reach(free)}
+	return m.p.Heartbeats.Heartbeat(ctx, boot, m.p.opts.LeaseFor, report, m.p.scheduledKinds()...)
 }
 
 func (m podMember) Apply(b store.Beat) {
@@ -52,7 +53,11 @@ func (m podMember) HistoryChanged() {
 	m.p.Feed.Wake()
 }
 
-func (m podMember) WakePeers() { m.p.notifyOthers() }
+func (m podMember) WakePeers(jobs ...store.Claimable) { m.p.WakeOthers(jobs...) }
+
+func (m podMember) WakeForLanes(lanes []string) { m.p.WakeForLanes(m.p.Boot(), lanes) }
+
+func (m podMember) PassOn() { m.p.PassOn(m.p.Boot()) }
 
 func (m podMember) Cancel(claim job.Lease, why job.Reason) {
 	if outbox.IsEngine(claim.Pod) {
@@ -96,7 +101,7 @@ func (p *Pod) register(ctx context.Context) error {
 	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
 		return err
 	}
-	b, err := p.Heartbeats.Heartbeat(ctx, info.Boot, p.opts.LeaseFor, p.Closing.Load(), p.scheduledKinds()...)
+	b, err := podMember{p}.Heartbeat(ctx, info.Boot, p.Slots())
 	if err != nil {
 		return err
 	}

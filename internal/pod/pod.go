@@ -37,7 +37,10 @@ type Pod struct {
 	maintenance *maintenance.Maintenance
 	fleet       fleet
 	collecting  sync.Mutex
-	peers       wait.Signal // requests a wake-up of the other pods
+	peers       wait.Signal // requests that wakes are sent
+	wakes       wakeUps     // of other pods
+	channel     string      // on which this pod alone listens
+	listening   atomic.Bool
 	runs        atomic.Bool // true from the start of Run to its end, while heartbeats are sent
 
 	pass  slowPass    // searches for orphaned claims
@@ -100,6 +103,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		listener: listener{gone: errors.New("not open yet")}, peers: wait.NewSignal(), pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
 	p.Engine = engine.New(shared, o.Options, podMember{p})
+	p.channel = p.Commands.OwnChannel(p.Boot())
 	p.Calendar = newCalendar(p)
 	p.maintenance = newMaintenance(p)
 	return p, nil
@@ -137,6 +141,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	claimers.Go(func() {
 		<-ctx.Done()
 		p.StopClaims()
+		p.stopWakes(ctx)
 		p.Feed.Close() // clients reconnect to other pods, and must not delay the shutdown of a server
 		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Len())
 	})
@@ -245,6 +250,7 @@ func (p *Pod) warm(ctx context.Context) {
 // Close closes the pod's connections.
 func (p *Pod) Close() {
 	p.Ends.Drain()
+	p.sendDelayed()
 	p.Feed.Close()
 	p.Store.Close()
 	p.Heartbeats.Close()

@@ -27,8 +27,14 @@ func newCalendar(p *Pod) *calendar.Calendar {
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
 		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatEvery),
 		Kinds: p.scheduledKinds, Boot: p.bootIfRegistered, Prepare: p.prepareScheduled,
-		Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
+		Wake: p.Wake, WakePeers: p.wakeForScheduled, Count: p.DBError,
 	})
+}
+
+// wakeForScheduled wakes other pods for new jobs of a schedule. lane is empty for the kind's lane.
+func (p *Pod) wakeForScheduled(kind, lane string, jobs int) {
+	lane, _, _ = p.Lanes.Lookup(kind, lane)
+	p.WakePeers(store.Claimable{Lane: lane, Kind: kind, Jobs: jobs})
 }
 
 // alarmWithin is how far ahead a timer is set for the next occurrence. It is at least a minute.

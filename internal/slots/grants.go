@@ -127,18 +127,21 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 	return asks, later
 }
 
-// Settle applies the replies to this pod's requests for slots and reports whether other pods must be woken. It does nothing if still
-// returns false, which means that this pod's boot id has changed. A lane without a reply is no longer limited, or this pod has been closed.
-func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool) {
+// Settle applies the replies to this pod's requests for slots and returns the lanes for which other pods must be woken. It does nothing if
+// still returns false, which means that this pod's boot id has changed. A lane without a reply is no longer limited, or this pod has been
+// closed.
+func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake []string) {
 	byName := map[string]store.Slots{}
 	for _, a := range answers {
 		byName[a.Lane] = a
-		wake = wake || a.Wake
+		if a.Wake {
+			wake = append(wake, a.Lane)
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !still() {
-		return false
+		return nil
 	}
 	for _, ask := range asks {
 		if one := l.byName[ask.Lane]; one != nil {

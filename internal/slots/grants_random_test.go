@@ -100,7 +100,7 @@ func (c *contest) step(n int) (wrong string) {
 		}
 	case 13:
 		if p.beat == nil {
-			b, err := c.st.Heartbeat(c.ctx, p.boot, time.Hour, false)
+			b, err := c.st.Heartbeat(c.ctx, p.boot, time.Hour, store.Report{})
 			c.NoErr(err)
 			p.beat, p.beatAt = &b, len(c.limits)-1
 			c.note("%d beats: over %v", n, b.Lanes[0].Over)
@@ -235,7 +235,7 @@ func (c *contest) calm(t *testing.T) {
 			t.Fatalf("of %d slots, only %d can be used", limit, full())
 		}
 		for n, p := range c.pods {
-			b, err := c.st.Heartbeat(c.ctx, p.boot, time.Hour, false)
+			b, err := c.st.Heartbeat(c.ctx, p.boot, time.Hour, store.Report{})
 			c.NoErr(err)
 			p.Apply(b)
 			p.Touch("default")

@@ -19,6 +19,16 @@ func (l *Lanes) AddUse(sum map[string]Use) {
 	}
 }
 
+// Total returns the number of slots, or 0 while no jobs may start on this pod.
+func (l *Lanes) Total() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped() || l.closing {
+		return 0
+	}
+	return l.total
+}
+
 // Shared returns the limits of the lanes that have a limit across all pods.
 func (l *Lanes) Shared() map[string]int {
 	l.mu.Lock()

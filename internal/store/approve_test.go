@@ -31,7 +31,7 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	w.is.Equal([]any{j.State, *j.Reason, j.Fence}, []any{job.AwaitingApproval, job.Reason("approval"), int64(0)})
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{list[1].ID})
 	w.promote(0)
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, store.Report{})
 	w.is.NoErr(err)
 	w.is.Equal(beat.NextDue, nil) // a job that awaits approval has no due time
 

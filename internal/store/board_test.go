@@ -83,7 +83,7 @@ func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
 	w := newWorld(t)
 	boot := w.pod("web-1")
 	w.exec(`delete from trapeze.gate`)
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, store.Report{})
 	w.is.NoErr(err)
 	w.is.True(beat.Paused)
 	status, err := view.ReadStatus(w.ctx(), w.Store)

@@ -69,19 +69,19 @@ func TestAHeartbeatThatFindsAPromotedStandbyHasAllStoresDropTheirIDs(t *testing.
 	defer front.Close()
 	before, err := front.NewIDs(w.ctx(), 1)
 	w.is.NoErr(err)
-	b, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	b, err := w.Heartbeat(w.ctx(), boot, lease, store.Report{})
 	w.is.NoErr(err)
 	history := b.History
 	w.is.True(history != "")
 	w.promoted()
-	b, err = w.Heartbeat(w.ctx(), boot, lease, false)
+	b, err = w.Heartbeat(w.ctx(), boot, lease, store.Report{})
 	w.is.NoErr(err)
 	w.is.True(b.History != history)
 	w.is.Equal(b.History, w.History())
 	after, err := front.NewIDs(w.ctx(), 1)
 	w.is.NoErr(err)
 	w.is.True(after[0] >= before[0]+jump)
-	again, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	again, err := w.Heartbeat(w.ctx(), boot, lease, store.Report{})
 	w.is.NoErr(err)
 	w.is.Equal(again.History, b.History)
 	w.is.Equal(w.epoch(), int64(1))
@@ -139,7 +139,7 @@ func TestARestoredDumpAndAnotherServerBeginANewHistory(t *testing.T) {
 
 func (w *world) historyOf(boot string) string {
 	w.t.Helper()
-	b, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	b, err := w.Heartbeat(w.ctx(), boot, lease, store.Report{})
 	w.is.NoErr(err)
 	return b.History
 }

@@ -73,7 +73,7 @@ func (w *world) useHotPath() {
 		w.is.NoErr(err)
 		return w.count(`select count(*) from trapeze.parked`) == 0
 	})
-	beat, err := w.Heartbeat(w.ctx(), a, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), a, lease, store.Report{})
 	w.is.NoErr(err)
 	w.is.True(beat.Open)
 	w.is.Equal(len(beat.Lanes), 1)

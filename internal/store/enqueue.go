@@ -96,7 +96,7 @@ func EnqueueIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]P
 	return enqueueIn(ctx, s, db, list, false)
 }
 
-// EnqueueAndWakeIn combines [EnqueueIn] and [Store.Notify] in one round trip.
+// EnqueueAndWakeIn combines [EnqueueIn] and [NotifyJobs] in one round trip.
 func EnqueueAndWakeIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]Place, error) {
 	return enqueueIn(ctx, s, db, list, true)
 }
@@ -106,7 +106,7 @@ func enqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (
 	var placed []placedRow
 	batch := &pgx.Batch{}
 	if wake {
-		batch.Queue(notifySQL, s.Channel())
+		queueWakes(batch, s, WakesOf(list))
 	}
 	if len(list) == 1 && list[0].plain() {
 		if err := queue(batch, s, scanPlaced, enqueueOneFreeSQL, list[0].submissionArgs(nil), &placed); err != nil {
@@ -203,34 +203,10 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 	return 0, errors.New("reserve idempotency key: its holder keeps changing")
 }
 
-// notifySQL wakes all listening pods when the transaction commits. The payload is empty, because a wake-up is only a hint.
-const (
-	notifySQL         = `select pg_notify($1, '')`
-	notifySettingsSQL = `select pg_notify($1, $2)`
-)
-
-// Settings is the payload of a wake-up after lanes, pods or the queue have changed.
-const Settings = "settings"
-
 // NameSubmission points an idempotency key that was reserved in this transaction to the job that already holds the submission's unique key.
 func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) error {
 	if _, err := do(ctx, s, db, nameSubmissionSQL, args{{"key", key}, {"id", id}}); err != nil {
 		return fmt.Errorf("reserve idempotency key: %w", err)
 	}
 	return nil
-}
-
-// Channel returns the name of the notification channel for wake-ups in this schema.
-func (db *Database) Channel() string { return db.schema + "_wake" }
-
-// Notify sends an empty wake-up in the caller's transaction.
-func (db *Database) Notify(ctx context.Context, tx DB) error {
-	_, err := tx.Exec(ctx, notifySQL, db.Channel())
-	return err
-}
-
-// NotifySettings sends a wake-up that makes all pods reload the settings of lanes, pods and the queue.
-func (db *Database) NotifySettings(ctx context.Context, tx DB) error {
-	_, err := tx.Exec(ctx, notifySettingsSQL, db.Channel(), Settings)
-	return err
 }

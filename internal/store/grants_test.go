@@ -125,7 +125,7 @@ func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	overfull := func(boot string) bool {
-		beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+		beat, err := w.Heartbeat(w.ctx(), boot, lease, store.Report{})
 		w.is.NoErr(err)
 		return beat.Lanes[0].Over
 	}

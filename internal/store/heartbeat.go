@@ -28,8 +28,8 @@ type PodInfo struct {
 // processes may have the same name. It locks that row until it commits; see lockPods. Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
 with joined as (
-	insert into trapeze.pods (boot, name, version, kinds, slots, limits, engines, lease_until, drained)
-	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, @limits::jsonb, coalesce(@engines::text[], '{}'), now() + @lease::bigint * interval '1 millisecond',
+	insert into trapeze.pods (boot, name, version, kinds, slots, limits, engines, wake_channel, lease_until, drained)
+	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, @limits::jsonb, coalesce(@engines::text[], '{}'), '', now() + @lease::bigint * interval '1 millisecond',
 		coalesce((select o.drained from trapeze.pods o where o.name = @name order by o.boot = @before::uuid desc nulls last, o.started_at desc limit 1
 			for no key update), false)
 	on conflict (boot) do nothing
@@ -119,7 +119,7 @@ const Firing = `from trapeze.schedules s where not s.paused and not s.removed`
 const (
 	// beatRenewed renews the lease if the pod's row is open. Plan: pods_pkey, one narrow row; remote_workers_pkey.
 	beatRenewed = `beat as (
-	update trapeze.pods set draining = @draining,
+	update trapeze.pods set draining = @draining, wake_channel = coalesce(@channel, wake_channel), free_slots = coalesce(@free::int, free_slots),
 		lease_until = case when @renew then now() + @lease::bigint * interval '1 millisecond' else lease_until end
 	where boot = @boot and ` + stillOpen + `
 		and coalesce((select w.stream from trapeze.remote_workers w where w.boot = @boot), 0) = @stream
@@ -171,15 +171,33 @@ const (
 	coalesce((select trapeze.history())::text, '')`
 )
 
-// Heartbeat extends a pod's lease to the given length from the database's current time. The fires argument lists the kinds whose schedules
-// the pod fires.
-func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
-	return beat(ctx, s, boot, lease, draining, 0, true, fires)
+// Report is what a heartbeat reports.
+type Report struct {
+	Draining bool
+	Reach    *Reach // nil if the reporting pod does not run the jobs: the row keeps what it has
 }
 
-func beat(ctx context.Context, s *Store, boot string, lease time.Duration, draining bool, stream int64, renew bool, fires []string) (Beat, error) {
-	found, err := run(ctx, s, scanBeat, heartbeatSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()},
-		{"draining", draining}, {"stream", stream}, {"renew", renew}, {"fires", fires}})
+// Reach is how and when to wake a pod.
+type Reach struct {
+	Channel   string // on which the pod alone listens; empty if it does not listen
+	FreeSlots int
+}
+
+// Heartbeat extends a pod's lease to the given length from the database's current time. The fires argument lists the kinds whose schedules
+// the pod fires.
+func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, r Report, fires ...string) (Beat, error) {
+	return beat(ctx, s, boot, lease, r, 0, true, fires)
+}
+
+func beat(ctx context.Context, s *Store, boot string, lease time.Duration, r Report, stream int64, renew bool, fires []string) (Beat, error) {
+	var channel *string
+	var free *int32
+	if r.Reach != nil {
+		n := int4(r.Reach.FreeSlots)
+		channel, free = &r.Reach.Channel, &n
+	}
+	found, err := run(ctx, s, scanBeat, heartbeatSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()}, {"draining", r.Draining},
+		{"channel", channel}, {"free", free}, {"stream", stream}, {"renew", renew}, {"fires", fires}})
 	if err != nil {
 		return Beat{}, fmt.Errorf("heartbeat: %w", err)
 	}

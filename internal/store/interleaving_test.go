@@ -181,7 +181,7 @@ func TestACancelThatWaitedForAClaimTellsTheNewOwner(t *testing.T) {
 	got, err := cancel()
 	w.is.NoErr(err)
 	w.is.Equal(got, admin.Cancellation{State: job.Running, Pod: &a, Fence: 1})
-	beat, err := w.Heartbeat(w.ctx(), a, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), a, lease, store.Report{})
 	w.is.NoErr(err)
 	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonCancelled}})
 }

@@ -16,7 +16,7 @@ func TestALapseThatNobodyRecoveredIsRenewedByTheNextHeartbeat(t *testing.T) {
 	w.put(plain)
 	c := w.one(a)
 	w.lapse(a)
-	beat, err := w.Heartbeat(w.ctx(), a, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), a, lease, store.Report{})
 	w.is.NoErr(err)
 	w.is.True(beat.Open)
 	pending, _ := w.recover(b, 1000)
@@ -45,7 +45,7 @@ func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	w.exec(`update trapeze.pods set lease_until = now() + interval '1 year' where boot = $1`, a)
-	beat, err := w.Heartbeat(w.ctx(), b, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), b, lease, store.Report{})
 	w.is.NoErr(err)
 	w.is.True(!beat.NextLapse.After(beat.Now)) // the other pods learn that they must check for lapsed leases now
 	closed, err := store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
@@ -80,7 +80,7 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 	refused := func(when string) {
 		lost := func(err error) { w.t.Helper(); w.is.True(errors.Is(err, job.ErrLeaseLost)) }
 		w.t.Log(when)
-		beat, err := w.Heartbeat(w.ctx(), a, lease, false)
+		beat, err := w.Heartbeat(w.ctx(), a, lease, store.Report{})
 		w.is.NoErr(err)
 		w.is.True(!beat.Open) // heartbeats are rejected
 		w.is.Equal(len(w.claims(a, 5)), 0)
@@ -150,7 +150,7 @@ func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T
 		w.exec(`update trapeze.pods set closed_at = now() - $2::interval, swept_at = now() - $3::interval where boot = $1`, a, closed, swept)
 		boots, err := store.SweepsDue(w.ctx(), w.Store)
 		w.is.NoErr(err)
-		beat, err := w.Heartbeat(w.ctx(), b, lease, false)
+		beat, err := w.Heartbeat(w.ctx(), b, lease, store.Report{})
 		w.is.NoErr(err)
 		w.is.Equal(beat.SweepIsDue, len(boots) == 1) // heartbeats and SweepsDue agree
 		return len(boots) == 1

@@ -60,7 +60,7 @@ func leaves(boot string) operation {
 func beats(boot string, draining bool) operation {
 	return in("heartbeat of "+boot,
 		func(ctx context.Context, s *store.Store) (modelBeat, error) {
-			b, err := s.Heartbeat(ctx, boot, lease, draining)
+			b, err := s.Heartbeat(ctx, boot, lease, store.Report{Draining: draining})
 			got := modelBeat{Open: b.Open, Paused: b.Paused, Due: b.NextDue != nil, Peers: b.NextLapse != nil}
 			got.Lanes, got.Cancels = append(got.Lanes, b.Lanes...), append(got.Cancels, b.Cancels...)
 			got.sort()
@@ -133,7 +133,10 @@ func prunesPods() operation {
 
 func promotes(limit int) operation {
 	return in(fmt.Sprintf("promote %d", limit),
-		func(ctx context.Context, s *store.Store) (int, error) { return s.Promote(ctx, limit) },
+		func(ctx context.Context, s *store.Store) (int, error) {
+			list, err := s.Promote(ctx, limit)
+			return store.CountJobs(list), err
+		},
 		func(m *model) (int, error) { return m.Promote(limit), nil })
 }
 

@@ -143,7 +143,7 @@ func TestAPodReadsRequestsInTheOrderInWhichTheyWereMade(t *testing.T) {
 	for _, id := range []int{2, 1, 3} { // the order of the rows in the table
 		w.exec(`insert into trapeze.claim_requests (id, pod, job_id, fence, what, priority) overriding system value values ($2::bigint, $1, 1, 1, 'priority', $2::bigint)`, boot, id)
 	}
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, store.Report{})
 	w.is.NoErr(err)
 	var order []int
 	for _, one := range beat.Requests {

@@ -55,7 +55,7 @@ func TestAJobThatIsTooOldFailsWhereverItStands(t *testing.T) {
 	}
 	w.is.Equal(w.at(young).State, job.Pending)
 	w.is.Equal(w.at(parked).State, job.Pending) // a job does not age while it is waiting to become due
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, store.Report{})
 	w.is.NoErr(err)
 	w.is.Equal(beat.Cancels, []store.CancelRequest{{running, 1, job.ReasonDeadline}}) // the job's pod is notified
 	_, ok := w.end(boot, ending(c))
@@ -113,7 +113,7 @@ func TestAnOverdueJobWhoseRowIsHeldIsToldAndEndedLater(t *testing.T) {
 	_, passed := w.overdue(10)
 	w.is.Equal(passed, []int64{id}) // the statement does not wait for the handler's transaction
 	w.is.Equal(w.at(id).State, job.Running)
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), boot, lease, store.Report{})
 	w.is.NoErr(err)
 	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonDeadline}}) // the pod is notified
 	w.is.NoErr(tx.Commit(w.ctx()))

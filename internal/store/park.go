@@ -88,13 +88,13 @@ with due as materialized (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)
 	select id, event_no + 1, fence, 'pending', 'pending', 'job.promoted' from moved
 )
-select count(*) from moved`)
+select lane, kind, count(*)::int from moved group by lane, kind`)
 
-// Promote makes at most limit due parked jobs pending, and returns how many it promoted.
-func (s *Store) Promote(ctx context.Context, limit int) (int, error) {
-	n, err := run(ctx, s, pgx.RowTo[int], promoteSQL, args{{"limit", limit}})
+// Promote makes at most limit due parked jobs pending, and returns the numbers of jobs that it promoted.
+func (s *Store) Promote(ctx context.Context, limit int) ([]Claimable, error) {
+	list, err := run(ctx, s, pgx.RowToStructByPos[Claimable], promoteSQL, args{{"limit", limit}})
 	if err != nil {
-		return 0, fmt.Errorf("promote: %w", err)
+		return nil, fmt.Errorf("promote: %w", err)
 	}
-	return n[0], nil
+	return list, nil
 }

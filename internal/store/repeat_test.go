@@ -33,7 +33,7 @@ func TestTheFirstReadAndHeartbeatAfterConnectionsBrokeAreSentAgain(t *testing.T)
 		_, err := view.Pods(t.Context(), s, true)
 		is.NoErr(err)
 		breakAll()
-		b, err := s.Heartbeat(t.Context(), boot, time.Minute, false)
+		b, err := s.Heartbeat(t.Context(), boot, time.Minute, store.Report{})
 		is.NoErr(err)
 		is.True(b.Open)
 	}

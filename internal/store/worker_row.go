@@ -36,8 +36,8 @@ with mine as (
 	from mine m where p.boot = m.boot and ` + stillOpen + `
 	returning m.stream, m.stream_key, m.acknowledged
 ), joined as (
-	insert into trapeze.pods (boot, name, version, kinds, slots, limits, lease_until, drained)
-	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, @limits::jsonb, now() + @lease::bigint * interval '1 millisecond',
+	insert into trapeze.pods (boot, name, version, kinds, slots, limits, wake_channel, lease_until, drained)
+	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, @limits::jsonb, '', now() + @lease::bigint * interval '1 millisecond',
 		coalesce((select o.drained from trapeze.pods o where o.name = @name order by o.started_at desc limit 1), false)
 	where not exists (select from trapeze.pods where boot = @boot)
 	on conflict (boot) do nothing
@@ -120,8 +120,8 @@ func WorkerPolicies(ctx context.Context, s *Store, boot string) (json.RawMessage
 
 // WorkerHeartbeat is like [Store.Heartbeat] for a remote worker. The pod that serves the given stream calls it. It renews the lease only if
 // heard is true, which means that the worker has sent a heartbeat.
-func WorkerHeartbeat(ctx context.Context, s *Store, boot string, lease time.Duration, draining bool, stream int64, heard bool) (Beat, error) {
-	return beat(ctx, s, boot, lease, draining, stream, heard, nil)
+func WorkerHeartbeat(ctx context.Context, s *Store, boot string, lease time.Duration, r Report, stream int64, heard bool) (Beat, error) {
+	return beat(ctx, s, boot, lease, r, stream, heard, nil)
 }
 
 // adoptSQL reads everything that another pod needs to continue running claims. Plan: primary key lookups, one row of live and of jobs for

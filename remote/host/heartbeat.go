@@ -142,7 +142,7 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 		if !row.Open {
 			return row, store.Beat{}, fmt.Errorf("heartbeat of worker %s: %w", id, ErrClosed)
 		}
-		beat, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, id, h.pod.Opts.LeaseFor, draining, row.Stream, true)
+		beat, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, id, h.pod.Opts.LeaseFor, store.Report{Draining: draining}, row.Stream, true)
 		if err != nil {
 			return row, beat, h.pod.DBError(err)
 		}

@@ -18,9 +18,10 @@ import (
 func (g *Session) Open(context.Context) error { return ErrClosed }
 
 // Heartbeat renews the lease only if the worker has sent a heartbeat since the last call.
-func (g *Session) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+func (g *Session) Heartbeat(ctx context.Context, boot string, free int) (store.Beat, error) {
 	heard := g.heard.Swap(false)
-	b, err := store.WorkerHeartbeat(ctx, g.host.pod.RemoteStore, boot, g.host.pod.Opts.LeaseFor, g.engine.Closing.Load(), g.stream, heard)
+	report := store.Report{Draining: g.engine.Closing.Load(), Reach: g.host.pod.Reach(free)}
+	b, err := store.WorkerHeartbeat(ctx, g.host.pod.RemoteStore, boot, g.host.pod.Opts.LeaseFor, report, g.stream, heard)
 	switch {
 	case err != nil && heard:
 		g.heard.Store(true)
@@ -70,10 +71,17 @@ func (g *Session) LeaseLost(ctx context.Context) {
 func (g *Session) HistoryChanged() {}
 
 // WakePeers wakes the pod and its other sessions. It works even if notifications are disabled.
-func (g *Session) WakePeers() {
+func (g *Session) WakePeers(jobs ...store.Claimable) {
 	g.host.pod.Wake()
-	g.host.pod.WakePeers()
+	g.host.pod.WakePeers(jobs...)
 }
+
+func (g *Session) WakeForLanes(lanes []string) {
+	g.host.pod.WakeForPeers()
+	g.host.pod.WakeForLanes(g.opts.ID, lanes)
+}
+
+func (g *Session) PassOn() { g.host.pod.PassOn(g.opts.ID) }
 
 func (g *Session) Cancel(claim job.Lease, why job.Reason) { g.host.pod.Member.Cancel(claim, why) }
 

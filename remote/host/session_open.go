@@ -62,7 +62,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 		<-before.gone
 	}
 	sent := time.Now()
-	b, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, o.ID, h.pod.Opts.LeaseFor, false, g.stream, true)
+	b, err := store.WorkerHeartbeat(ctx, h.pod.RemoteStore, o.ID, h.pod.Opts.LeaseFor, store.Report{Reach: h.pod.Reach(o.Slots)}, g.stream, true)
 	if err == nil && !b.Open {
 		err = ErrSuperseded
 	}
