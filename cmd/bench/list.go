@@ -40,6 +40,7 @@ var workloads = []workload{
 	{"schedules", (*lab).schedules},
 	{"streams", (*lab).streams},
 	{"fleet", (*lab).pods},
+	{"tenants", (*lab).tenants},
 	{"soak", (*lab).soak},
 	{"growth", (*lab).growth},
 	{"held-day", (*lab).heldDay},

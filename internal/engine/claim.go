@@ -3,6 +3,8 @@ package engine
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +26,7 @@ type claimer struct {
 	exec *executor
 
 	heard     atomic.Bool    // other pods may have changed the available slots of limited lanes
+	woken     atomic.Bool    // a notification requested the claim
 	asksAgain atomic.Bool    // a claim is scheduled for slots whose request was postponed
 	renewing  sync.WaitGroup // waits for reads of expired marks
 
@@ -67,8 +70,8 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	if c.Slots() <= smallPod && !c.ahead.Any() {
 		c.exec.ends.flusher.lands() // the slots that these completions free are filled by the same claim
 	}
-	heard := c.heard.Swap(false)
-	if err := c.settleSlots(ctx, heard); err != nil {
+	woken := c.woken.Swap(false)
+	if err := c.settleSlots(ctx, c.heard.Swap(false)); err != nil {
 		return false, err
 	}
 	c.renewMarks(ctx)
@@ -81,7 +84,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		if c.backlog.claimEnded(left) {
 			c.wakeForSlot()
 		}
-		if heard && left && c.freeSlots() == 0 {
+		if woken && left && c.freeSlots() == 0 {
 			c.Member.PassOn()
 		}
 	}()
@@ -121,7 +124,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		c.unjoined = time.Now()
 	}
 	if !quick && !sweeping {
-		c.findMarks(ctx)
+		c.findMarks(ctx, slices.Collect(maps.Keys(reserved))...)
 	}
 	filled := false
 	for _, w := range wants {

@@ -66,7 +66,11 @@ func (c *claimer) claimAhead(ctx context.Context, news bool) error {
 	}
 	found, err := c.send(ctx, wants, kinds, nil)
 	if c.dry = refill && len(found.Jobs) < wants[0].Ahead; slots.Slow(found.Took, len(found.Jobs)) {
-		c.findMarks(ctx)
+		lanes := make([]string, len(wants))
+		for i, w := range wants {
+			lanes[i] = w.Lane
+		}
+		c.findMarks(ctx, lanes...)
 	}
 	return err
 }

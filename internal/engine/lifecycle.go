@@ -91,6 +91,12 @@ func (e *Engine) Resize(slots int) {
 // WakeForPeers requests a claim, and slots of limited lanes that other engines may have freed.
 func (e *Engine) WakeForPeers() {
 	e.claims.heard.Store(true)
+	e.WakeForJobs()
+}
+
+// WakeForJobs requests a claim after a notification that jobs are waiting.
+func (e *Engine) WakeForJobs() {
+	e.claims.woken.Store(true)
 	e.Wake()
 }
 

@@ -18,6 +18,10 @@ type round struct {
 	asked int
 }
 
+// fewLanes is the number of lanes for which slots are requested without first reading in which of them jobs are waiting. A request locks the
+// rows of its lanes.
+const fewLanes = 8
+
 // settleSlots requests slots of limited lanes, and returns slots that other pods are waiting for. It runs before each claim, on the
 // poller's goroutine, because replies must be applied in the order of the requests. heard reports whether this engine was notified.
 func (c *claimer) settleSlots(ctx context.Context, heard bool) error {
@@ -35,6 +39,15 @@ func (c *claimer) settleSlots(ctx context.Context, heard bool) error {
 	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()
 	boot := c.Boot()
+	if len(asks) > fewLanes {
+		waiting, err := store.LanesWithJobs(asking, c.Store, c.HandledKinds)
+		if err != nil {
+			return err
+		}
+		if asks = c.Lanes.Withdraw(asks, waiting, max(c.freeSlots(), 1), time.Now()); len(asks) == 0 {
+			return nil
+		}
+	}
 	answers, err := store.SettleSlots(asking, c.Store, boot, asks, c.HandledKinds)
 	if err != nil {
 		return err // the next request reads the current grants
@@ -53,10 +66,10 @@ func (c *claimer) returnSlots(ctx context.Context) {
 	}
 }
 
-// findMarks reads low-water marks after a slow claim or submission. Claims may start reading a lane at its mark; without a mark, they would
-// have to read the whole lane.
-func (c *claimer) findMarks(ctx context.Context) {
-	if since := c.Marks.AfterSlow(c.Lanes.Names()); len(since) > 0 {
+// findMarks reads the low-water marks of the lanes of a slow claim or submission. Claims may start reading a lane at its mark; without a
+// mark, they would have to read the whole lane.
+func (c *claimer) findMarks(ctx context.Context, lanes ...string) {
+	if since := c.Marks.AfterSlow(lanes); len(since) > 0 {
 		c.readMarks(ctx, since)
 	}
 }

@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -172,9 +173,17 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 		if err != nil {
 			return err
 		}
-		if note != nil && note.Payload == store.Settings {
+		if note.Payload == store.Settings {
 			p.requestHeartbeats()
 			continue
+		}
+		switch lanes, some := strings.CutPrefix(note.Payload, store.SlotsChanged); {
+		case some:
+			hear := func(e *engine.Engine) { e.Lanes.Hear(strings.Fields(lanes)) }
+			hear(p.Engine)
+			p.sessions().Each(hear)
+		case note.Channel != p.channel || note.Payload != "":
+			p.heard.Store(true) // a notification of all pods may be about slots in any lane, like one that cannot name the lanes
 		}
 		knock.Set()
 	}
@@ -203,9 +212,13 @@ func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 		case <-knock:
 		}
 		p.Feed.Wake()
-		p.WakeForPeers()
+		wake := (*engine.Engine).WakeForJobs
+		if p.heard.Swap(false) {
+			wake = (*engine.Engine).WakeForPeers
+		}
+		wake(p.Engine)
 		p.engines.wake()
-		p.sessions().Each((*engine.Engine).WakeForPeers)
+		p.sessions().Each(wake)
 		if !wait.For(ctx, engine.MinWakeInterval) {
 			return
 		}

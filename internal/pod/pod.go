@@ -41,6 +41,7 @@ type Pod struct {
 	wakes       wakeUps     // of other pods
 	channel     string      // on which this pod alone listens
 	listening   atomic.Bool
+	heard       atomic.Bool // the next wake-up is also about slots of limited lanes
 	runs        atomic.Bool // true from the start of Run to its end, while heartbeats are sent
 
 	pass  slowPass    // searches for orphaned claims

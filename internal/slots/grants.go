@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -23,6 +24,7 @@ type grant struct {
 	wanted      bool
 	over        bool      // all pods together hold more slots than the lane has
 	warned      bool      // a heartbeat has reported over since the last request
+	heard       bool      // another pod's slots in the lane have changed since the last request
 	since       time.Time // when held last became greater than 0
 	short       time.Time // when this pod last received fewer slots than it requested
 	waits       bool      // the lane had jobs to run at that time
@@ -87,11 +89,17 @@ func (one *lane) apply(b store.Lane) (look bool) {
 
 // Asks returns the requests for slots of limited lanes. A lane needs a request if this pod wants more or fewer slots than it holds. If
 // heard is set, other pods may have changed the grants, so every lane with a grant needs a request. It also returns the delay after which
-// to repeat requests that were recently refused, or 0 if there are none. Asks must be called on the poller's goroutine.
+// to repeat requests that were recently refused, or 0 if there are none. Each call begins with another lane, so that the pods do not all ask
+// for the same of many lanes. Asks must be called on the poller's goroutine.
 func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, name := range l.order {
+	first := 0
+	if len(l.order) > 0 {
+		first = rand.IntN(len(l.order)) // #nosec G404 -- fairness
+	}
+	for i := range l.order {
+		name := l.order[(first+i)%len(l.order)]
 		one := l.byName[name]
 		if one.slots == nil {
 			continue
@@ -114,12 +122,15 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 			target = max(one.used, min(target, g.usable(now)))
 		}
 		more := target > g.held
+		heard := heard || g.heard
+		g.heard = false
 		if soon := askAgainAfter - now.Sub(g.short); more && !heard && soon > 0 {
 			more, later = false, max(later, soon)
 		}
 		satisfied := g.waits && wish <= g.held // report that this pod is satisfied, so that other pods do not wait for it
 		if more || target < g.held || satisfied || g.unconfirmed || heard && g.held > 0 {
-			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
+			empty := g.held == 0 && one.used == 0 && target > 0 && !g.waits && !g.unconfirmed
+			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used, Empty: empty})
 			// Returned slots no longer belong to this pod, even if the reply is lost.
 			g.held, g.unconfirmed, g.warned = min(g.held, target), true, false
 		}
@@ -149,6 +160,40 @@ func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, s
 		}
 	}
 	return wake
+}
+
+// Withdraw returns the requests that are worth sending, if jobs are waiting in the given lanes only. Of the lanes in which this pod holds no
+// slots, it keeps at most as many as the pod has free slots, so that it does not take slots that others could use now. A request for a lane
+// without jobs is repeated like a refused one, and the others with the next claim.
+func (l *Lanes) Withdraw(asks []store.Ask, waiting map[string]bool, free int, now time.Time) (kept []store.Ask) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, ask := range asks {
+		switch one := l.byName[ask.Lane]; {
+		case !ask.Empty:
+			kept = append(kept, ask)
+		case waiting[ask.Lane] && free > 0:
+			kept = append(kept, ask)
+			free--
+		case one != nil:
+			one.grant.unconfirmed = one.grant.warned
+			if !waiting[ask.Lane] {
+				one.grant.short = now
+			}
+		}
+	}
+	return kept
+}
+
+// Hear records that other pods' slots in some lanes have changed, so that the next call of Asks requests them again.
+func (l *Lanes) Hear(lanes []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range lanes {
+		if one := l.byName[name]; one != nil && one.slots != nil {
+			one.grant.heard = true
+		}
+	}
 }
 
 // DropGrants drops all grants, because the pod has a new boot id, which holds no grants.

@@ -76,9 +76,10 @@ type Slots struct {
 // Ask is a pod's request for slots in a limited lane.
 type Ask struct {
 	Lane   string
-	Target int // number of slots to hold now, at least Used
-	Wish   int // number of slots to hold if no other pod were waiting
-	Used   int // number of running jobs
+	Target int  // number of slots to hold now, at least Used
+	Wish   int  // number of slots to hold if no other pod were waiting
+	Used   int  // number of running jobs
+	Empty  bool // the pod holds no slots of the lane and waits for none, so the request is useful only if jobs are waiting
 }
 
 // streamShift is the number of low bits of a request number that count the requests of a process. The higher bits hold the stream number.
@@ -98,6 +99,30 @@ func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds [
 		return nil, fmt.Errorf("settle slots: %w", err)
 	}
 	return held, nil
+}
+
+// lanesWithJobsSQL lists the lanes in which jobs of the given kinds are waiting. Plan: a skip scan, one probe of live_for_claim for each lane
+// that has any jobs, and one more up to its first pending row of a handled kind.
+var lanesWithJobsSQL = newStatement(`
+with recursive present(lane) as (
+	(select l.lane from trapeze.live l order by l.lane limit 1)
+	union all
+	select (select l.lane from trapeze.live l where l.lane > p.lane order by l.lane limit 1) from present p where p.lane is not null
+)
+select p.lane from present p where p.lane is not null
+	and exists (select from trapeze.live j where j.lane = p.lane and j.state = 'pending' and j.kind = any(@kinds::text[]))`)
+
+// LanesWithJobs returns the lanes in which jobs of the given kinds are waiting.
+func LanesWithJobs(ctx context.Context, s *Store, kinds []string) (map[string]bool, error) {
+	list, err := run(ctx, s, pgx.RowTo[string], lanesWithJobsSQL, args{{"kinds", kinds}})
+	if err != nil {
+		return nil, fmt.Errorf("list the lanes with waiting jobs: %w", err)
+	}
+	lanes := make(map[string]bool, len(list))
+	for _, name := range list {
+		lanes[name] = true
+	}
+	return lanes, nil
 }
 
 // voidSlotsSQL revokes all slots of closed pods. It locks the lanes first, as every other statement does. A statement of the closed pod

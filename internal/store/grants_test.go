@@ -26,7 +26,7 @@ func (w *world) limited(slots int) {
 // settle requests slots in the default lane.
 func (w *world) settle(boot string, target, wish, used int) store.Slots {
 	w.t.Helper()
-	held, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"default", target, wish, used}}, []string{"k"})
+	held, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{Lane: "default", Target: target, Wish: wish, Used: used}}, []string{"k"})
 	w.is.NoErr(err)
 	if len(held) == 0 {
 		return store.Slots{Held: -1}
@@ -55,7 +55,7 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod("a")
 	w.limited(3)
-	held, err := store.SettleSlots(w.ctx(), w.Store, a, []store.Ask{{"default", 2, 2, 0}}, []string{"other"})
+	held, err := store.SettleSlots(w.ctx(), w.Store, a, []store.Ask{{Lane: "default", Target: 2, Wish: 2}}, []string{"other"})
 	w.is.NoErr(err)
 	w.is.Equal(held[0].Held, 0) // this pod can run none of the waiting jobs
 	w.is.True(!held[0].Work)
@@ -174,7 +174,7 @@ func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(n), 1))
 			for round := range rounds {
 				target := random.IntN(4)
-				held, err := store.SettleSlots(context.WithoutCancel(w.t.Context()), w.Store, boot, []store.Ask{{"default", target, 3, 0}}, []string{"k"})
+				held, err := store.SettleSlots(context.WithoutCancel(w.t.Context()), w.Store, boot, []store.Ask{{Lane: "default", Target: target, Wish: 3}}, []string{"k"})
 				is.NoErr(err)
 				is.True(held[0].Held <= target)
 				if n == 0 && round%10 == 0 {
@@ -199,4 +199,23 @@ func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 			(select coalesce(sum(g.slots), 0) from trapeze.slot_grants g where g.lane = l.name))`), 0)
 	}
 	t.Logf("checked %d times", looks)
+}
+
+func TestTheLanesWithWaitingJobsAreListed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.exec(`insert into trapeze.lanes (name) select 'lane-' || n from generate_series(1, 5) n`)
+	in := func(lane, kind string) func(*store.NewJob) {
+		return func(n *store.NewJob) { n.Lane, n.Kind = lane, kind }
+	}
+	w.put(in("lane-1", "k"), in("lane-1", "k"), in("lane-3", "other"), in("lane-4", "k"), in("lane-5", "k"))
+	_, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "lane-5", N: 1}}, []string{"k"}, false)
+	w.is.NoErr(err)
+	lanes, err := store.LanesWithJobs(w.ctx(), w.Store, []string{"k"})
+	w.is.NoErr(err)
+	w.is.Equal(lanes, map[string]bool{"lane-1": true, "lane-4": true}) // lane-3 has another kind, and the job of lane-5 is running
+	lanes, err = store.LanesWithJobs(w.ctx(), newWorld(t).Store, []string{"k"})
+	w.is.NoErr(err)
+	w.is.Equal(len(lanes), 0)
 }

@@ -130,16 +130,17 @@ const (
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
 	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. It reports a lane as drained if another
-	// engine runs the lane's jobs, or if the lane is moving to another engine. Plan: one page each; slot_grants_pkey.
+	// engine runs the lane's jobs, or if the lane is moving to another engine. Only a pod that holds slots needs to know whether others wait.
+	// Plan: one page each; slot_grants_pkey for each limited lane with granted slots.
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
-			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
+			'wanted', h.held > 0 and exists (select from trapeze.slot_grants g
 				join trapeze.pods p on p.boot = g.boot and p.closed_at is null
 				where g.lane = n.name and g.boot <> @boot and g.wants_since is not null),
-			'free', greatest(n.slots - n.granted, 0), 'held', case when n.slots is not null then coalesce((
-				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = @boot), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
+			'free', greatest(n.slots - n.granted, 0), 'held', h.held, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
 			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s))
-		from trapeze.lanes n), '[]')::text,
+		from trapeze.lanes n cross join lateral (select case when n.slots is not null and n.granted > 0 then coalesce((
+			select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = @boot), 0) else 0 end as held offset 0) h), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`
 	// beatCancels returns the cancel requests for the pod's claims. Plan: cancel_requests_pkey.
 	beatCancels = `

@@ -74,6 +74,7 @@ var statements = map[string]string{
 	"keepSettingsSQL":      keepSettingsSQL,
 	"restoreSettingsSQL":   restoreSettingsSQL,
 	"leaveSQL":             leaveSQL.text,
+	"lanesWithJobsSQL":     lanesWithJobsSQL.text,
 	"lockDeferralSQL":      lockDeferralSQL.text,
 	"lockKeySQL":           lockKeySQL.text,
 	"lockKeysSQL":          lockKeysSQL.text,

@@ -16,8 +16,13 @@ const (
 	notifySettingsSQL = `select pg_notify($1, $2)`
 )
 
-// Settings is the payload of a wake-up after lanes, pods or the queue have changed.
-const Settings = "settings"
+// Settings is the payload of a wake-up after lanes, pods or the queue have changed. SlotsChanged begins the payload of a wake-up after the
+// slots that are granted in limited lanes have changed. The names of the lanes follow, separated by spaces, unless
+// they are too many. Any other payload is about jobs and, on the channel of all pods, about slots too.
+const (
+	Settings     = "settings"
+	SlotsChanged = "slots "
+)
 
 // Channel returns the name of the notification channel of all pods in this schema.
 func (db *Database) Channel() string { return db.schema + "_wake" }
@@ -106,15 +111,16 @@ with lane as (
 	from lane n join trapeze.slot_grants g on g.lane = n.name join trapeze.pods p on p.boot = g.boot and p.closed_at is null
 	window of_lane as (partition by n.name)
 )
-select pg_notify(channel, '')::text from (
-	select distinct coalesce(g.wake_channel, @all) as channel from grants g
+select pg_notify(channel, case when octet_length(lanes) < 7000 then lanes else @all end)::text from (
+	select coalesce(g.wake_channel, @all) as channel, @prefix || string_agg(g.name, ' ') as lanes from grants g
 	where g.boot <> @boot and g.wake_channel is distinct from '' and case when g.waits then g.place <= greatest(g.spare, 1) + 1
 		when g.any_waits then g.slots > g.share else g.spare > 0 and g.slots > 0 and g.place <= 2 end
+	group by coalesce(g.wake_channel, @all)
 ) w`)
 
 // NotifyLanes wakes the pods that may get slots of the lanes after a change by the given pod, or must return some.
 func NotifyLanes(ctx context.Context, s *Store, boot string, lanes []string) error {
-	if _, err := run(ctx, s, pgx.RowTo[string], notifyLanesSQL, args{{"boot", boot}, {"lanes", lanes}, {"all", s.Channel()}}); err != nil {
+	if _, err := run(ctx, s, pgx.RowTo[string], notifyLanesSQL, args{{"boot", boot}, {"lanes", lanes}, {"all", s.Channel()}, {"prefix", SlotsChanged}}); err != nil {
 		return fmt.Errorf("wake pods: %w", err)
 	}
 	return nil
