@@ -46,6 +46,8 @@ type Run struct {
 	ClaimedAt   time.Time       `json:"claimed_at"`
 	// Heartbeat is the time without a heartbeat after which the worker counts as dead.
 	Heartbeat time.Duration `json:"heartbeat"`
+	// Database is the identity of the database whose job it is; see [outbox.Outbox.Database].
+	Database string `json:"database,omitempty"`
 	// Pods is the task queue that all pods serve.
 	Pods string `json:"pods"`
 }
@@ -60,8 +62,14 @@ func RunOf(i outbox.Item, heartbeat time.Duration) Run {
 	}
 }
 
+// Slim returns the run without its large values.
+func (r Run) Slim() Run {
+	r.Args, r.Checkpoint = nil, nil
+	return r
+}
+
 // Claimed returns the part of the run's claim that identifies its place in the pipeline.
-func (r *Run) Claimed() store.Claimed {
+func (r Run) Claimed() store.Claimed {
 	return store.Claimed{ID: r.ID, Kind: r.Kind, Lane: r.Lane, Subject: r.Subject, PipelineID: r.PipelineID, ParentID: r.ParentID, Step: r.Step,
 		Branch: store.Branch{Group: r.GroupID, No: r.ChildNo}}
 }
