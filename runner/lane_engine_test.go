@@ -155,7 +155,7 @@ func TestALaneMovesOnlyWhenEachPodHasConfirmed(t *testing.T) {
 		is.NoErr(err)
 		return m
 	}
-	is.Equal(beats().Next, "far") // only the second heartbeat shows that the pod has applied the first
+	is.Equal(beats().Next, "far")                                                              // only the second heartbeat shows that the pod has applied the first
 	for m = beats(); m.Next != ""; m, err = r.Admin().MoveOn(t.Context(), "video", 0, "ana") { // maintenance may complete the move earlier
 		is.NoErr(err)
 	}

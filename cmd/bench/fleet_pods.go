@@ -80,7 +80,7 @@ func (b *lab) podsOnce(ctx context.Context, l *line, n int, idle time.Duration, 
 	return err
 }
 
-// meters read what a fleet and its server use.
+// meters measure the resource usage of a fleet and its server.
 type meters struct {
 	*lab
 	l     *line
@@ -140,7 +140,7 @@ func (m *meters) idle(ctx context.Context, length time.Duration) (spent, error) 
 	return s, err
 }
 
-// loaded measures the fleet while another process submits jobs. quiet is what the fleet uses while it is idle.
+// loaded measures the fleet while another process submits jobs. quiet is the usage of the idle fleet.
 func (m *meters) loaded(ctx context.Context, load arrivals, quiet spent) error {
 	var late []float64
 	s, err := m.during(ctx, func() (err error) {
@@ -180,7 +180,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// spent is what a fleet used during a phase. Processor times are in milliseconds.
+// spent is the resource usage of a fleet during a phase. Processor times are in milliseconds.
 type spent struct {
 	seconds, server, pods, statements float64
 	connections                       float64 // the highest number
@@ -188,7 +188,7 @@ type spent struct {
 	beat                              float64 // mean time of a heartbeat's statement, in milliseconds
 }
 
-// during measures what the fleet uses while do runs.
+// during measures the resource usage of the fleet while do runs.
 func (m *meters) during(ctx context.Context, do func() error) (s spent, err error) {
 	if _, err := m.pool.Exec(ctx, `select pg_stat_statements_reset()`); err != nil {
 		return s, err

@@ -12,9 +12,9 @@
 // completions), lost_replies_finish.go (completions whose reply was lost), finish_in_tx.go and finish_group.go (completions with writes of
 // the handler), writes.go and claim_tx.go (earlier writes of the handler), lost_replies_claim.go and claims_missing.go (differences between
 // the table and Runs), attempts.go (retry or fail), cancel.go, claim_ahead.go and ahead.go (claims that wait for a slot), claim_joined.go
-// (claims that share a commit with completions), backlog.go, due.go and lost_replies_due.go (reasons for a claim or a search), slots.go
-// (slot grants and low-water marks around a claim), runs.go (current claims), watchdog.go (handlers that do not return), conclude.go (handlers that
-// ran on another engine), heartbeat.go, lifecycle.go, submit.go. identity.go holds the state that all of them share.
+// (claims that share a commit with completions), backlog.go and due.go (reasons for a claim or a search), slots.go (slot grants and low-
+// water marks around a claim), runs.go (current claims), watchdog.go (handlers that do not return), conclude.go (handlers that ran on
+// another engine), heartbeat.go, lifecycle.go, submit.go. identity.go holds the state that all of them share.
 //
 // Each part uses only parts that precede it in this list: Identity, submitter, fanOuts, flusher, leaseTx, groups, finisher, executor,
 // claimer, sweeper, Engine. It reaches later parts only through functions that New passes to it.
