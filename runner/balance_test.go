@@ -111,7 +111,7 @@ func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(t.Context(), `select from trapeze.live where kind = 'held' for update`)
 	is.NoErr(err)
-	_, err = admin.Cancel(t.Context(), inside.Of(r).Store, id, false, "me", func(job.Lease) {})
+	_, err = admin.Cancel(t.Context(), inside.Of(r).Store, id, 0, false, "me", func(job.Lease) {})
 	is.NoErr(err)
 	pgtest.Wait(t, "the fan-out is unsettled", func() bool {
 		return one[bool](t, pool, `select ended and open = 2 from trapeze.fan_outs`)

@@ -49,7 +49,7 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor st
 	if stop {
 		why = job.ReasonStopped
 	}
-	c, err := admin.CancelInEpoch(ctx, a.pod.Commands, id, epoch, stop, named(actor), a.pod.NotifyRun)
+	c, err := admin.Cancel(ctx, a.pod.Commands, id, epoch, stop, named(actor), a.pod.NotifyRun)
 	state, err := a.pod.ApplyCancel(id, c, why, err)
 	if err != nil {
 		return Cancelled{State: state}, err
@@ -67,7 +67,7 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor st
 // Repeating the call is safe and returns the outcome.
 func (a Admin) Approve(ctx context.Context, id int64, actor string, only ...Condition) error {
 	conditions := admin.Approval{Second: a.pod.Options().FourEyes, Epoch: epochIn(only)}
-	if err := admin.ApproveIf(ctx, a.pod.Commands, id, conditions, named(actor)); err != nil {
+	if err := admin.Approve(ctx, a.pod.Commands, id, conditions, named(actor)); err != nil {
 		return a.pod.CommandError(err)
 	}
 	a.pod.WakeAll()

@@ -35,14 +35,14 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(beat.NextDue, nil) // a job that awaits approval has no due time
 
-	w.is.NoErr(admin.Approve(w.ctx(), w.Store, id, "bob"))
+	w.is.NoErr(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"))
 	w.is.Equal(w.at(id).State, job.Pending)
-	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval)) // a second approval is rejected
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"), job.ErrNotAwaitingApproval)) // a second approval is rejected
 	c := w.one(boot)
 	w.is.Equal([]int64{c.ID, c.Fence, int64(c.Attempt)}, []int64{id, 1, 1})
 	w.is.True(time.Since(c.ReadyAt) < time.Minute) // the job's age is measured from the approval
-	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval))
-	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, 1<<40, "bob"), job.ErrNotFound))
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"), job.ErrNotAwaitingApproval))
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, 1<<40, admin.Approval{}, "bob"), job.ErrNotFound))
 	w.end(boot, ending(c))
 	list2, err := view.JobEvents(w.ctx(), w.Store, id, 0, 10)
 	w.is.NoErr(err)
@@ -55,7 +55,7 @@ func TestOfTwoApprovalsAtOnceOneIsRefused(t *testing.T) {
 	w := newWorld(t)
 	id := w.put(approval)[0]
 	release := w.freeze(`select from trapeze.parked for update`)
-	approve := func() (int, error) { return 0, admin.Approve(w.ctx(), w.Store, id, "bob") }
+	approve := func() (int, error) { return 0, admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob") }
 	x, y := async(approve), async(approve)
 	w.waiting(2)
 	release(true)
@@ -70,7 +70,7 @@ func TestAnApprovalOrRejectionMeansTheEpochThatWasSeen(t *testing.T) {
 	w := newWorld(t)
 	id := w.put(approval)[0]
 	cancel := func(epoch int) error {
-		_, err := admin.CancelInEpoch(w.ctx(), w.Store, id, epoch, false, "bob", ignoreLease)
+		_, err := admin.Cancel(w.ctx(), w.Store, id, epoch, false, "bob", ignoreLease)
 		return err
 	}
 	for _, only := range []admin.Approval{{Epoch: 1}, {Epoch: 1, Second: true}} {
@@ -79,16 +79,16 @@ func TestAnApprovalOrRejectionMeansTheEpochThatWasSeen(t *testing.T) {
 		release := w.freeze(`with gone as (delete from trapeze.parked where id = $1 returning *)
 			insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while, lane, kind, subject)
 			select id, why, run_after, started_at, fence, event_no, epoch + 1, attempt, crashes, priority, isolated, unique_while, lane, kind, subject from gone`, id)
-		approves := async(func() (int, error) { return 0, admin.ApproveIf(w.ctx(), w.Store, id, only, "bob") })
+		approves := async(func() (int, error) { return 0, admin.Approve(w.ctx(), w.Store, id, only, "bob") })
 		rejects := async(func() (int, error) { return 0, cancel(1) })
 		w.waiting(2)
 		release(true)
 		w.is.True(second(approves()) != nil)
 		w.is.True(errors.Is(second(rejects()), job.ErrChanged))
 		w.is.Equal(w.at(id).State, job.AwaitingApproval)
-		w.is.True(errors.Is(admin.ApproveIf(w.ctx(), w.Store, id, only, "bob"), job.ErrChanged))
+		w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, only, "bob"), job.ErrChanged))
 	}
-	w.is.NoErr(admin.ApproveIf(w.ctx(), w.Store, id, admin.Approval{Epoch: 2}, "bob"))
+	w.is.NoErr(admin.Approve(w.ctx(), w.Store, id, admin.Approval{Epoch: 2}, "bob"))
 	w.is.True(errors.Is(cancel(1), job.ErrChanged)) // the cancel is also rejected in the job's next state
 	w.is.NoErr(cancel(2))
 	w.is.True(errors.Is(cancel(1), job.ErrAlreadyTerminal))
@@ -153,13 +153,13 @@ func TestAnApprovedJobStillWaitsForItsDelay(t *testing.T) {
 	boot := w.pod("a")
 	delayed := func(n *store.NewJob) { n.NeedsApproval, n.DelayMillis = true, 3_600_000 }
 	early, late := w.put(delayed)[0], w.put(delayed)[0]
-	w.is.NoErr(admin.Approve(w.ctx(), w.Store, early, "bob"))
+	w.is.NoErr(admin.Approve(w.ctx(), w.Store, early, admin.Approval{}, "bob"))
 	j := w.at(early)
 	w.is.Equal([]any{j.State, *j.Reason}, []any{job.Pending, job.Reason("scheduled")})
 	w.exec(`update trapeze.parked set run_after = now()`)
 	w.promote(1)
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{early})
-	w.is.NoErr(admin.Approve(w.ctx(), w.Store, late, "bob"))
+	w.is.NoErr(admin.Approve(w.ctx(), w.Store, late, admin.Approval{}, "bob"))
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{late}) // the delay was over before the approval
 }
 
@@ -196,7 +196,7 @@ func TestWhatNobodyApprovesIsCancelledAndFreesItsKey(t *testing.T) {
 	j := w.at(ids[0])
 	w.is.Equal([]any{j.State, *j.Reason}, []any{job.Cancelled, job.ReasonExpired})
 	w.is.Equal(w.at(fresh).State, job.AwaitingApproval)
-	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, ids[0], "bob"), job.ErrNotAwaitingApproval))
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, ids[0], admin.Approval{}, "bob"), job.ErrNotAwaitingApproval))
 	w.is.Equal(keyed(ids[2]), ids[2]) // the key is free
 }
 
@@ -204,9 +204,9 @@ func TestACancelOfWhatAwaitsApprovalIsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(approval)[0]
-	c, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", ignoreLease)
+	c, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	w.is.Equal(c.State, job.Cancelled)
-	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval))
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"), job.ErrNotAwaitingApproval))
 	w.is.Equal(w.at(id).State, job.Cancelled)
 }

@@ -18,7 +18,7 @@ func TestMissingClaimsAreThoseThatTheTableDoesNotGive(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.put(plain, plain, plain, plain)
 	held, others, stopped, ended := leaseOf(a, w.one(a)), leaseOf(b, w.one(b)), leaseOf(a, w.one(a)), w.one(a)
-	_, err := admin.Cancel(w.ctx(), w.Store, stopped.JobID, true, "ann", func(job.Lease) {})
+	_, err := admin.Cancel(w.ctx(), w.Store, stopped.JobID, 0, true, "ann", func(job.Lease) {})
 	w.is.NoErr(err)
 	_, ok := w.end(a, ending(ended))
 	w.is.True(ok)

@@ -84,7 +84,7 @@ func (w *world) useHotPath() {
 	found, err := w.ClaimOutcomes(w.ctx(), b, []job.Lease{leaseOf(b, claims[0])}, []int64{0}, false)
 	w.is.NoErr(err)
 	w.is.True(found[claims[0].ID].Held)
-	_, err = admin.Cancel(w.ctx(), w.Store, claims[0].ID, true, "ann", ignoreLease)
+	_, err = admin.Cancel(w.ctx(), w.Store, claims[0].ID, 0, true, "ann", ignoreLease)
 	w.is.NoErr(err)
 	back, err := w.HandBack(w.ctx(), b, []job.Lease{leaseOf(b, claims[1])}, "why")
 	w.is.NoErr(err)

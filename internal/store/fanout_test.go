@@ -121,9 +121,9 @@ func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
 	fast := w.deferred(boot, 3, true)
 	_, err := admin.Complete(w.ctx(), w.Store, cancelled, "token", "a", nil, "", "")
 	w.is.NoErr(err)
-	_, err = admin.Cancel(w.ctx(), w.Store, cancelled, false, "me", ignoreLease)
+	_, err = admin.Cancel(w.ctx(), w.Store, cancelled, 0, false, "me", ignoreLease)
 	w.is.NoErr(err)
-	_, err = admin.Cancel(w.ctx(), w.Store, stopped, true, "me", ignoreLease)
+	_, err = admin.Cancel(w.ctx(), w.Store, stopped, 0, true, "me", ignoreLease)
 	w.is.NoErr(err)
 	_, err = admin.CancelMany(w.ctx(), w.Store, []int64{aborted}, job.ReasonAborted, "me", nil)
 	w.is.NoErr(err)
@@ -148,7 +148,7 @@ func TestAPartThatMeetsACancelLeavesNothingOffBalance(t *testing.T) {
 	id := w.deferred(boot, 2, false)
 	release := w.freeze(`select from trapeze.fan_outs where id = $1 for update`, id)
 	cancelled := async(func() (admin.Cancellation, error) {
-		return admin.Cancel(w.ctx(), w.Store, id, false, "me", ignoreLease)
+		return admin.Cancel(w.ctx(), w.Store, id, 0, false, "me", ignoreLease)
 	})
 	w.waiting(1)
 	completed := async(func() (bool, error) { return admin.Complete(w.ctx(), w.Store, id, "token", "a", nil, "", "") })
@@ -185,7 +185,7 @@ func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
 	w.is.Equal(token, "token")
 	w.fanOut(boot, c, store.FanOut{Parts: 2})
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, id), 1) // parts that succeeded are still counted
-	_, err = admin.Cancel(w.ctx(), w.Store, id, false, "me", ignoreLease)
+	_, err = admin.Cancel(w.ctx(), w.Store, id, 0, false, "me", ignoreLease)
 	w.is.NoErr(err)
 	again, err = admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me") // a cancelled job can also be retried
 	w.is.NoErr(err)

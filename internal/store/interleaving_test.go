@@ -155,7 +155,7 @@ func TestACancelThatWaitedForAFinishFindsTheEnd(t *testing.T) {
 	_, err = w.FinishIn(w.ctx(), tx, boot, ending(c))
 	w.is.NoErr(err)
 	cancel := async(func() (admin.Cancellation, error) {
-		return admin.Cancel(context.Background(), w.Store, id, true, "ann", ignoreLease)
+		return admin.Cancel(context.Background(), w.Store, id, 0, true, "ann", ignoreLease)
 	})
 	w.waiting(1)
 	w.is.NoErr(tx.Commit(w.ctx()))
@@ -174,7 +174,7 @@ func TestACancelThatWaitedForAClaimTellsTheNewOwner(t *testing.T) {
 		insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event)
 		select id, 2, fence, pod, 'pending', 'running', 'job.claimed' from claimed`, id, a)
 	cancel := async(func() (admin.Cancellation, error) {
-		return admin.Cancel(context.Background(), w.Store, id, false, "ann", ignoreLease)
+		return admin.Cancel(context.Background(), w.Store, id, 0, false, "ann", ignoreLease)
 	})
 	w.waiting(1)
 	release(true)
@@ -218,7 +218,7 @@ func TestACommandOnAJobThatIsMovingNeverAnswersNotFound(t *testing.T) {
 	var cancels sync.WaitGroup
 	for _, id := range ids {
 		cancels.Go(func() {
-			if _, err := admin.Cancel(context.Background(), w.Store, id, false, "ann", ignoreLease); err != nil {
+			if _, err := admin.Cancel(context.Background(), w.Store, id, 0, false, "ann", ignoreLease); err != nil {
 				t.Errorf("cancel: %v", err)
 			}
 		})

@@ -24,7 +24,7 @@ const retention = 30 * time.Hour
 func cancels(id int64, stop bool) operation {
 	return in(fmt.Sprintf("cancel %d, stop %v", id, stop),
 		func(ctx context.Context, s *store.Store) (admin.Cancellation, error) {
-			c, err := admin.Cancel(ctx, s, id, stop, "ann", ignoreLease)
+			c, err := admin.Cancel(ctx, s, id, 0, stop, "ann", ignoreLease)
 			return c, err
 		},
 		func(m *model) (admin.Cancellation, error) { return m.Cancel(id, stop, "ann") })

@@ -127,7 +127,7 @@ func TestAnOverdueJobThatWasToBeCancelledIsCancelled(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(plain)[0]
 	w.one(boot)
-	_, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", ignoreLease)
+	_, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	w.due(25, id)
 	w.overdue(10)

@@ -65,7 +65,7 @@ func TestACancelWinsOverRetryAndHandBack(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(plain)[0]
 	c := w.one(boot)
-	_, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", ignoreLease)
+	_, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	_, err = w.Park(w.ctx(), leaseOf(boot, c), time.Hour, store.Retry{Message: "boom"})
 	w.is.True(err != nil) // the job cannot be parked
@@ -88,9 +88,9 @@ func TestAStopEndsARunningJobAtOnce(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(about("s"))[0]
 	c := w.one(boot)
-	_, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", ignoreLease)
+	_, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
-	got, err := admin.Cancel(w.ctx(), w.Store, id, true, "bob", ignoreLease)
+	got, err := admin.Cancel(w.ctx(), w.Store, id, 0, true, "bob", ignoreLease)
 	w.is.NoErr(err)
 	w.is.Equal(got.State, job.Cancelled)
 	w.is.Equal(*w.at(id).Reason, job.ReasonStopped)

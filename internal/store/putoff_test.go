@@ -78,7 +78,7 @@ func TestAPutOffThatCameTooLateIsRefusedAndNotCounted(t *testing.T) {
 	_, err := w.Snooze(w.ctx(), leaseOf(a, old), 1, time.Hour, store.Retry{Message: "late"})
 	w.is.True(err != nil) // the lease is lost
 	c := w.one(b)
-	_, err = admin.Cancel(w.ctx(), w.Store, id, false, "ann", ignoreLease)
+	_, err = admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	_, err = w.Snooze(w.ctx(), leaseOf(b, c), 1, time.Hour, store.Retry{Message: "cancelled"})
 	w.is.True(err != nil) // the cancel request takes precedence

@@ -160,7 +160,7 @@ func TestAJobToBeCancelledIsCancelledByItsRecovery(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(about("s"))[0]
 	w.one(a)
-	c, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", ignoreLease)
+	c, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	w.is.Equal(c.State, job.Running)
 	_, ended := w.dies(a, b)

@@ -79,7 +79,7 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 		first, second := async(retry), async(retry)
 		w.waiting(2)
 		cancelled := async(func() (admin.Cancellation, error) {
-			return admin.Cancel(w.ctx(), w.Store, id, false, "me", ignoreLease)
+			return admin.Cancel(w.ctx(), w.Store, id, 0, false, "me", ignoreLease)
 		})
 		release(true)
 		_, err1 := first()

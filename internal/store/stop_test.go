@@ -33,7 +33,7 @@ func TestAStopThatMeetsANiceAndAClaimFreesTheSubject(t *testing.T) {
 				}
 			}
 		})
-		_, err := admin.Cancel(w.ctx(), w.Store, id, true, "bob", ignoreLease)
+		_, err := admin.Cancel(w.ctx(), w.Store, id, 0, true, "bob", ignoreLease)
 		w.is.NoErr(err)
 		_, err = niced()
 		w.is.True(errors.Is(err, job.ErrNotQueued) || errors.Is(err, job.ErrAlreadyTerminal))

@@ -68,7 +68,7 @@ func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 	for name, end := range map[string]func(w *world, boot string, c store.Claimed){
 		"finished": func(w *world, boot string, c store.Claimed) { w.end(boot, ending(c)) },
 		"cancelled": func(w *world, _ string, c store.Claimed) {
-			_, err := admin.Cancel(w.ctx(), w.Store, c.ID, true, "ann", ignoreLease)
+			_, err := admin.Cancel(w.ctx(), w.Store, c.ID, 0, true, "ann", ignoreLease)
 			w.is.NoErr(err)
 		},
 		"crashed": func(w *world, boot string, c store.Claimed) {
@@ -80,7 +80,7 @@ func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 			w.is.NoErr(err)
 			_, holder := w.submit("sync", "active")
 			w.is.Equal(holder, c.ID)
-			_, err = admin.Cancel(w.ctx(), w.Store, c.ID, false, "ann", ignoreLease)
+			_, err = admin.Cancel(w.ctx(), w.Store, c.ID, 0, false, "ann", ignoreLease)
 			w.is.NoErr(err)
 		},
 	} {

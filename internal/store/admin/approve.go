@@ -53,16 +53,10 @@ type Approval struct {
 	Epoch  int  // the epoch that the job must be in, because only a retry can change the arguments; 0 means any
 }
 
-// Approve releases a job that is awaiting approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval],
-// [job.ErrOwnSubmission].
-func Approve(ctx context.Context, s *store.Store, id int64, actor string) error {
-	return ApproveIf(ctx, s, id, Approval{}, actor)
-}
-
-// ApproveIf is like [Approve], but approves the job only if the conditions in only are met. It returns [job.ErrChanged] if the job is in a
-// different epoch. It returns [job.ErrOwnSubmission] if a second person is required, and actor submitted the job or sent it back to
-// approval with a retry.
-func ApproveIf(ctx context.Context, s *store.Store, id int64, only Approval, actor string) error {
+// Approve releases a job that is awaiting approval, on behalf of actor, if the conditions in only are met. It returns [job.ErrChanged] if
+// the job is in a different epoch. It returns [job.ErrOwnSubmission] if a second person is required, and actor submitted the job or sent it
+// back to approval with a retry. Other errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
+func Approve(ctx context.Context, s *store.Store, id int64, only Approval, actor string) error {
 	type locked struct {
 		Epoch       int
 		Second, Own bool

@@ -81,16 +81,11 @@ type Cancellation struct {
 
 // Cancel cancels a job. A job that is not running is cancelled immediately. For a running job, Cancel requests the cancellation or, with
 // stop, finishes the job immediately. It searches live, parked and done in this order, and repeats the search if the job was moving between
-// them.
+// them. If epoch is not 0, the job must be in that epoch.
 //
 // If a transaction of the job's handler has locked the job's row, the pod is asked to cancel the handler, through its heartbeat and through
-// notify. Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
-func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
-	return CancelInEpoch(ctx, s, id, 0, stop, actor, notify)
-}
-
-// CancelInEpoch is like [Cancel], but returns [job.ErrChanged] if the job is in a different epoch. 0 means any epoch.
-func CancelInEpoch(ctx context.Context, s *store.Store, id int64, epoch int, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
+// notify. Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal], [job.ErrChanged].
+func Cancel(ctx context.Context, s *store.Store, id int64, epoch int, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
 	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {
 		d.Action = "job.stop"

@@ -335,7 +335,7 @@ func (h *history) cancel() {
 		return
 	}
 	stop := h.rand.IntN(3) == 0
-	_, err := admin.Cancel(h.t.Context(), h.Store, h.ids[h.rand.IntN(len(h.ids))], stop, "ana", func(job.Lease) {})
+	_, err := admin.Cancel(h.t.Context(), h.Store, h.ids[h.rand.IntN(len(h.ids))], 0, stop, "ana", func(job.Lease) {})
 	switch {
 	case errors.Is(err, job.ErrAlreadyTerminal):
 	case stop:

@@ -245,7 +245,7 @@ func TestALimitedLaneStartsNoMoreThanItsSlots(t *testing.T) {
 		w.start(i, "run")
 	}
 	w.is.Equal(len(w.due()), 0)
-	_, err := admin.Cancel(t.Context(), w.Store, first[0].ID, true, "ana", func(job.Lease) {})
+	_, err := admin.Cancel(t.Context(), w.Store, first[0].ID, 0, true, "ana", func(job.Lease) {})
 	w.is.NoErr(err)
 	w.is.Equal(len(w.due()), 1) // a stopped job frees its slot
 }
@@ -271,7 +271,7 @@ func TestACancelledRunIsDeliveredUntilTheEngineKnows(t *testing.T) {
 	w.put(plain)
 	i := w.one()
 	w.start(i, "run 1")
-	_, err := admin.Cancel(t.Context(), w.Store, i.ID, false, "ana", func(job.Lease) {})
+	_, err := admin.Cancel(t.Context(), w.Store, i.ID, 0, false, "ana", func(job.Lease) {})
 	w.is.NoErr(err)
 	for range 2 {
 		list, err := w.Cancels(t.Context(), 10)
@@ -290,7 +290,7 @@ func TestAStoppedRunIsTerminated(t *testing.T) {
 	w := newWorld(t)
 	w.put(plain)
 	i := w.one() // the start is not recorded: the forwarder may have started the run
-	_, err := admin.Cancel(t.Context(), w.Store, i.ID, true, "ana", func(job.Lease) {})
+	_, err := admin.Cancel(t.Context(), w.Store, i.ID, 0, true, "ana", func(job.Lease) {})
 	w.is.NoErr(err)
 	list, err := w.Cancels(t.Context(), 10)
 	w.is.NoErr(err)
@@ -320,7 +320,7 @@ func TestACancelBeforeTheStartEndsTheJob(t *testing.T) {
 	w := newWorld(t)
 	w.put(plain)
 	i := w.one()
-	_, err := admin.Cancel(t.Context(), w.Store, i.ID, false, "ana", func(job.Lease) {})
+	_, err := admin.Cancel(t.Context(), w.Store, i.ID, 0, false, "ana", func(job.Lease) {})
 	w.is.NoErr(err)
 	list, err := w.Cancels(t.Context(), 10)
 	w.is.NoErr(err)
