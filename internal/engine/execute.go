@@ -57,10 +57,15 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 
 // Prepare returns a run that is not added to Runs. It has no handler and no context yet, but it can already make the job's writes.
 func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
-	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name}, loss: loss{lost: make(chan struct{})}, turn: make(chan struct{}, 1),
-		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
-	one.writes = writer{one, x.leases}
-	one.Writer = &one.writes
+	both := &struct { // a single allocation
+		Run
+		writer
+	}{}
+	one := &both.Run
+	one.Job, one.Ended = work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name, Writer: &both.writer}, make(chan struct{})
+	one.loss.lost, one.turn = make(chan struct{}), make(chan struct{}, 1)
+	one.cancel, one.done = func(error) {}, func() {}
+	both.writer = writer{one, x.leases}
 	one.Events.Init(x.journal, journaled{one})
 	one.progress.Init(x.journal, journaled{one})
 	return one

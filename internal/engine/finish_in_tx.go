@@ -117,3 +117,32 @@ func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) err
 	}
 	return err
 }
+
+// concludeHeld finishes a run whose last transaction was not committed, or returns the error with which the caller must finish the run.
+func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
+	if errors.Is(err, job.ErrLeaseLost) && one.IsLost() {
+		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil
+	}
+	if w, ok := errors.AsType[*writeError](err); ok {
+		return nil, &heldError{w.err}
+	}
+	if errors.Is(err, job.ErrCancelled) {
+		// Either a cancel was committed first or the handler was cancelled. Record the cancellation, without the handler's writes and
+		// without a next step.
+		fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled})
+		return nil, nil
+	}
+	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost) {
+		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected the write
+	}
+	// If the handler's context has ended, the pod may no longer trust its lease, although it may still own the claim. The claim is
+	// therefore handed back. If another pod owns it, the fence rejects the hand-back.
+	return nil, &heldError{fmt.Errorf("end with the handler's writes: %w", err)}
+}
+
+// heldError wraps the error of a transaction that locked the lease. The handler's context may have ended after the handler returned.
+type heldError struct{ err error }
+
+func (h *heldError) Error() string { return h.err.Error() }
+
+func (h *heldError) Unwrap() error { return h.err }

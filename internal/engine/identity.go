@@ -20,7 +20,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/tracing"
-	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/poller"
 )
@@ -242,23 +241,6 @@ type Options struct {
 	Timeout, StaleAfter                time.Duration
 	MaxAttempts, MaxCrashes, MaxFanOut int
 	DirectURL                          string
-}
-
-// Handler is a registered handler. Its types are erased at registration, so running a job needs no reflection.
-type Handler struct {
-	Name        string
-	Timeout     time.Duration
-	MaxAttempts int // 0 means the default
-	MaxCrashes  int // 0 means the default
-	Backoff     job.Backoff
-	StaleAfter  *time.Duration // 0 means off; nil means the lane's setting or, if it has none, the pod's
-	KeepRunning bool
-	Elsewhere   bool // Run stands in for a handler in another process
-	InDatabase  bool
-	OnFailure   []work.Step // failure steps for jobs that have none of their own
-	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
-	RunSeconds  func(seconds float64) // records the duration of a run
-	Ends        *telemetry.KindEnds   // nil for a kind that only remote workers run
 }
 
 // Limits returns the limits of each handled kind as JSON. A pod stores them in its row so that operators can see them.

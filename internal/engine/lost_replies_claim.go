@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -72,47 +71,4 @@ func (i *Identity) AddKnown(known map[job.Lease]bool) {
 	}
 	i.ahead.AddKnown(known) // added before Runs, because a claim that is starting is briefly in both
 	i.Runs.Each(func(one *Run) { known[one.Lease] = true })
-}
-
-// unknownFor is how long the table is searched after a lost reply or a failed heartbeat. The search looks for jobs that belong to this pod
-// but are unknown to it. A statement whose reply was lost may still commit after the first search, for example on a server that was frozen.
-const unknownFor = 2 * time.Minute
-
-// unknownOutcomes records that a reply was lost or that a heartbeat failed. The first search is due immediately. After that, the time since
-// the failure doubles from one search to the next.
-type unknownOutcomes struct {
-	mu     sync.Mutex
-	raised time.Time // zero if no outcome is unknown
-	last   time.Time
-}
-
-func (d *unknownOutcomes) Raise() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.raised, d.last = time.Now(), time.Time{}
-}
-
-func (d *unknownOutcomes) Due() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.raised.IsZero():
-		return false
-	case d.last.IsZero():
-		return true
-	}
-	return time.Since(d.last) > d.last.Sub(d.raised)+time.Second
-}
-
-// checked records a search that began at the given time. The first search after unknownFor is the last one.
-func (d *unknownOutcomes) checked(began time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case began.Before(d.raised): // raised again after the search began
-	case began.Sub(d.raised) > unknownFor:
-		d.raised = time.Time{}
-	default:
-		d.last = began
-	}
 }

@@ -23,8 +23,7 @@ import (
 // Run is one claim that this process is working on. One goroutine runs its handler. Settled ensures that only one goroutine writes the
 // outcome. After a success, the flusher calls the executor to close the run.
 type Run struct {
-	work.Job // passed to the handler; its Writer is the writes field
-	writes   writer
+	work.Job // passed to the handler
 
 	handler *Handler
 	Ctx     context.Context
@@ -48,6 +47,23 @@ type Run struct {
 	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
+}
+
+// Handler is a registered handler. Its types are erased at registration, so running a job needs no reflection.
+type Handler struct {
+	Name        string
+	Timeout     time.Duration
+	MaxAttempts int // 0 means the default
+	MaxCrashes  int // 0 means the default
+	Backoff     job.Backoff
+	StaleAfter  *time.Duration // 0 means off; nil means the lane's setting or, if it has none, the pod's
+	KeepRunning bool
+	Elsewhere   bool // Run stands in for a handler in another process
+	InDatabase  bool
+	OnFailure   []work.Step // failure steps for jobs that have none of their own
+	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
+	RunSeconds  func(seconds float64) // records the duration of a run
+	Ends        *telemetry.KindEnds   // nil for a kind that only remote workers run
 }
 
 // stepPriority is the priority that an operator sets for the next steps of a run. It cannot be set once the next steps are being built,
@@ -298,43 +314,6 @@ func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 	case <-hurry:
 	}
 	return s.Len() == 0
-}
-
-// inFlight holds the ids of jobs that a statement in flight may assign to this identity. Such jobs are not orphans.
-type inFlight struct {
-	mu  sync.Mutex
-	ids map[int64]bool
-}
-
-func (f *inFlight) add(id int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ids == nil {
-		f.ids = map[int64]bool{}
-	}
-	f.ids[id] = true
-}
-
-func (f *inFlight) remove(id int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.ids, id)
-}
-
-func (f *inFlight) has(id int64) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.ids[id]
-}
-
-func (f *inFlight) all() []int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	list := make([]int64, 0, len(f.ids))
-	for id := range f.ids {
-		list = append(list, id)
-	}
-	return list
 }
 
 // startedOnInsert returns the claim of a job that this process inserted and started in one statement.

@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"sync"
+	"time"
+)
+
+// This file records which claims this identity may hold without knowing them: those of statements in flight, and those whose reply was lost.
+
+// inFlight holds the ids of jobs that a statement in flight may assign to this identity. Such jobs are not orphans.
+type inFlight struct {
+	mu  sync.Mutex
+	ids map[int64]bool
+}
+
+func (f *inFlight) add(id int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ids == nil {
+		f.ids = map[int64]bool{}
+	}
+	f.ids[id] = true
+}
+
+func (f *inFlight) remove(id int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.ids, id)
+}
+
+func (f *inFlight) has(id int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ids[id]
+}
+
+func (f *inFlight) all() []int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := make([]int64, 0, len(f.ids))
+	for id := range f.ids {
+		list = append(list, id)
+	}
+	return list
+}
+
+// unknownFor is how long the table is searched after a lost reply or a failed heartbeat. The search looks for jobs that belong to this pod
+// but are unknown to it. A statement whose reply was lost may still commit after the first search, for example on a server that was frozen.
+const unknownFor = 2 * time.Minute
+
+// unknownOutcomes records that a reply was lost or that a heartbeat failed. The first search is due immediately. After that, the time since
+// the failure doubles from one search to the next.
+type unknownOutcomes struct {
+	mu     sync.Mutex
+	raised time.Time // zero if no outcome is unknown
+	last   time.Time
+}
+
+func (d *unknownOutcomes) Raise() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.raised, d.last = time.Now(), time.Time{}
+}
+
+func (d *unknownOutcomes) Due() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.raised.IsZero():
+		return false
+	case d.last.IsZero():
+		return true
+	}
+	return time.Since(d.last) > d.last.Sub(d.raised)+time.Second
+}
+
+// checked records a search that began at the given time. The first search after unknownFor is the last one.
+func (d *unknownOutcomes) checked(began time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case began.Before(d.raised): // raised again after the search began
+	case began.Sub(d.raised) > unknownFor:
+		d.raised = time.Time{}
+	default:
+		d.last = began
+	}
+}
