@@ -284,6 +284,14 @@ func Some[T comparable](v T) *T {
 	return &kept
 }
 
+// Texts returns a list as an array of texts, or nil if it is empty. Like [Some], a nil becomes null in PostgreSQL.
+func Texts[S ~string](list []S) (texts []string) {
+	for _, one := range list {
+		texts = append(texts, string(one))
+	}
+	return texts
+}
+
 func narrow(n *int) *int32 {
 	if n == nil {
 		return nil

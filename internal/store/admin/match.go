@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -52,16 +51,8 @@ func Match(ctx context.Context, s *store.Store, f job.Filter, ended bool, after 
 	if ended {
 		sql = matchEndedSQL
 	}
-	var states []string
-	for _, state := range f.States {
-		states = append(states, string(state))
-	}
-	var since *time.Time
-	if !f.Since.IsZero() {
-		since = &f.Since
-	}
-	list, err := store.Rows(ctx, s, pgx.RowTo[int64], sql, after, states, store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline),
-		store.Some(f.Parent), since, limit, store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode), f.WithChildren())
+	list, err := store.Rows(ctx, s, pgx.RowTo[int64], sql, after, store.Texts(f.States), store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline),
+		store.Some(f.Parent), store.Some(f.Since), limit, store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode), f.WithChildren())
 	if err != nil {
 		return nil, fmt.Errorf("find jobs: %w", err)
 	}

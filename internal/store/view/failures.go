@@ -42,9 +42,6 @@ const failureColumns = `d.id, d.attempt, d.finished_at, coalesce(d.error_class, 
 // that owner's jobs. It reads at most 10,000 jobs: the jobs that failed last, or the owner's newest jobs.
 func Failures(ctx context.Context, s *store.Store, since time.Time, owner string) (failures.List, error) {
 	from, until := store.Some(since), time.Now()
-	if since.IsZero() {
-		from = nil
-	}
 	read := func() ([]failures.Job, *time.Time, error) { return failedJobs(ctx, s, from, nil) }
 	if owner != "" {
 		read = func() ([]failures.Job, *time.Time, error) { return ownFailedJobs(ctx, s, from, owner) }

@@ -92,19 +92,11 @@ func Pipelines(ctx context.Context, s *store.Store, f PipelineFilter) (PipelineP
 		limit = 50
 	}
 	limit = min(limit, 1000)
-	var statuses []string
-	for _, status := range f.Statuses {
-		statuses = append(statuses, string(status))
-	}
-	var since *time.Time
-	if !f.Since.IsZero() {
-		since = &f.Since
-	}
 	at, before, err := pageCursor(f.Cursor)
 	if err != nil {
 		return PipelinePage{}, err
 	}
-	args := []any{statuses, store.Some(f.Name), since, at, before, limit}
+	args := []any{store.Texts(f.Statuses), store.Some(f.Name), store.Some(f.Since), at, before, limit}
 	list, full, found, err := rarePipelines(ctx, s, f, args, at, limit)
 	var until *walkEnd
 	if err == nil && !found {

@@ -87,16 +87,8 @@ func listArguments(f job.Filter) (args []any, at *time.Time, limit int, err erro
 		limit = 50
 	}
 	limit = min(limit, 1000)
-	var states []string
-	for _, state := range f.States {
-		states = append(states, string(state))
-	}
-	var since *time.Time
-	if !f.Since.IsZero() {
-		since = &f.Since
-	}
 	at, before, err := pageCursor(f.Cursor)
-	return []any{states, store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline), store.Some(f.Parent), since,
+	return []any{store.Texts(f.States), store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline), store.Some(f.Parent), store.Some(f.Since),
 		at, before, limit, f.Current || f.WithChildren(), store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode)}, at, limit, err
 }
 
