@@ -34,12 +34,12 @@ func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
 	api.Mount(e.Group("/x"), r, api.Options{Authenticate: byName(principals)})
 	others, err := r.Enqueue(t.Context(), runner.Raw{Name: "echo"}, runner.Submitter("somebody else"))
 	is.NoErr(err)
-	is.True(len(ui.Pages()) >= 10)
+	is.True(len(ui.Routes()) >= 10)
 	for _, role := range roles {
 		user := "user of " + role.Name
 		own, err := r.Enqueue(t.Context(), runner.Raw{Name: "echo"}, runner.Submitter(user))
 		is.NoErr(err)
-		for _, page := range ui.Pages() {
+		for _, page := range ui.Routes() {
 			for _, id := range []int64{own.ID, others.ID} {
 				path := strings.NewReplacer("{$}", "", "{id}", strconv.FormatInt(id, 10), "{name}", "nightly", "{group}", "0123456789abcdef").Replace(page.Path)
 				got := knock(e, http.MethodGet, "/x/ui"+path, user)
@@ -49,19 +49,19 @@ func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
 			}
 		}
 	}
-	for _, page := range ui.Pages() {
+	for _, page := range ui.Routes() {
 		is.True(slices.Contains(access.Permissions, page.Needs)) // every page needs a valid permission
 		is.Equal(knock(e, http.MethodGet, "/x/ui"+strings.NewReplacer("{$}", "", "{id}", "1", "{name}", "nightly", "{group}", "0123456789abcdef").Replace(page.Path), ""), http.StatusUnauthorized)
 	}
 }
 
 // expectedPage returns the expected status of a page for a caller with a single role.
-func expectedPage(page ui.Page, role access.Role, own bool) int {
-	sees := func(p ui.Page) bool {
+func expectedPage(page ui.Route, role access.Role, own bool) int {
+	sees := func(p ui.Route) bool {
 		return slices.Contains(role.Permissions, p.Needs) && (role.Scope == access.All || p.Own)
 	}
 	switch {
-	case !sees(page) && page.Path == "/{$}" && slices.ContainsFunc(ui.Pages(), sees):
+	case !sees(page) && page.Path == "/{$}" && slices.ContainsFunc(ui.Routes(), sees):
 		return http.StatusSeeOther // redirected to the first page that the caller may see
 	case !sees(page):
 		return http.StatusForbidden

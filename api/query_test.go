@@ -55,7 +55,7 @@ func TestAQueryThatCannotBeParsedIsRefusedOnEveryRoute(t *testing.T) {
 	e := echo.New()
 	api.MountDoors(e.Group("/x"), r, api.Options{InsecureAllowAll: true, ChangesPerSecond: -1})
 	routes := append(api.Routes(), api.Route{Method: "GET", Path: "/metrics"}, api.Route{Method: "GET", Path: "/ui"})
-	for _, page := range ui.Pages() {
+	for _, page := range ui.Routes() {
 		routes = append(routes, api.Route{Method: "GET", Path: "/ui" + strings.ReplaceAll(page.Path, "{$}", "")})
 	}
 	is.True(len(routes) > 60)

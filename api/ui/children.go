@@ -21,13 +21,13 @@ type childList struct {
 	State    job.State // empty means any state
 }
 
-// children lists the children of a job's fan-out in order of their position.
-func (d *dashboard) children(p *page, r *http.Request) error {
+// showChildren lists the children of a job's fan-out in order of their position.
+func showChildren(rd *reader, p *page, r *http.Request) error {
 	id, err := query.JobID(r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if err := d.mustSee(r.Context(), p.Principal, id); err != nil {
+	if err := rd.mustSee(r.Context(), p.Principal, id); err != nil {
 		return err
 	}
 	number := strconv.FormatInt(id, 10)
@@ -45,14 +45,14 @@ func (d *dashboard) children(p *page, r *http.Request) error {
 			return invalid(err)
 		}
 	}
-	if l.Of, err = storeview.Job(r.Context(), d.o.Store, id); err != nil {
+	if l.Of, err = storeview.Job(r.Context(), rd.o.Store, id); err != nil {
 		return err
 	}
-	if l.Fan, err = storeview.FanOutOf(r.Context(), d.o.Store, id, 0); err != nil {
+	if l.Fan, err = storeview.FanOutOf(r.Context(), rd.o.Store, id, 0); err != nil {
 		return err
 	}
 	if l.Fan != nil {
-		l.Children, err = storeview.BranchPage(r.Context(), d.o.Store, l.Of.PipelineID, id, l.State, after, perPage)
+		l.Children, err = storeview.BranchPage(r.Context(), rd.o.Store, l.Of.PipelineID, id, l.State, after, perPage)
 	}
 	if last := len(l.Children) - 1; last == perPage-1 && l.Children[last].ChildNo != nil {
 		l.Next = l.From(strconv.Itoa(*l.Children[last].ChildNo))

@@ -8,6 +8,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
+// tree is a pipeline with its decoded planned steps.
+type tree struct {
+	job.Tree
+	Planned []job.Step
+}
+
+// Earlier returns the number of earlier steps that the drawing leaves out.
+func (t tree) Earlier() int { return max(len(t.Jobs)-mostSteps, 0) }
+
+// Latest returns the steps that are drawn.
+func (t tree) Latest() []job.TreeJob { return t.Jobs[t.Earlier():] }
+
 // drawing is an SVG drawing of a pipeline. It has one column for each step, and one for the children of each fan-out.
 type drawing struct {
 	W, H  int

@@ -28,10 +28,10 @@ type failureList struct {
 	Again bool // the visitor can retry the jobs that were read
 }
 
-// failures shows the groups of failed jobs.
-func (d *dashboard) failures(p *page, r *http.Request) (err error) {
+// showFailures shows the groups of failed jobs.
+func showFailures(rd *reader, p *page, r *http.Request) (err error) {
 	l := failureList{filters: failureFilters(r, "failures"), Own: p.Owner(access.JobsRead) != "", Again: p.retriesFailures()}
-	if l.List, err = d.readFailures(r, p, l.Get("since")); err != nil {
+	if l.List, err = rd.readFailures(r, p, l.Get("since")); err != nil {
 		return err
 	}
 	if kind := l.Get("kind"); kind != "" {
@@ -49,10 +49,10 @@ type failureGroup struct {
 	Members []failures.Job // the latest failures; empty if none occurred in the period
 }
 
-// failure shows one group of failed jobs.
-func (d *dashboard) failure(p *page, r *http.Request) (err error) {
+// showFailure shows one group of failed jobs.
+func showFailure(rd *reader, p *page, r *http.Request) (err error) {
 	g := failureGroup{failureList: failureList{filters: failureFilters(r, "failures/"+r.PathValue("group")), Own: p.Owner(access.JobsRead) != "", Again: p.retriesFailures()}}
-	if g.List, err = d.readFailures(r, p, g.Get("since")); err != nil {
+	if g.List, err = rd.readFailures(r, p, g.Get("since")); err != nil {
 		return err
 	}
 	var members []failures.Job
@@ -76,33 +76,24 @@ func failureFilters(r *http.Request, path string) *filters {
 	return f
 }
 
-// failedByPeriod returns an empty cache for each period that visitors can choose on the failure pages.
-func failedByPeriod() map[string]*shared[failures.List] {
-	periods := map[string]*shared[failures.List]{"all": {}}
-	for _, one := range sinces {
-		periods[one.Value] = &shared[failures.List]{}
-	}
-	return periods
-}
-
 // readFailures reads the failures that the visitor may see.
-func (d *dashboard) readFailures(r *http.Request, p *page, since string) (failures.List, error) {
+func (rd *reader) readFailures(r *http.Request, p *page, since string) (failures.List, error) {
 	from, err := parseSince(since, p.Now)
 	if err != nil {
 		return failures.List{}, err
 	}
 	owner := p.Owner(access.JobsRead)
 	read := func(ctx context.Context) (failures.List, error) {
-		return storeview.Failures(ctx, d.o.Store, from, owner)
+		return storeview.Failures(ctx, rd.o.Store, from, owner)
 	}
-	if cached := d.failed[since]; cached != nil && owner == "" {
-		return cached.get(r.Context(), r.Header.Get("X-Fresh") != "", read)
+	if cached := rd.failed[since]; cached != nil && owner == "" {
+		return cached.get(r.Context(), fresh(r), read)
 	}
 	return read(r.Context())
 }
 
-// Retry returns the button that retries exactly the jobs that the page shows in a group.
-func (l failureList) Retry(g failures.Group) many {
+// RetryGroup returns the button that retries exactly the jobs that the page shows in a group.
+func (l failureList) RetryGroup(g failures.Group) many {
 	raw, _ := json.Marshal(map[string]string{"failures": g.Set}) // a map of strings can always be encoded
 	return many{Path: "failures/retry", Label: "Retry", Filter: string(raw), Words: short(mostWords, g.Kind) + ": " + short(mostWords, g.Error)}
 }
@@ -110,8 +101,8 @@ func (l failureList) Retry(g failures.Group) many {
 // Most returns the maximum number of jobs that a page reads.
 func (l failureList) Most() int { return storeview.MostFailures }
 
-// Link returns the URL of a group's page, for the same period.
-func (l failureList) Link(g failures.Group) string {
+// GroupLink returns the URL of a group's page, for the same period.
+func (l failureList) GroupLink(g failures.Group) string {
 	return filters{map[string][]string{"since": {l.Get("since")}}, "failures/" + g.ID}.First()
 }
 

@@ -110,7 +110,7 @@ func jobFilter(f *filters, now time.Time) (s job.Filter, err error) {
 	switch state := f.Get("state"); state {
 	case "":
 	case "open":
-		s.States = open
+		s.States = unfinished
 	default:
 		if s.States, err = query.States([]string{state}); err != nil {
 			return s, invalid(err)
@@ -161,11 +161,11 @@ func filtersOf(r *http.Request, path string) *filters {
 	return &filters{values, path}
 }
 
-// open lists the states of unfinished jobs.
-var open = []job.State{job.AwaitingApproval, job.Pending, job.Running, job.Waiting}
+// unfinished lists the states of unfinished jobs.
+var unfinished = []job.State{job.AwaitingApproval, job.Pending, job.Running, job.Waiting}
 
 // Has reports whether the list's filter includes a state.
 func (f filters) Has(state job.State) bool {
 	asked := f.Get("state")
-	return slices.Contains(strings.Split(asked, ","), string(state)) || asked == "open" && slices.Contains(open, state)
+	return slices.Contains(strings.Split(asked, ","), string(state)) || asked == "open" && slices.Contains(unfinished, state)
 }

@@ -41,13 +41,13 @@ func ganttOf(t tree, now time.Time) (g gantt) {
 		if i == 0 || r.CreatedAt.Before(g.From) {
 			g.From = r.CreatedAt
 		}
-		if end := r.ends(now); end.After(g.To) {
+		if end := r.endAt(now); end.After(g.To) {
 			g.To = end
 		}
 	}
 	for i := range g.Rows {
 		r := &g.Rows[i]
-		end := r.ends(now)
+		end := r.endAt(now)
 		started := end
 		if r.StartedAt != nil && r.State != job.Pending && r.State != job.AwaitingApproval { // a retried job is waiting again
 			started = *r.StartedAt
@@ -61,8 +61,8 @@ func ganttOf(t tree, now time.Time) (g gantt) {
 	return g
 }
 
-// ends returns the time at which a job's bar ends.
-func (r ganttRow) ends(now time.Time) time.Time {
+// endAt returns the time at which a job's bar ends.
+func (r ganttRow) endAt(now time.Time) time.Time {
 	if r.FinishedAt != nil && r.State.Terminal() {
 		return *r.FinishedAt
 	}

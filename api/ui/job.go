@@ -1,8 +1,10 @@
 package ui
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -33,41 +35,33 @@ type jobPage struct {
 	Approval  *approval // nil if the job does not await approval
 }
 
-// action is a button that sends a request to the API.
-type action struct {
-	Method, Path string // relative to the API's root
-	Label        string
-	Ask          string // the question of the confirmation dialog, or empty for none
-	Danger       bool
-}
-
-// job shows the page of one job.
-func (d *dashboard) job(p *page, r *http.Request) error {
+// showJob shows the page of one job.
+func showJob(rd *reader, p *page, r *http.Request) error {
 	id, err := query.JobID(r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	h, err := d.readHistory(r.Context(), p.Principal, id)
+	h, err := rd.readHistory(r.Context(), p.Principal, id)
 	if err != nil {
 		return err
 	}
-	if h.Job, err = d.o.Shown(r, p.Principal, h.Job); err != nil {
+	if h.Job, err = rd.o.Shown(r, p.Principal, h.Job); err != nil {
 		return err
 	}
 	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Hidden: p.hides(h.Job)}
-	if show.Retry, err = d.asksRetry(r.Context(), h.Job); err != nil {
+	if show.Retry, err = rd.asksRetry(r.Context(), h.Job); err != nil {
 		return err
 	}
 	show.Actions = p.jobActions(h.Job, show.Retry)
 	if h.State == job.AwaitingApproval {
-		second, err := storeview.NeedsSecond(r.Context(), d.o.Store, id)
+		second, err := storeview.NeedsSecond(r.Context(), rd.o.Store, id)
 		if err != nil {
 			return err
 		}
 		show.Approval = p.Approval(id, h.Epoch, h.Submitter, second)
 		show.Approval.Alone = true
 	}
-	if show.Blockers, err = d.blockers(r.Context(), p.Principal, h.Job); err != nil {
+	if show.Blockers, err = rd.blockers(r.Context(), p.Principal, h.Job); err != nil {
 		return err
 	}
 	show.Newest = slices.Clone(h.Events)
@@ -88,12 +82,14 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 
 // blockers returns the reasons why a job does not run. A visitor who may only see their own jobs does not learn which other job blocks
 // theirs.
-func (d *dashboard) blockers(ctx context.Context, who access.Principal, j job.Job) ([]job.Blocker, error) {
+func (rd *reader) blockers(ctx context.Context, who access.Principal, j job.Job) ([]job.Blocker, error) {
 	if j.State.Terminal() || j.State == job.Running {
 		return nil, nil
 	}
-	list, err := storeview.Blockers(ctx, d.o.Store, j.ID, func(ctx context.Context) ([]storeview.BoardSlots, error) {
-		return d.slots.get(ctx, false, func(ctx context.Context) ([]storeview.BoardSlots, error) { return storeview.SlotsInUse(ctx, d.o.Store) })
+	list, err := storeview.Blockers(ctx, rd.o.Store, j.ID, func(ctx context.Context) ([]storeview.BoardSlots, error) {
+		return rd.slots.get(ctx, false, func(ctx context.Context) ([]storeview.BoardSlots, error) {
+			return storeview.SlotsInUse(ctx, rd.o.Store)
+		})
 	})
 	if who.Owner(access.JobsRead) != "" {
 		for i := range list {
@@ -105,12 +101,12 @@ func (d *dashboard) blockers(ctx context.Context, who access.Principal, j job.Jo
 
 // asksRetry returns the question before a retry of a job that ended without success. For a child, it states whether the step after the
 // children will run again.
-func (d *dashboard) asksRetry(ctx context.Context, j job.Job) (string, error) {
+func (rd *reader) asksRetry(ctx context.Context, j job.Job) (string, error) {
 	question := fmt.Sprintf("Job %d runs again in a new epoch.", j.ID)
 	if j.GroupID == nil || j.State != job.Failed && j.State != job.Cancelled {
 		return question, nil
 	}
-	parent, err := d.o.Store.Waiting(ctx, *j.GroupID)
+	parent, err := rd.o.Store.Waiting(ctx, *j.GroupID)
 	if err != nil && !errors.Is(err, job.ErrNotFound) {
 		return "", err
 	}
@@ -137,4 +133,30 @@ func (v visitor) jobActions(j job.Job, retry string) (list []action) {
 	offer(access.WorkersManage, j.State == job.Running && v.Sees(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",
 		"Job " + id + " ends at once, without waiting for its handler. A later result of the handler is rejected.", true})
 	return list
+}
+
+// jobValue returns a handler that serves a job's arguments or result as a download. Hidden values are masked, as on the job's page.
+func jobValue(of string) func(*reader, *page, *http.Request) error {
+	return func(rd *reader, p *page, r *http.Request) error {
+		id, err := query.JobID(r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		j, err := rd.shownJob(r, p, id)
+		if err != nil {
+			return err
+		}
+		value := j.Args
+		if of == "result" {
+			value = j.Result
+		}
+		if value == nil {
+			value = json.RawMessage("null")
+		}
+		var body bytes.Buffer
+		err = json.Indent(&body, value, "", "  ")
+		body.WriteByte('\n')
+		p.file = &download{"job-" + strconv.FormatInt(id, 10) + "-" + of + ".json", body.Bytes()}
+		return err
+	}
 }

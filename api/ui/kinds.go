@@ -11,12 +11,6 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// kindsRead holds the kinds with their statistics for a period.
-type kindsRead struct {
-	kinds []job.KindUse
-	ended job.Stats
-}
-
 // kindList is the content of the page that lists kinds.
 type kindList struct {
 	Window storeview.StatsWindow
@@ -64,8 +58,8 @@ func rate(perMinute float64) string {
 	return fmt.Sprintf("%.1f/min", perMinute)
 }
 
-// kinds shows the kinds, slowest first by default.
-func (d *dashboard) kinds(p *page, r *http.Request) error {
+// showKinds shows the kinds, slowest first by default.
+func showKinds(rd *reader, p *page, r *http.Request) error {
 	window, err := storeview.Window(r.URL.Query().Get("window"))
 	if err != nil {
 		return invalid(err)
@@ -74,8 +68,8 @@ func (d *dashboard) kinds(p *page, r *http.Request) error {
 	if l.Order == "" {
 		l.Order = storeview.KindOrders[0]
 	}
-	found, err := d.byKind[l.Window.Name].get(r.Context(), r.Header.Get("X-Fresh") != "", func(ctx context.Context) (k kindsRead, err error) {
-		k.kinds, k.ended, err = storeview.Kinds(ctx, d.o.Store, l.Window.Length)
+	found, err := rd.byKind[l.Window.Name].get(r.Context(), fresh(r), func(ctx context.Context) (k kindsRead, err error) {
+		k.kinds, k.ended, err = storeview.Kinds(ctx, rd.o.Store, l.Window.Length)
 		return k, err
 	})
 	if err != nil {
@@ -88,13 +82,4 @@ func (d *dashboard) kinds(p *page, r *http.Request) error {
 	l.Kinds = l.Kinds[:min(len(l.Kinds), mostKindsListed)]
 	p.Title, p.Live, p.Data = "Kinds", "events/stream", l
 	return nil
-}
-
-// kindsByPeriod returns an empty cache for each period.
-func kindsByPeriod() map[string]*shared[kindsRead] {
-	all := map[string]*shared[kindsRead]{}
-	for _, w := range storeview.StatsWindows {
-		all[w.Name] = &shared[kindsRead]{}
-	}
-	return all
 }

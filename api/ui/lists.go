@@ -8,7 +8,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/query"
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -28,15 +27,15 @@ type jobList struct {
 	Many    []many
 }
 
-// jobs lists jobs, newest first.
-func (d *dashboard) jobs(p *page, r *http.Request) error {
+// showJobs lists jobs, newest first.
+func showJobs(rd *reader, p *page, r *http.Request) error {
 	l := jobList{filters: filtersOf(r, "jobs"), States: job.States(), Reasons: job.Reasons(), Classes: job.ErrorClasses(), Later: r.URL.Query().Get("cursor") != ""}
 	filter, err := jobFilter(l.filters, p.Now)
 	if err != nil {
 		return err
 	}
 	filter.Owner = p.Owner(access.JobsRead)
-	found, err := d.search(p, r, l.Get("search"), filter)
+	found, err := rd.search(p, r, l.Get("search"), filter)
 	if err != nil {
 		return err
 	}
@@ -44,7 +43,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 	if !found.Searched.IsZero() {
 		l.Until = &found.Searched
 	}
-	lanes, err := storeview.LanesUpTo(r.Context(), d.o.Store, 0)
+	lanes, err := storeview.LanesUpTo(r.Context(), rd.o.Store, 0)
 	for _, one := range lanes {
 		l.Lanes = append(l.Lanes, one.Name)
 	}
@@ -56,7 +55,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 }
 
 // search lists the jobs that match a filter and the text in the search field.
-func (d *dashboard) search(p *page, r *http.Request, text string, f job.Filter) (storeview.Page, error) {
+func (rd *reader) search(p *page, r *http.Request, text string, f job.Filter) (storeview.Page, error) {
 	search, err := storeview.ParseSearch(text)
 	if err != nil {
 		return storeview.Page{}, invalid(err)
@@ -65,22 +64,10 @@ func (d *dashboard) search(p *page, r *http.Request, text string, f job.Filter) 
 	if err != nil {
 		return storeview.Page{}, fmt.Errorf("%w: %w", errForbidden, err)
 	}
-	if err := d.o.Searched(r, p.Principal, search); err != nil {
+	if err := rd.o.Searched(r, p.Principal, search); err != nil {
 		return storeview.Page{}, err
 	}
-	return storeview.SearchJobs(r.Context(), d.searching(f.Cursor), f, search)
-}
-
-// firstPage limits how long the first page of a list searches, so that the page appears immediately. Searching further back takes longer,
-// but only on request.
-const firstPage = 100 * time.Millisecond
-
-// searching returns the store for the page of a list that begins at a cursor.
-func (d *dashboard) searching(cursor string) *store.Store {
-	if cursor == "" {
-		return d.first
-	}
-	return d.o.Store
+	return storeview.SearchJobs(r.Context(), rd.searching(f.Cursor), f, search)
 }
 
 // pipelineList is one page of the pipeline list.
@@ -99,8 +86,8 @@ type pipelineRow struct {
 	At, Steps int // the current step, counted from 1, and the number of known steps
 }
 
-// pipelines lists pipelines, newest first.
-func (d *dashboard) pipelines(p *page, r *http.Request) error {
+// showPipelines lists pipelines, newest first.
+func showPipelines(rd *reader, p *page, r *http.Request) error {
 	l := pipelineList{filters: filtersOf(r, "pipelines"), Later: r.URL.Query().Get("cursor") != "",
 		Statuses: job.Statuses()}
 	filter, err := pipelineFilter(l.filters, p.Now)
@@ -108,7 +95,7 @@ func (d *dashboard) pipelines(p *page, r *http.Request) error {
 		return err
 	}
 	filter.Owner = p.Owner(access.JobsRead)
-	found, err := storeview.Pipelines(r.Context(), d.searching(filter.Cursor), filter)
+	found, err := storeview.Pipelines(r.Context(), rd.searching(filter.Cursor), filter)
 	for _, one := range found.Pipelines {
 		l.Pipelines = append(l.Pipelines, pipelineRow{one, one.Step + 1, one.Step + 1 + len(job.Following(one.Planned))})
 	}
@@ -131,8 +118,8 @@ type auditList struct {
 	Later bool
 }
 
-// audit lists the audit entries, newest first.
-func (d *dashboard) audit(p *page, r *http.Request) error {
+// showAudit lists the audit entries, newest first.
+func showAudit(rd *reader, p *page, r *http.Request) error {
 	l := auditList{filters: filtersOf(r, "audit")}
 	filter := admin.AuditFilter{Actor: l.Get("actor"), Action: l.Get("action"), Target: l.Get("target"), Limit: perPage}
 	at, err := l.begins()
@@ -145,7 +132,7 @@ func (d *dashboard) audit(p *page, r *http.Request) error {
 		}
 		l.Later = true
 	}
-	rows, err := admin.AuditTrail(r.Context(), d.o.Store, filter)
+	rows, err := admin.AuditTrail(r.Context(), rd.o.Store, filter)
 	if len(rows) == perPage {
 		l.Next = l.From(strconv.FormatInt(rows[len(rows)-1].ID, 10))
 	}

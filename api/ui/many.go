@@ -44,7 +44,7 @@ func (v visitor) manyOf(f *filters) (list []many) {
 		if len(of) > 0 {
 			usual = ""
 		}
-		if m.Filter, m.Words = f.body(of); m.Filter != "" {
+		if m.Filter, m.Words = f.command(of); m.Filter != "" {
 			m.Words = usual + m.Words
 			list = append(list, m)
 		}
@@ -54,9 +54,9 @@ func (v visitor) manyOf(f *filters) (list []many) {
 	return list
 }
 
-// body returns the filter, restricted to the given states, as JSON for the request body and in words. Both are empty if the filter matches
+// command returns the filter, restricted to the given states, as JSON for the request body and in words. Both are empty if the filter matches
 // every job.
-func (f filters) body(states []job.State) (body, words string) {
+func (f filters) command(states []job.State) (body, words string) {
 	fields, said := map[string]any{}, []string{}
 	if len(states) > 0 {
 		names := []string{}

@@ -31,5 +31,5 @@ func Onward(next string) string {
 // hasPage reports whether a page exists for a path.
 func hasPage(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
-	return slices.ContainsFunc(pages, func(v view) bool { return v.here == first })
+	return slices.ContainsFunc(routes, func(v Route) bool { return v.here == first })
 }

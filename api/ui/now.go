@@ -1,198 +1,134 @@
 package ui
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// overlay adds blockers that the rows of due jobs do not show: the queue is paused, the lane is drained, or all slots are in use.
-func (b *board) overlay() {
-	lanes := map[string]lane{}
-	for _, l := range b.Lanes {
-		lanes[l.Name] = l
-	}
-	alive, slots := 0, 0
-	for _, p := range b.Pods {
-		if p.Open() {
-			alive, slots = alive+1, slots+p.Slots
+// overview is the content of the Now page.
+type overview struct {
+	board
+	Window storeview.StatsWindow
+	numbers
+}
+
+// Windows lists the periods that the page can show.
+func (o overview) Windows() []storeview.StatsWindow { return storeview.StatsWindows }
+
+// Since returns the length of the period in the form that the job list accepts.
+func (o overview) Since() string { return fmt.Sprintf("%dh", int(o.Window.Length.Hours())) }
+
+// mostKinds is the maximum number of kinds on the Now page.
+const mostKinds = 10
+
+// TopKinds returns the kinds with the most ended jobs. Others returns the number of remaining kinds.
+func (o overview) TopKinds() []job.StatsOf { return o.Stats.Of[:min(len(o.Stats.Of), mostKinds)] }
+func (o overview) Others() int             { return max(len(o.Stats.Of)-mostKinds, 0) }
+
+// OfLane returns the statistics of a lane.
+func (o overview) OfLane(name string) job.StatsOf {
+	for _, of := range o.lanes.Of {
+		if of.Name == name {
+			return of
 		}
 	}
-	for i := range b.Waiting {
-		w := &b.Waiting[i]
-		l := lanes[w.Lane]
-		switch {
-		case b.Queue.Paused || b.Queue.Frozen:
-			w.Why = "gate"
-		case !l.Enabled:
-			w.Why = "disabled"
-		case l.NextEngine != nil:
-			w.Why = "moving"
-		case l.Drained:
-			w.Why = "drained"
-		case l.Engine != job.EnginePostgreSQL:
-			w.Why = "due"
-		case w.Why == "no_handler" && alive == 0:
-			w.Why = "no_pods"
-		case w.Why == "due" && l.Slots != nil && l.Running >= *l.Slots, w.Why == "due" && l.SlotsPerPod != nil && l.Running >= *l.SlotsPerPod*alive:
-			w.Why = "full_lane"
-		case w.Why == "due" && b.Used >= slots:
-			w.Why = "full_pods"
+	return job.StatsOf{Name: name}
+}
+
+// showNow shows the overview.
+func showNow(rd *reader, p *page, r *http.Request) (err error) {
+	var o overview
+	if o.Window, err = storeview.Window(r.URL.Query().Get("window")); err != nil {
+		return invalid(err)
+	}
+	if o.board, err = rd.readBoard(r); err != nil {
+		return err
+	}
+	o.Pods = slices.DeleteFunc(slices.Clone(o.Pods), func(p pod) bool { return p.ClosedAt != nil })
+	o.numbers, err = rd.stats[o.Window.Name].get(r.Context(), fresh(r), func(ctx context.Context) (numbers, error) {
+		rows, err := storeview.ReadStats(ctx, rd.o.Store, storeview.StatsFilter{Window: o.Window.Length})
+		if err != nil {
+			return numbers{}, err
 		}
-	}
-	slices.SortStableFunc(b.Waiting, func(x, y storeview.BoardWait) int { return strings.Compare(x.Lane, y.Lane) })
-}
-
-// Open reports whether the pod claims jobs.
-func (p pod) Open() bool { return p.ClosedAt == nil && !p.Lapsed && !p.Draining && !p.Drained }
-
-// Streams describes a remote worker by its owner and stream number.
-func (p pod) Streams() string {
-	if p.Owner == nil || p.Stream == nil {
-		return ""
-	}
-	return fmt.Sprintf("of %s, stream %d", *p.Owner, *p.Stream)
-}
-
-// Remote reports whether a pod is a remote worker.
-func (b board) Remote(boot string) bool {
-	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.Boot == boot && p.Remote })
-}
-
-// State returns the state of the pod as one word.
-func (p pod) State() string {
-	switch {
-	case p.Closed != nil:
-		return *p.Closed
-	case p.Lapsed:
-		return "lapsed"
-	case p.Draining:
-		return "stopping"
-	case p.Drained:
-		return "drained"
-	}
-	return "alive"
-}
-
-// State returns the state of the lane as one word.
-func (l lane) State() string {
-	switch {
-	case !l.Enabled:
-		return "disabled"
-	case l.NextEngine != nil:
-		return "moving to " + *l.NextEngine
-	case l.Drained:
-		return "drained"
-	}
-	return "open"
-}
-
-// OfEngine returns the lane's engine, or an empty string for PostgreSQL.
-func (l lane) OfEngine() string {
-	if l.Engine == job.EnginePostgreSQL {
-		return ""
-	}
-	return l.Engine
-}
-
-// Limit returns how many of the lane's jobs may run at a time, or nil if its settings have no limit.
-func (b board) Limit(l lane) *int {
-	var limit *int
-	if l.SlotsPerPod != nil {
-		open := *l.SlotsPerPod * b.Alive()
-		limit = &open
-	}
-	if l.Slots != nil && (limit == nil || *l.Slots < *limit) {
-		limit = l.Slots
-	}
-	return limit
-}
-
-// Alive returns the number of live pods.
-func (b board) Alive() (n int) {
-	for _, p := range b.Pods {
-		if p.ClosedAt == nil && !p.Lapsed {
-			n++
-		}
-	}
-	return n
-}
-
-// Slots returns the total number of slots of all open pods.
-func (b board) Slots() (n int) {
-	for _, p := range b.Pods {
-		if p.Open() {
-			n += p.Slots
-		}
-	}
-	return n
-}
-
-// bar is a bar in an SVG that is 100 units wide.
-type bar struct {
-	Part, Whole int
-	Full        bool
-}
-
-// Width returns the width of the filled part, which is at least 2 if Part is not zero.
-func (b bar) Width() int64 {
-	if b.Part > 0 {
-		return max(percent(int64(b.Part), int64(b.Whole)), 2)
-	}
-	return 0
-}
-
-// Bar returns a bar that shows the used slots of a lane. If the lane has no limit, the full width stands for the slots of all pods.
-func (b board) Bar(l lane) bar {
-	whole := b.Slots()
-	if limit := b.Limit(l); limit != nil {
-		whole = *limit
-	}
-	return bar{l.Running, whole, l.Running > 0 && l.Running >= whole}
-}
-
-// PodBar returns a bar that shows the used slots of a pod.
-func (b board) PodBar(p pod) bar {
-	return bar{p.Running, p.Slots, p.Running > 0 && p.Running >= p.Slots}
-}
-
-// Due returns the number of jobs that are due but not claimed.
-func (b board) Due() (n int) {
-	for _, l := range b.Lanes {
-		n += l.Waiting
-	}
-	return n
-}
-
-// Parts returns the number of parked jobs that are waiting for one of the given reasons.
-func (b board) Parts(reasons ...string) (n int) {
-	for _, w := range b.Parked {
-		if slices.Contains(reasons, w.Why) {
-			n += w.Jobs
-		}
-	}
-	return n
-}
-
-// Most returns the limit up to which jobs are counted. MostLooked returns the maximum number of due jobs in each lane for which the page
-// determines why they are waiting.
-func (b board) Most() int       { return mostCounted }
-func (b board) MostLooked() int { return mostLooked }
-
-// lanes shows the lanes and their settings.
-func (d *dashboard) lanes(p *page, r *http.Request) error {
-	b, err := d.readBoard(r)
-	p.Title, p.Live, p.Data = "Lanes", "events/stream", b
+		return numbers{rows.By(storeview.ByKind), rows.By(storeview.ByLane)}, nil
+	})
+	p.Title, p.Live, p.Data = "Now", "events/stream", o
 	return err
 }
 
-// pods shows the pods, including pods that recently left or lapsed.
-func (d *dashboard) pods(p *page, r *http.Request) error {
-	b, err := d.readBoard(r)
-	p.Title, p.Live, p.Data = "Pods", "events/stream", b
-	return err
+// showBoard shows the lanes or the pods, including pods that recently left or lapsed. Both templates use the same data.
+func showBoard(title string) func(*reader, *page, *http.Request) error {
+	return func(rd *reader, p *page, r *http.Request) error {
+		b, err := rd.readBoard(r)
+		p.Title, p.Live, p.Data = title, "events/stream", b
+		return err
+	}
+}
+
+// trend draws the number of finished jobs over a period as bars, with the newest on the right. The lower part of each bar shows the failed
+// jobs.
+type trend struct {
+	W, H             int
+	Finished, Failed string // SVG paths
+	Says             string // a description for screen readers
+}
+
+// trendHeight is the height of the longest bar. trendStep is the distance between bars.
+const (
+	trendHeight = 20
+	trendStep   = 3
+)
+
+func trendOf(of job.StatsOf) trend {
+	t := trend{W: len(of.Intervals) * trendStep, H: trendHeight}
+	most := int64(0)
+	for _, one := range of.Intervals {
+		most = max(most, one.Finished)
+	}
+	if most == 0 {
+		return trend{}
+	}
+	t.Says = fmt.Sprintf("Finished jobs over time, at most %s in an interval", number(most))
+	var finished, failed strings.Builder
+	for i, one := range of.Intervals {
+		drawBar(&finished, i, one.Finished, most)
+		drawBar(&failed, i, one.Failed, most)
+	}
+	t.Finished, t.Failed = finished.String(), failed.String()
+	return t
+}
+
+// drawBar appends a bar to a path. A bar is at least one unit high, so that a single job among thousands is visible.
+func drawBar(path *strings.Builder, i int, n, most int64) {
+	if n > 0 {
+		high := max(int(math.Round(float64(n)/float64(most)*trendHeight)), 1)
+		fmt.Fprintf(path, "M%d %dv-%dh%dv%dz", i*trendStep, trendHeight, high, trendStep-1, high)
+	}
+}
+
+// timing formats a wait or run time.
+func timing(d *job.Seconds) string {
+	switch {
+	case d == nil:
+		return "–"
+	case d.Duration() < time.Millisecond:
+		return "<1ms"
+	}
+	return length(d.Duration())
+}
+
+// seconds formats a wait or run time as a number for the chart. It returns an empty string if the time is unknown.
+func seconds(d *job.Seconds) string {
+	if d == nil {
+		return ""
+	}
+	return fmt.Sprintf("%g", d.Duration().Seconds())
 }

@@ -18,13 +18,13 @@ type pipelinePage struct {
 	Actions []action
 }
 
-// pipeline shows the page of one pipeline.
-func (d *dashboard) pipeline(p *page, r *http.Request) error {
+// showPipeline shows the page of one pipeline.
+func showPipeline(rd *reader, p *page, r *http.Request) error {
 	id, err := query.JobID(r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	t, err := d.readTree(r.Context(), p.Principal, id)
+	t, err := rd.readTree(r.Context(), p.Principal, id)
 	if err != nil {
 		return err
 	}
@@ -62,9 +62,3 @@ func (t tree) runsAgain() bool {
 	}
 	return false
 }
-
-// Earlier returns the number of earlier steps that the drawing leaves out.
-func (t tree) Earlier() int { return max(len(t.Jobs)-mostSteps, 0) }
-
-// Latest returns the steps that are drawn.
-func (t tree) Latest() []job.TreeJob { return t.Jobs[t.Earlier():] }

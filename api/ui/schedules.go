@@ -1,10 +1,8 @@
 package ui
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,16 +10,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/job"
 )
-
-// Calendar reads schedules. A runner implements it.
-type Calendar interface {
-	// Schedules returns all schedules, sorted by name.
-	Schedules(ctx context.Context) ([]job.ScheduleUse, error)
-	// ScheduleByName returns one schedule, or [job.ErrUnknownSchedule].
-	ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error)
-	// ScheduleFires returns the occurrences of a schedule before a time, newest first. The zero time returns the latest.
-	ScheduleFires(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
-}
 
 // schedule is a schedule with the methods that templates use.
 type schedule struct {
@@ -105,30 +93,9 @@ type scheduleList struct {
 	scheduleChoices
 }
 
-// scheduleChoices holds the options offered in a schedule's form.
-type scheduleChoices struct {
-	Kinds []string // kinds that at least one pod handles
-	Lanes []string
-}
-
-func (d *dashboard) scheduleChoices(r *http.Request) (c scheduleChoices, err error) {
-	b, err := d.readBoard(r)
-	for _, l := range b.Lanes {
-		c.Lanes = append(c.Lanes, l.Name)
-	}
-	for _, p := range b.Pods {
-		if p.ClosedAt == nil {
-			c.Kinds = append(c.Kinds, p.Kinds...)
-		}
-	}
-	slices.Sort(c.Kinds)
-	c.Kinds = slices.Compact(c.Kinds)
-	return c, err
-}
-
-// schedules lists the schedules.
-func (d *dashboard) schedules(p *page, r *http.Request) error {
-	found, err := d.calendar.get(r.Context(), r.Header.Get("X-Fresh") != "", d.o.Calendar.Schedules)
+// showSchedules lists the schedules.
+func showSchedules(rd *reader, p *page, r *http.Request) error {
+	found, err := rd.calendar.get(r.Context(), fresh(r), rd.o.Calendar.Schedules)
 	if err != nil {
 		return err
 	}
@@ -137,7 +104,7 @@ func (d *dashboard) schedules(p *page, r *http.Request) error {
 		show.Schedules = append(show.Schedules, schedule{one, p.Now})
 	}
 	if p.Can(string(access.SchedulesManage)) {
-		show.scheduleChoices, err = d.scheduleChoices(r)
+		show.scheduleChoices, err = rd.scheduleChoices(r)
 	}
 	p.Title, p.Live, p.Data = "Schedules", "events/stream", show
 	return err
@@ -155,8 +122,8 @@ type schedulePage struct {
 	AsksFor string // the path that the form sends its request to
 }
 
-// schedule shows the page of one schedule.
-func (d *dashboard) schedule(p *page, r *http.Request) error {
+// showSchedule shows the page of one schedule.
+func showSchedule(rd *reader, p *page, r *http.Request) error {
 	name := r.PathValue("name")
 	if job.ValidateScheduleName(name) != nil {
 		return job.ErrUnknownSchedule
@@ -171,12 +138,12 @@ func (d *dashboard) schedule(p *page, r *http.Request) error {
 			return invalid(err)
 		}
 	}
-	one, err := d.o.Calendar.ScheduleByName(r.Context(), name)
+	one, err := rd.o.Calendar.ScheduleByName(r.Context(), name)
 	if err != nil {
 		return err
 	}
 	show := schedulePage{schedule: schedule{one, p.Now}, Later: before != "", AsksFor: "admin/workers/schedules/" + name}
-	if show.Fires, err = d.o.Calendar.ScheduleFires(r.Context(), name, from, perPage); err != nil {
+	if show.Fires, err = rd.o.Calendar.ScheduleFires(r.Context(), name, from, perPage); err != nil {
 		return err
 	}
 	if len(show.Fires) == perPage {
@@ -185,12 +152,12 @@ func (d *dashboard) schedule(p *page, r *http.Request) error {
 	if p.Can(string(access.JobsArgs)) {
 		show.Args = editable(one.Args)
 	}
-	if show.ScheduleSetting, err = d.o.ShownSchedule(r, p.Principal, name, show.ScheduleSetting); err != nil {
+	if show.ScheduleSetting, err = rd.o.ShownSchedule(r, p.Principal, name, show.ScheduleSetting); err != nil {
 		return err
 	}
 	if p.Can(string(access.SchedulesManage)) {
 		show.Actions = scheduleActions(one.Schedule)
-		show.scheduleChoices, err = d.scheduleChoices(r)
+		show.scheduleChoices, err = rd.scheduleChoices(r)
 	}
 	p.Title, p.Live, p.Data, p.Still = "Schedule "+name, "events/stream", show, show.Later
 	return err

@@ -14,29 +14,6 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Setting is one of this pod's settings. The page shows it, but cannot change it.
-type Setting struct {
-	Name     string
-	Value    string
-	Variable string // the environment variable that sets it; empty if there is none
-}
-
-// Finding is one result of doctor's checks.
-type Finding struct {
-	Check, Status, Says, Do string
-}
-
-// Shape returns the job state whose symbol the page shows for a finding's status.
-func (f Finding) Shape() string {
-	switch f.Status {
-	case "ok":
-		return "succeeded"
-	case "warn":
-		return "warning"
-	}
-	return "failed"
-}
-
 // settingsPage is the content of the page with retention, limits and exports.
 type settingsPage struct {
 	Kinds     []job.Retention // retention settings for individual kinds
@@ -58,15 +35,15 @@ func Lasting(d time.Duration, zero string) string {
 	return length(d)
 }
 
-// settings shows the page with retention, limits and exports.
-func (d *dashboard) settings(p *page, r *http.Request) error {
-	show := settingsPage{Defaults: d.o.Retention, Limits: d.o.Limits}
+// showSettings shows the page with retention, limits and exports.
+func showSettings(rd *reader, p *page, r *http.Request) error {
+	show := settingsPage{Defaults: rd.o.Retention, Limits: rd.o.Limits}
 	var err error
-	if show.Kinds, err = admin.Retentions(r.Context(), d.o.Store); err != nil {
+	if show.Kinds, err = admin.Retentions(r.Context(), rd.o.Store); err != nil {
 		return err
 	}
 	if p.Can(string(access.WorkersManage)) {
-		choices, err := d.scheduleChoices(r)
+		choices, err := rd.scheduleChoices(r)
 		if err != nil {
 			return err
 		}
@@ -85,11 +62,11 @@ type doctorPage struct {
 // examineFor is the timeout for doctor's checks. It is long, because the checks are most important when the database is slow.
 const examineFor = 25 * time.Second
 
-// doctor shows doctor's findings. The page does not refresh itself, because the checks are more expensive than other pages.
-func (d *dashboard) doctor(p *page, r *http.Request) error {
+// showDoctor shows doctor's findings. The page does not refresh itself, because the checks are more expensive than other pages.
+func showDoctor(rd *reader, p *page, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), examineFor)
 	defer cancel()
-	found, err := d.findings.get(ctx, false, d.o.Examine)
+	found, err := rd.findings.get(ctx, false, rd.o.Examine)
 	show := doctorPage{Findings: found}
 	for _, one := range found {
 		if one.Status != "ok" {
@@ -116,19 +93,19 @@ type grant struct {
 	Revoke string
 }
 
-// roles shows the roles and one page of grants.
-func (d *dashboard) roles(p *page, r *http.Request) error {
+// showRoles shows the roles and one page of grants.
+func showRoles(rd *reader, p *page, r *http.Request) error {
 	show := rolesPage{BuiltIn: access.BuiltIn, Permissions: access.Permissions}
 	after, err := cursor.Opened("grants", r.URL.Query().Get("cursor"))
 	if err != nil {
 		return invalid(fmt.Errorf("cursor: %w", err))
 	}
-	if show.Custom, err = admin.Roles(r.Context(), d.o.Store); err != nil {
+	if show.Custom, err = admin.Roles(r.Context(), rd.o.Store); err != nil {
 		return err
 	}
 	filter := admin.RoleGrantFilter{Limit: perPage}
 	filter.After.Principal, filter.After.Role, show.Later = strings.Cut(after, "\n")
-	found, err := admin.RoleGrants(r.Context(), d.o.Store, filter)
+	found, err := admin.RoleGrants(r.Context(), rd.o.Store, filter)
 	for _, g := range found {
 		asked := url.Values{"principal": {g.Principal}, "role": {g.Role}}
 		show.Grants = append(show.Grants, grant{g, "DELETE admin/roles/grants?" + asked.Encode()})

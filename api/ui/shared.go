@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -38,3 +39,7 @@ func (s *shared[T]) get(ctx context.Context, fresh bool, read func(context.Conte
 	s.value, s.until = value, began.Add(max(sharedFor, sharedTimes*now.Sub(began)))
 	return value, nil
 }
+
+// fresh reports whether a request must not get a shared result. The page's script asks for that after a button press, so that the page shows
+// the result.
+func fresh(r *http.Request) bool { return r.Header.Get("X-Fresh") != "" }

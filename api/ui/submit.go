@@ -26,11 +26,11 @@ type submission struct {
 	scheduleChoices
 }
 
-// submit shows the form for a new job. The template is either the job whose ID is in the like parameter, or the latest job of the kind in
+// showSubmit shows the form for a new job. The template is either the job whose ID is in the like parameter, or the latest job of the kind in
 // the kind parameter.
-func (d *dashboard) submit(p *page, r *http.Request) error {
+func showSubmit(rd *reader, p *page, r *http.Request) error {
 	show := submission{Kind: r.URL.Query().Get("kind"), Args: "{}"}
-	like, until, err := d.template(r.Context(), p.Principal, r.URL.Query().Get("like"), show.Kind)
+	like, until, err := rd.template(r.Context(), p.Principal, r.URL.Query().Get("like"), show.Kind)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (d *dashboard) submit(p *page, r *http.Request) error {
 			show.Lane, show.Subject, show.Priority = like.Lane, like.Subject, &like.Priority
 		}
 		if show.Hidden = !p.Sees(access.JobsArgs, like.Submitter); !show.Hidden {
-			shown, err := d.o.Shown(r, p.Principal, *like) // if the secrets belong to another principal, Shown audits that they were read
+			shown, err := rd.o.Shown(r, p.Principal, *like) // if the secrets belong to another principal, Shown audits that they were read
 			if err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ func (d *dashboard) submit(p *page, r *http.Request) error {
 		}
 	}
 	if p.Can(string(access.WorkersView)) {
-		show.scheduleChoices, err = d.scheduleChoices(r)
+		show.scheduleChoices, err = rd.scheduleChoices(r)
 	}
 	p.Title, p.Data, p.Still = "Submit a job", show, true
 	return err
@@ -59,13 +59,13 @@ func (d *dashboard) submit(p *page, r *http.Request) error {
 
 // template returns the job with the given ID, or the latest visible job of the given kind. It returns nil if neither is given or if the
 // kind has no such job. If the search stopped early, until is the time that it reached.
-func (d *dashboard) template(ctx context.Context, who access.Principal, like, kind string) (found *job.Job, until time.Time, err error) {
+func (rd *reader) template(ctx context.Context, who access.Principal, like, kind string) (found *job.Job, until time.Time, err error) {
 	if like != "" {
 		id, err := query.JobID(like)
 		if err != nil {
 			return nil, until, err
 		}
-		j, err := storeview.Job(ctx, d.o.Store, id)
+		j, err := storeview.Job(ctx, rd.o.Store, id)
 		if err == nil && !who.Sees(access.JobsRead, j.Submitter) {
 			err = fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
 		}
@@ -74,7 +74,7 @@ func (d *dashboard) template(ctx context.Context, who access.Principal, like, ki
 	if reads, _ := who.Can(access.JobsRead); kind == "" || !reads {
 		return nil, until, nil
 	}
-	latest, err := storeview.Jobs(ctx, d.o.Store, job.Filter{Kind: kind, Owner: who.Owner(access.JobsRead), Limit: 1})
+	latest, err := storeview.Jobs(ctx, rd.o.Store, job.Filter{Kind: kind, Owner: who.Owner(access.JobsRead), Limit: 1})
 	if err != nil || len(latest.Jobs) == 0 {
 		return nil, latest.Searched, err
 	}

@@ -7,8 +7,22 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failures"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
+
+// history is a job with its events, oldest first.
+type history struct {
+	job.Job
+	Events  []job.Event
+	Missing int // number of earlier events that were not read
+	Fan     *job.TreeFanOut
+	PodName string
+	// Followed lists the IDs of the jobs that were started because this job failed.
+	Followed []string
+	Worker   *store.WorkerRow // the remote worker that ran the job last; nil if a pod did, or if the row was deleted
+	InChain  bool             // the job's pipeline has more than one job
+}
 
 // attempt is one claim of a job and the event that ended it.
 type attempt struct {

@@ -1,67 +1,29 @@
 package ui
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/failures"
 	"github.com/trapeze-run/trapeze/internal/store"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
-
-// Options configures [New].
-type Options struct {
-	// Store is read by the pages. Required.
-	Store *store.Store
-	// Calendar reads the schedules. Required.
-	Calendar Calendar
-	// Visitor authenticates a request and returns its sender with permissions. An error that wraps [access.ErrUnauthenticated] redirects to
-	// the login page. Required.
-	Visitor func(*http.Request) (access.Principal, error)
-	// Shown removes secrets that a visitor may not see from a job's arguments, result and planned steps. If the visitor may see secrets of
-	// others, Shown writes an audit entry, and returns an error if that fails. By default nothing is hidden.
-	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
-	// ShownSchedule does the same for the arguments of the named schedule. By default nothing is hidden.
-	ShownSchedule func(request *http.Request, to access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
-	// Searched writes an audit entry before a visitor searches other principals' args or errors. It returns an error if the entry cannot be
-	// written. By default, searches are not audited.
-	Searched func(*http.Request, access.Principal, storeview.Search) error
-	// Sessions enables the login form. POST login must begin a session, and POST logout must end it.
-	Sessions bool
-	// Challenge is the WWW-Authenticate header of a 401. Required.
-	Challenge string
-	// FourEyes means that visitors cannot approve jobs that they submitted.
-	FourEyes bool
-	// Examine runs doctor's checks. Required.
-	Examine func(context.Context) ([]Finding, error)
-	// EngineUse completes lanes with what their engines report. By default, the pages show only what PostgreSQL knows.
-	EngineUse func(context.Context, []job.LaneUse)
-	// Retention and Limits list this pod's settings.
-	Retention, Limits []Setting
-	// Logger receives unexpected errors. Default [slog.Default].
-	Logger *slog.Logger
-}
 
 // within is the read timeout of a page. It is short, so that an operator soon sees that the database does not respond.
 const within = 8 * time.Second
 
 // dashboard serves the pages.
 type dashboard struct {
-	o        Options
-	first    *store.Store // for the first page of a list
-	calendar *shared[[]job.ScheduleUse]
-	board    *shared[board]
-	slots    *shared[[]storeview.BoardSlots]
-	queue    *shared[job.QueueState]
-	findings *shared[[]Finding]
-	stats    map[string]*shared[numbers]       // by period
-	failed   map[string]*shared[failures.List] // by period
-	byKind   map[string]*shared[kindsRead]     // by period
+	o     Options
+	reads *reader
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash, and strip the prefix
@@ -84,17 +46,16 @@ func New(o Options) http.Handler {
 			return s, nil
 		}
 	}
-	d := &dashboard{o: o, first: o.Store.Searching(firstPage), calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{},
-		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}, stats: sharedStats(), failed: failedByPeriod(), byKind: kindsByPeriod()}
+	d := &dashboard{o, newReader(o)}
 	mux := http.NewServeMux()
 	serveFile := func(w http.ResponseWriter, r *http.Request) { files().ServeHTTP(w, r) }
 	mux.HandleFunc("GET /static/{file}", serveFile)
 	mux.HandleFunc("GET /static/{folder}/{file}", serveFile)
 	mux.HandleFunc("GET /login", d.login)
-	for _, p := range pages {
-		mux.HandleFunc("GET "+p.path, d.serve(p))
+	for _, p := range routes {
+		mux.HandleFunc("GET "+p.Path, d.serve(p))
 	}
-	nowhere := d.serve(view{path: "/", needs: access.Nothing, show: func(*dashboard, *page, *http.Request) error { return errNoPage }})
+	nowhere := d.serve(Route{Path: "/", Needs: access.Nothing, show: func(*reader, *page, *http.Request) error { return errNoPage }})
 	mux.HandleFunc("/", nowhere)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); r.URL.Path != clean && r.URL.Path != clean+"/" {
@@ -105,50 +66,156 @@ func New(o Options) http.Handler {
 	})
 }
 
-// view is one kind of page.
-type view struct {
-	own   bool // visitors who may only see their own jobs may open it, and see nothing else on it
-	path  string
+// Route is one kind of page.
+type Route struct {
+	Own   bool   // visitors who may only see their own jobs may open it, and see nothing else on it
+	Path  string // relative to the dashboard's root; may contain {id}, {name} or {group}
 	file  string // the name of the template, or empty for a download
 	here  string // the page's entry in the navigation
-	needs access.Permission
-	show  func(d *dashboard, p *page, r *http.Request) error // reads the content of the page
+	Needs access.Permission
+	show  func(rd *reader, p *page, r *http.Request) error // reads the content of the page
 }
 
-var pages = []view{
-	{false, "/{$}", "now.html", "now", access.WorkersView, (*dashboard).now},
-	{true, "/pipelines", "pipelines.html", "pipelines", access.JobsRead, (*dashboard).pipelines},
-	{true, "/pipelines/{id}", "pipeline.html", "pipelines", access.JobsRead, (*dashboard).pipeline},
-	{true, "/jobs", "jobs.html", "jobs", access.JobsRead, (*dashboard).jobs},
-	{true, "/jobs/new", "submit.html", "jobs", access.JobsSubmit, (*dashboard).submit},
-	{true, "/jobs/{id}", "job.html", "jobs", access.JobsRead, (*dashboard).job},
-	{true, "/failures", "failures.html", "failures", access.JobsRead, (*dashboard).failures},
-	{true, "/failures/{group}", "failure.html", "failures", access.JobsRead, (*dashboard).failure},
-	{true, "/jobs/{id}/children", "children.html", "pipelines", access.JobsRead, (*dashboard).children},
+// Routes returns the pages that require a permission. Tests request each of them with every role.
+func Routes() []Route { return slices.Clone(routes) }
+
+var routes = []Route{
+	{false, "/{$}", "now.html", "now", access.WorkersView, showNow},
+	{true, "/pipelines", "pipelines.html", "pipelines", access.JobsRead, showPipelines},
+	{true, "/pipelines/{id}", "pipeline.html", "pipelines", access.JobsRead, showPipeline},
+	{true, "/jobs", "jobs.html", "jobs", access.JobsRead, showJobs},
+	{true, "/jobs/new", "submit.html", "jobs", access.JobsSubmit, showSubmit},
+	{true, "/jobs/{id}", "job.html", "jobs", access.JobsRead, showJob},
+	{true, "/failures", "failures.html", "failures", access.JobsRead, showFailures},
+	{true, "/failures/{group}", "failure.html", "failures", access.JobsRead, showFailure},
+	{true, "/jobs/{id}/children", "children.html", "pipelines", access.JobsRead, showChildren},
 	{true, "/jobs/{id}/args", "", "jobs", access.JobsRead, jobValue("args")},
 	{true, "/jobs/{id}/result", "", "jobs", access.JobsRead, jobValue("result")},
-	{false, "/schedules", "schedules.html", "schedules", access.WorkersView, (*dashboard).schedules},
-	{false, "/schedules/{name}", "schedule.html", "schedules", access.WorkersView, (*dashboard).schedule},
-	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, (*dashboard).lanes},
-	{false, "/kinds", "kinds.html", "kinds", access.WorkersView, (*dashboard).kinds},
-	{false, "/pods", "pods.html", "pods", access.WorkersView, (*dashboard).pods},
-	{false, "/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},
-	{false, "/settings", "settings.html", "settings", access.WorkersView, (*dashboard).settings},
-	{false, "/settings/doctor", "doctor.html", "settings", access.WorkersView, (*dashboard).doctor},
-	{false, "/settings/roles", "roles.html", "settings", access.RolesManage, (*dashboard).roles},
+	{false, "/schedules", "schedules.html", "schedules", access.WorkersView, showSchedules},
+	{false, "/schedules/{name}", "schedule.html", "schedules", access.WorkersView, showSchedule},
+	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, showBoard("Lanes")},
+	{false, "/kinds", "kinds.html", "kinds", access.WorkersView, showKinds},
+	{false, "/pods", "pods.html", "pods", access.WorkersView, showBoard("Pods")},
+	{false, "/audit", "audit.html", "audit", access.AuditRead, showAudit},
+	{false, "/settings", "settings.html", "settings", access.WorkersView, showSettings},
+	{false, "/settings/doctor", "doctor.html", "settings", access.WorkersView, showDoctor},
+	{false, "/settings/roles", "roles.html", "settings", access.RolesManage, showRoles},
 }
 
-// Page describes one kind of page. A test uses it to request every page with every role.
-type Page struct {
-	Path  string // relative to the dashboard's root; may contain {id}, {name} or {group}
-	Needs access.Permission
-	Own   bool // visitors who may only see their own jobs may open it
-}
-
-// Pages returns the pages that require a permission.
-func Pages() (list []Page) {
-	for _, p := range pages {
-		list = append(list, Page{p.path, p.needs, p.own})
+func (d *dashboard) page(r *http.Request, here string) *page {
+	root := strings.Repeat("../", max(strings.Count(r.URL.Path, "/")-1, 0))
+	if root == "" {
+		root = "./"
 	}
-	return list
+	return &page{Here: here, Root: root, API: root + "../", Now: time.Now(), FourEyes: d.o.FourEyes}
+}
+
+// serve returns the handler for one kind of page.
+func (d *dashboard) serve(v Route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), within)
+		defer cancel()
+		p := d.page(r, v.here)
+		who, err := d.o.Visitor(r)
+		if errors.Is(err, access.ErrUnauthenticated) && d.o.Sessions {
+			w.Header().Set("WWW-Authenticate", d.o.Challenge)
+			p.Title, p.Still, p.Data = "Sign in", true, login{Next: Onward(strings.TrimPrefix(r.URL.Path, "/") + "?" + r.URL.RawQuery)}
+			d.render(w, r, http.StatusUnauthorized, "login.html", p)
+			return
+		}
+		if err == nil {
+			p.Principal, p.Session = who, d.o.Sessions
+			err = p.mayEnter(v.Needs, v.Own)
+		}
+		if other := p.firstPage(); errors.Is(err, errForbidden) && v.Path == "/{$}" && other != "" {
+			w.Header().Set("Location", p.Root+other) // http.Redirect would make the path absolute and lose the stripped prefix
+			w.WriteHeader(http.StatusSeeOther)
+			return
+		}
+		if err == nil {
+			err = v.show(d.reads, p, r.WithContext(ctx))
+		}
+		if err == nil && p.file != nil {
+			p.file.write(w)
+			return
+		}
+		if err == nil {
+			p.Queue, err = d.reads.queueState(ctx, fresh(r))
+		}
+		if err != nil {
+			d.fail(w, r, p, err)
+			return
+		}
+		d.render(w, r, http.StatusOK, v.file, p)
+	}
+}
+
+// render writes a complete page, or an error if the template fails.
+func (d *dashboard) render(w http.ResponseWriter, r *http.Request, status int, file string, p *page) {
+	var body bytes.Buffer
+	if err := templates()[file].ExecuteTemplate(&body, "layout.html", p); err != nil {
+		d.o.Logger.ErrorContext(r.Context(), "could not write a page of the dashboard", "page", file, "err", err)
+		http.Error(w, "Internal error: see the server's log.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = body.WriteTo(w) // the client may have disconnected
+}
+
+// problem is the content of an error page.
+type problem struct {
+	Status  int
+	Message string
+	Detail  string
+}
+
+// fail writes a page that describes the error and the remedy.
+func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err error) {
+	said := problem{http.StatusInternalServerError, "Internal error", "See the server's log for the cause."}
+	switch {
+	case errors.Is(err, access.ErrUnauthenticated):
+		w.Header().Set("WWW-Authenticate", d.o.Challenge)
+		said = problem{http.StatusUnauthorized, "You are not signed in", "Sign in to this service, then reload the page."}
+	case errors.Is(err, errForbidden):
+		said = problem{http.StatusForbidden, "Permission denied", "Ask an administrator of this service for the permission. " + err.Error() + "."}
+	case errors.Is(err, errNoSessions):
+		said = problem{http.StatusNotFound, "No sign-in here", "This service has no browser sessions: a proxy or the host program authenticates requests, or none is required."}
+	case errors.Is(err, errNoPage):
+		said = problem{http.StatusNotFound, "Page not found", "Check the address."}
+	case errors.Is(err, job.ErrNotFound):
+		said = problem{http.StatusNotFound, "Not found", "It does not exist, or was removed by retention."}
+	case errors.Is(err, job.ErrUnknownSchedule):
+		said = problem{http.StatusNotFound, "Schedule not found", "It does not exist, or was deleted: see the audit log."}
+	case errors.Is(err, job.ErrInvalid):
+		said = problem{http.StatusBadRequest, "Invalid filter", strings.TrimPrefix(err.Error(), job.ErrInvalid.Error()+": ")}
+	case errors.Is(err, context.Canceled):
+		return
+	case store.Transient(err) || errors.Is(err, context.DeadlineExceeded):
+		d.o.Logger.WarnContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
+		said = problem{http.StatusServiceUnavailable, "The database does not respond", "Running jobs continue. This page retries every " +
+			"five seconds; a list may need a narrower filter."}
+	default:
+		d.o.Logger.ErrorContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
+	}
+	p.Title, p.Data, p.Still = said.Message, said, said.Status != http.StatusServiceUnavailable
+	d.render(w, r, said.Status, "problem.html", p)
+}
+
+// login shows the login form, or a page that explains why there is none.
+func (d *dashboard) login(w http.ResponseWriter, r *http.Request) {
+	p := d.page(r, "")
+	if !d.o.Sessions {
+		d.fail(w, r, p, errNoSessions)
+		return
+	}
+	p.Title, p.Still = "Sign in", true
+	p.Data = login{Failed: r.URL.Query().Get("failed") != "", Next: Onward(r.URL.Query().Get("next"))}
+	d.render(w, r, http.StatusOK, "login.html", p)
+}
+
+type login struct {
+	Failed bool   // the previous token was wrong
+	Next   string // the requested page, see [Onward]
 }

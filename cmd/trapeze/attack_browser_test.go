@@ -92,7 +92,7 @@ func TestAttackScriptsInStoredAndReflectedText(t *testing.T) {
 	is.Equal(a.ask("root", "PUT", "/admin/roles/grants", `{"principal":`+quoted+`,"role":"viewer"}`).status, http.StatusOK)
 
 	shown := 0
-	for _, page := range ui.Pages() {
+	for _, page := range ui.Routes() {
 		path := strings.NewReplacer("{$}", "", "{id}", id, "{name}", "nightly").Replace(page.Path)
 		query := ""
 		for _, name := range []string{"kind", "lane", "subject", "state", "actor", "action", "target", "cursor", "since", "q", "name", "status"} {

@@ -63,7 +63,7 @@ func TestAttackSQLInEveryParameter(t *testing.T) {
 			}
 		}
 	}
-	for _, page := range ui.Pages() {
+	for _, page := range ui.Routes() {
 		for _, injection := range injections {
 			query := url.Values{}
 			for _, name := range []string{"kind", "lane", "subject", "state", "actor", "action", "target", "cursor", "since", "status", "name", "before", "after", "limit"} {

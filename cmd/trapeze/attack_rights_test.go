@@ -106,7 +106,7 @@ func TestAttackJobsOfAnotherSubmitter(t *testing.T) {
 			"it shows the job":        strings.Contains(text, `"id":"`+theirs+`"`) || strings.Contains(text, "jobs/"+theirs+`"`),
 		})
 	}
-	for _, page := range ui.Pages() {
+	for _, page := range ui.Routes() {
 		if !page.Own && page.Path != "/{$}" { // the start page redirects to the first page that the visitor may see
 			is.Equal(a.ask("eve", "GET", "/ui"+strings.Replace(page.Path, "{name}", "default", 1), "").status, http.StatusForbidden)
 		}

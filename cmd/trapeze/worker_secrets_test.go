@@ -87,7 +87,7 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 				paths = append(paths, strings.NewReplacer(":id", fmt.Sprint(made.ID), ":name", "default").Replace(route.Path))
 			}
 		}
-		for _, page := range ui.Pages() {
+		for _, page := range ui.Routes() {
 			paths = append(paths, "/ui"+strings.NewReplacer("{$}", "", "{id}", fmt.Sprint(made.ID), "{name}", "default").Replace(page.Path))
 		}
 		for _, path := range paths {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"html/template"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -15,15 +13,6 @@ import (
 
 	"github.com/trapeze-run/trapeze/job"
 )
-
-// words lists the functions that templates call.
-var words = template.FuncMap{
-	"ago": ago, "lasted": lasted, "number": number[int], "count": number[int64], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty, "folds": folds,
-	"calls": calls, "counts": counts, "text": text[string], "reason": text[job.Reason], "class": text[job.ErrorClass], "quality": text[job.OutcomeStatus], "file": func(name string) string { return files().address(name) }, "percent": percent, "title": title, "at": at,
-	"add": func(a, b int) int { return a + b }, "less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known, "rows": rowsFor,
-	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "escape": url.PathEscape, "took": tookOf, "missed": missedWords,
-	"trend": trendOf, "timing": timing, "rate": rate, "seconds": seconds,
-}
 
 // moment is a time in the formats that pages show.
 type moment struct{ ISO, Full, Clock, Text string }
@@ -102,12 +91,12 @@ func upTo(most, n int) string {
 	return number(n)
 }
 
-// percent returns a part of a whole as a number from 0 to 100.
-func percent(part, whole int64) int64 {
+// percent returns n of a whole as a number from 0 to 100.
+func percent(n, whole int64) int64 {
 	if whole <= 0 {
 		return 0
 	}
-	return min(max(part*100/whole, 0), 100)
+	return min(max(n*100/whole, 0), 100)
 }
 
 // plain returns untrusted text on one line. Invisible characters, and characters that change the writing direction, are made visible.

@@ -1,0 +1,210 @@
+package ui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// These limits apply to the jobs that the overview counts.
+const (
+	mostCounted = 10_000 // waiting jobs in each lane, and parked jobs
+	mostLooked  = 1_000  // due jobs in each lane for which the page determines why they are waiting
+)
+
+// board is the content of the overview.
+type board struct {
+	Queue     job.QueueState
+	Lanes     []lane
+	Pods      []pod
+	Running   []job.Slot
+	Used      int // slots used by all running jobs
+	Waiting   []storeview.BoardWait
+	Parked    []storeview.BoardWait
+	Approvals []storeview.BoardApproval
+}
+
+// lane is a lane with the methods that templates use.
+type lane struct{ job.LaneUse }
+
+// pod is a pod with the data and methods that templates use.
+type pod struct {
+	job.Pod
+	Lapsed bool // the lease has expired, but the pod is not closed yet
+}
+
+// overlay adds blockers that the rows of due jobs do not show: the queue is paused, the lane is drained, or all slots are in use.
+func (b *board) overlay() {
+	lanes := map[string]lane{}
+	for _, l := range b.Lanes {
+		lanes[l.Name] = l
+	}
+	alive, slots := 0, 0
+	for _, p := range b.Pods {
+		if p.Open() {
+			alive, slots = alive+1, slots+p.Slots
+		}
+	}
+	for i := range b.Waiting {
+		w := &b.Waiting[i]
+		l := lanes[w.Lane]
+		switch {
+		case b.Queue.Paused || b.Queue.Frozen:
+			w.Why = "gate"
+		case !l.Enabled:
+			w.Why = "disabled"
+		case l.NextEngine != nil:
+			w.Why = "moving"
+		case l.Drained:
+			w.Why = "drained"
+		case l.Engine != job.EnginePostgreSQL:
+			w.Why = "due"
+		case w.Why == "no_handler" && alive == 0:
+			w.Why = "no_pods"
+		case w.Why == "due" && l.Slots != nil && l.Running >= *l.Slots, w.Why == "due" && l.SlotsPerPod != nil && l.Running >= *l.SlotsPerPod*alive:
+			w.Why = "full_lane"
+		case w.Why == "due" && b.Used >= slots:
+			w.Why = "full_pods"
+		}
+	}
+	slices.SortStableFunc(b.Waiting, func(x, y storeview.BoardWait) int { return strings.Compare(x.Lane, y.Lane) })
+}
+
+// Open reports whether the pod claims jobs.
+func (p pod) Open() bool { return p.ClosedAt == nil && !p.Lapsed && !p.Draining && !p.Drained }
+
+// Streams describes a remote worker by its owner and stream number.
+func (p pod) Streams() string {
+	if p.Owner == nil || p.Stream == nil {
+		return ""
+	}
+	return fmt.Sprintf("of %s, stream %d", *p.Owner, *p.Stream)
+}
+
+// Remote reports whether a pod is a remote worker.
+func (b board) Remote(boot string) bool {
+	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.Boot == boot && p.Remote })
+}
+
+// State returns the state of the pod as one word.
+func (p pod) State() string {
+	switch {
+	case p.Closed != nil:
+		return *p.Closed
+	case p.Lapsed:
+		return "lapsed"
+	case p.Draining:
+		return "stopping"
+	case p.Drained:
+		return "drained"
+	}
+	return "alive"
+}
+
+// State returns the state of the lane as one word.
+func (l lane) State() string {
+	switch {
+	case !l.Enabled:
+		return "disabled"
+	case l.NextEngine != nil:
+		return "moving to " + *l.NextEngine
+	case l.Drained:
+		return "drained"
+	}
+	return "open"
+}
+
+// OfEngine returns the lane's engine, or an empty string for PostgreSQL.
+func (l lane) OfEngine() string {
+	if l.Engine == job.EnginePostgreSQL {
+		return ""
+	}
+	return l.Engine
+}
+
+// Limit returns how many of the lane's jobs may run at a time, or nil if its settings have no limit.
+func (b board) Limit(l lane) *int {
+	var limit *int
+	if l.SlotsPerPod != nil {
+		open := *l.SlotsPerPod * b.Alive()
+		limit = &open
+	}
+	if l.Slots != nil && (limit == nil || *l.Slots < *limit) {
+		limit = l.Slots
+	}
+	return limit
+}
+
+// Alive returns the number of live pods.
+func (b board) Alive() (n int) {
+	for _, p := range b.Pods {
+		if p.ClosedAt == nil && !p.Lapsed {
+			n++
+		}
+	}
+	return n
+}
+
+// Slots returns the total number of slots of all open pods.
+func (b board) Slots() (n int) {
+	for _, p := range b.Pods {
+		if p.Open() {
+			n += p.Slots
+		}
+	}
+	return n
+}
+
+// bar is a bar in an SVG that is 100 units wide.
+type bar struct {
+	Part, Whole int
+	Full        bool
+}
+
+// Width returns the width of the filled part, which is at least 2 if Part is not zero.
+func (b bar) Width() int64 {
+	if b.Part > 0 {
+		return max(percent(int64(b.Part), int64(b.Whole)), 2)
+	}
+	return 0
+}
+
+// Bar returns a bar that shows the used slots of a lane. If the lane has no limit, the full width stands for the slots of all pods.
+func (b board) Bar(l lane) bar {
+	whole := b.Slots()
+	if limit := b.Limit(l); limit != nil {
+		whole = *limit
+	}
+	return bar{l.Running, whole, l.Running > 0 && l.Running >= whole}
+}
+
+// PodBar returns a bar that shows the used slots of a pod.
+func (b board) PodBar(p pod) bar {
+	return bar{p.Running, p.Slots, p.Running > 0 && p.Running >= p.Slots}
+}
+
+// Due returns the number of jobs that are due but not claimed.
+func (b board) Due() (n int) {
+	for _, l := range b.Lanes {
+		n += l.Waiting
+	}
+	return n
+}
+
+// Parts returns the number of parked jobs that are waiting for one of the given reasons.
+func (b board) Parts(reasons ...string) (n int) {
+	for _, w := range b.Parked {
+		if slices.Contains(reasons, w.Why) {
+			n += w.Jobs
+		}
+	}
+	return n
+}
+
+// Most returns the limit up to which jobs are counted. MostLooked returns the maximum number of due jobs in each lane for which the page
+// determines why they are waiting.
+func (b board) Most() int       { return mostCounted }
+func (b board) MostLooked() int { return mostLooked }
