@@ -324,6 +324,12 @@ var innocent = []struct {
 				n.Goroutines += 500
 			}
 		})},
+	{"memory of a fan-out that is too large", func(p *past) { p.submit("demo.fanout", `{"n":1000000}`).claim("pod1").fail() },
+		inTheEnd(func(n *history.PodNumbers) {
+			if n.Pod == "pod1" {
+				n.RSS = 1045 << 20
+			}
+		})},
 }
 
 func TestTheInnocentAreNotAccused(t *testing.T) {
