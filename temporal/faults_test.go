@@ -23,6 +23,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -291,7 +292,7 @@ func TestAJobIsNotStartedAgainAfterItsEpoch(t *testing.T) {
 		return err != nil
 	})
 	f := &forwarder.Forwarder{Client: w.client, Outbox: inside.Of(w.Runner).Pod.Outbox(temporal.Name), Names: names, Heartbeat: 2 * time.Second, Log: quiet}
-	is.NoErr(f.Start(t.Context(), outbox.Item{ID: id, Fence: j.Fence, Kind: "k", Lane: job.DefaultLane, Args: []byte(`{}`)}))
+	is.NoErr(f.Start(t.Context(), outbox.Item{ID: id, Fence: j.Fence, Lane: job.DefaultLane, Definition: store.Definition{Kind: "k", Args: []byte(`{}`)}}))
 	is.NoErr(w.client.GetWorkflow(t.Context(), names.Workflow(id, epoch), "").Get(t.Context(), nil)) // the second run ends
 	is.Equal(calls.Load(), int64(1))
 	is.Equal(w.job(id).State, job.Succeeded)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,20 +18,13 @@ import (
 // ErrNoDatabase is returned by every operation that needs the database in a program without one, such as a remote worker.
 var ErrNoDatabase = errors.New("a remote worker has no database")
 
-// Assignment is a claim sent to a remote worker.
+// Assignment is a claim that a program without the database runs, such as a remote worker.
 type Assignment struct {
-	ID, Fence, PipelineID, ParentID int64 // ParentID is 0 if there is no parent
-	Kind, Lane, Subject             string
-	Attempt, Crashes, Step, Snoozes int
-	MaxAttempts                     int
-	Submitter                       string
-	Priority                        int
-	Args, Checkpoint                json.RawMessage
-	Token                           []byte    // proves that the job was assigned to the worker
-	Deadline                        time.Time // zero if there is none
-	CreatedAt, ClaimedAt            time.Time
-	Path, Trace                     string
-	Goroutine                       *atomic.Uint64 // set to the number of the goroutine that runs the handler; nil if nobody needs it
+	store.Claimed
+	AttemptLimit int            // maximum number of attempts that may fail with a handler error; the kind's default is applied
+	Token        []byte         // proves that the job was assigned to the worker
+	Deadline     time.Time      // zero if there is none
+	Goroutine    *atomic.Uint64 // set to the number of the goroutine that runs the handler; nil if nobody needs it
 }
 
 // RemoteKind is a kind that a remote worker runs. For fields that are nil or 0, the pod's values apply. It is stored as JSON with the
@@ -72,14 +64,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 		ctx, cancel = context.WithDeadlineCause(ctx, a.Deadline, job.ErrTimeout)
 		defer cancel()
 	}
-	j := &work.Job{Pod: e.Opts.Name, Writer: w, MaxAttempts: a.MaxAttempts, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: store.Claimed{
-		ID: a.ID, Fence: a.Fence, Kind: a.Kind, Lane: a.Lane, Subject: a.Subject, Args: a.Args, PipelineID: a.PipelineID, Step: a.Step,
-		Priority: a.Priority, Attempt: a.Attempt, Crashes: a.Crashes, Snoozes: a.Snoozes, ClaimedAt: a.ClaimedAt, Path: a.Path, Trace: a.Trace,
-		Checkpoint: a.Checkpoint, CreatedAt: a.CreatedAt, Submitter: a.Submitter,
-	}}
-	if a.ParentID != 0 {
-		j.Claimed.ParentID = &a.ParentID
-	}
+	j := &work.Job{Pod: e.Opts.Name, Writer: w, MaxAttempts: a.AttemptLimit, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: a.Claimed}
 	err = guard.Call(func() (err error) {
 		if a.Goroutine != nil {
 			a.Goroutine.Store(guard.Goroutine())

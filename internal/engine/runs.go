@@ -323,9 +323,10 @@ func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 		pipeline = n.ID
 	}
 	return store.Claimed{
-		ID: n.ID, Kind: n.Kind, Lane: n.Lane, Subject: n.Subject, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID,
-		Step: n.Step, Branch: n.Branch, Planned: n.Planned, MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter,
-		Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, CreatedAt: at, ClaimedAt: at, ReadyAt: at, Path: "fast", Trace: n.Trace,
+		ID: n.ID, Lane: n.Lane, Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast", Definition: store.Definition{
+			Kind: n.Kind, Subject: n.Subject, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID, Step: n.Step, Branch: n.Branch, Planned: n.Planned,
+			MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter, Trace: n.Trace, CreatedAt: at,
+		},
 	}
 }
 

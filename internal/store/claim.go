@@ -14,35 +14,40 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Claimed is a job that this pod has just claimed, with the data needed to run it.
-type Claimed struct {
-	ID         int64
+// Definition is the part of a job that does not change while it runs: the columns of its row in jobs, besides the id.
+type Definition struct {
 	Kind       string
-	Lane       string
 	Subject    string
 	Args       json.RawMessage
 	PipelineID int64
 	ParentID   *int64
 	Step       int
 	Branch
-	Planned     json.RawMessage
-	MaxAttempts *int
-	MaxCrashes  *int
+	Planned     json.RawMessage // the planned steps, as []work.Step; nil if there are none
+	MaxAttempts *int            // nil for the kind's setting
+	MaxCrashes  *int            // nil for the kind's setting
 	Submitter   string
-	Priority    int
-	Fence       int64
-	Epoch       int
-	Attempt     int // number of this attempt, counted from 1
-	Crashes     int
-	Isolated    bool
+	Trace       string    // trace context of the submission, as a traceparent; empty if there is none
 	CreatedAt   time.Time // time of submission
-	ClaimedAt   time.Time
-	ReadyAt     time.Time
-	Checkpoint  json.RawMessage // nil if there is none
-	Snoozes     int             // number of times the handler has snoozed the job
-	Trace       string          // trace context of the submission, as a traceparent; empty if there is none
-	Path        string          // "fast" or "poll"
-	Ahead       bool            // claimed ahead of time, before a slot was free
+}
+
+// Claimed is a job that this pod has just claimed, with the data needed to run it.
+type Claimed struct {
+	ID int64
+	Definition
+	Lane       string
+	Priority   int
+	Fence      int64
+	Epoch      int
+	Attempt    int // number of this attempt, counted from 1
+	Crashes    int
+	Isolated   bool
+	ClaimedAt  time.Time
+	ReadyAt    time.Time
+	Checkpoint json.RawMessage // nil if there is none
+	Snoozes    int             // number of times the handler has snoozed the job
+	Path       string          // "fast" or "poll"
+	Ahead      bool            // claimed ahead of time, before a slot was free
 }
 
 // Late reports whether the job was claimed a minute or more after its submission.

@@ -41,7 +41,7 @@ func TestAChainToTheSameKindAndSubjectIsHandedItsParentsMutex(t *testing.T) {
 		child := w.new(then(run))[0]
 		end, ok := w.end(boot, endingWith(run, child))
 		w.is.True(ok && end.ChildRunning) // the parent's own run does not block the next step
-		run = store.Claimed{ID: child.ID, Fence: 1, PipelineID: child.PipelineID, Subject: child.Subject, Step: child.Step}
+		run = store.Claimed{ID: child.ID, Fence: 1, Definition: store.Definition{PipelineID: child.PipelineID, Subject: child.Subject, Step: child.Step}}
 		w.put(about("s"))
 		w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of the subject runs in between
 	}
@@ -70,7 +70,7 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 	equal := w.new(then(parent, about("x")))[0]
 	end, _ = w.end(boot, endingWith(parent, equal))
 	w.is.True(end.ChildRunning) // a next step goes before waiting jobs of the same priority
-	parent = store.Claimed{ID: equal.ID, Fence: 1, PipelineID: equal.PipelineID}
+	parent = store.Claimed{ID: equal.ID, Fence: 1, Definition: store.Definition{PipelineID: equal.PipelineID}}
 	w.put(func(n *store.NewJob) { n.Priority = 11 })
 	later := w.new(then(parent))[0]
 	end, _ = w.end(boot, endingWith(parent, later))

@@ -52,7 +52,7 @@ type Writer interface {
 }
 
 // Unclaimed represents a job that no runner has claimed.
-var Unclaimed = Job{Writer: unclaimed{}, Claimed: store.Claimed{ParentID: new(int64)}} // ParentID is set so that reading a parent fails too
+var Unclaimed = Job{Writer: unclaimed{}, Claimed: store.Claimed{Definition: store.Definition{ParentID: new(int64)}}} // ParentID is set so that reading a parent fails too
 
 // unclaimed is a Writer whose methods all return an error.
 type unclaimed struct{}

@@ -57,7 +57,7 @@ func TestTheNextStepGoesBackToTheSameRemoteWorkerAtOnce(t *testing.T) {
 	is.NoErr(err)
 	b := w.takes(t, r)
 	is.Equal(b.Path, "fast") // started on insert, in the commit that ended its parent
-	is.Equal(b.ParentID, first)
+	is.Equal(*b.ParentID, first)
 	is.Equal(b.Subject, "s")
 	_, err = w.reports(t, r, b, nil, nil)
 	is.NoErr(err)

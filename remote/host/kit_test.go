@@ -7,6 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/runner"
@@ -37,7 +38,7 @@ type outcomeKey struct{}
 // encoded returns an outcome in the form in which a remote worker reports it.
 func encoded(o *runner.Outcome) *work.Outcome {
 	ctx := context.WithValue(context.Background(), outcomeKey{}, o)
-	done, err := engine.Perform(ctx, inside.Of(encoder).Pod.Engine, "", engine.Assignment{Kind: "k"}, nil)
+	done, err := engine.Perform(ctx, inside.Of(encoder).Pod.Engine, "", engine.Assignment{Claimed: store.Claimed{Definition: store.Definition{Kind: "k"}}}, nil)
 	if done == nil && o != nil {
 		panic(err)
 	}

@@ -135,15 +135,7 @@ func (g *Session) shutProxy(key engine.ClaimKey, p *proxy) {
 }
 
 func (g *Session) assignment(ctx context.Context, j *work.Job) engine.Assignment {
-	c := &j.Claimed
-	a := engine.Assignment{
-		ID: c.ID, Fence: c.Fence, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, Crashes: c.Crashes,
-		Step: c.Step, Snoozes: c.Snoozes, Priority: c.Priority, Args: c.Args, Checkpoint: c.Checkpoint, Token: tokenOf(g.key, g.opts.ID, c.ID, c.Fence),
-		ClaimedAt: c.ClaimedAt, Path: c.Path, Trace: c.Trace, MaxAttempts: j.MaxAttempts, CreatedAt: c.CreatedAt, Submitter: c.Submitter,
-	}
-	if c.ParentID != nil {
-		a.ParentID = *c.ParentID
-	}
+	a := engine.Assignment{Claimed: j.Claimed, AttemptLimit: j.MaxAttempts, Token: tokenOf(g.key, g.opts.ID, j.Claimed.ID, j.Claimed.Fence)}
 	a.Deadline, _ = ctx.Deadline()
 	return a
 }

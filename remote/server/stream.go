@@ -189,9 +189,12 @@ func kind(k *remotepb.Kind) engine.RemoteKind {
 func assignment(a engine.Assignment) *remotepb.Assignment {
 	m := &remotepb.Assignment{
 		JobId: a.ID, Fence: a.Fence, Attempt: int32(a.Attempt), Kind: a.Kind, Args: a.Args, Lane: a.Lane, Subject: a.Subject, Token: a.Token,
-		Priority: int32(a.Priority), Crashes: int32(a.Crashes), PipelineId: a.PipelineID, Step: int32(a.Step), ParentId: a.ParentID,
+		Priority: int32(a.Priority), Crashes: int32(a.Crashes), PipelineId: a.PipelineID, Step: int32(a.Step),
 		ClaimedAt: timestamppb.New(a.ClaimedAt), Path: a.Path, Checkpoint: a.Checkpoint, PutOff: int32(a.Snoozes), Traceparent: a.Trace,
-		MaxAttempts: int32(a.MaxAttempts), CreatedAt: timestamppb.New(a.CreatedAt), Submitter: a.Submitter,
+		MaxAttempts: int32(a.AttemptLimit), CreatedAt: timestamppb.New(a.CreatedAt), Submitter: a.Submitter,
+	}
+	if a.ParentID != nil {
+		m.ParentId = *a.ParentID
 	}
 	if !a.Deadline.IsZero() {
 		m.Deadline = timestamppb.New(a.Deadline)

@@ -213,11 +213,13 @@ func (t *task) send(m *remotepb.ReportResultRequest) {
 }
 
 func assignment(m *remotepb.Assignment) engine.Assignment {
-	a := engine.Assignment{
-		ID: m.GetJobId(), Fence: m.GetFence(), PipelineID: m.GetPipelineId(), ParentID: m.GetParentId(), Kind: m.GetKind(), Lane: m.GetLane(),
-		Subject: m.GetSubject(), Attempt: int(m.GetAttempt()), Crashes: int(m.GetCrashes()), Step: int(m.GetStep()), Snoozes: int(m.GetPutOff()),
-		Priority: int(m.GetPriority()), Args: m.GetArgs(), Checkpoint: m.GetCheckpoint(), Token: m.GetToken(), ClaimedAt: m.GetClaimedAt().AsTime(),
-		Path: m.GetPath(), Trace: m.GetTraceparent(), MaxAttempts: int(m.GetMaxAttempts()), Submitter: m.GetSubmitter(),
+	a := engine.Assignment{Token: m.GetToken(), AttemptLimit: int(m.GetMaxAttempts())}
+	a.ID, a.Fence, a.PipelineID, a.Step = m.GetJobId(), m.GetFence(), m.GetPipelineId(), int(m.GetStep())
+	a.Kind, a.Lane, a.Subject, a.Args, a.Priority = m.GetKind(), m.GetLane(), m.GetSubject(), m.GetArgs(), int(m.GetPriority())
+	a.Attempt, a.Crashes, a.Snoozes, a.Checkpoint = int(m.GetAttempt()), int(m.GetCrashes()), int(m.GetPutOff()), m.GetCheckpoint()
+	a.ClaimedAt, a.Path, a.Trace, a.Submitter = m.GetClaimedAt().AsTime(), m.GetPath(), m.GetTraceparent(), m.GetSubmitter()
+	if id := m.GetParentId(); id != 0 {
+		a.ParentID = &id
 	}
 	if m.CreatedAt != nil { // a pod with an earlier version does not send it
 		a.CreatedAt = m.GetCreatedAt().AsTime()

@@ -129,43 +129,29 @@ func New(s *store.Store, o Options) *Outbox {
 
 // Item is a job in an epoch.
 type Item struct {
-	ID          int64
-	Fence       int64 // the fence in the job's row, which is the last fence of the epoch
-	Kind        string
-	Lane        string
-	Subject     string
-	Args        json.RawMessage
-	Planned     json.RawMessage // the planned steps, as []work.Step; nil if there are none
-	PipelineID  int64
-	ParentID    *int64
-	Step        int
-	GroupID     *int64 // the job that waits for this one; nil if there is none
-	ChildNo     *int32
-	Impaired    bool
-	Priority    int
-	MaxAttempts *int // nil for the kind's setting
-	Attempts    int  // attempts that were spent before this epoch
-	Crashes     int  // lost runs since the job last made progress
-	MaxCrashes  *int // nil for the kind's setting
-	Snoozes     int
-	Submitter   string
-	Trace       string          // trace context of the submission, as a traceparent; empty if there is none
-	Checkpoint  json.RawMessage // from an earlier claim by a pod; nil if there is none
-	CreatedAt   time.Time
-	ClaimedAt   time.Time
-	Run         string // the recorded run; empty if its start is not recorded
-	Cancelled   bool   // a cancel request was committed
+	ID int64
+	store.Definition
+	Fence      int64 // the fence in the job's row, which is the last fence of the epoch
+	Lane       string
+	Priority   int
+	Attempts   int // attempts that were spent before this epoch
+	Crashes    int // lost runs since the job last made progress
+	Snoozes    int
+	Checkpoint json.RawMessage // from an earlier claim by a pod; nil if there is none
+	ClaimedAt  time.Time
+	Run        string // the recorded run; empty if its start is not recorded
+	Cancelled  bool   // a cancel request was committed
 }
 
 // Epoch returns the number of the job's epoch. It rises with each run of the job, not always by one.
 func (i *Item) Epoch() int64 { return EpochOf(i.Fence) }
 
 // itemColumns are the columns of [Item], from a row l of live with the run of its row in the outbox, and its row j of jobs.
-const itemColumns = `l.id, l.fence, l.kind, l.lane, l.subject, j.args, j.planned, j.pipeline_id, j.parent_id, j.step, j.group_id, j.child_no,
-	coalesce(j.impaired, false) as impaired, l.priority::int, j.max_attempts, greatest(l.attempt - 1, 0) as attempts,
-	l.crashes, j.max_crashes, coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0) as snoozes, j.submitter,
-	coalesce(j.traceparent, '') as traceparent, (select g.checkpoint from trapeze.job_progress g where g.id = l.id) as checkpoint,
-	j.created_at, l.claimed_at, coalesce(l.run, '') as run, l.cancel_requested`
+const itemColumns = `l.id, l.kind, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.group_id, j.child_no,
+	coalesce(j.impaired, false) as impaired, j.planned, j.max_attempts, j.max_crashes, j.submitter, coalesce(j.traceparent, '') as traceparent,
+	j.created_at, l.fence, l.lane, l.priority::int, greatest(l.attempt - 1, 0) as attempts, l.crashes,
+	coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0) as snoozes,
+	(select g.checkpoint from trapeze.job_progress g where g.id = l.id) as checkpoint, l.claimed_at, coalesce(l.run, '') as run, l.cancel_requested`
 
 // NewIDs returns n unused job ids, for steps that an engine runs without a row in PostgreSQL.
 func (b *Outbox) NewIDs(ctx context.Context, n int) ([]int64, error) { return b.s.NewIDs(ctx, n) }

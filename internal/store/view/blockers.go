@@ -41,19 +41,29 @@ left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id`
 
 // standing is one row returned by standingSQL.
 type standing struct {
-	Why                              string // why the job is parked, or empty if it is due
-	RunAfter                         *time.Time
-	Lane, Kind, Subject              string
-	Isolated                         bool
+	Why                 string // why the job is parked, or empty if it is due
+	RunAfter            *time.Time
+	Lane, Kind, Subject string
+	Isolated            bool
+	laneStanding
+	podStanding
+	Blocker        *int64
+	Open, Branches int // open and total branches of the job's fan-out
+}
+
+// laneStanding holds the settings of a lane that can keep its jobs from running.
+type laneStanding struct {
 	Paused, Frozen, Enabled, Drained bool
 	Engine, NextEngine               string
 	Served                           bool // a live pod serves the engine
 	Slots, SlotsPerPod               *int
-	Alive, Known                     int      // number of live pods, and number of live pods with a handler
-	Boots                            []string // pods that could run the job now
-	PodSlots                         []int    // total slots of each of those pods
-	Blocker                          *int64
-	Open, Branches                   int // open and total branches of the job's fan-out
+}
+
+// podStanding holds the pods that can run a job.
+type podStanding struct {
+	Alive, Known int      // number of live pods, and number of live pods with a handler
+	Boots        []string // pods that could run the job now
+	PodSlots     []int    // total slots of each of those pods
 }
 
 // Blockers returns the reasons why a waiting job is not running. Reasons that concern only this job come first, followed by those that it

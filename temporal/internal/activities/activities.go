@@ -157,17 +157,10 @@ func (c *call) verdict(v wire.Verdict, o *work.Outcome, err, cause error) (wire.
 }
 
 func (h *Handlers) assignment(in wire.Run, c *call, k *engine.Handler) engine.Assignment {
-	a := engine.Assignment{
-		ID: in.ID, Fence: outbox.Fence(in.Epoch, c.attempt), PipelineID: in.PipelineID, Kind: in.Kind, Lane: in.Lane, Subject: in.Subject,
-		Attempt: in.Attempt, Crashes: in.Crashes + c.details.Starts - 1, Step: in.Step, Snoozes: in.Snoozes, Submitter: in.Submitter, Priority: in.Priority,
-		Args: in.Args, Checkpoint: in.Checkpoint, CreatedAt: in.CreatedAt, ClaimedAt: in.ClaimedAt, Path: "poll", Trace: in.Trace,
-		MaxAttempts: cmp.Or(k.MaxAttempts, h.Engine.Opts.MaxAttempts),
-	}
+	a := engine.Assignment{Claimed: in.Claimed(), AttemptLimit: cmp.Or(k.MaxAttempts, h.Engine.Opts.MaxAttempts)}
+	a.Fence, a.Crashes = outbox.Fence(in.Epoch, c.attempt), in.Crashes+c.details.Starts-1
 	if in.MaxAttempts != nil {
-		a.MaxAttempts = *in.MaxAttempts
-	}
-	if in.ParentID != nil {
-		a.ParentID = *in.ParentID
+		a.AttemptLimit = *in.MaxAttempts
 	}
 	if c.details.Checkpoint != nil {
 		a.Checkpoint = c.details.Checkpoint

@@ -54,16 +54,22 @@ type Run struct {
 func RunOf(i outbox.Item, heartbeat time.Duration) Run {
 	return Run{
 		ID: i.ID, Epoch: i.Epoch(), Kind: i.Kind, Lane: i.Lane, Subject: i.Subject, Args: i.Args, PipelineID: i.PipelineID, ParentID: i.ParentID,
-		GroupID: i.GroupID, ChildNo: i.ChildNo, Step: i.Step, Priority: i.Priority, Attempt: i.Attempts + 1, MaxAttempts: i.MaxAttempts,
+		GroupID: i.Group, ChildNo: i.No, Step: i.Step, Priority: i.Priority, Attempt: i.Attempts + 1, MaxAttempts: i.MaxAttempts,
 		Crashes: i.Crashes, MaxCrashes: i.MaxCrashes, Snoozes: i.Snoozes, Submitter: i.Submitter, Trace: i.Trace, Checkpoint: i.Checkpoint,
 		CreatedAt: i.CreatedAt, ClaimedAt: i.ClaimedAt, Heartbeat: heartbeat,
 	}
 }
 
-// Claimed returns the part of the run's claim that identifies its place in the pipeline.
+// Claimed returns the run as a claim, without a fence.
 func (r *Run) Claimed() store.Claimed {
-	return store.Claimed{ID: r.ID, Kind: r.Kind, Lane: r.Lane, Subject: r.Subject, PipelineID: r.PipelineID, ParentID: r.ParentID, Step: r.Step,
-		Branch: store.Branch{Group: r.GroupID, No: r.ChildNo}}
+	return store.Claimed{
+		ID: r.ID, Lane: r.Lane, Priority: r.Priority, Attempt: r.Attempt, Crashes: r.Crashes, Snoozes: r.Snoozes, Checkpoint: r.Checkpoint,
+		ClaimedAt: r.ClaimedAt, Path: "poll", Definition: store.Definition{
+			Kind: r.Kind, Subject: r.Subject, Args: r.Args, PipelineID: r.PipelineID, ParentID: r.ParentID, Step: r.Step,
+			Branch: store.Branch{Group: r.GroupID, No: r.ChildNo}, MaxAttempts: r.MaxAttempts, MaxCrashes: r.MaxCrashes, Submitter: r.Submitter,
+			Trace: r.Trace, CreatedAt: r.CreatedAt,
+		},
+	}
 }
 
 // TooLarge returns the error for a value that Temporal would reject, or nil.
