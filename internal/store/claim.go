@@ -110,9 +110,11 @@ func (c Claims) Some(lane string) bool {
 // They claim the picked rows in the order keyed → open → taken → claimed; only claimed updates live, with a HOT update. The remaining CTEs
 // free keys, delete superseded runs and write events.
 
-// claimStatement builds a claim statement from its picked, spare and reached CTEs. The conditions in more apply to picked as a whole.
+// claimStatement builds a claim statement from its picked, spare and reached CTEs. The conditions in more apply to picked and reached as a
+// whole: a claim that may take no job has not read its lanes.
 func claimStatement(picked, spare, reached string, more ...string) *statement {
-	return newStatement(with("picked as materialized ("+picked+strings.Join(more, "")+"\n)", "spare as materialized ("+spare+"\n)", reached, claimTail), claimRows)
+	all := strings.Join(more, "")
+	return newStatement(with("picked as materialized ("+picked+all+"\n)", "spare as materialized ("+spare+"\n)", "reached as ("+reached+all+"\n)", claimTail), claimRows)
 }
 
 // claimSQL claims the most urgent due jobs of each lane, up to the wanted number, of the kinds that this pod handles. It skips jobs whose
@@ -170,13 +172,12 @@ const (
 	) c
 	where ` + openPod
 
-	claimReached = `reached as (
+	claimReached = `
 	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from ` + lanesWanted + `
 	left join lateral (
 		select (-l.priority) as rank, l.ready_at, l.id` + laneRows + ` offset w.want + ` + laneShare + ` - 1 limit 1
 	) e on true
-	where ` + notFilled + `
-)`
+	where ` + notFilled + ` and ` + openPod
 
 	// claimSpare locks the rows to claim ahead of time, in lane order. It reads at most 200 rows beyond the wanted number, so that it costs
 	// little in a lane whose first job has to wait for a slot. Plan: the same as for claimPick; reads nothing if no jobs are to be claimed
@@ -222,14 +223,13 @@ const (
 	) c
 	where w.ahead > 0 and ` + openPod
 
-	claimSinceReached = `reached as (
+	claimSinceReached = `
 	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from ` + lanesSince + `
 	left join lateral (
 		select rank, r.ready_at, r.id from ` + AllRanks + ` cross join lateral (select l.ready_at, l.id` + rankRows + `) r
 		where rank >= w.after_rank and rank < w.above offset w.want + w.reach - 1 limit 1
 	) e on true
-	where ` + notFilled + `
-)`
+	where ` + notFilled + ` and ` + openPod
 
 	lanesSince = `unnest(@lanes::text[], @wants::int[], @aheads::int[], @since::timestamptz[], @after_ranks::int[], @after_ready::timestamptz[], @after_ids::bigint[], @reach::int[],
 		@above::int[]) as w(lane, want, ahead, since, after_rank, after_ready, after_id, reach, above)`
@@ -261,9 +261,8 @@ const (
 	select * from picked where false`
 
 	// claimSubjectsReached returns no rows, because the claim by subject does not read beyond the first job of a subject.
-	claimSubjectsReached = `reached as (
-	select null::text as lane, null::int as rank, null::timestamptz as ready_at, null::bigint as id, null::timestamptz as fresh where false
-)`
+	claimSubjectsReached = `
+	select null::text as lane, null::int as rank, null::timestamptz as ready_at, null::bigint as id, null::timestamptz as fresh where false`
 )
 
 const (

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
@@ -329,4 +330,30 @@ func TestAClaimLocksNothingThatItDoesNotTake(t *testing.T) {
 	w.is.Equal(locked, []int64{ids[1]})
 	w.is.NoErr(tx.Rollback(w.ctx()))
 	w.is.Equal(w.at(ids[2]).State, job.Pending)
+}
+
+// A sweep would continue behind a position that a claim reports, and leave the jobs before it for later.
+func TestAClaimThatMayTakeNothingReportsNoPosition(t *testing.T) {
+	w := newWorld(t)
+	closed := w.pod("closed")
+	w.exec(`update trapeze.pods set closed_at = now() where boot = $1`, closed)
+	overtaken := uuid.NewString()
+	first, err := store.OpenWorker(w.ctx(), w.Store, store.PodInfo{Boot: overtaken, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+	w.is.NoErr(err)
+	_, err = store.OpenWorker(w.ctx(), w.Store, store.PodInfo{Boot: overtaken, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+	w.is.NoErr(err)
+	w.flood(store.ClaimReach+10, "k", "")
+	w.flood(store.ClaimReach+10, "foreign", "")
+	for name, s := range map[string]struct {
+		*store.Store
+		boot string
+	}{"a pod whose row is closed": {w.Store, closed}, "a worker whose stream another has overtaken": {w.OfStream(first.Stream), overtaken}} {
+		for _, since := range []time.Time{{}, time.Now().Add(-time.Hour)} {
+			found, err := s.Claim(w.ctx(), s.boot, []store.Want{{Lane: "default", N: 2, Since: since}}, []string{"k"}, true)
+			w.is.NoErr(err)
+			if len(found.Jobs) != 0 || len(found.Reached) != 0 {
+				t.Errorf("%s claimed %d jobs and reached %v", name, len(found.Jobs), found.Reached)
+			}
+		}
+	}
 }
