@@ -316,20 +316,6 @@ func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 	return s.Len() == 0
 }
 
-// startedOnInsert returns the claim of a job that this process inserted and started in one statement.
-func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
-	pipeline := n.PipelineID
-	if pipeline == 0 {
-		pipeline = n.ID
-	}
-	return store.Claimed{
-		ID: n.ID, Lane: n.Lane, Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast", Definition: store.Definition{
-			Kind: n.Kind, Subject: n.Subject, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID, Step: n.Step, Branch: n.Branch, Planned: n.Planned,
-			MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter, Trace: n.Trace, CreatedAt: at,
-		},
-	}
-}
-
 // mustBeHeld reports whether the claim's row is expected to name this pod as its holder. It returns false if the claim is lost or its
 // outcome may already have been written.
 func (one *Run) mustBeHeld() bool { return !one.Settled.Load() && !one.IsLost() }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -227,6 +228,20 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		sub.mark(ctx) // this job has already started, but the marks make later submissions faster
 	}
 	return s, nil
+}
+
+// startedOnInsert returns the claim of a job that this process inserted and started in one statement.
+func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
+	pipeline := n.PipelineID
+	if pipeline == 0 {
+		pipeline = n.ID
+	}
+	return store.Claimed{
+		ID: n.ID, Lane: n.Lane, Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast", Definition: store.Definition{
+			Kind: n.Kind, Subject: n.Subject, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID, Step: n.Step, Branch: n.Branch, Planned: n.Planned,
+			MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter, Trace: n.Trace, CreatedAt: at,
+		},
+	}
 }
 
 // reserveFor reserves a slot for a job that is about to be inserted, if the job may start on insert in this process. It reserves none if a
