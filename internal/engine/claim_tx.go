@@ -45,8 +45,8 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	stop := context.AfterFunc(l.alive, cancel)
 	defer stop()
 	select {
-	case one.turn <- struct{}{}:
-		defer func() { <-one.turn }()
+	case one.tx.turn <- struct{}{}:
+		defer func() { <-one.tx.turn }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

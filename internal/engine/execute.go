@@ -63,7 +63,7 @@ func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
 	}{}
 	one := &both.Run
 	one.Job, one.Ended = work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name, Writer: &both.writer}, make(chan struct{})
-	one.loss.lost, one.turn = make(chan struct{}), make(chan struct{}, 1)
+	one.loss.lost, one.tx.turn = make(chan struct{}), make(chan struct{}, 1)
 	one.cancel, one.done = func(error) {}, func() {}
 	both.writer = writer{one, x.leases}
 	one.Events.Init(x.journal, journaled{one})

@@ -42,8 +42,7 @@ type Run struct {
 	goroutine atomic.Uint64 // number of the goroutine that is running the handler, or 0
 	niced     stepPriority
 
-	turn     chan struct{} // held by the transaction that currently locks the lease
-	writing  atomic.Uint64 // id of the goroutine whose function is writing in that transaction, or 0
+	tx       leaseUse
 	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
@@ -98,6 +97,12 @@ type loss struct {
 	once sync.Once
 	lost chan struct{} // closed when the lease is gone for good
 	gone bool          // the job was deleted; set before lost is closed
+}
+
+// leaseUse makes the transactions that lock the lease of a run take turns.
+type leaseUse struct {
+	turn    chan struct{} // holds an element while a transaction locks the lease
+	writing atomic.Uint64 // id of the goroutine whose function is writing in that transaction, or 0
 }
 
 // ranAhead is the state of a run that was claimed ahead of time, or that passed its slot to a job claimed ahead of time.
@@ -194,14 +199,14 @@ var errOpen = errors.New("a transaction of the job is open: write in it, and pas
 
 // inside calls a handler's function that writes in the transaction that locks the lease.
 func (one *Run) inside(write func() error) error {
-	one.writing.Store(guard.Goroutine())
-	defer one.writing.Store(0)
+	one.tx.writing.Store(guard.Goroutine())
+	defer one.tx.writing.Store(0)
 	return write()
 }
 
 // isInside reports whether the caller is a function called by inside. Such a function would deadlock if it waited for the lease.
 func (one *Run) isInside() bool {
-	by := one.writing.Load()
+	by := one.tx.writing.Load()
 	return by != 0 && by == guard.Goroutine()
 }
 

@@ -121,8 +121,8 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	patience := time.NewTimer(turnWithin)
 	defer patience.Stop()
 	select {
-	case w.one.turn <- struct{}{}:
-		defer func() { <-w.one.turn }()
+	case w.one.tx.turn <- struct{}{}:
+		defer func() { <-w.one.tx.turn }()
 	case <-patience.C:
 		return fmt.Errorf("store checkpoint of job %d: %w", w.one.Lease.JobID, errOpen)
 	case <-ctx.Done():

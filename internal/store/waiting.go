@@ -34,24 +34,27 @@ where f.id = @id`)
 
 // Waiting is a job that has fanned out.
 type Waiting struct {
-	ID                             int64
-	Fence                          int64
-	EventNo                        int // number of its latest event; the other fields may be newer
-	Branches, Open, Failed, Harmed int
-	FailFast                       bool
-	Waits                          bool // the job has not ended
-	Outcome                        job.OutcomeStatus
-	Result                         json.RawMessage
-	Plan                           json.RawMessage
-	Priority                       int
-	Lane                           string
-	Attempt                        int
-	Kind, Subject                  string
-	PipelineID                     int64
-	Step                           int
-	Submitter                      string
+	ID      int64
+	Fence   int64
+	EventNo int // number of its latest event; the other fields may be newer
+	branchCounts
+	FailFast      bool
+	Waits         bool // the job has not ended
+	Outcome       job.OutcomeStatus
+	Result        json.RawMessage
+	Plan          json.RawMessage
+	Priority      int
+	Lane          string
+	Attempt       int
+	Kind, Subject string
+	PipelineID    int64
+	Step          int
+	Submitter     string
 	Branch
 }
+
+// branchCounts counts the branches of a fan-out: all of them, the unfinished ones, the failed ones, and those that failed in part.
+type branchCounts struct{ Branches, Open, Failed, Harmed int }
 
 // Waiting returns the fan-out of a job, or [job.ErrNotFound] if the job never fanned out.
 func (s *Store) Waiting(ctx context.Context, id int64) (Waiting, error) {
