@@ -33,7 +33,7 @@ type Engine struct {
 func New(s Services, o Options, m member) *Engine {
 	e := &Engine{
 		Identity: Identity{
-			Services: s, Opts: o, Member: m, Kinds: map[string]*Handler{}, Handled: map[string]bool{}, HandledKinds: []string{},
+			Services: s, Opts: o, Member: m, Kinds: map[string]*Handler{}, handled: handled{Handled: map[string]bool{}, HandledKinds: []string{}},
 			Lanes: slots.NewLanes(o.Slots, o.PollEvery, o.MayUse), Marks: &slots.Marks{}, ahead: slots.NewAhead(), Lease: lease.New(o.Boot), Runs: newRuns(),
 		},
 		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),

@@ -31,24 +31,29 @@ type Identity struct {
 	Opts   Options
 	Kinds  map[string]*Handler // all known kinds; a next step may be of any of these kinds
 
-	Handled      map[string]bool // kinds whose jobs the engine runs; fixed when it starts
-	HandledKinds []string
-	Lease        *lease.Lease
-	Lanes        *slots.Lanes
-	Marks        *slots.Marks
-	Runs         *runs
-	Closing      atomic.Bool // no more jobs are started
-	inFlight     inFlight
-	Unknown      unknownOutcomes // raised when a reply was lost: the table may then assign jobs to this identity that it does not know
+	handled
+	Lease    *lease.Lease
+	Lanes    *slots.Lanes
+	Marks    *slots.Marks
+	Runs     *runs
+	Closing  atomic.Bool // no more jobs are started
+	inFlight inFlight
+	Unknown  unknownOutcomes // raised when a reply was lost: the table may then assign jobs to this identity that it does not know
 
 	Poller  *poller.Poller
 	look    atomic.Bool // there may be due jobs besides the next ones of freed subjects
 	Due     dueTimes
-	freed   freedSubjects            // subjects whose next job the next claim should take
-	backlog backlog                  // whether the latest claim left jobs behind
-	ahead   *slots.Ahead             // jobs that were claimed ahead of time and are waiting for a slot
-	took    map[string]*atomic.Int64 // average duration of the latest runs of each handled kind, in nanoseconds; 0 if none
-	news    atomic.Bool              // more urgent jobs than those in ahead may have arrived
+	freed   freedSubjects // subjects whose next job the next claim should take
+	backlog backlog       // whether the latest claim left jobs behind
+	ahead   *slots.Ahead  // jobs that were claimed ahead of time and are waiting for a slot
+	news    atomic.Bool   // more urgent jobs than those in ahead may have arrived
+}
+
+// handled holds the kinds whose jobs the engine runs. They are fixed when it starts.
+type handled struct {
+	Handled      map[string]bool
+	HandledKinds []string
+	took         map[string]*atomic.Int64 // average duration of the latest runs of each kind, in nanoseconds; 0 if none
 }
 
 // Services holds everything that the engines of a process share.

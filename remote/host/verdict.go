@@ -35,15 +35,15 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, n
 	if err != nil {
 		return nil, err
 	}
-	strays := 0
+	leftovers := 0
 	for _, i := range unknown {
 		if list[i] = verdicts[i]; list[i].Lost {
-			strays++
+			leftovers++
 		}
 	}
 	// After a job is lost, its handler may still be running on the worker, although this pod no longer counts it. Its slot stays in use
 	// until the handler returns.
-	g.engine.Resize(g.opts.Slots - strays)
+	g.engine.Resize(g.opts.Slots - leftovers)
 	return list, nil
 }
 

@@ -164,10 +164,10 @@ func (t *task) logReturn(began time.Time, err error) {
 func (t *task) end() {
 	t.w.mu.Lock()
 	delete(t.w.tasks, key{t.m.GetJobId(), t.m.GetFence()})
-	stray := t.boot != t.w.id
+	leftover := t.boot != t.w.id
 	t.w.mu.Unlock()
 	t.cancel(nil)
-	if stray {
+	if leftover {
 		t.w.offerFreedSlot()
 	}
 	t.w.heartbeatNow()

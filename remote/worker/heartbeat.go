@@ -79,7 +79,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	w.mu.Unlock()
 	if received {
 		w.log.InfoContext(ctx, "accepted by a pod", telemetry.Server, w.servers.now().address, telemetry.Pod, out.Msg.GetPod(), telemetry.Boot, id,
-			telemetry.Slots, w.opts.Slots-w.strays(), telemetry.Kinds, w.sent(), telemetry.Running, len(w.list()))
+			telemetry.Slots, w.opts.Slots-w.leftovers(), telemetry.Kinds, w.sent(), telemetry.Running, len(w.list()))
 	}
 	for _, v := range out.Msg.GetVerdicts() {
 		t := w.find(key{v.GetJobId(), v.GetFence()})

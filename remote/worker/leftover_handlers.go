@@ -8,14 +8,14 @@ import (
 )
 
 // A worker whose lease has expired restarts with a new ID, but handlers that ignore their cancelled contexts keep running. These handlers,
-// called strays, still use the machine's resources. Until it returns, each stray therefore takes up one of the slots that the worker offers
+// the leftover handlers, still use the machine's resources. Until it returns, each of them therefore takes up one of the slots that the worker offers
 // to pods.
 
 // errSlotFreed ends a stream, so that the next one offers more slots.
 var errSlotFreed = errors.New("a handler from an earlier session returned: its slot is free")
 
-// strays returns the number of handlers that were started before the worker's restart and are still running.
-func (w *Worker) strays() (n int) {
+// leftovers returns the number of handlers that were started before the worker's restart and are still running.
+func (w *Worker) leftovers() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range w.tasks {
@@ -26,9 +26,9 @@ func (w *Worker) strays() (n int) {
 	return n
 }
 
-// waitForASlot blocks while strays use all slots, because pods do not accept a worker without slots.
+// waitForASlot blocks while leftover handlers use all slots, because pods do not accept a worker without slots.
 func (w *Worker) waitForASlot(ctx context.Context) error {
-	for warned := false; w.strays() >= w.opts.Slots; warned = true {
+	for warned := false; w.leftovers() >= w.opts.Slots; warned = true {
 		if !warned {
 			w.log.WarnContext(ctx, "all slots are held by handlers that ignore their cancelled contexts", telemetry.Slots, w.opts.Slots)
 		}
@@ -41,7 +41,7 @@ func (w *Worker) waitForASlot(ctx context.Context) error {
 	return nil
 }
 
-// offerFreedSlot offers the pods the slot of a stray whose handler has returned.
+// offerFreedSlot offers the pods the slot of a leftover handler that has returned.
 func (w *Worker) offerFreedSlot() {
 	w.freed.Set()
 	w.mu.Lock()
