@@ -166,3 +166,13 @@ type Pod struct {
 	Stream     *int64     `json:"stream"`                 // the number of a remote worker's latest stream; starts at 1 and rises with each new stream
 	Drain      *Closure   `json:"drain,omitempty" db:"-"` // who drained the pod, and why; nil if it is not drained or was drained with SQL
 }
+
+// Stack is the stack of the goroutine that is running a job's handler.
+type Stack struct {
+	Job   int64     `json:"job,string"`
+	Fence int64     `json:"fence"`
+	Boot  string    `json:"boot"`
+	Pod   string    `json:"pod"`
+	At    time.Time `json:"at"`    // when the pod answered
+	Stack string    `json:"stack"` // as formatted by runtime/debug.Stack, cut to 64 KiB
+}

@@ -109,3 +109,11 @@ type Fire struct {
 	Took      *Seconds    `json:"seconds"`       // duration of the job from start to end; nil if it has not ended
 	Message   string      `json:"message"`       // why no job was submitted
 }
+
+// SchedulePreview describes a schedule expression and its next occurrences.
+type SchedulePreview struct {
+	Expression string      `json:"expression"`
+	Zone       string      `json:"zone"`
+	Words      string      `json:"words"`      // the expression in plain language
+	NextFires  []time.Time `json:"next_fires"` // empty if it never fires again
+}

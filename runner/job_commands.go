@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
@@ -83,4 +84,46 @@ func (r *Runner) Job(ctx context.Context, id int64) (job.Job, error) {
 // event.
 func (a Admin) Events(ctx context.Context, id int64, after, limit int) ([]job.Event, error) {
 	return view.JobEvents(ctx, a.pod.Commands, id, after, limit)
+}
+
+// Stack returns the stack of the goroutine that is running a job's handler, on any pod or remote worker. The pod learns of the request
+// through a notification or with its next heartbeat, and passes it on to the remote worker. The process stops all its goroutines for an
+// instant to read their stacks.
+//
+// Stack returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotRunning] if it is not running. It returns [job.ErrNoAnswer] if
+// the pod or the remote worker does not answer, for example because the worker is of an earlier release or is not a Go program.
+func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, error) {
+	asked, err := admin.AskStack(ctx, a.pod.Commands, id, named(actor))
+	if err != nil {
+		return job.Stack{}, a.pod.DBError(err)
+	}
+	answer, err := a.pod.AwaitAnswer(ctx, asked)
+	if err == nil && answer.At == nil {
+		err = job.ErrNotRunning // the job has just ended
+	}
+	if err != nil {
+		return job.Stack{}, fmt.Errorf("read the stack of job %d on %s: %w", id, asked.Pod, err)
+	}
+	return job.Stack{Job: id, Fence: asked.Fence, Boot: asked.Boot, Pod: asked.Pod, At: *answer.At, Stack: answer.Text}, nil
+}
+
+// Delete deletes a finished job and returns the number of jobs deleted. Given the id of a pipeline's first job, it deletes the whole
+// pipeline, provided that all its jobs have finished. Events are kept until their retention period is over.
+//
+// It returns [job.ErrNotFound], [job.ErrNotTerminal], or [job.ErrPartOfPipeline] for a later step. After [job.ErrOutcomeUnknown], the call
+// can be repeated.
+func (a Admin) Delete(ctx context.Context, id int64, actor string) (int, error) {
+	n, err := admin.Delete(ctx, a.pod.Commands, id, named(actor))
+	if err != nil {
+		return 0, a.pod.CommandError(err)
+	}
+	return n, nil
+}
+
+// Blockers returns the reasons why a waiting job is not running, for example that it is not due yet, its lane is drained or its subject is
+// busy. Reasons that concern the job itself come first. The list is empty for a job that is running, has finished or does not exist.
+// Blockers might read all due jobs, so do not call it in a loop.
+func (a Admin) Blockers(ctx context.Context, id int64) ([]job.Blocker, error) {
+	list, err := view.Blockers(ctx, a.pod.Commands, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, a.pod.Commands) })
+	return list, a.pod.DBError(err)
 }

@@ -185,3 +185,29 @@ func (a Admin) ScheduleFires(ctx context.Context, name string, before time.Time,
 	}
 	return fires[name], nil
 }
+
+// PreviewSchedule is the function [PreviewSchedule] with one more check: it rejects an expression that fires more often than
+// Options.MinScheduleInterval allows.
+func (a Admin) PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
+	if _, err := a.pod.Calendar.Parse(job.ScheduleSetting{Expression: expression, Zone: zone}, after); err != nil {
+		return job.SchedulePreview{}, err
+	}
+	return PreviewSchedule(expression, zone, after, n)
+}
+
+// PreviewSchedule describes an expression in plain language and returns its next n occurrences after a given time, or fewer if there are no
+// more. An empty zone means UTC. It needs no database. It returns [job.ErrInvalidSchedule] if the expression is invalid.
+func PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
+	calendar, err := scheduler.Parse(expression, zone, after)
+	if err != nil {
+		return job.SchedulePreview{}, err
+	}
+	if zone == "" {
+		zone = job.DefaultSchedule().Zone
+	}
+	shown := job.SchedulePreview{Expression: expression, Zone: zone, Words: calendar.Words(), NextFires: []time.Time{}}
+	for at := calendar.Next(after); len(shown.NextFires) < n && !at.IsZero(); at = calendar.Next(at) {
+		shown.NextFires = append(shown.NextFires, at)
+	}
+	return shown, nil
+}

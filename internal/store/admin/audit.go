@@ -117,3 +117,20 @@ func AuditTrail(ctx context.Context, s *store.Store, f AuditFilter) ([]AuditRow,
 	}
 	return list, nil
 }
+
+// withAudit makes a change and writes its audit entry in one transaction. The callback do can fill in the entry. If nothing has changed, it
+// clears the entry's action, and no entry is written.
+func withAudit(ctx context.Context, s *store.Store, d AuditEntry, do func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error) error {
+	what := d.Action + " " + d.Target
+	err := s.Tx(ctx, func(tx pgx.Tx) error {
+		d := d
+		if err := do(ctx, tx, &d); err != nil || d.Action == "" {
+			return err
+		}
+		return auditIn(ctx, s, tx, d)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
