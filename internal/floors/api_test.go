@@ -62,6 +62,19 @@ func TestNoExportedSignatureMentionsAnInternalType(t *testing.T) {
 func exported(t *testing.T, folders []string) (packages []*types.Package) {
 	t.Helper()
 	is := is.New(t)
+	imports := importing(t, folders)
+	for _, folder := range folders {
+		p, err := imports.Import(module + "/" + folder)
+		is.NoErr(err) // the export data can be read
+		packages = append(packages, p)
+	}
+	return packages
+}
+
+// importing returns an importer of packages and of everything that they import.
+func importing(t *testing.T, folders []string) types.Importer {
+	t.Helper()
+	is := is.New(t)
 	args := []string{"list", "-export", "-deps", "-json=ImportPath,Export"}
 	for _, folder := range folders {
 		args = append(args, module+"/"+folder)
@@ -78,13 +91,7 @@ func exported(t *testing.T, folders []string) (packages []*types.Package) {
 		is.NoErr(err) // the list is JSON
 		exports[strings.TrimPrefix(p.ImportPath, "vendor/")] = p.Export
 	}
-	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	for _, folder := range folders {
-		p, err := imports.Import(module + "/" + folder)
-		is.NoErr(err) // the export data can be read
-		packages = append(packages, p)
-	}
-	return packages
+	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 }
 
 // mentions returns the exported parts of o that mention an internal type, in the form "Name.Part: path.Type".

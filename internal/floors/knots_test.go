@@ -2,11 +2,12 @@ package floors
 
 import (
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -15,13 +16,21 @@ import (
 // layered lists the large packages whose files form layers.
 var layered = []string{"api", "api/ui", "cmd/app", "internal/engine", "internal/store/admin", "internal/store/view", "job", "runner"}
 
-// TestTheFilesOfALargePackageFormLayers fails if most files of a large package depend on each other, directly or indirectly. A reader could
-// not understand any of these files without all the others.
+// TestTheFilesOfALargePackageFormLayers fails if most files of a large package depend on each other, directly or indirectly, or if a file
+// depends on more than five others on average. A reader could not understand any of these files without all the others.
 func TestTheFilesOfALargePackageFormLayers(t *testing.T) {
+	imports := importing(t, layered)
 	for _, name := range layered {
-		uses := references(t, filepath.Join(root(t), name))
+		uses := references(t, imports, name)
 		if knot := largestKnot(uses); 2*len(knot) > len(uses) {
 			t.Errorf("%s: %d of %d files depend on each other: %v", name, len(knot), len(uses), knot)
+		}
+		ties := 0
+		for _, used := range uses {
+			ties += len(used)
+		}
+		if ties > 5*len(uses) {
+			t.Errorf("%s: %d files depend on %d others in total", name, len(uses), ties)
 		}
 	}
 }
@@ -33,76 +42,33 @@ func TestAKnotOfFilesIsFound(t *testing.T) {
 	}), []string{"a", "b", "c"})
 }
 
-// references returns, for each production file of a package, the files whose top-level names it uses. It ignores names that several files
-// define, such as those of methods that several types share.
-func references(t *testing.T, dir string) map[string]map[string]bool {
+// references returns, for each file of a package, the files that declare the functions, methods, types and other top-level names that it uses.
+func references(t *testing.T, imports types.Importer, folder string) map[string]map[string]bool {
 	t.Helper()
-	list, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
+	is := is.New(t)
+	built, err := build.ImportDir(filepath.Join(root(t), folder), 0)
+	is.NoErr(err)
+	set, uses := token.NewFileSet(), map[string]map[string]bool{}
+	var files []*ast.File
+	for _, name := range built.GoFiles {
+		file, err := parser.ParseFile(set, filepath.Join(built.Dir, name), nil, parser.SkipObjectResolution)
+		is.NoErr(err)
+		files, uses[name] = append(files, file), map[string]bool{}
 	}
-	files, definedIn := map[string]*ast.File{}, map[string][]string{}
-	for _, path := range list {
-		name := filepath.Base(path)
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasSuffix(name, "_test.go") || ast.IsGenerated(file) {
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	p, err := (&types.Config{Importer: imports}).Check(module+"/"+folder, set, files, info)
+	is.NoErr(err)
+	for at, used := range info.Uses {
+		method, _ := used.(*types.Func)
+		if used.Pkg() != p || used.Parent() != p.Scope() && (method == nil || method.Signature().Recv() == nil) {
 			continue
 		}
-		files[name] = file
-		for _, decl := range file.Decls {
-			for _, defined := range names(decl) {
-				definedIn[defined] = append(definedIn[defined], name)
-			}
+		from, to := filepath.Base(set.Position(at.Pos()).Filename), filepath.Base(set.Position(used.Pos()).Filename)
+		if from != to {
+			uses[from][to] = true
 		}
-	}
-	uses := map[string]map[string]bool{}
-	for name, file := range files {
-		uses[name] = map[string]bool{}
-		imported := map[string]bool{}
-		for _, i := range file.Imports {
-			path := strings.Trim(i.Path.Value, `"`)
-			imported[path[strings.LastIndex(path, "/")+1:]] = true
-			if i.Name != nil {
-				imported[i.Name.Name] = true
-			}
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.SelectorExpr: // a name of another package
-				x, ok := n.X.(*ast.Ident)
-				return !ok || !imported[x.Name]
-			case *ast.Ident:
-				if in := definedIn[n.Name]; len(in) == 1 && in[0] != name {
-					uses[name][in[0]] = true
-				}
-			}
-			return true
-		})
 	}
 	return uses
-}
-
-// names returns the names that a top-level declaration defines.
-func names(decl ast.Decl) (list []string) {
-	switch d := decl.(type) {
-	case *ast.FuncDecl:
-		return []string{d.Name.Name}
-	case *ast.GenDecl:
-		for _, spec := range d.Specs {
-			switch s := spec.(type) {
-			case *ast.TypeSpec:
-				list = append(list, s.Name.Name)
-			case *ast.ValueSpec:
-				for _, name := range s.Names {
-					list = append(list, name.Name)
-				}
-			}
-		}
-	}
-	return list
 }
 
 // largestKnot returns the largest set of files of which each depends on all others, directly or indirectly.
