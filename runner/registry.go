@@ -74,6 +74,21 @@ func StaleAfter(d time.Duration) HandleOption {
 	})
 }
 
+// Secrets marks arguments of a kind as secret: they are shown only to principals with permission to see secrets. The arguments are JSON
+// pointers, such as /password or /users/*/token, in which * stands for every member or element. They are added to the fields that have the
+// tag `secret:"true"` in the arguments' type. Without this option, all values of a [HandleRaw] kind are hidden, because the runner cannot
+// know which are secret. Secrets() without pointers declares that none is secret.
+func Secrets(pointers ...string) HandleOption {
+	for _, pointer := range pointers {
+		if !strings.HasPrefix(pointer, "/") {
+			panic("runner: secret " + pointer + ": want a JSON pointer, such as /password or /users/*/token")
+		}
+	}
+	return handleOption(func(k *registered) {
+		k.secrets, k.secretsKnown = append(k.secrets, pointers...), true
+	})
+}
+
 // registered is a registered kind with its handler and options.
 type registered struct {
 	*engine.Handler
@@ -255,4 +270,16 @@ func withoutValues(err error) string {
 		return fmt.Sprintf("want %s, have %s", wrong.Type, have)
 	}
 	return fmt.Sprintf("field %s: want %s, have %s", wrong.Field, wrong.Type, have)
+}
+
+// secrets returns JSON pointers to the secret arguments of a kind; see [Secrets]. known is false for kinds without a handler here, and for
+// kinds whose argument type does not show which fields are secret.
+func (r *Runner) secrets(name string) (pointers []string, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.registered[name]
+	if k == nil {
+		return nil, false
+	}
+	return slices.Clone(k.secrets), k.secretsKnown
 }
