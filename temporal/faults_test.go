@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/converter"
 	sdklog "go.temporal.io/sdk/log"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -138,7 +139,7 @@ func forward(t *testing.T) (*world, *forwarder.Forwarder, outbox.Item) {
 	_, err := w.pool.Exec(t.Context(), `insert into trapeze.lanes (name, engine) values ('far', 'temporal')`)
 	is.NoErr(err)
 	p := inside.Of(w.Runner).Pod
-	f := &forwarder.Forwarder{Client: w.client, Outbox: p.Outbox(temporal.Name), Names: forwarder.Names{Prefix: t.Name()}, Heartbeat: 2 * time.Second, Log: quiet, Damped: p.Damped}
+	f := &forwarder.Forwarder{Client: w.client, Converter: converter.GetDefaultDataConverter(), Outbox: p.Outbox(temporal.Name), Names: forwarder.Names{Prefix: t.Name()}, Heartbeat: 2 * time.Second, Log: quiet, Damped: p.Damped}
 	w.enqueue("k", `{}`, runner.Lane("far"))
 	return w, f, dueOne(t, f)
 }
@@ -291,7 +292,9 @@ func TestAJobIsNotStartedAgainAfterItsEpoch(t *testing.T) {
 		_, err := w.client.DescribeWorkflowExecution(t.Context(), names.Workflow(id, epoch), "")
 		return err != nil
 	})
-	f := &forwarder.Forwarder{Client: w.client, Outbox: inside.Of(w.Runner).Pod.Outbox(temporal.Name), Names: names, Heartbeat: 2 * time.Second, Log: quiet}
+	f := &forwarder.Forwarder{Client: w.client, Converter: converter.GetDefaultDataConverter(), Outbox: inside.Of(w.Runner).Pod.Outbox(temporal.Name), Names: names, Heartbeat: 2 * time.Second, Log: quiet}
+	f.Database, err = f.Outbox.Database(t.Context())
+	is.NoErr(err)
 	is.NoErr(f.Start(t.Context(), outbox.Item{ID: id, Fence: j.Fence, Lane: job.DefaultLane, Definition: store.Definition{Kind: "k", Args: []byte(`{}`)}}))
 	is.NoErr(w.client.GetWorkflow(t.Context(), names.Workflow(id, epoch), "").Get(t.Context(), nil)) // the second run ends
 	is.Equal(calls.Load(), int64(1))
@@ -454,4 +457,35 @@ func TestAPodThatStopsWhileItIsDrainedWaitsForItsHandlersOfTemporal(t *testing.T
 	time.AfterFunc(200*time.Millisecond, func() { close(release) })
 	stop()
 	is.True(returned.Load())
+}
+
+func TestTwoDatabasesWithOnePrefixDoNotRunJobsOfEachOther(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var worlds []*world
+	for _, name := range []string{"a", "b"} {
+		w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if got := string(j.Args.JSON); got != fmt.Sprintf(`"%s"`, name) {
+				t.Errorf("a pod of %s has called a handler with the args %s", name, got)
+			}
+			return runner.Done(name), nil
+		}})
+		w.start()
+		worlds = append(worlds, w)
+	}
+	_, err := worlds[1].pool.Exec(t.Context(), `select setval('trapeze.job_ids', 1_000_000)`) // if the ids are the same, the second run is not started
+	is.NoErr(err)
+	list := make([][]int64, 2)
+	for range 10 {
+		for i, w := range worlds {
+			list[i] = append(list[i], w.enqueue("k", fmt.Sprintf(`"%s"`, string(rune('a'+i)))))
+		}
+	}
+	for i, w := range worlds {
+		for _, id := range list[i] {
+			j := w.wait(id)
+			is.Equal(string(j.Result), fmt.Sprintf(`"%s"`, string(rune('a'+i))))
+			is.Equal(j.Crashes, 0)
+		}
+	}
 }

@@ -54,7 +54,8 @@ type Options struct {
 	Namespace string
 	// Name is the name of the engine. A program that uses several clusters gives each of them a name. Default [Name].
 	Name string
-	// All workflow ids and the names of all task queues start with Prefix. Databases that share a namespace need different prefixes. Default "trapeze".
+	// All workflow ids and the names of all task queues start with Prefix. Databases that share a namespace need different prefixes: pods refuse
+	// the runs of another database, but workers of [Work] cannot. Default "trapeze".
 	Prefix string
 	// DataConverter is that of the client, if the client has one, for example to encrypt args and results in Temporal. Default: JSON.
 	DataConverter converter.DataConverter
@@ -141,28 +142,26 @@ func (e *engine) run(ctx context.Context) {
 	s := settler.New(e.pod, e.o.Name, e.outbox)
 	var settles, serves sync.WaitGroup
 	settles.Go(func() { _ = s.Live(alive) })
-	serves.Go(func() { e.forward(ctx) })
-	serves.Go(func() {
-		select {
-		case <-s.Ready():
-			e.work(ctx, s)
-		case <-ctx.Done():
-		}
-	})
+	select {
+	case <-s.Ready():
+		serves.Go(func() { e.forward(ctx, s.Database) })
+		serves.Go(func() { e.work(ctx, s) })
+	case <-ctx.Done():
+	}
 	serves.Wait()
 	die()
 	settles.Wait()
 }
 
-func (e *engine) forward(ctx context.Context) {
-	f := &forwarder.Forwarder{Client: e.o.Client, Outbox: e.outbox, Names: e.names, Heartbeat: e.o.HeartbeatTimeout, Log: e.pod.Log, Damped: e.pod.Damped,
+func (e *engine) forward(ctx context.Context, database string) {
+	f := &forwarder.Forwarder{Client: e.o.Client, Converter: e.o.DataConverter, Outbox: e.outbox, Names: e.names, Database: database, Heartbeat: e.o.HeartbeatTimeout, Log: e.pod.Log, Damped: e.pod.Damped,
 		Wake: e.wake, PollEvery: e.o.PollEvery, ReconcileEvery: e.o.ReconcileEvery}
 	f.Run(ctx)
 }
 
 // work runs a worker for each lane of the engine.
 func (e *engine) work(ctx context.Context, s *settler.Settler) {
-	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, Boot: e.boot, Reader: func(_ context.Context, in wire.Run) work.Writer {
+	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, Boot: e.boot, Owns: s.Owns, Reader: func(_ context.Context, in wire.Run) work.Writer {
 		return s.Reader(in)
 	}}
 	var (

@@ -153,6 +153,32 @@ const itemColumns = `l.id, l.kind, l.subject, j.args, j.pipeline_id, j.parent_id
 	coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0) as snoozes,
 	(select g.checkpoint from trapeze.job_progress g where g.id = l.id) as checkpoint, l.claimed_at, coalesce(l.run, '') as run, l.cancel_requested`
 
+const (
+	// databaseSQL returns the identity of the database, which a standby and a base backup share, and a restored dump does not. Plan: one row.
+	databaseSQL = `select f.id::text from trapeze.feed_epoch f`
+	// holdsSQL finds the claim of an epoch by its time. Plan: live_pkey.
+	holdsSQL = `select l.id from trapeze.live l where l.id = $1 and l.fence = $2 and l.pod = $3::uuid and l.claimed_at = $4`
+)
+
+// Database returns the identity of the database, or an empty string if it has none.
+func (b *Outbox) Database(ctx context.Context) (string, error) {
+	found, err := store.Rows(ctx, b.s, pgx.RowTo[string], databaseSQL)
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	return found[0], nil
+}
+
+// Holds reports whether the job is in the epoch that was claimed at the given time, to the microsecond. A job of another database with the same
+// id and epoch was claimed at another time.
+func (b *Outbox) Holds(ctx context.Context, id, epoch int64, claimed time.Time) (bool, error) {
+	found, err := store.Rows(ctx, b.s, pgx.RowTo[int64], holdsSQL, id, lastFence(epoch), b.boot, claimed)
+	if err != nil {
+		return false, fmt.Errorf("find the claim of job %d, epoch %d: %w", id, epoch, err)
+	}
+	return len(found) > 0, nil
+}
+
 // NewIDs returns n unused job ids, for steps that an engine runs without a row in PostgreSQL.
 func (b *Outbox) NewIDs(ctx context.Context, n int) ([]int64, error) { return b.s.NewIDs(ctx, n) }
 

@@ -33,6 +33,8 @@ type Handlers struct {
 	Engine *engine.Engine // with the registered kinds; its claims are not used
 	Client client.Client
 	Boot   string // id of this process
+	// Owns returns an error if the run belongs to another database. It is nil in a process without a connection to PostgreSQL.
+	Owns func(ctx context.Context, in wire.Run) error
 	// Reader returns the reads of an activity's job: results, branches and tokens. Nothing is written with it.
 	Reader func(ctx context.Context, in wire.Run) work.Writer
 }
@@ -49,6 +51,11 @@ func (h *Handlers) Register(w worker.Registry) {
 func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err error) {
 	if h.Engine.Lanes.Drained() { // its worker is about to stop
 		return v, temporal.NewApplicationErrorWithOptions("the pod is drained", "drained", temporal.ApplicationErrorOptions{NextRetryDelay: 200 * time.Millisecond})
+	}
+	if h.Owns != nil {
+		if err := h.Owns(ctx, in); err != nil {
+			return v, err
+		}
 	}
 	c, err := h.open(ctx, in)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
@@ -34,8 +35,10 @@ import (
 // Forwarder starts and cancels the workflows of one engine.
 type Forwarder struct {
 	Client    client.Client
+	Converter converter.DataConverter // that of the client
 	Outbox    *outbox.Outbox
 	Names     Names
+	Database  string        // see [wire.Run]
 	Heartbeat time.Duration // see [wire.Run]
 	Log       *slog.Logger
 	Damped    *telemetry.Damped
@@ -50,8 +53,8 @@ type Forwarder struct {
 // Names are the names that a database uses in Temporal. Databases that share a namespace need different prefixes.
 type Names struct{ Prefix string }
 
-// Queue returns the task queue of a lane.
-func (n Names) Queue(lane string) string { return n.Prefix + "-" + lane }
+// Queue returns the task queue of a lane. No lane's name contains a slash.
+func (n Names) Queue(lane string) string { return n.Prefix + "/" + lane }
 
 // Pods returns the task queue of all pods, on which they write to PostgreSQL. No lane's name contains a space.
 func (n Names) Pods() string { return n.Prefix + " pods" }
@@ -156,6 +159,7 @@ func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		EnableEagerStart:                         true, // a worker of this process begins without another call, if it has a free slot
 		StaticSummary:                            i.Kind,
+		Memo:                                     map[string]any{claim: i.ClaimedAt},
 	}, interpreter.Workflow, f.run(i))
 	if already, ok := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); ok {
 		err = f.started(ctx, i, id, already.RunId)
@@ -171,7 +175,7 @@ func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 
 func (f *Forwarder) run(i outbox.Item) wire.Run {
 	r := wire.RunOf(i, f.Heartbeat)
-	r.Pods = f.Names.Pods()
+	r.Pods, r.Database = f.Names.Pods(), f.Database
 	return r
 }
 
@@ -181,19 +185,19 @@ func (f *Forwarder) refuse(ctx context.Context, i outbox.Item, why error) error 
 	return notStale(err)
 }
 
-// clocks is the assumed maximum difference between the clocks of PostgreSQL and Temporal.
-const clocks = time.Minute
+// claim is the memo with the time of the claim for which a workflow was started. A job of another database with the same id and epoch was
+// claimed at another time.
+const claim = "trapeze claim"
 
-// started records the start of a workflow that an earlier call has started. A workflow that is older than the claim of its job belongs to
-// another database.
+// started records the start of a workflow that an earlier call has started.
 func (f *Forwarder) started(ctx context.Context, i outbox.Item, id, run string) error {
 	found, err := f.Client.DescribeWorkflowExecution(ctx, id, run)
 	if err != nil {
 		return err
 	}
-	if at := found.GetWorkflowExecutionInfo().GetStartTime().AsTime(); at.Before(i.ClaimedAt.Add(-clocks)) {
-		return fmt.Errorf("%w: the workflow id is in use since %s, before the job was claimed: give each database that uses the namespace its own prefix",
-			job.ErrInvalidSetting, at.Format(time.RFC3339))
+	var claimed time.Time
+	if err := f.Converter.FromPayload(found.GetWorkflowExecutionInfo().GetMemo().GetFields()[claim], &claimed); err != nil || !claimed.Equal(i.ClaimedAt) {
+		return fmt.Errorf("%w: the workflow id is in use by another database: give each database that uses the namespace its own prefix", job.ErrInvalidSetting)
 	}
 	return notStale(f.Outbox.Started(ctx, i.ID, i.Epoch(), run))
 }

@@ -31,6 +31,9 @@ const (
 // UnknownKind is the type of the error with which Settle refuses a kind that has no handler in its process.
 const UnknownKind = "unknown_kind"
 
+// OtherDatabase is the type of the error with which a pod refuses the run of another database, which has the same prefix by mistake.
+const OtherDatabase = "other_database"
+
 // forever is longer than any job runs. Temporal requires a limit.
 const forever = 10 * 365 * 24 * time.Hour
 
@@ -41,21 +44,20 @@ func Run(ctx workflow.Context, in wire.Run) error {
 	}
 	toTheEnd, _ := workflow.NewDisconnectedContext(ctx) // a cancelled run still writes its end
 	first := false
-	if err := write(toTheEnd, in.Pods, &first, Begin, in.ID, in.Epoch); err != nil || !first {
+	if err := write(toTheEnd, in.Pods, &first, Begin, in.Slim()); err != nil || !first {
 		return err
 	}
 	verdict := call(ctx, in)
-	in.Args, in.Checkpoint = nil, nil // Settle does not need them, and they may be as large as the verdict
-	return write(toTheEnd, in.Pods, nil, Settle, in, verdict)
+	return write(toTheEnd, in.Pods, nil, Settle, in.Slim(), verdict) // the args may be as large as the verdict
 }
 
 // write writes to PostgreSQL with a local activity. If PostgreSQL does not answer for a minute, or this pod has no handler for the kind and
-// does not know what follows, write continues with an activity on the task queue of all pods, whose retries add nothing to the history.
+// does not know what follows, or has another database, write continues with an activity on the task queue of all pods, whose retries add nothing to the history.
 func write(ctx workflow.Context, pods string, result any, name string, args ...any) error {
 	local := workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		ScheduleToCloseTimeout: time.Minute,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 5 * time.Second,
-			NonRetryableErrorTypes: []string{UnknownKind}},
+			NonRetryableErrorTypes: []string{UnknownKind, OtherDatabase}},
 	})
 	if err := workflow.ExecuteLocalActivity(local, name, args...).Get(ctx, result); err == nil {
 		return nil

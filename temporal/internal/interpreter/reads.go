@@ -26,7 +26,7 @@ const TooMuch = "too_much"
 // serveReads answers the reads of the handler.
 func serveReads(ctx workflow.Context, in wire.Run) error {
 	reads, bytes := 0, 0
-	in.Args, in.Checkpoint = nil, nil
+	in = in.Slim()
 	answer := func(ctx workflow.Context, r wire.Read) (a wire.Answer, err error) {
 		reads++
 		ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{

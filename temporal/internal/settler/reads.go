@@ -21,6 +21,9 @@ const answerBytes = 500_000
 
 // Read answers a read of a handler without a connection to PostgreSQL.
 func (s *Settler) Read(ctx context.Context, in wire.Run, r wire.Read) (a wire.Answer, err error) {
+	if err := s.Owns(ctx, in); err != nil {
+		return a, err
+	}
 	from := s.Reader(in)
 	switch r.What {
 	case wire.ParentResult:

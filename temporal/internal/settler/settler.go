@@ -30,6 +30,8 @@ type Settler struct {
 	pod    *pod.Pod
 	outbox *outbox.Outbox
 	ready  chan struct{}
+	// Database is the identity of the database. It is set when the settler is ready.
+	Database string
 }
 
 // New returns the settler of an engine.
@@ -49,19 +51,26 @@ func New(p *pod.Pod, name string, o *outbox.Outbox) *Settler {
 
 // Live serves the settler until ctx ends.
 func (s *Settler) Live(ctx context.Context) error {
-	b, err := member{s}.Heartbeat(ctx, s.Boot())
+	b, err := s.first(ctx)
 	for err != nil {
 		select {
 		case <-ctx.Done():
 			return err
 		case <-time.After(time.Second):
-			b, err = member{s}.Heartbeat(ctx, s.Boot())
+			b, err = s.first(ctx)
 		}
 	}
 	s.FirstBeat(time.Now(), b)
 	close(s.ready)
 	s.Engine.Live(ctx, func(context.Context) { s.CloseRuns() })
 	return nil
+}
+
+func (s *Settler) first(ctx context.Context) (b store.Beat, err error) {
+	if s.Database, err = s.outbox.Database(ctx); err != nil {
+		return b, err
+	}
+	return member{s}.Heartbeat(ctx, s.Boot())
 }
 
 // Ready is closed when the settler knows the lanes of next steps.
@@ -75,8 +84,11 @@ func (s *Settler) Register(w worker.Registry) {
 }
 
 // Begin records the start of the calling run. It reports false if another run executes the epoch, or if the epoch is over.
-func (s *Settler) Begin(ctx context.Context, id, epoch int64) (first bool, err error) {
-	err = s.outbox.Started(ctx, id, epoch, activity.GetInfo(ctx).WorkflowExecution.RunID)
+func (s *Settler) Begin(ctx context.Context, in wire.Run) (first bool, err error) {
+	if err := s.Owns(ctx, in); err != nil {
+		return false, err
+	}
+	err = s.outbox.Started(ctx, in.ID, in.Epoch, activity.GetInfo(ctx).WorkflowExecution.RunID)
 	if errors.Is(err, outbox.ErrStale) {
 		return false, nil
 	}
@@ -86,9 +98,26 @@ func (s *Settler) Begin(ctx context.Context, id, epoch int64) (first bool, err e
 	return err == nil, err
 }
 
+// Owns returns an error if the run belongs to another database. A run from before the restore of a dump belongs to this one, if its claim is
+// in the dump.
+func (s *Settler) Owns(ctx context.Context, in wire.Run) error {
+	if in.Database == s.Database {
+		return nil
+	}
+	held, err := s.outbox.Holds(ctx, in.ID, in.Epoch, in.ClaimedAt)
+	if err == nil && !held {
+		err = temporal.NewApplicationError(fmt.Sprintf("job %d in epoch %d is a job of another database: give each database that uses the namespace its own prefix",
+			in.ID, in.Epoch), interpreter.OtherDatabase)
+	}
+	return err
+}
+
 // Settle writes the verdict of a run. It can be repeated.
 func (s *Settler) Settle(ctx context.Context, in wire.Run, v wire.Verdict) error {
 	err := failpoint.Hit(steps.Settling)
+	if err == nil {
+		err = s.Owns(ctx, in)
+	}
 	if err == nil {
 		err = s.settle(ctx, in, v)
 	}

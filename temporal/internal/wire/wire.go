@@ -46,6 +46,8 @@ type Run struct {
 	ClaimedAt   time.Time       `json:"claimed_at"`
 	// Heartbeat is the time without a heartbeat after which the worker counts as dead.
 	Heartbeat time.Duration `json:"heartbeat"`
+	// Database is the identity of the database whose job it is; see [outbox.Outbox.Database].
+	Database string `json:"database,omitempty"`
 	// Pods is the task queue that all pods serve.
 	Pods string `json:"pods"`
 }
@@ -58,6 +60,12 @@ func RunOf(i outbox.Item, heartbeat time.Duration) Run {
 		Crashes: i.Crashes, MaxCrashes: i.MaxCrashes, Snoozes: i.Snoozes, Submitter: i.Submitter, Trace: i.Trace, Checkpoint: i.Checkpoint,
 		CreatedAt: i.CreatedAt, ClaimedAt: i.ClaimedAt, Heartbeat: heartbeat,
 	}
+}
+
+// Slim returns the run without its large values.
+func (r Run) Slim() Run {
+	r.Args, r.Checkpoint = nil, nil
+	return r
 }
 
 // Claimed returns the run as a claim, without a fence.
