@@ -473,19 +473,89 @@ func TestTwoDatabasesWithOnePrefixDoNotRunJobsOfEachOther(t *testing.T) {
 		w.start()
 		worlds = append(worlds, w)
 	}
-	_, err := worlds[1].pool.Exec(t.Context(), `select setval('trapeze.job_ids', 1_000_000)`) // if the ids are the same, the second run is not started
+	_, err := worlds[1].pool.Exec(t.Context(), `select setval('trapeze.job_ids', 1000000)`) // if the ids are the same, the second run is not started
 	is.NoErr(err)
-	list := make([][]int64, 2)
 	for range 10 {
 		for i, w := range worlds {
-			list[i] = append(list[i], w.enqueue("k", fmt.Sprintf(`"%s"`, string(rune('a'+i)))))
+			w.enqueue("k", fmt.Sprintf(`"%s"`, string(rune('a'+i))))
 		}
 	}
-	for i, w := range worlds {
-		for _, id := range list[i] {
-			j := w.wait(id)
-			is.Equal(string(j.Result), fmt.Sprintf(`"%s"`, string(rune('a'+i))))
-			is.Equal(j.Crashes, 0)
+	pgtest.Wait(t, "jobs of both databases have ended", func() bool { // the others follow when their pods get them
+		return one[int](worlds[0], `select count(*) from trapeze.done`) > 1 && one[int](worlds[1], `select count(*) from trapeze.done`) > 1
+	})
+}
+
+func TestAJobDoesNotEndWhileItsCancelledHandlerCleansUp(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	started, states := make(chan struct{}), make(chan job.State, 1)
+	var w *world
+	w = open(t, pgtest.Pool(t), temporal.Options{HeartbeatTimeout: 500 * time.Millisecond}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		close(started)
+		<-ctx.Done()
+		time.Sleep(900 * time.Millisecond) // longer than the heartbeat timeout
+		now, err := w.Job(context.WithoutCancel(ctx), j.ID())
+		states <- now.State
+		return nil, errors.Join(ctx.Err(), err)
+	}})
+	w.start()
+	id := w.enqueue("k", `{}`)
+	<-started
+	_, err := w.Admin().Cancel(t.Context(), id, "ana")
+	is.NoErr(err)
+	is.Equal(<-states, job.Running)
+	is.Equal(w.wait(id).State, job.Cancelled)
+}
+
+func TestACheckpointForgivesTheCrashesOfEarlierRuns(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	off := &atomic.Bool{}
+	w := openWith(t, pgtest.Pool(t), cutOff(off), temporal.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if again, err := j.LastCheckpoint(new(int)); err != nil || again {
+			return runner.Done(j.Crashes()), err
 		}
+		if err := j.Checkpoint(ctx, 1); err != nil {
+			return nil, err
+		}
+		off.Store(true)
+		<-ctx.Done()
+		off.Store(false)
+		return nil, ctx.Err()
+	}})
+	_, err := w.pool.Exec(t.Context(), `insert into trapeze.lanes (name, engine) values ('far', 'temporal')`)
+	is.NoErr(err)
+	id := w.enqueue("k", `{}`, runner.Lane("far"))
+	_, err = w.pool.Exec(t.Context(), `update trapeze.live set crashes = 2`) // one below the limit
+	is.NoErr(err)
+	w.start()
+	is.Equal(string(w.wait(id).Result), `1`)
+}
+
+func TestAnActivityThatIsResetRunsAgainWithAHigherFence(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	fences := make(chan int64, 10)
+	var calls atomic.Int64
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		fences <- j.Fence()
+		if calls.Add(1) < 3 {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return nil, nil
+	}}, runner.MaxCrashes(9))
+	w.start()
+	id := w.enqueue("k", `{}`)
+	fence := <-fences
+	for range 2 {
+		_, err := w.client.WorkflowService().ResetActivity(t.Context(), &workflowservice.ResetActivityRequest{Namespace: server().Namespace(),
+			Execution: &common.WorkflowExecution{WorkflowId: forwarder.Names{Prefix: t.Name()}.Workflow(id, outbox.EpochOf(fence))},
+			Activity:  &workflowservice.ResetActivityRequest_Type{Type: "k"}})
+		is.NoErr(err)
+		next := <-fences
+		is.True(next > fence)
+		fence = next
 	}
+	is.Equal(w.wait(id).State, job.Succeeded)
 }

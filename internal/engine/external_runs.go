@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -19,6 +21,24 @@ type Verdict struct {
 	Events     []store.Emission
 	Progress   job.Progress
 	Checkpoint json.RawMessage // the latest checkpoint, stored if the job runs again; nil if there is none
+}
+
+// Note writes the events and the checkpoint of a claim whose handler ran outside this process; a nil checkpoint is not written. It returns an
+// error if a repeated call may succeed. Other errors are logged, because the job must end nevertheless.
+func (e *Engine) Note(ctx context.Context, l job.Lease, events []store.Emission, checkpoint json.RawMessage) (err error) {
+	if len(events) > 0 {
+		err = e.Commands.Emit(ctx, l, events...)
+	}
+	if checkpoint != nil && !store.Transient(err) && !store.Unknown(err) {
+		err = errors.Join(err, e.Commands.Keep(ctx, l, checkpoint))
+	}
+	if store.Transient(err) || store.Unknown(err) {
+		return e.DBError(err)
+	}
+	if err != nil && !errors.Is(err, job.ErrLeaseLost) && !errors.Is(err, job.ErrGone) && !errors.Is(err, job.ErrCancelled) {
+		e.Log.WarnContext(ctx, "could not write the events or the checkpoint of a job", telemetry.JobID, l.JobID, telemetry.Err, err)
+	}
+	return nil
 }
 
 // Conclude writes the outcome of a claim as if its handler had returned in this process: it ends, retries, snoozes or fans out the job. It
@@ -38,20 +58,18 @@ func (e *Engine) Conclude(ctx context.Context, a store.Adopted, v Verdict) (wrot
 	e.observeWait(&a.Claimed)
 	e.Count.Started(a.Path).Inc()
 	one.handler.RunSeconds(v.Took.Seconds())
-	for _, event := range v.Events {
-		_ = one.Events.Add(ctx, event) // its error is returned with the next event, and the journal logs it
-	}
 	if v.Progress != (job.Progress{}) {
 		one.progress.Set(v.Progress)
 	}
-	if v.Checkpoint != nil && (v.Err != nil || v.Outcome != nil && v.Outcome.Snooze != nil) {
-		if err := e.Commands.Keep(ctx, one.Lease, v.Checkpoint); store.Transient(err) || store.Unknown(err) {
-			one.Settled.Store(true)
-			one.progress.Close()
-			one.Events.Close()
-			e.close(one, nil)
-			return false, e.DBError(err)
-		}
+	if v.Err == nil && (v.Outcome == nil || v.Outcome.Snooze == nil) {
+		v.Checkpoint = nil
+	}
+	if err := e.Note(ctx, one.Lease, v.Events, v.Checkpoint); err != nil {
+		one.Settled.Store(true)
+		one.progress.Close()
+		one.Events.Close()
+		e.close(one, nil)
+		return false, err
 	}
 	if next := e.settleRun(one, v.Outcome, v.Err); next != nil {
 		e.workers.Give(next)

@@ -57,18 +57,22 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 			return v, err
 		}
 	}
+	if run := activity.GetInfo(ctx).WorkflowExecution.RunID; run != in.Run {
+		return v, temporal.NewNonRetryableApplicationError("the run "+in.Run+" was reset to "+run, "reset", nil) // its fences would repeat
+	}
 	c, err := h.open(ctx, in)
 	if err != nil {
 		return v, err
 	}
 	k := h.Engine.Kinds[in.Kind]
-	if limit := h.maxCrashes(in, k); in.Crashes+c.details.Starts >= limit {
+	if limit := h.maxCrashes(in, k); c.crashes(in) >= limit {
 		return wire.Verdict{Crashed: fmt.Sprintf("its worker died or lost its connection %d times", limit), Details: c.details}, nil
 	}
 	if k.InDatabase {
 		return wire.Verdict{Failure: wire.FailureOf(job.Permanent(fmt.Errorf("kind %q is registered with InDatabase: %w", in.Kind, errInPostgreSQL)))}, nil
 	}
 	c.details.Starts++
+	c.details.Attempt = c.attempt
 	if err := c.beat(ctx); err != nil {
 		return v, err // the handler was not called
 	}
@@ -165,7 +169,7 @@ func (c *call) verdict(v wire.Verdict, o *work.Outcome, err, cause error) (wire.
 
 func (h *Handlers) assignment(in wire.Run, c *call, k *engine.Handler) engine.Assignment {
 	a := engine.Assignment{Claimed: in.Claimed(), AttemptLimit: cmp.Or(k.MaxAttempts, h.Engine.Opts.MaxAttempts)}
-	a.Fence, a.Crashes = outbox.Fence(in.Epoch, c.attempt), in.Crashes+c.details.Starts-1
+	a.Fence, a.Crashes = outbox.Fence(in.Epoch, c.attempt), c.crashes(in)-1
 	if in.MaxAttempts != nil {
 		a.AttemptLimit = *in.MaxAttempts
 	}
@@ -203,5 +207,14 @@ func (h *Handlers) open(ctx context.Context, in wire.Run) (*call, error) {
 			return nil, err
 		}
 	}
+	c.attempt = max(c.attempt, c.details.Attempt+1)
 	return c, nil
+}
+
+// crashes returns the number of crashes since the latest checkpoint, and counts a call that has not returned.
+func (c *call) crashes(in wire.Run) int {
+	if c.details.Forgiven {
+		return c.details.Starts
+	}
+	return in.Crashes + c.details.Starts
 }

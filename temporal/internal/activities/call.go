@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
@@ -27,16 +28,18 @@ type call struct {
 	client      client.Client
 	id          int64
 	token       []byte
-	attempt     int           // of the activity, counted from 1
+	attempt     int           // the number of calls of the activity, counted from 1, although an operator may have reset Temporal's count
 	within      time.Duration // after so long without a heartbeat, Temporal calls the handler elsewhere
 	grace       time.Duration // how long a handler may continue after its worker began to stop
 	stop        <-chan struct{}
 	cancel      context.CancelCauseFunc
 	watchdog    watchdog.Watchdog
 
-	mu      sync.Mutex
+	sending sync.Mutex // held until Temporal has answered, so that the order of heartbeats is the order of the details
+	mu      sync.Mutex // for the following fields
 	details wire.Details
-	over    bool // the handler has returned
+	keeping json.RawMessage // a checkpoint that is being sent
+	over    bool            // the handler has returned
 }
 
 // maxEvents is the number of events that a run keeps. They are written to the job's history with its end.
@@ -45,21 +48,29 @@ const maxEvents = 1000
 // beats is the number of heartbeats in the time after which a worker counts as dead.
 const beats = 5
 
-// beat sends the details. The order of heartbeats is the order of the details, because the lock is held until Temporal has answered.
+// beat sends the details.
 func (c *call) beat(ctx context.Context) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.send(ctx)
+	d := c.details
+	c.mu.Unlock()
+	return c.send(ctx, d)
 }
 
-// send sends the details. The caller holds mu.
-func (c *call) send(ctx context.Context) error {
+// send sends details. The caller holds sending. An operator has paused an activity, which then continues until its handler returns.
+func (c *call) send(ctx context.Context, d wire.Details) error {
 	ctx, cancel := context.WithTimeout(ctx, max(c.within/beats, time.Second))
 	defer cancel()
-	return c.client.RecordActivityHeartbeat(ctx, c.token, c.details)
+	err := c.client.RecordActivityHeartbeat(ctx, c.token, d)
+	if errors.Is(err, activity.ErrActivityPaused) {
+		err = nil
+	}
+	return err
 }
 
-// keepBeating sends heartbeats until the handler has returned, and cancels the handler's context when that is requested.
+// keepBeating sends heartbeats until the handler has returned, and cancels the handler's context when that is requested. A cancelled handler
+// may clean up; without heartbeats, its job would run again or end in the meantime.
 func (c *call) keepBeating(ctx context.Context, returned <-chan struct{}, keepRunning bool) {
 	ctx = context.WithoutCancel(ctx)
 	ticker := time.NewTicker(c.within / beats)
@@ -74,8 +85,9 @@ func (c *call) keepBeating(ctx context.Context, returned <-chan struct{}, keepRu
 			stop, over = nil, time.After(c.grace)
 			continue
 		case <-over:
+			over = nil
 			c.cancel(job.ErrShutdown)
-			return
+			continue
 		case <-ticker.C:
 		}
 		err := c.beat(ctx)
@@ -87,14 +99,16 @@ func (c *call) keepBeating(ctx context.Context, returned <-chan struct{}, keepRu
 		case err == nil:
 			last = time.Now()
 		case errors.As(err, &cancelled):
+			last = time.Now()
 			c.cancel(job.ErrCancelled)
-			return
+		case errors.Is(err, activity.ErrActivityReset): // an operator wants the handler to be called again
+			last = time.Now()
+			c.cancel(job.ErrLeaseLost)
 		case errors.As(err, &unknown): // another worker has the activity, or the run was terminated
 			c.cancel(job.ErrLeaseLost)
 			return
 		case time.Since(last) >= c.within && !keepRunning:
 			c.cancel(job.ErrLeaseLost)
-			return
 		}
 	}
 }
@@ -139,7 +153,11 @@ func (c *call) Emit(_ context.Context, event, level, message string, fields json
 		return fmt.Errorf("%w: emit %s of job %d: a run in a lane of Temporal keeps %d events", job.ErrTooLarge, event, c.id, maxEvents)
 	}
 	list := append(slices.Clip(c.details.Events), store.Emission{Event: event, Level: level, Message: message, Fields: fields, At: time.Now()})
-	if err := c.fits(wire.Details{Checkpoint: c.details.Checkpoint, Events: list}); err != nil {
+	checkpoint := c.details.Checkpoint
+	if len(c.keeping) > len(checkpoint) {
+		checkpoint = c.keeping
+	}
+	if err := c.fits(wire.Details{Checkpoint: checkpoint, Events: list}); err != nil {
 		return fmt.Errorf("emit %s of job %d: %w", event, c.id, err)
 	}
 	c.details.Events = list
@@ -170,7 +188,7 @@ func (c *call) Checkpoint(ctx context.Context, v json.RawMessage) error {
 		case errors.As(err, &cancelled):
 			c.cancel(job.ErrCancelled)
 			return job.ErrCancelled
-		case errors.As(err, &unknown):
+		case errors.As(err, &unknown), errors.Is(err, activity.ErrActivityReset):
 			c.cancel(job.ErrLeaseLost)
 			return job.ErrLeaseLost
 		case errors.Is(err, job.ErrTooLarge):
@@ -186,16 +204,23 @@ func (c *call) Checkpoint(ctx context.Context, v json.RawMessage) error {
 
 // keep stores a checkpoint, which resets the number of crashes: the job has made progress.
 func (c *call) keep(ctx context.Context, v json.RawMessage) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	c.mu.Lock()
+	d := c.details
+	d.Checkpoint, d.Starts, d.Forgiven = v, 1, true
+	err := c.fits(d)
+	if err == nil {
+		c.keeping = v
+	}
+	c.mu.Unlock()
+	if err == nil {
+		err = c.send(ctx, d)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.details
-	c.details.Checkpoint, c.details.Starts = v, 1
-	err := c.fits(c.details)
-	if err == nil {
-		err = c.send(ctx)
-	}
-	if err != nil {
-		c.details.Checkpoint, c.details.Starts = before.Checkpoint, before.Starts
+	if c.keeping = nil; err == nil {
+		c.details.Checkpoint, c.details.Starts, c.details.Forgiven = d.Checkpoint, d.Starts, d.Forgiven
 	}
 	return err
 }

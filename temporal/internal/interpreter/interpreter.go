@@ -43,8 +43,7 @@ func Run(ctx workflow.Context, in wire.Run) error {
 		return err
 	}
 	toTheEnd, _ := workflow.NewDisconnectedContext(ctx) // a cancelled run still writes its end
-	first := false
-	if err := write(toTheEnd, in.Pods, &first, Begin, in.Slim()); err != nil || !first {
+	if err := write(toTheEnd, in.Pods, &in.Run, Begin, in.Slim()); err != nil || in.Run == "" {
 		return err
 	}
 	verdict := call(ctx, in)
@@ -86,6 +85,9 @@ func call(ctx workflow.Context, in wire.Run) (v wire.Verdict) {
 		v = wire.Verdict{Failure: &wire.Failure{Message: "cancelled", Class: "error"}, Cause: "cancelled"}
 	default:
 		v = wire.Verdict{Lost: err.Error()}
+	}
+	if died := (*temporal.TimeoutError)(nil); errors.As(err, &died) && died.HasLastHeartbeatDetails() {
+		_ = died.LastHeartbeatDetails(&v.Details) // a worker that died while its handler was being cancelled
 	}
 	return v
 }

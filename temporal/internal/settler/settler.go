@@ -83,19 +83,21 @@ func (s *Settler) Register(w worker.Registry) {
 	w.RegisterActivityWithOptions(s.Settle, activity.RegisterOptions{Name: interpreter.Settle})
 }
 
-// Begin records the start of the calling run. It reports false if another run executes the epoch, or if the epoch is over.
-func (s *Settler) Begin(ctx context.Context, in wire.Run) (first bool, err error) {
+// Begin records the start of the calling run, and returns its id. It returns an empty id if another run executes the epoch, or if the epoch is
+// over.
+func (s *Settler) Begin(ctx context.Context, in wire.Run) (run string, err error) {
 	if err := s.Owns(ctx, in); err != nil {
-		return false, err
+		return "", err
 	}
-	err = s.outbox.Started(ctx, in.ID, in.Epoch, activity.GetInfo(ctx).WorkflowExecution.RunID)
+	run = activity.GetInfo(ctx).WorkflowExecution.RunID
+	err = s.outbox.Started(ctx, in.ID, in.Epoch, run)
 	if errors.Is(err, outbox.ErrStale) {
-		return false, nil
+		return "", nil
 	}
 	if err == nil {
 		err = failpoint.Hit(steps.Begun)
 	}
-	return err == nil, err
+	return run, err
 }
 
 // Owns returns an error if the run belongs to another database. A run from before the restore of a dump belongs to this one, if its claim is
@@ -134,6 +136,12 @@ func (s *Settler) Settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 }
 
 func (s *Settler) settle(ctx context.Context, in wire.Run, v wire.Verdict) error {
+	lease := s.outbox.Lease(in.ID, in.Epoch)
+	if v.Lost != "" || v.Crashed != "" {
+		if err := s.Note(ctx, lease, v.Details.Events, v.Details.Checkpoint); err != nil {
+			return err
+		}
+	}
 	if v.Lost != "" {
 		return notStale(s.outbox.Again(ctx, in.ID, in.Epoch, v.Lost))
 	}
@@ -141,7 +149,6 @@ func (s *Settler) settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 		_, err := s.outbox.End(ctx, in.ID, in.Epoch, outbox.End{State: job.Failed, Reason: job.ReasonCrashed, Class: job.ClassCrashLimit, Error: v.Crashed})
 		return notStale(err)
 	}
-	lease := s.outbox.Lease(in.ID, in.Epoch)
 	held, err := store.Adopt(ctx, s.Commands, lease.Pod, []job.Lease{lease})
 	if err != nil || len(held) == 0 {
 		return s.DBError(err) // it is settled, or a command has ended it

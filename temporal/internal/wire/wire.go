@@ -48,6 +48,8 @@ type Run struct {
 	Heartbeat time.Duration `json:"heartbeat"`
 	// Database is the identity of the database whose job it is; see [outbox.Outbox.Database].
 	Database string `json:"database,omitempty"`
+	// Run is the run id that is recorded as the start of the epoch. The input of the workflow does not have it.
+	Run string `json:"run,omitempty"`
 	// Pods is the task queue that all pods serve.
 	Pods string `json:"pods"`
 }
@@ -95,6 +97,8 @@ type Details struct {
 	Checkpoint json.RawMessage  `json:"checkpoint,omitempty"`
 	Progress   job.Progress     `json:"progress,omitzero"`
 	Events     []store.Emission `json:"events,omitempty"`
+	Attempt    int              `json:"attempt,omitempty"`  // the highest number of a call
+	Forgiven   bool             `json:"forgiven,omitempty"` // the run has stored a checkpoint, so crashes of earlier runs no longer count
 }
 
 // Verdict is the result of the activity: what the handler returned, and what it has noted.
