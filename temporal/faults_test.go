@@ -406,6 +406,7 @@ func TestDoctorAndTheDashboardSeeTemporal(t *testing.T) {
 	is := is.New(t)
 	started, causes := make(chan int64, 1), make(chan error, 1)
 	w := open(t, pgtest.Pool(t), temporal.Options{UI: "https://temporal.example/"}, map[string]handler{"k": until(started, causes)})
+	runner.HandleRaw(w.Runner, "declared", nothing, runner.InDatabase())
 	w.start()
 	id := w.enqueue("k", `{}`)
 	fence := <-started
@@ -425,11 +426,13 @@ func TestDoctorAndTheDashboardSeeTemporal(t *testing.T) {
 	})
 	findings, err := inside.Of(w.Runner).Pod.Examine(t.Context(), inside.Of(w.Runner).Store, doctor.Thresholds{})
 	is.NoErr(err)
-	found := false
+	found, warned := false, false
 	for _, one := range findings {
+		warned = warned || strings.Contains(one.Says, "jobs of kind declared fail in lane default")
 		found = found || one.Check == temporal.Name && one.Says == "connected to namespace "+server().Namespace()
 	}
 	is.True(found)
+	is.True(warned)
 	_, err = w.Admin().Cancel(t.Context(), id, "ana")
 	is.NoErr(err)
 	is.Equal(w.wait(id).State, job.Cancelled)

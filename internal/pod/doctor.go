@@ -2,9 +2,12 @@ package pod
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // Examine runs doctor's checks with this pod's options and returns the findings. It uses s to run queries.
@@ -15,6 +18,26 @@ func (p *Pod) Examine(ctx context.Context, s *store.Store, t doctor.Thresholds) 
 	}, t)
 	if err == nil {
 		findings = p.checkEngines(ctx, findings)
+		findings, err = p.checkInDatabase(ctx, s, findings)
 	}
 	return findings, p.DBError(err)
+}
+
+// checkInDatabase warns about kinds of this pod that fail in their lane, because they need a transaction of PostgreSQL and another engine runs
+// the lane.
+func (p *Pod) checkInDatabase(ctx context.Context, s *store.Store, findings []doctor.Finding) ([]doctor.Finding, error) {
+	if len(p.engines.all()) == 0 {
+		return findings, nil
+	}
+	lanes, err := view.Lanes(ctx, s)
+	for _, l := range lanes {
+		for _, kind := range p.HandledKinds {
+			if lane, _, _ := p.Lanes.Lookup(kind, ""); l.Engine != job.EnginePostgreSQL && lane == l.Name && p.Kinds[kind].InDatabase {
+				findings = append(findings, doctor.Finding{Check: l.Engine, Status: doctor.Warning,
+					Says: fmt.Sprintf("jobs of kind %s fail in lane %s, because its handler is registered with InDatabase", kind, lane),
+					Do:   "move the kind to a lane with the engine postgres"})
+			}
+		}
+	}
+	return findings, err
 }
