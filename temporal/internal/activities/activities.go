@@ -142,6 +142,11 @@ func (h *Handlers) perform(ctx context.Context, a engine.Assignment, c *call) (*
 	case r := <-results:
 		return r.outcome, r.err
 	case <-timer.C:
+		h.Engine.Metrics.Stuck.Inc()
+		go func() {
+			<-results
+			h.Engine.Metrics.Stuck.Dec()
+		}()
 		cause := context.Cause(ctx)
 		h.Engine.Log.ErrorContext(ctx, "handler ignores its cancelled context", telemetry.JobID, a.ID, telemetry.Kind, a.Kind, telemetry.Cause, cause)
 		return nil, fmt.Errorf("handler ignored its cancelled context for %s: %w", h.Engine.Opts.StuckAfter, cause)
