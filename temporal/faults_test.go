@@ -493,10 +493,10 @@ func TestAJobDoesNotEndWhileItsCancelledHandlerCleansUp(t *testing.T) {
 	is := is.New(t)
 	started, states := make(chan struct{}), make(chan job.State, 1)
 	var w *world
-	w = open(t, pgtest.Pool(t), temporal.Options{HeartbeatTimeout: 500 * time.Millisecond}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	w = open(t, pgtest.Pool(t), temporal.Options{HeartbeatTimeout: 2 * time.Second}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		close(started)
 		<-ctx.Done()
-		time.Sleep(900 * time.Millisecond) // longer than the heartbeat timeout
+		time.Sleep(3 * time.Second) // longer than the heartbeat timeout
 		now, err := w.Job(context.WithoutCancel(ctx), j.ID())
 		states <- now.State
 		return nil, errors.Join(ctx.Err(), err)

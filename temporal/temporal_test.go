@@ -58,7 +58,7 @@ func openWith(t testing.TB, pool *pgxpool.Pool, dial grpc.DialOption, o temporal
 	c, err := client.Dial(client.Options{HostPort: server().Address(), Namespace: server().Namespace(), Logger: sdklog.NewStructuredLogger(quiet),
 		ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{dial}}})
 	is.NoErr(err)
-	r, err := runner.New(pool, runner.Options{Slots: 8, Logger: quiet, ShutdownGrace: 100 * time.Millisecond, StuckAfter: time.Second, TracerProvider: traced})
+	r, err := runner.New(pool, runner.Options{Slots: 8, Logger: quiet, ShutdownGrace: 100 * time.Millisecond, StuckAfter: 6 * time.Second, TracerProvider: traced})
 	is.NoErr(err)
 	for kind, h := range handlers {
 		runner.HandleRaw(r, kind, h, options...)

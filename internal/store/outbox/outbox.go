@@ -154,8 +154,9 @@ const itemColumns = `l.id, l.kind, l.subject, j.args, j.pipeline_id, j.parent_id
 	(select g.checkpoint from trapeze.job_progress g where g.id = l.id) as checkpoint, l.claimed_at, coalesce(l.run, '') as run, l.cancel_requested`
 
 const (
-	// databaseSQL returns the identity of the database, which a standby and a base backup share, and a restored dump does not. Plan: one row.
-	databaseSQL = `select f.id::text from trapeze.feed_epoch f`
+	// databaseSQL returns the identity of the database. A standby and a base backup share it; a restored dump and a copy made with CREATE
+	// DATABASE do not. Plan: two rows, one of them by pg_database_datname_index.
+	databaseSQL = `select f.id || '/' || d.oid from trapeze.feed_epoch f, pg_database d where d.datname = current_database()`
 	// holdsSQL finds the claim of an epoch by its time. Plan: live_pkey.
 	holdsSQL = `select l.id from trapeze.live l where l.id = $1 and l.fence = $2 and l.pod = $3::uuid and l.claimed_at = $4`
 )
