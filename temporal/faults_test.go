@@ -491,22 +491,28 @@ func TestTwoDatabasesWithOnePrefixDoNotRunJobsOfEachOther(t *testing.T) {
 func TestAJobDoesNotEndWhileItsCancelledHandlerCleansUp(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	started, states := make(chan struct{}), make(chan job.State, 1)
-	var w *world
-	w = open(t, pgtest.Pool(t), temporal.Options{HeartbeatTimeout: 2 * time.Second}, map[string]handler{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+	const timeout = 2 * time.Second
+	started, cleans, clean := make(chan struct{}), make(chan time.Time, 1), make(chan struct{})
+	w := open(t, pgtest.Pool(t), temporal.Options{HeartbeatTimeout: timeout}, map[string]handler{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		close(started)
 		<-ctx.Done()
-		time.Sleep(3 * time.Second) // longer than the heartbeat timeout
-		now, err := w.Job(context.WithoutCancel(ctx), j.ID())
-		states <- now.State
-		return nil, errors.Join(ctx.Err(), err)
+		cleans <- time.Now()
+		<-clean
+		return nil, ctx.Err()
 	}})
 	w.start()
 	id := w.enqueue("k", `{}`)
 	<-started
 	_, err := w.Admin().Cancel(t.Context(), id, "ana")
 	is.NoErr(err)
-	is.Equal(<-states, job.Running)
+	since := <-cleans
+	pgtest.Wait(t, "heartbeats arrive for longer than their timeout", func() bool {
+		d, err := w.client.DescribeWorkflowExecution(t.Context(), forwarder.Names{Prefix: t.Name()}.Workflow(id, 1), "")
+		activities := d.GetPendingActivities()
+		return err == nil && (len(activities) == 0 || activities[0].GetLastHeartbeatTime().AsTime().Sub(since) > timeout)
+	})
+	is.Equal(w.job(id).State, job.Running)
+	close(clean)
 	is.Equal(w.wait(id).State, job.Cancelled)
 }
 
@@ -561,4 +567,47 @@ func TestAnActivityThatIsResetRunsAgainWithAHigherFence(t *testing.T) {
 		fence = next
 	}
 	is.Equal(w.wait(id).State, job.Succeeded)
+}
+
+func TestAStuckHandlerKeepsItsSlot(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	started, release := make(chan struct{}, 8), make(chan struct{})
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{
+		"stuck": func(context.Context, *raw) (*runner.Outcome, error) {
+			started <- struct{}{}
+			<-release
+			return nil, nil
+		},
+		"k": func(context.Context, *raw) (*runner.Outcome, error) {
+			select {
+			case <-release:
+				return runner.Done("in a free slot"), nil
+			default:
+				return runner.Done("in a slot of a stuck handler"), nil
+			}
+		},
+	})
+	w.start()
+	var stuck []int64
+	for range 8 { // all slots of the pod
+		stuck = append(stuck, w.enqueue("stuck", `{}`))
+	}
+	for range stuck {
+		<-started
+	}
+	for _, id := range stuck {
+		_, err := w.Admin().Cancel(t.Context(), id, "ana")
+		is.NoErr(err)
+	}
+	for _, id := range stuck {
+		is.Equal(w.wait(id).State, job.Cancelled) // although its handler has not returned
+	}
+	id := w.enqueue("k", `{}`)
+	pgtest.Wait(t, "the activity of the job is scheduled", func() bool {
+		d, err := w.client.DescribeWorkflowExecution(t.Context(), forwarder.Names{Prefix: t.Name()}.Workflow(id, 1), "")
+		return err == nil && len(d.GetPendingActivities()) == 1 || one[int](w, `select count(*) from trapeze.done`) > 8
+	})
+	close(release)
+	is.Equal(string(w.wait(id).Result), `"in a free slot"`)
 }

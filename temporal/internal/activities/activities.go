@@ -91,7 +91,7 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	returned, beating := make(chan struct{}), make(chan struct{})
 	go func() { defer close(beating); c.keepBeating(ctx, returned, k.KeepRunning) }()
 	c.watchdog.Start(cancel, h.staleAfter(in.Lane, k))
-	o, err := h.perform(handling, h.assignment(in, c, k), c)
+	o, left, err := h.perform(handling, h.assignment(in, c, k), c)
 	v.Took, v.Began = time.Since(began), began
 	c.watchdog.Stop()
 	cause := context.Cause(handling)
@@ -116,12 +116,28 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	case errors.Is(err, engine.ErrNoDatabase):
 		err = job.Permanent(fmt.Errorf("write in the commit that ends job %d: %w", in.ID, errInPostgreSQL))
 	}
-	return c.verdict(v, o, err, cause)
+	v, err = c.verdict(v, o, err, cause)
+	if left != nil && err == nil {
+		h.keepSlot(ctx, c, v, left)
+	}
+	return v, err
 }
 
-// perform calls a handler and waits for its return. It stops waiting for a handler that ignores its cancelled context for too long: that
-// handler continues to use resources of this process, but its outcome no longer counts.
-func (h *Handlers) perform(ctx context.Context, a engine.Assignment, c *call) (*work.Outcome, error) {
+// keepSlot completes the activity of a handler that ignores its cancelled context, and keeps its slot until the handler returns or the worker
+// stops.
+func (h *Handlers) keepSlot(ctx context.Context, c *call, v wire.Verdict, left <-chan struct{}) {
+	if err := h.Client.CompleteActivity(context.WithoutCancel(ctx), c.token, v, nil); err != nil {
+		return // the worker completes the activity, which frees the slot
+	}
+	select {
+	case <-left:
+	case <-activity.GetWorkerStopChannel(ctx):
+	}
+}
+
+// perform calls a handler and waits for its return. It stops waiting for a handler that ignores its cancelled context for too long: its
+// outcome no longer counts, and left is closed when it returns.
+func (h *Handlers) perform(ctx context.Context, a engine.Assignment, c *call) (o *work.Outcome, left <-chan struct{}, err error) {
 	type result struct {
 		outcome *work.Outcome
 		err     error
@@ -133,23 +149,25 @@ func (h *Handlers) perform(ctx context.Context, a engine.Assignment, c *call) (*
 	}()
 	select {
 	case r := <-results:
-		return r.outcome, r.err
+		return r.outcome, nil, r.err
 	case <-ctx.Done():
 	}
 	timer := time.NewTimer(h.Engine.Opts.StuckAfter)
 	defer timer.Stop()
 	select {
 	case r := <-results:
-		return r.outcome, r.err
+		return r.outcome, nil, r.err
 	case <-timer.C:
 		h.Engine.Metrics.Stuck.Inc()
+		gone := make(chan struct{})
 		go func() {
 			<-results
 			h.Engine.Metrics.Stuck.Dec()
+			close(gone)
 		}()
 		cause := context.Cause(ctx)
 		h.Engine.Log.ErrorContext(ctx, "handler ignores its cancelled context", telemetry.JobID, a.ID, telemetry.Kind, a.Kind, telemetry.Cause, cause)
-		return nil, fmt.Errorf("handler ignored its cancelled context for %s: %w", h.Engine.Opts.StuckAfter, cause)
+		return nil, gone, fmt.Errorf("handler ignored its cancelled context for %s: %w", h.Engine.Opts.StuckAfter, cause)
 	}
 }
 
