@@ -32,9 +32,12 @@ SUBMAKE := $(MAKE)
 test: ## run all tests on a real PostgreSQL
 	$(GO) build -o bin/with ./internal/testdb/with && exec bin/with $(SUBMAKE) --no-print-directory test-all
 
+# The packages whose tests take longest start first, so that none of them runs alone at the end.
+LONGEST = $(if $(filter ./...,$(PACKAGES)),./runner ./cmd/trapeze ./internal/store)
+
 .PHONY: test-all
 test-all:
-	$(GO) test -vet=off -p 3 -parallel 4 -timeout $(TIMEOUT) $(PACKAGES)
+	$(GO) test -vet=off -p 3 -parallel 4 -timeout $(TIMEOUT) $(LONGEST) $(PACKAGES)
 	$(if $(filter ./...,$(PACKAGES)),cd examples/mounting && $(GO) test -vet=off -timeout $(TIMEOUT) ./...)
 	$(if $(filter ./...,$(PACKAGES)),cd examples/river && $(GO) test -vet=off -timeout $(TIMEOUT) ./...)
 	$(if $(filter ./...,$(PACKAGES)),cd examples/sql && $(GO) test -vet=off -short -timeout $(TIMEOUT) ./...)

@@ -13,22 +13,6 @@ import (
 // example makes the worked example so slow that it can be killed in the middle of its ingest.
 var example = handlers.Options{BatchRows: 1000, BatchPause: 50 * time.Millisecond}
 
-func TestTheExampleGivesTheSameTotalsWhenItsPodIsKilledInTheMiddle(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	undisturbed, _ := totals(t, func(*world, *pod) {})
-	is.True(len(undisturbed) > 100) // it read the real file
-
-	killed, h := totals(t, func(w *world, first *pod) {
-		pgtest.Wait(t, "the ingest is in the middle of its file", func() bool {
-			return w.yes("select count(*) between 3000 and 15000 from co2.activities")
-		})
-		first.kill()
-	})
-	is.Equal(killed, undisturbed) // equal to the last digit
-	is.Equal(h.counts["job.recovered"], 1)
-}
-
 // totals runs the example on two pods, applies a fault to the first pod, and returns the example's totals.
 func totals(t *testing.T, fault func(*world, *pod)) ([]handlers.UnitTotal, history) {
 	t.Helper()

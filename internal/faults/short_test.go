@@ -5,7 +5,7 @@ package faults
 import "time"
 
 // cutFor is how long the test keeps cutting connections.
-const cutFor = 5 * time.Second
+const cutFor = 3 * time.Second
 
 // exampleSeeds is the number of runs in which the example's pods are killed at random times.
 const exampleSeeds = 1
