@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 	"go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/converter"
 	sdklog "go.temporal.io/sdk/log"
@@ -610,4 +611,33 @@ func TestAStuckHandlerKeepsItsSlot(t *testing.T) {
 	})
 	close(release)
 	is.Equal(string(w.wait(id).Result), `"in a free slot"`)
+}
+
+func TestTheRunsOfAJobAreFoundAndDeletedByTheStartOfTheirIDs(t *testing.T) { // as docs/erasure.md describes
+	t.Parallel()
+	is := is.New(t)
+	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		if j.Attempt() == 1 {
+			return nil, runner.RetryAfter(0, errors.New("once more"))
+		}
+		return nil, nil
+	}})
+	w.start()
+	id, other := w.enqueue("k", `{}`), w.enqueue("k", `{}`)
+	is.Equal(w.wait(id).State, job.Succeeded)
+	is.Equal(w.wait(other).State, job.Succeeded)
+	runs := func(id int64) []*workflow.WorkflowExecutionInfo {
+		list, err := w.client.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{
+			Query: fmt.Sprintf("WorkflowId STARTS_WITH '%s-%d-'", t.Name(), id)})
+		is.NoErr(err)
+		return list.GetExecutions()
+	}
+	pgtest.Wait(t, "both runs of both jobs are visible", func() bool { return len(runs(id)) == 2 && len(runs(other)) == 2 })
+	for _, one := range runs(id) {
+		_, err := w.client.WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
+			Namespace: server().Namespace(), WorkflowExecution: one.GetExecution()})
+		is.NoErr(err)
+	}
+	pgtest.Wait(t, "the runs of the job are gone", func() bool { return len(runs(id)) == 0 })
+	is.Equal(len(runs(other)), 2)
 }
