@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
@@ -193,4 +194,25 @@ func (c *crowd) runsWithin(d time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// A pod with three slots asks for three of the lanes with jobs at a time. The others must not wait for the poll.
+func TestJobsInManyLimitedLanesDoNotWaitForThePoll(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) select 'tenant-' || n, 1 from generate_series(1, 300) n`)
+	var seen crowd
+	pods := fleet(t, url, 2, runner.Options{Slots: 3, PollEvery: time.Hour, LeaseFor: time.Minute}, map[string]does{"k": seen.handler(time.Millisecond)})
+	is.NoErr(pods[0].Tx(t.Context(), func(tx pgx.Tx) error {
+		for n := range 60 {
+			if _, err := pods[0].EnqueueTx(t.Context(), tx, of("k"), runner.Lane(fmt.Sprint("tenant-", 1+5*n))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	pgtest.Wait(t, "all jobs have run", func() bool { return seen.all.Load() == 60 })
+	accounted(t, pool)
 }

@@ -26,6 +26,7 @@ var workloads = []workload{
 	{"dead-rows", (*lab).deadRows},
 	{"lanes", (*lab).lanes},
 	{"many-lanes", (*lab).manyLanes},
+	{"tenants", (*lab).tenants},
 	{"mixed", (*lab).mixed},
 	{"elsewhere", (*lab).elsewhere},
 	{"pooler", (*lab).pooler},

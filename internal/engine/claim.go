@@ -117,7 +117,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		c.unjoined = time.Now()
 	}
 	if !quick && !sweeping {
-		c.findMarks(ctx)
+		c.findMarks(ctx, lanesOf(wants)...)
 	}
 	filled := false
 	for _, w := range wants {

@@ -66,7 +66,7 @@ func (c *claimer) claimAhead(ctx context.Context, news bool) error {
 	}
 	found, err := c.send(ctx, wants, kinds, nil)
 	if c.dry = refill && len(found.Jobs) < wants[0].Ahead; slots.Slow(found.Took, len(found.Jobs)) {
-		c.findMarks(ctx)
+		c.findMarks(ctx, lanesOf(wants)...)
 	}
 	return err
 }

@@ -22,13 +22,7 @@ type round struct {
 // poller's goroutine, because replies must be applied in the order of the requests.
 func (c *claimer) settleSlots(ctx context.Context) error {
 	asks, later := c.Lanes.Asks(c.heard.Swap(false), time.Now())
-	if later > 0 && !c.asksAgain.Swap(true) {
-		// Jobs may have become due since the request was refused, and no other event triggers a claim for them.
-		time.AfterFunc(later, func() {
-			c.asksAgain.Store(false)
-			c.Wake()
-		})
-	}
+	c.askAgain(later)
 	if len(asks) == 0 {
 		return nil
 	}
@@ -39,10 +33,23 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 	if err != nil {
 		return err // the next request reads the current grants
 	}
-	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == boot }) {
+	wake, later := c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == boot })
+	c.askAgain(later)
+	if wake {
 		c.WakePeers()
 	}
 	return nil
+}
+
+// askAgain requests a claim after the given delay, unless it is 0. Jobs may have become due since a request for slots was refused, or wait in
+// lanes for which it was put off, and no other event triggers a claim for them.
+func (c *claimer) askAgain(later time.Duration) {
+	if later > 0 && !c.asksAgain.Swap(true) {
+		time.AfterFunc(later, func() {
+			c.asksAgain.Store(false)
+			c.Wake()
+		})
+	}
 }
 
 // returnSlots returns slots that a stopping pod no longer uses, until ctx ends. It must not be called before the poller has stopped.
@@ -53,10 +60,19 @@ func (c *claimer) returnSlots(ctx context.Context) {
 	}
 }
 
-// findMarks reads low-water marks after a slow claim or submission. Claims may start reading a lane at its mark; without a mark, they would
-// have to read the whole lane.
-func (c *claimer) findMarks(ctx context.Context) {
-	if since := c.Marks.AfterSlow(c.Lanes.Names()); len(since) > 0 {
+// lanesOf returns the lanes of a claim.
+func lanesOf(wants []store.Want) []string {
+	lanes := make([]string, len(wants))
+	for i, w := range wants {
+		lanes[i] = w.Lane
+	}
+	return lanes
+}
+
+// findMarks reads the low-water marks of the lanes of a slow claim or submission. Claims may start reading a lane at its mark; without a
+// mark, they would have to read the whole lane.
+func (c *claimer) findMarks(ctx context.Context, lanes ...string) {
+	if since := c.Marks.AfterSlow(lanes); len(since) > 0 {
 		c.readMarks(ctx, since)
 	}
 }

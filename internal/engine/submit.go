@@ -21,8 +21,8 @@ import (
 // the rows of next steps.
 type submitter struct {
 	*Identity
-	start func(boot string, n store.NewJob) bool // runs a job that was started on insert
-	mark  func(context.Context)                  // reads low-water marks after a slow insert
+	start func(boot string, n store.NewJob) bool     // runs a job that was started on insert
+	mark  func(ctx context.Context, lanes ...string) // reads low-water marks after a slow insert
 }
 
 // CheckSubmission checks a job and its next steps, adds the crash limit of its kind, and encodes its plan.
@@ -225,7 +225,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		s.State = job.AwaitingApproval
 	}
 	if n.Starts && slots.Slow(entered.Took, 0) {
-		sub.mark(ctx) // this job has already started, but the marks make later submissions faster
+		sub.mark(ctx, n.Lane) // this job has already started, but the marks make later submissions faster
 	}
 	return s, nil
 }

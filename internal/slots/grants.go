@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -87,11 +88,17 @@ func (one *lane) apply(b store.Lane) (look bool) {
 
 // Asks returns the requests for slots of limited lanes. A lane needs a request if this pod wants more or fewer slots than it holds. If
 // heard is set, other pods may have changed the grants, so every lane with a grant needs a request. It also returns the delay after which
-// to repeat requests that were recently refused, or 0 if there are none. Asks must be called on the poller's goroutine.
+// to repeat requests that were recently refused, or 0 if there are none. The first lane changes with each call, so that no lane always comes
+// last. Asks must be called on the poller's goroutine.
 func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, name := range l.order {
+	first := 0
+	if len(l.order) > 0 {
+		first = rand.IntN(len(l.order)) // #nosec G404 -- fairness
+	}
+	for i := range l.order {
+		name := l.order[(first+i)%len(l.order)]
 		one := l.byName[name]
 		if one.slots == nil {
 			continue
@@ -119,7 +126,11 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 		}
 		satisfied := g.waits && wish <= g.held // report that this pod is satisfied, so that other pods do not wait for it
 		if more || target < g.held || satisfied || g.unconfirmed || heard && g.held > 0 {
-			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
+			ask := store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used}
+			if more && g.held == 0 && one.used == 0 && !g.waits && !g.unconfirmed {
+				ask.Empty = l.total - l.used
+			}
+			asks = append(asks, ask)
 			// Returned slots no longer belong to this pod, even if the reply is lost.
 			g.held, g.unconfirmed, g.warned = min(g.held, target), true, false
 		}
@@ -127,9 +138,10 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 	return asks, later
 }
 
-// Settle applies the replies to this pod's requests for slots and reports whether other pods must be woken. It does nothing if still
-// returns false, which means that this pod's boot id has changed. A lane without a reply is no longer limited, or this pod has been closed.
-func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool) {
+// Settle applies the replies to this pod's requests for slots and reports whether other pods must be woken. It also returns the delay after
+// which to repeat requests that were put off, or 0 if there are none. It does nothing if still returns false, which means that this pod's boot
+// id has changed. A lane without a reply has no jobs or is no longer limited, or this pod has been closed.
+func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool, later time.Duration) {
 	byName := map[string]store.Slots{}
 	for _, a := range answers {
 		byName[a.Lane] = a
@@ -138,14 +150,20 @@ func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, s
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !still() {
-		return false
+		return false, 0
 	}
 	for _, ask := range asks {
-		if one := l.byName[ask.Lane]; one != nil {
-			one.grant.apply(byName[ask.Lane], ask.Wish, now)
+		one := l.byName[ask.Lane]
+		if one == nil {
+			continue
+		}
+		answer := byName[ask.Lane]
+		one.grant.apply(answer, ask.Wish, now)
+		if answer.Later {
+			one.grant.short, one.grant.waits, later = time.Time{}, false, askAgainAfter
 		}
 	}
-	return wake
+	return wake, later
 }
 
 // DropGrants drops all grants, because the pod has a new boot id, which holds no grants.

@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -37,5 +38,39 @@ func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	asks, _ = l.Asks(false, now)
 	if len(asks) != 1 || asks[0].Target != 3 || asks[0].Used != 3 {
 		t.Error("the free slot is not returned:", asks)
+	}
+}
+
+// Requests that the pod has no free slots for are put off, and are sent again soon although nothing else happens.
+func TestRequestsThatArePutOffAreRepeatedSoon(t *testing.T) {
+	t.Parallel()
+	two := 2
+	l := NewLanes(1, time.Minute, nil)
+	var b store.Beat
+	for _, name := range []string{"a", "b", "c"} {
+		b.Lanes = append(b.Lanes, store.Lane{Name: name, Enabled: true, Slots: &two})
+	}
+	l.Apply(b)
+	now, still := time.Now(), func() bool { return true }
+	asks, _ := l.Asks(false, now)
+	for _, ask := range asks {
+		if ask.Empty != 1 {
+			t.Error("the pod holds no slots yet:", ask)
+		}
+	}
+	_, later := l.Settle(asks, []store.Slots{{Lane: "a", Work: true}, {Lane: "b", Work: true, Later: true}}, now, still) // no job waits in c
+	if later <= 0 {
+		t.Error("nothing repeats the request for lane b")
+	}
+	asks, later = l.Asks(false, now)
+	if len(asks) != 1 || asks[0].Lane != "b" || asks[0].Empty != 1 {
+		t.Error("requests at once, want b:", asks)
+	}
+	if later <= 0 {
+		t.Error("nothing repeats the requests for lanes a and c")
+	}
+	asks, _ = l.Asks(false, now.Add(askAgainAfter))
+	if i := slices.IndexFunc(asks, func(ask store.Ask) bool { return ask.Lane == "a" }); i < 0 || asks[i].Empty != 0 {
+		t.Error("the pod waits for a slot of lane a, which has to be settled:", asks)
 	}
 }

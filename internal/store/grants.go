@@ -18,15 +18,21 @@ import (
 //
 // More slots are granted only if jobs that this pod can run are waiting, and one slot is left for each pod that has waited longer. Running
 // jobs are granted slots even beyond the limit, because lowering a limit does not stop running jobs. A pod waits if it holds fewer slots
-// than its share and fewer than it wants; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row
-// of a handled kind.
+// than its share and fewer than it wants; waiting pods are served in order.
+//
+// With a lane for each tenant, a pod with a free slot asks for all lanes. The first CTE keeps it from locking them: of the lanes in which the
+// pod has and awaits no slots, the statement settles only those with jobs, and no more than the pod has free slots. Plan: primary keys;
+// live_for_claim up to its first pending row of a handled kind, for each lane that is asked for.
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
-	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[]) as a(lane, target, wish, used)
+	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[], @empties::int[]) with ordinality as a(lane, target, wish, used, empty, place)
 	where ` + openPod + `
+), first as materialized (
+	select a.lane, row_number() over (order by a.place) > a.empty as later from asked a
+	where a.empty > 0 and exists (select from trapeze.live j where j.lane = a.lane and j.state = 'pending' and j.kind = any(@kinds::text[]))
 ), locked as materialized (
 	select l.name, l.slots, l.granted, a.target, a.wish, a.used from trapeze.lanes l join asked a on a.lane = l.name
-	where l.slots is not null
+	where l.slots is not null and (a.empty = 0 or l.name in (select f.lane from first f where not f.later))
 	order by l.name for update of l
 ), room as materialized (
 	select k.*, k.slots / p.n as share, q.others, q.waited, w.work, s.spare,
@@ -59,8 +65,10 @@ with asked as materialized (
 ), settled as (
 	update trapeze.lanes l set granted = l.granted + h.slots - h.was from held h where l.name = h.lane
 )
-select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, h.was > h.slots or coalesce(h.wants_since = now(), r.waited), r.work
-from held h join room r on r.name = h.lane`)
+select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, h.was > h.slots or coalesce(h.wants_since = now(), r.waited), r.work, false
+from held h join room r on r.name = h.lane
+union all
+select f.lane, 0, 0, false, false, false, true, true from first f where f.later`)
 
 // Slots is the response to a request for one limited lane.
 type Slots struct {
@@ -71,6 +79,7 @@ type Slots struct {
 	Over  bool // all pods together hold more slots than the lane has, because its limit is new or was lowered
 	Wake  bool // other pods must be woken, because they may get slots or must return some
 	Work  bool // jobs that this pod can run are waiting in the lane
+	Later bool // the lane was not settled, because the request named more lanes with jobs than the pod has free slots
 }
 
 // Ask is a pod's request for slots in a limited lane.
@@ -79,21 +88,24 @@ type Ask struct {
 	Target int // number of slots to hold now, at least Used
 	Wish   int // number of slots to hold if no other pod were waiting
 	Used   int // number of running jobs
+	// Empty is 0 if the pod holds or awaits slots of the lane, or may do so. Otherwise it is the number of the pod's free slots, and the
+	// request can be left out.
+	Empty int
 }
 
 // streamShift is the number of low bits of a request number that count the requests of a process. The higher bits hold the stream number.
 const streamShift = 40
 
 // SettleSlots requests or returns slots in limited lanes, and reports the slots that the pod then holds. A lane that is missing from the
-// response was deleted or is no longer limited. A closed pod holds no slots. After an error, the call can be repeated, but not concurrently
+// response was deleted, is no longer limited, or was left out because no job is waiting in it. A closed pod holds no slots. After an error, the call can be repeated, but not concurrently
 // with another call for the same pod.
 func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds []string) ([]Slots, error) {
 	lanes, targets := make([]string, len(asks)), make([]int32, len(asks))
-	wishes, used := make([]int32, len(asks)), make([]int32, len(asks))
+	wishes, used, empties := make([]int32, len(asks)), make([]int32, len(asks)), make([]int32, len(asks))
 	for i, a := range asks {
-		lanes[i], targets[i], wishes[i], used[i] = a.Lane, int4(a.Target), int4(a.Wish), int4(a.Used)
+		lanes[i], targets[i], wishes[i], used[i], empties[i] = a.Lane, int4(a.Target), int4(a.Wish), int4(a.Used), int4(a.Empty)
 	}
-	held, err := run(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, args{{"boot", boot}, {"lanes", lanes}, {"targets", targets}, {"wishes", wishes}, {"used", used}, {"kinds", kinds}, {"asked", s.stream<<streamShift + s.asked.Add(1)}})
+	held, err := run(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, args{{"boot", boot}, {"lanes", lanes}, {"targets", targets}, {"wishes", wishes}, {"used", used}, {"empties", empties}, {"kinds", kinds}, {"asked", s.stream<<streamShift + s.asked.Add(1)}})
 	if err != nil {
 		return nil, fmt.Errorf("settle slots: %w", err)
 	}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -26,7 +27,7 @@ func (w *world) limited(slots int) {
 // settle requests slots in the default lane.
 func (w *world) settle(boot string, target, wish, used int) store.Slots {
 	w.t.Helper()
-	held, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"default", target, wish, used}}, []string{"k"})
+	held, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"default", target, wish, used, 0}}, []string{"k"})
 	w.is.NoErr(err)
 	if len(held) == 0 {
 		return store.Slots{Held: -1}
@@ -55,7 +56,7 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod("a")
 	w.limited(3)
-	held, err := store.SettleSlots(w.ctx(), w.Store, a, []store.Ask{{"default", 2, 2, 0}}, []string{"other"})
+	held, err := store.SettleSlots(w.ctx(), w.Store, a, []store.Ask{{"default", 2, 2, 0, 0}}, []string{"other"})
 	w.is.NoErr(err)
 	w.is.Equal(held[0].Held, 0) // this pod can run none of the waiting jobs
 	w.is.True(!held[0].Work)
@@ -153,7 +154,7 @@ func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	late := w.Asked().Add(1) // this request returns two slots, and arrives late
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 3)
 	held, err := store.Run(w.ctx(), w.Store, pgx.RowToStructByPos[store.Slots], store.SettleSlotsSQL, store.By("boot", a, "lanes", []string{"default"},
-		"targets", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "kinds", []string{"k"}, "asked", late))
+		"targets", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "empties", []int32{0}, "kinds", []string{"k"}, "asked", late))
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod keeps its three slots
@@ -174,7 +175,7 @@ func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(n), 1))
 			for round := range rounds {
 				target := random.IntN(4)
-				held, err := store.SettleSlots(context.WithoutCancel(w.t.Context()), w.Store, boot, []store.Ask{{"default", target, 3, 0}}, []string{"k"})
+				held, err := store.SettleSlots(context.WithoutCancel(w.t.Context()), w.Store, boot, []store.Ask{{"default", target, 3, 0, 0}}, []string{"k"})
 				is.NoErr(err)
 				is.True(held[0].Held <= target)
 				if n == 0 && round%10 == 0 {
@@ -199,4 +200,34 @@ func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 			(select coalesce(sum(g.slots), 0) from trapeze.slot_grants g where g.lane = l.name))`), 0)
 	}
 	t.Logf("checked %d times", looks)
+}
+
+// With a lane for each tenant, a pod asks for all lanes, and locks only those that it can use.
+func TestARequestForManyLanesSettlesOnlyThoseWithJobsAndNoMoreThanThePodCanUse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.pod("a")
+	w.exec(`insert into trapeze.lanes (name, slots) select 'tenant-' || n, 2 from generate_series(1, 50) n`)
+	var asks []store.Ask
+	for n := range 50 {
+		name := fmt.Sprint("tenant-", n+1)
+		asks = append(asks, store.Ask{Lane: name, Target: 2, Wish: 2, Empty: 3})
+		if n%5 == 0 {
+			w.put(func(j *store.NewJob) { j.Lane = name })
+		}
+	}
+	release := w.freeze(`select from trapeze.lanes where name = 'tenant-2' for update`) // a lane without jobs
+	defer release(false)
+	answers, err := store.SettleSlots(w.ctx(), w.Store, a, asks, []string{"k"})
+	w.is.NoErr(err)
+	held, later := 0, 0
+	for _, one := range answers {
+		if held += one.Held; one.Later {
+			later++
+		}
+	}
+	w.is.Equal(len(answers), 10) // the lanes with jobs
+	w.is.Equal(held, 3*2)
+	w.is.Equal(later, 7)
+	w.is.Equal(w.count(`select count(*)::int from trapeze.slot_grants`), 3)
 }
