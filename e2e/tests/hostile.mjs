@@ -87,7 +87,7 @@ scene("hostile lane names and reasons are rejected or shown as text", async ({ p
 scene("hostile text in the response to a button is shown as text", async ({ page, pod }) => {
   const id = await pod.submit("demo.noop", {}, { needs_approval: true });
   await page.goto(`/ui/jobs/${id}`);
-  await page.route("**/approve", (route) => route.fulfill({ status: 409, contentType: "application/json", body: JSON.stringify({ message: hostile[1], detail: hostile[0] }) }));
+  await page.route("**/approve?epoch=*", (route) => route.fulfill({ status: 409, contentType: "application/json", body: JSON.stringify({ message: hostile[1], detail: hostile[0] }) }));
   await press(page, "Approve");
   await page.locator("#wrong", { hasText: hostile[1] }).waitFor();
   assert.deepEqual(await strangers(page), []);
