@@ -93,7 +93,8 @@ func (r *Runner) UseEngine(e LaneEngine) error {
 	return r.pod.UseEngine(e)
 }
 
-// Close closes the connections that the runner opened. Call it after Run, or instead of Run in a program that only submits.
+// Close sends the wake-ups that were merged, and closes the connections that the runner opened. Call it after Run, or instead of Run in a
+// program that only submits. If such a program ends without Close, its latest jobs may wait for the next poll.
 func (r *Runner) Close() {
 	r.pod.Close()
 	if r.remote != nil {

@@ -27,3 +27,64 @@ func TestAProgramThatOnlySubmitsWakesThePods(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(ended(t, pod, made.ID).State, job.Succeeded) // long before the next poll
 }
+
+// With onlyWoken, pods never poll during a test, so jobs start only after wake-ups. The heartbeats tell each pod its place in the fleet.
+var onlyWoken = runner.Options{Slots: 1, HeartbeatEvery: 100 * time.Millisecond, LeaseFor: time.Minute, PollEvery: time.Hour}
+
+// Two of the pods are notified first, usually busy ones. They pass on the notification.
+func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	hold, release := gate(t)
+	var pods []*runner.Runner
+	for range 7 {
+		pods = append(pods, start(t, pool, onlyWoken, map[string]does{"hold": until(hold), "k": nothing}))
+	}
+	for _, r := range pods[:6] {
+		begun(t, r, of("hold"))
+	}
+	other := make1(t, pool, runner.Options{}, nil)
+	for range 3 {
+		id := enqueue(t, other, of("k"), runner.Foreign())
+		is.Equal(ended(t, other, id).State, job.Succeeded)
+	}
+	release()
+}
+
+// Of these pods, all but one have stopped reacting, but their leases have not expired yet. The late claim of the last one finds the jobs.
+func TestAJobStartsSoonAlthoughThePodsThatAreNotifiedFirstAreDead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	start(t, pool, onlyWoken, map[string]does{"k": nothing})
+	exec(t, pool, `insert into trapeze.pods (boot, name, version, kinds, slots, limits, lease_until)
+		select gen_random_uuid(), 'dead', p.version, p.kinds, p.slots, p.limits, now() + interval '1 hour' from trapeze.pods p, generate_series(1, 20)`)
+	beaten := func() (at time.Time) {
+		return one[time.Time](t, pool, `select lease_until from trapeze.pods where name <> 'dead'`)
+	}
+	since := beaten()
+	pgtest.Wait(t, "two heartbeats", func() bool { return beaten().After(since.Add(150 * time.Millisecond)) })
+	other := make1(t, pool, runner.Options{}, nil)
+	for range 5 {
+		id := enqueue(t, other, of("k"), runner.Foreign())
+		is.Equal(ended(t, other, id).State, job.Succeeded)
+	}
+}
+
+// A program that only submits jobs merges the wake-ups that follow shortly after the first. Close sends what is left.
+func TestWakeUpsOfAProgramThatOnlySubmitsAreMergedAndNotLost(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, onlyWoken, map[string]does{"k": nothing})
+	other, err := runner.New(pool, runner.Options{})
+	is.NoErr(err)
+	var last int64
+	for range 20 {
+		last = enqueue(t, other, of("k"), runner.Foreign())
+	}
+	other.Close()
+	is.Equal(ended(t, r, last).State, job.Succeeded)
+	pgtest.Wait(t, "all jobs have ended", func() bool { return one[int](t, pool, `select count(*)::int from trapeze.done`) == 20 })
+}

@@ -80,6 +80,11 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		if c.backlog.claimEnded(left) {
 			c.wakeForSlot()
 		}
+		if err == nil && !more {
+			if next, ok := c.turns.Claimed(left); ok {
+				c.Member.PassOn(next)
+			}
+		}
 	}()
 	c.exec.fillSlots()
 	wants, early, unasked := c.Lanes.Wants(c.round.since, c.round.tick)

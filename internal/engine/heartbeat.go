@@ -9,12 +9,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
-
-// MinWakeInterval is the minimum time between two sweeps triggered by notifications, and between two notifications that this process sends.
-// It merges a burst of notifications into one sweep.
-const MinWakeInterval = 50 * time.Millisecond
 
 // beatAgain is the delay before a failed heartbeat is retried.
 const beatAgain = 500 * time.Millisecond
@@ -41,7 +38,7 @@ func (e *Engine) beat(ctx context.Context) {
 		}
 		// This heartbeat was sent ahead of schedule. Frequent requests must neither make MayJudge return true earlier nor overload the
 		// database.
-		if !inTurn && !wait.For(ctx, MinWakeInterval) {
+		if !inTurn && !wait.For(ctx, wake.Interval) {
 			return
 		}
 	}
@@ -101,6 +98,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 // apply applies the response to a heartbeat.
 func (e *Engine) apply(b store.Beat) {
 	e.HeedHistory(b.History)
+	e.turns.Moved(b.Place)
 	if e.Lanes.Apply(b) {
 		e.Wake()
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/poller"
 )
@@ -46,6 +47,7 @@ type Identity struct {
 	freed   freedSubjects // subjects whose next job the next claim should take
 	backlog backlog       // whether the latest claim left jobs behind
 	ahead   *slots.Ahead  // jobs that were claimed ahead of time and are waiting for a slot
+	turns   wake.Turns    // when to claim after a notification
 	news    atomic.Bool   // more urgent jobs than those in ahead may have arrived
 }
 
@@ -97,6 +99,8 @@ type member interface {
 	HistoryChanged()
 	// WakePeers wakes the other engines of the process and the other pods, because there is work that this engine cannot take immediately.
 	WakePeers()
+	// PassOn sends a wake-up to the next pods, because there are more jobs than this engine can take.
+	PassOn(wake.Up)
 	// Cancel cancels the handler of a claim if an engine of this process runs it.
 	Cancel(c job.Lease, why job.Reason)
 	// Claims returns the claims that the table assigns to the identity. ok is false if another process is now responsible for them.

@@ -8,6 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -93,6 +94,10 @@ func (e *Engine) WakeForPeers() {
 	e.claims.heard.Store(true)
 	e.Wake()
 }
+
+// Hear requests a claim after a notification, when it is this engine's turn. An engine that holds or awaits slots of a limited lane always
+// claims at once, because other engines may be unable to run the jobs of that lane.
+func (e *Engine) Hear(u wake.Up) { e.turns.Hear(u, e.Lanes.HoldsOrAwaits(), e.WakeForPeers) }
 
 // NoteUnknownOutcome requests a search for claims that the table assigns to the identity but that the engine does not know.
 func (e *Engine) NoteUnknownOutcome() {

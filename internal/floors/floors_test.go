@@ -37,6 +37,7 @@ var plan = []floor{
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
 	{folder: "internal/wait", standardOnly: true},        // signals and the delays between attempts
+	{folder: "internal/wake", standardOnly: true},        // which pods claim after a notification, and when
 	{folder: "internal/guard", standardOnly: true},       // turns panics in handlers into errors
 	{folder: "internal/batch", standardOnly: true},       // group commits
 	{folder: "internal/faultnet", imports: ""},           // network faults on demand
@@ -56,7 +57,7 @@ var plan = []floor{
 	{folder: "internal/schema", imports: "migrations"},         // the schema version that this program needs
 
 	// database access and timing
-	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait", tests: "internal/stats"},
+	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait internal/wake", tests: "internal/stats"},
 	{folder: "internal/failures", imports: "job"},                                                                              // groups of failed jobs
 	{folder: "internal/store/view", imports: "job internal/failures internal/shell internal/stats internal/store"},             // queries for users
 	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                                            // statements for maintenance
@@ -91,8 +92,8 @@ var plan = []floor{
 	{folder: "internal/work", imports: "internal/rawjson job internal/store internal/guard"},                       // converts jobs on their way into and out of the engine
 	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
 	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // callers that wait for jobs to finish
-	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},                                      // claims, runs, finishes, hands over and recovers the jobs of one identity
-	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/outbox internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
+	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/wake internal/guard internal/batch internal/journal internal/slots poller"},                                      // claims, runs, finishes, hands over and recovers the jobs of one identity
+	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/outbox internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/wake internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
 	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only packages of this module need
 	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},
 
@@ -117,7 +118,7 @@ var plan = []floor{
 	{folder: "api", imports: "job internal/query api/internal/openapi api/internal/problem api/internal/secrets internal/rawjson internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
 	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
 	{folder: "remote/remotepb"},
-	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
+	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry internal/wake", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
 	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/host remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests that need both ends

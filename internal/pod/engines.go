@@ -8,6 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
+	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -15,7 +16,8 @@ import (
 type engines struct {
 	mu    sync.Mutex
 	list  []job.LaneEngine
-	woken []func() // called for each notification
+	woken []func() // called after notifications
+	turns wake.Turns
 	serve []func(context.Context)
 }
 
@@ -79,6 +81,16 @@ func (e *engines) run(ctx context.Context) {
 		served.Go(func() { one(ctx) })
 	}
 	served.Wait()
+}
+
+// hear calls the functions that wait for notifications, at a limited rate.
+func (e *engines) hear(u wake.Up) {
+	e.mu.Lock()
+	some := len(e.woken) > 0
+	e.mu.Unlock()
+	if some {
+		e.turns.Hear(u, true, e.wake)
+	}
 }
 
 // wake calls the functions that wait for notifications.

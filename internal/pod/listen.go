@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/wake"
 )
 
 // listener manages the pod's only direct connection, which receives notifications. Between notifications, it lends the session to
@@ -136,44 +138,48 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 		p.Wake() // notifications may have been missed while the connection was down
 	}
 	connected()
-	// Read notifications as they arrive, but poll at a limited rate. Otherwise, a storm of notifications would leave a queue: the pod would
-	// keep polling for minutes, and notice only after that if the connection had ended.
-	knock := wait.NewSignal()
-	answering, stop := context.WithCancel(ctx)
-	var door sync.WaitGroup
-	door.Go(func() { p.answer(answering, knock) })
-	defer door.Wait()
-	defer stop()
 	for {
-		// Occasionally, and after a reset of the pools, a round trip checks that the connection still leads to the primary.
+		// Every 30 s, and after a reset of the pools, a round trip checks that the connection still leads to the primary.
 		hearing, cancel := context.WithTimeout(ctx, 30*time.Second)
 		undo := context.AfterFunc(until, cancel)
 		p.listener.setWake(cancel)
-		note, err := conn.WaitForNotification(hearing)
-		quiet := err != nil && hearing.Err() != nil && ctx.Err() == nil && !conn.IsClosed()
+		for err == nil {
+			var note *pgconn.Notification
+			if note, err = conn.WaitForNotification(hearing); err == nil {
+				p.heed(note)
+			}
+		}
+		interrupted := hearing.Err() != nil && ctx.Err() == nil && !conn.IsClosed()
 		undo()
 		cancel()
-		if quiet {
-			asked := false
-			if asked, err = p.listener.lend(conn); err == nil && !asked {
-				until = p.Commands.UntilReset()
-				pinging, cancel := context.WithTimeout(ctx, 5*time.Second)
-				err = p.Commands.CheckWrites(pinging, conn)
-				cancel()
-			}
-			if err == nil {
-				continue
-			}
+		if !interrupted {
+			return err
+		}
+		asked := false
+		if asked, err = p.listener.lend(conn); err == nil && !asked {
+			until = p.Commands.UntilReset()
+			pinging, cancel := context.WithTimeout(ctx, 5*time.Second)
+			err = p.Commands.CheckWrites(pinging, conn)
+			cancel()
 		}
 		if err != nil {
 			return err
 		}
-		if note != nil && note.Payload == store.Settings {
-			p.requestHeartbeats()
-			continue
-		}
-		knock.Set()
 	}
+}
+
+// heed acts on a notification. It does not wait, because a storm of notifications would otherwise leave a queue: the pod would keep reading
+// for minutes, and notice only after that if the connection had ended.
+func (p *Pod) heed(note *pgconn.Notification) {
+	if note.Payload == store.Settings {
+		p.requestHeartbeats()
+		return
+	}
+	up := wake.Parse(note.Payload, note.PID)
+	p.Feed.Wake()
+	p.Hear(up)
+	p.engines.hear(up)
+	p.sessions().Each(func(e *engine.Engine) { e.Hear(up) })
 }
 
 // requestHeartbeats requests an immediate heartbeat of the pod and of each remote worker.
@@ -182,69 +188,28 @@ func (p *Pod) requestHeartbeats() {
 	p.sessions().Each((*engine.Engine).ReadSettings)
 }
 
-// answer acts on notifications until ctx is cancelled.
-func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-knock:
-		}
-		p.Feed.Wake()
-		p.WakeForPeers()
-		p.engines.wake()
-		p.sessions().Each((*engine.Engine).WakeForPeers)
-		if !wait.For(ctx, engine.MinWakeInterval) {
-			return
-		}
-	}
-}
-
-// notifyOthers wakes the sessions of remote workers on this pod, and requests a wake-up of the other pods.
+// notifyOthers wakes the sessions of remote workers on this pod, and the other pods.
 func (p *Pod) notifyOthers() {
 	p.sessions().Each((*engine.Engine).WakeForPeers)
 	p.engines.wake()
-	if p.NotificationsDisabled() {
-		return
-	}
-	if !p.Lease.Registered() {
-		// The pod is not running, for example because the program only submits jobs, so the notification must be sent here.
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		_ = p.Commands.Notify(ctx, p.Commands.Pool()) // best effort
-		return
-	}
-	p.peers.Set()
+	p.notifyPods(wake.Up{})
 }
 
-// notifyPeers sends the requested wake-ups. Each is sent in a separate transaction, because committing a notification takes a server-wide
-// lock.
-func (p *Pod) notifyPeers(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			p.sendLastWakeUp(ctx)
-			return
-		case <-p.peers:
-		}
-		if err := p.Commands.Notify(ctx, p.Commands.Pool()); err != nil && ctx.Err() == nil {
-			p.Log.DebugContext(ctx, "could not wake peers", telemetry.Err, p.DBError(err))
-		}
-		if !wait.For(ctx, engine.MinWakeInterval) {
-			p.sendLastWakeUp(ctx)
-			return
-		}
+// notifyPods sends a wake-up to the other pods. If the pod is not running, for example because the program only submits jobs, the program may
+// end at any time, so notifyPods waits until the wake-up was sent, unless another was sent a moment ago. [Pod.Close] sends what is left.
+func (p *Pod) notifyPods(u wake.Up) {
+	if !p.NotificationsDisabled() {
+		p.peers.Send(u, !p.runs.Load())
 	}
 }
 
-// sendLastWakeUp sends a wake-up that was requested shortly before shutdown, for example for jobs that were handed back.
-func (p *Pod) sendLastWakeUp(ctx context.Context) {
-	if !p.peers.Clear() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+// sendWakeUp notifies the other pods. Each notification has a transaction of its own, because committing it takes a server-wide lock.
+func (p *Pod) sendWakeUp(u wake.Up) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = p.Commands.Notify(ctx, p.Commands.Pool()) // best effort
+	if err := p.Commands.NotifyNext(ctx, p.Commands.Pool(), u); err != nil {
+		p.Log.DebugContext(ctx, "could not wake peers", telemetry.Err, p.DBError(err)) // a poll finds the jobs
+	}
 }
 
 // beatAfterReset sends a heartbeat after the pools have been reset, because the heartbeat's connection uses the same address.

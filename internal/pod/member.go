@@ -11,6 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -53,6 +54,8 @@ func (m podMember) HistoryChanged() {
 }
 
 func (m podMember) WakePeers() { m.p.notifyOthers() }
+
+func (m podMember) PassOn(u wake.Up) { m.p.notifyPods(u) }
 
 func (m podMember) Cancel(claim job.Lease, why job.Reason) {
 	if outbox.IsEngine(claim.Pod) {

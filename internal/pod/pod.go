@@ -20,6 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/wake"
 )
 
 // Pod is a process in the fleet. It has one engine, and goroutines that listen for notifications, fire schedules, maintain the tables, feed
@@ -37,8 +38,8 @@ type Pod struct {
 	maintenance *maintenance.Maintenance
 	fleet       fleet
 	collecting  sync.Mutex
-	peers       wait.Signal // requests a wake-up of the other pods
-	runs        atomic.Bool // true from the start of Run to its end, while heartbeats are sent
+	peers       *wake.Sender // notifies the other pods
+	runs        atomic.Bool  // true from the start of Run to its end, while heartbeats are sent
 
 	pass  slowPass    // searches for orphaned claims
 	known knownClaims // counted for doctor
@@ -97,8 +98,9 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	p := &Pod{
 		opts:        o,
 		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),
-		listener: listener{gone: errors.New("not open yet")}, peers: wait.NewSignal(), pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
+		listener: listener{gone: errors.New("not open yet")}, pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
+	p.peers = wake.NewSender(p.sendWakeUp)
 	p.Engine = engine.New(shared, o.Options, podMember{p})
 	p.Calendar = newCalendar(p)
 	p.maintenance = newMaintenance(p)
@@ -125,7 +127,6 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	defer die()
 	var claimers, engines, life sync.WaitGroup
 	life.Go(func() { p.WatchTrust(alive, p.Feed.Interrupt) })
-	life.Go(func() { p.notifyPeers(alive) })
 	life.Go(func() { p.beatAfterReset(alive) })
 	life.Go(func() { p.keepStats(alive) })
 	p.pass.rest()
@@ -151,6 +152,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	})
 	die()
 	life.Wait()
+	p.peers.Flush() // for example for jobs that were handed back
 	p.writeLastStats(ctx)
 	p.leave(ctx)
 	p.Ends.Drain()
@@ -244,6 +246,7 @@ func (p *Pod) warm(ctx context.Context) {
 
 // Close closes the pod's connections.
 func (p *Pod) Close() {
+	p.peers.Flush()
 	p.Ends.Drain()
 	p.Feed.Close()
 	p.Store.Close()

@@ -74,3 +74,25 @@ func TestRequestsThatArePutOffAreRepeatedSoon(t *testing.T) {
 		t.Error("the pod waits for a slot of lane a, which has to be settled:", asks)
 	}
 }
+
+func TestAPodKnowsWhetherItHoldsOrAwaitsSlotsOfLimitedLanes(t *testing.T) {
+	t.Parallel()
+	two := 2
+	l := NewLanes(10, time.Minute, nil)
+	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "plain", Enabled: true}, {Name: "shared", Enabled: true, Slots: &two}}})
+	for _, c := range []struct {
+		reply store.Slots
+		want  bool
+	}{
+		{store.Slots{Lane: "shared"}, false},
+		{store.Slots{Lane: "shared", Held: 1}, true},
+		{store.Slots{Lane: "shared", Work: true}, true}, // refused, although jobs wait
+		{store.Slots{Lane: "shared"}, false},
+	} {
+		asks, _ := l.Asks(true, time.Now())
+		l.Settle(asks, []store.Slots{c.reply}, time.Now(), func() bool { return true })
+		if got := l.HoldsOrAwaits(); got != c.want {
+			t.Errorf("after %+v, HoldsOrAwaits returns %v", c.reply, got)
+		}
+	}
+}

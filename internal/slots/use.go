@@ -19,6 +19,18 @@ func (l *Lanes) AddUse(sum map[string]Use) {
 	}
 }
 
+// HoldsOrAwaits reports whether this pod holds slots of a lane that has a limit across all pods, or waits for some.
+func (l *Lanes) HoldsOrAwaits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.byName {
+		if one.grant.held > 0 || one.grant.waits {
+			return true
+		}
+	}
+	return false
+}
+
 // Shared returns the limits of the lanes that have a limit across all pods.
 func (l *Lanes) Shared() map[string]int {
 	l.mu.Lock()

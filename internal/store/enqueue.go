@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -203,10 +204,11 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 	return 0, errors.New("reserve idempotency key: its holder keeps changing")
 }
 
-// notifySQL wakes all listening pods when the transaction commits. The payload is empty, because a wake-up is only a hint.
+// notifySQL notifies the listening pods when the transaction commits. The id of the transaction is the seed of [wake.Up]; NOTIFY assigns one
+// in any case. All notifications of a transaction are equal, so PostgreSQL sends only one.
 const (
-	notifySQL         = `select pg_notify($1, '')`
-	notifySettingsSQL = `select pg_notify($1, $2)`
+	notifySQL     = `select pg_notify($1, pg_current_xact_id()::text)`
+	notifyThisSQL = `select pg_notify($1, $2)`
 )
 
 // Settings is the payload of a wake-up after lanes, pods or the queue have changed.
@@ -223,14 +225,23 @@ func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) 
 // Channel returns the name of the notification channel for wake-ups in this schema.
 func (db *Database) Channel() string { return db.schema + "_wake" }
 
-// Notify sends an empty wake-up in the caller's transaction.
+// Notify begins a new wake-up in the caller's transaction.
 func (db *Database) Notify(ctx context.Context, tx DB) error {
-	_, err := tx.Exec(ctx, notifySQL, db.Channel())
+	return db.NotifyNext(ctx, tx, wake.Up{})
+}
+
+// NotifyNext sends a wake-up in the caller's transaction. The zero value begins a new one.
+func (db *Database) NotifyNext(ctx context.Context, tx DB, u wake.Up) (err error) {
+	if u.Seed == "" {
+		_, err = tx.Exec(ctx, notifySQL, db.Channel())
+	} else {
+		_, err = tx.Exec(ctx, notifyThisSQL, db.Channel(), u.Payload())
+	}
 	return err
 }
 
 // NotifySettings sends a wake-up that makes all pods reload the settings of lanes, pods and the queue.
 func (db *Database) NotifySettings(ctx context.Context, tx DB) error {
-	_, err := tx.Exec(ctx, notifySettingsSQL, db.Channel(), Settings)
+	_, err := tx.Exec(ctx, notifyThisSQL, db.Channel(), Settings)
 	return err
 }

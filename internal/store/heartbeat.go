@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -93,6 +94,7 @@ type Beat struct {
 	Left       time.Duration // remaining time of the lease
 	NextFire   *time.Time    // when the next schedule of the requested kinds fires
 	History    string        // see [Store.History]
+	Place      wake.Place    // of this pod among the open ones with the same kinds that are not draining
 }
 
 // sweepDue is the condition for searching for jobs of a closed pod. The first search takes place immediately. Another follows whenever the
@@ -106,7 +108,7 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 // closed to it; the pod with the latest stream may read without renewing. If lease_until is beyond now + 2 leases, a clock has jumped, and
 // the lease counts as expired. Plan: a primary key update of one narrow row; one page each of lanes, gate, pods and schedules; the first
 // row of parked_for_promotion; one row each of cluster and feed_epoch.
-var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatRequests, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
+var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatRequests, beatMoments, beatWork, beatLeft, beatFire, beatHistory, beatPlace))
 
 // DueAt is an expression for the time of the next occurrence of schedule s. For a schedule that has not been planned yet, that is
 // immediately; null means never. The schedules_due index uses the same expression.
@@ -123,7 +125,7 @@ const (
 		lease_until = case when @renew then now() + @lease::bigint * interval '1 millisecond' else lease_until end
 	where boot = @boot and ` + stillOpen + `
 		and coalesce((select w.stream from trapeze.remote_workers w where w.boot = @boot), 0) = @stream
-	returning boot, drained, lease_until
+	returning boot, drained, lease_until, kinds
 )`
 	// beatLease returns whether beat found the row, the current time, whether the queue is paused or frozen, and whether the pod is
 	// drained.
@@ -169,6 +171,10 @@ const (
 	(select case when s.planned then s.next_at else now() end ` + Firing + ` and s.kind = any(@fires::text[]) order by ` + DueAt + ` limit 1)`
 	beatHistory = `
 	coalesce((select trapeze.history())::text, '')`
+	// beatPlace returns how many pods with the same kinds can claim jobs, and how many of them come before this one. Plan: pods_open.
+	beatPlace = `
+	(select array[count(*) filter (where p.boot < @boot), count(*)]::int[] from trapeze.pods p join beat me using (kinds)
+		where p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained)`
 )
 
 // Heartbeat extends a pod's lease to the given length from the database's current time. The fires argument lists the kinds whose schedules
@@ -196,12 +202,14 @@ func beat(ctx context.Context, s *Store, boot string, lease time.Duration, drain
 func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	var lanes, kinds, cancels, requests string
 	var left int64
+	var place []int
 	err = row.Scan(&b.Open, &b.Now, &b.Paused, &b.Drained, &lanes, &kinds, &cancels, &requests, &b.NextDue, &b.NextLapse, &b.SweepIsDue, &b.OffBalance, &left,
-		&b.NextFire, &b.History)
+		&b.NextFire, &b.History, &place)
 	if err != nil {
 		return b, err
 	}
 	b.Left = time.Duration(left) * time.Millisecond
+	b.Place = wake.Place{Position: place[0], Pods: place[1]}
 	for _, part := range []struct {
 		text string
 		into any

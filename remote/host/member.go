@@ -8,6 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -74,6 +75,8 @@ func (g *Session) WakePeers() {
 	g.host.pod.Wake()
 	g.host.pod.WakePeers()
 }
+
+func (g *Session) PassOn(u wake.Up) { g.host.pod.Member.PassOn(u) }
 
 func (g *Session) Cancel(claim job.Lease, why job.Reason) { g.host.pod.Member.Cancel(claim, why) }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
+	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/temporal/internal/interpreter"
 	"github.com/trapeze-run/trapeze/temporal/internal/steps"
@@ -200,6 +201,8 @@ func (m member) WakePeers() {
 	m.s.pod.Wake()
 	m.s.pod.WakePeers()
 }
+
+func (member) PassOn(wake.Up) {}
 
 func (m member) Cancel(claim job.Lease, why job.Reason) { m.s.pod.Member.Cancel(claim, why) }
 

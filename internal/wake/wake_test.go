@@ -1,0 +1,180 @@
+package wake_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/wake"
+)
+
+// fleet returns the turns of n pods with the same kinds.
+func fleet(n int) []*wake.Turns {
+	pods := make([]*wake.Turns, n)
+	for i := range pods {
+		pods[i] = &wake.Turns{}
+		pods[i].Moved(wake.Place{Position: i, Pods: n})
+	}
+	return pods
+}
+
+// claims lets every pod hear a notification, and returns the times from then to each pod's claim.
+func claims(pods []*wake.Turns, u wake.Up, wait time.Duration) map[int]time.Duration {
+	var mu sync.Mutex
+	found := map[int]time.Duration{}
+	heard := time.Now()
+	for i, pod := range pods {
+		pod.Hear(u, false, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			found[i] = time.Since(heard)
+		})
+	}
+	time.Sleep(wait)
+	synctest.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	return found
+}
+
+func TestTwoPodsClaimAtOnceAndTheOthersLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		for _, n := range []int{1, 2, 3, 50} {
+			chosen := map[int]bool{}
+			for seed := range 200 {
+				at := claims(fleet(n), wake.Parse(fmt.Sprint(seed), 0), 0)
+				is.Equal(len(at), min(n, 2))
+				for pod := range at {
+					chosen[pod] = true
+				}
+			}
+			is.Equal(len(chosen), n) // each pod has its turn
+			at := claims(fleet(n), wake.Parse("1", 0), time.Hour)
+			is.Equal(len(at), n)
+			for _, after := range at {
+				is.True(after == 0 || after >= time.Duration(n)*20*time.Millisecond && after < time.Duration(n)*40*time.Millisecond)
+			}
+		}
+	})
+}
+
+// Each engine that cannot take all jobs passes the notification on, until every pod has claimed exactly once.
+func TestANotificationThatIsPassedOnReachesEveryPodOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		pods := fleet(50)
+		total := map[int]int{}
+		u, sent := wake.Parse("777", 0), 0
+		for more := true; more; sent++ {
+			more = false
+			for pod := range claims(pods, u, 0) {
+				total[pod]++
+				if next, ok := pods[pod].Claimed(true); ok {
+					u, more = wake.Parse(next.Payload(), 0), true
+				}
+			}
+			time.Sleep(wake.Interval)
+		}
+		is.Equal(sent, 6) // 2, 2, 4, 8, 16 and 18 pods
+		is.Equal(len(total), 50)
+		for _, n := range total {
+			is.Equal(n, 1)
+		}
+	})
+}
+
+func TestABusyPodPassesOnOneNotificationUntilItHasTakenAllJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		pod := &wake.Turns{}
+		pod.Moved(wake.Place{Position: 0, Pods: 3})
+		passesOn := func(left bool) bool {
+			for seed := 0; ; seed++ { // until it is the pod's turn
+				u := wake.Parse(fmt.Sprint(seed), 0)
+				if len(claims([]*wake.Turns{pod}, u, wake.Interval)) > 0 {
+					_, ok := pod.Claimed(left)
+					return ok
+				}
+			}
+		}
+		is.True(passesOn(true))
+		is.True(!passesOn(true))
+		is.True(!passesOn(false))
+		is.True(passesOn(true))
+	})
+}
+
+func TestAnEngineThatDoesNotKnowItsPlaceOrSharesLimitedLanesClaimsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		for seed := range 50 {
+			u := wake.Parse(fmt.Sprint(seed), 0)
+			is.Equal(len(claims([]*wake.Turns{{}}, u, 0)), 1)
+			sharing := fleet(50)[7]
+			var claimed atomic.Bool
+			sharing.Hear(u, true, func() { claimed.Store(true) })
+			synctest.Wait()
+			is.True(claimed.Load())
+		}
+	})
+}
+
+func TestABurstOfNotificationsCausesFewClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		var near, far atomic.Int32
+		pods := fleet(50)
+		for range 1000 { // 10 s
+			pods[0].Hear(wake.Parse("1", 0), true, func() { near.Add(1) })
+			pods[1].Hear(wake.Up{Seed: "1", Skip: 64}, false, func() { far.Add(1) }) // never its turn
+			time.Sleep(10 * time.Millisecond)
+		}
+		is.True(near.Load() >= 190 && near.Load() <= 201)
+		is.True(far.Load() >= 5 && far.Load() <= 10)
+	})
+}
+
+func TestPayloadsOfOtherProgramsAreUnderstood(t *testing.T) {
+	is := is.New(t)
+	is.Equal(wake.Parse("", 4711), wake.Up{Seed: "4711"}) // of a program in another language
+	is.Equal(wake.Parse("9+4", 1), wake.Up{Seed: "9", Skip: 4})
+	for _, odd := range []string{"9+", "9+x", "9+-3", "9+99999999999999999999"} {
+		u := wake.Parse(odd, 1)
+		is.Equal(u.Seed, "9")
+		is.True(u.Skip >= 0)
+	}
+}
+
+func TestASenderMergesNotificationsAndLosesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		var sent []wake.Up
+		s := wake.NewSender(func(u wake.Up) { sent = append(sent, u) })
+		s.Send(wake.Up{}, true)
+		is.Equal(len(sent), 1) // before Send returned
+		for range 100 {
+			s.Send(wake.Up{}, true)
+		}
+		is.Equal(len(sent), 1)
+		s.Send(wake.Up{Seed: "1", Skip: 2}, false) // does not replace the new one
+		time.Sleep(wake.Interval)
+		synctest.Wait()
+		is.Equal(sent[1:], []wake.Up{{}})
+		s.Send(wake.Up{Seed: "1", Skip: 2}, false)
+		s.Send(wake.Up{}, false) // reaches more pods than the one that is passed on
+		s.Flush()
+		is.Equal(sent[2:], []wake.Up{{}})
+		s.Flush()
+		is.Equal(len(sent), 3)
+		time.Sleep(time.Hour)
+		s.Send(wake.Up{}, false)
+		synctest.Wait()
+		is.Equal(len(sent), 4)
+	})
+}
