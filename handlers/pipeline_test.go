@@ -10,7 +10,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/handlers"
-	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -159,22 +158,6 @@ func TestALongerFileReplacesAShorterOneAndTheOtherWayRound(t *testing.T) {
 	is.Equal(b.count(is, "select sum(flights) from co2.totals"), int64(7)) // their share of the totals is gone too
 }
 
-func TestTheTablesCanLiveInAnySchema(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	o := handlers.Options{Schema: "travel"}
-	for range 2 {
-		is.NoErr(handlers.Setup(t.Context(), pool, o)) // calling it again is harmless
-	}
-	steps := newPod(t, pool, o).pipeline(handlers.Ingest{Year: 2024})
-	is.Equal(len(steps), 3)
-	units, err := handlers.ReadTotals(t.Context(), pool, o, 2024)
-	is.NoErr(err)
-	is.Equal(units[0].Unit, "ORD")                                                         // the largest unit of the sample
-	is.True(handlers.Setup(t.Context(), pool, handlers.Options{Schema: `x";drop`}) != nil) // not a valid schema name
-}
-
 func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.NewRemote(runner.RemoteOptions{})
@@ -182,19 +165,6 @@ func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
 	defer r.Close()
 	defer func() { is.True(recover() != nil) }() // the handlers write in the commit that ends a job, so wrong wiring is reported immediately
 	_ = handlers.Register(r, nil, handlers.Options{})
-}
-
-func TestTheFencedPipelineGivesTheSameTotals(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	b := newBench(t)
-	b.stop()
-	_, byUnit, sum := reference(t)
-	b = newPod(t, b.pool, handlers.Options{Fenced: true})
-	steps := b.pipeline(handlers.Ingest{Year: 2024})
-	is.Equal(len(steps), 3)
-	is.True(equal(sum, string(decode[handlers.Totalled](t, steps[2]).KgCO2e)))
-	is.Equal(b.count(is, "select count(*) from co2.fences"), int64(len(byUnit)+3)) // each job wrote under its guard
 }
 
 func TestAFencedRunWritesNothingAfterALaterOneHasWritten(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,39 +60,6 @@ func TestWhoOpensStreamsTooOftenIsToldToWait(t *testing.T) {
 	is.Equal(connect.CodeOf(err), connect.CodeAborted) // other calls are not limited
 	who.becomes(server.Caller{Name: "another"}, nil)
 	is.True(connect.CodeOf(opens()) != connect.CodeUnavailable) // other principals are not limited either
-}
-
-func TestNoResultIsLostBecauseItCameTooOften(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	var calls atomic.Int64
-	const each, burst, jobs = 12, 5, 24 // low enough that even a slow machine exceeds the limit
-	p := startPod(t, pgtest.Pool(t), runner.Options{HeartbeatEvery: 15 * time.Second, LeaseFor: time.Minute}, server.Options{CallsPerSecond: each, CallsBurst: burst, Authenticate: func(*http.Request) (server.Caller, error) {
-		calls.Add(1)
-		return server.Caller{Name: "gpu"}, nil
-	}})
-	var ran atomic.Int64
-	began := time.Now()
-	startWorker(t, worker.Options{Server: p.url, Slots: 8}, func(r *runner.Runner) {
-		runner.HandleRaw(r, "quick", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
-			ran.Add(1)
-			if err := j.Checkpoint(ctx, 1); err != nil {
-				return nil, err
-			}
-			return runner.Done("kept"), j.Emit(ctx, "it.ran", "", "", nil)
-		})
-	})
-	var list []int64
-	for range jobs {
-		list = append(list, submit(t, p, raw("quick", `{}`)))
-	}
-	for _, id := range list {
-		j := ends(t, p, id, job.Succeeded)
-		is.Equal(string(j.Result), `"kept"`)
-		is.Equal(j.Fence, int64(1)) // the first worker that received the job ran it
-	}
-	is.Equal(ran.Load(), int64(len(list)))
-	is.True(float64(calls.Load()) > burst+each*time.Since(began).Seconds()) // the number of calls exceeded the limit, so some were rejected
 }
 
 func TestTheStreamOfAWorkerThatDoesNotReadEnds(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -155,4 +156,18 @@ func (f *fleet) throughout(d time.Duration, look func()) {
 	for until := time.Now().Add(d); time.Now().Before(until); <-tick.C {
 		look()
 	}
+}
+
+// fleet is a set of processes that share a database, with helpers for tests.
+type fleet struct {
+	database
+	is   *is.I
+	pool *pgxpool.Pool
+	pods []*pod
+}
+
+func (f *fleet) count(sql string, args ...any) (n int) {
+	f.t.Helper()
+	f.is.NoErr(f.pool.QueryRow(f.t.Context(), sql, args...).Scan(&n))
+	return n
 }

@@ -141,15 +141,6 @@ func read[T any](w *world, sql string, args ...any) (v T) {
 // now returns the current time on the database's clock.
 func (w *world) now() time.Time { return read[time.Time](w, "select clock_timestamp()") }
 
-// ended returns the number of finished jobs.
-func (w *world) ended() int { return read[int](w, "select count(*) from trapeze.done") }
-
-// waitMore waits until more than the given number of further jobs have finished.
-func (w *world) waitMore(atMost time.Duration, before, more int) {
-	w.t.Helper()
-	pgtest.WaitFor(w.t, atMost, "work goes on", func() bool { return w.ended() > before+more })
-}
-
 // settle waits until there is nothing left to do.
 func (w *world) settle() {
 	w.t.Helper()

@@ -7,9 +7,6 @@ import "time"
 // histories is the number of random histories. They have 30 steps on average, and each step takes 2 to 4 ms.
 const histories = 15
 
-// races is the number of times that operations race for the same rows.
-const races = 3
-
 // patience is how long the test continues to start new histories.
 const patience = 20 * time.Second
 

@@ -63,7 +63,7 @@ type Place struct{ Position, Pods int }
 // distance returns the number of pods that come before the one at the given place.
 func (u Up) distance(at Place) int {
 	h := fnv.New64a()
-	h.Write([]byte(u.Seed))
+	_, _ = h.Write([]byte(u.Seed))
 	first := int(h.Sum64() % uint64(at.Pods)) // #nosec G115 -- less than the number of pods
 	return ((at.Position-first)%at.Pods + at.Pods) % at.Pods
 }

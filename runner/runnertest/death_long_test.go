@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -71,6 +72,31 @@ func TestAHandOffWithoutWritesIsTakenOverWhereverThePodDies(t *testing.T) {
 			default:
 				is.Equal(calls, 2) // the outcome had not been committed
 			}
+		})
+	}
+}
+
+func TestAWaitIsDecidedOnceWhenThePodDiesInTheMiddleOfIt(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[runnertest.Point]int{runnertest.InFlush: 2, runnertest.AfterFinish: 1} {
+		t.Run(at.String(), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			calls, putOff := 0, 0
+			h := runnertest.New(t, effects(t), runner.Options{}, func(r *runner.Runner) {
+				runner.Handle(r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+					calls, putOff = calls+1, j.Snoozes()
+					return runner.Snooze(time.Hour, "not yet"), nil
+				})
+			})
+			id := h.Enqueue(step{})
+			h.DieAt(at)
+			h.RunUntilIdle()
+			is.Equal(calls, want) // the handler runs again if its snooze was not committed
+			h.RequireState(id, job.Pending)
+			h.Advance(time.Hour)
+			h.RunUntilIdle()
+			is.Equal(putOff, 1) // the job was snoozed only once
 		})
 	}
 }

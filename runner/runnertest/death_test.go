@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
@@ -45,31 +44,6 @@ func TestAChainIsTakenOverWhereverThePodDies(t *testing.T) {
 				is.Equal(taken.Fence > 1, at != runnertest.AfterFinish) // an unfinished job was claimed again
 			})
 		}
-	}
-}
-
-func TestAWaitIsDecidedOnceWhenThePodDiesInTheMiddleOfIt(t *testing.T) {
-	t.Parallel()
-	for at, want := range map[runnertest.Point]int{runnertest.InFlush: 2, runnertest.AfterFinish: 1} {
-		t.Run(at.String(), func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
-			calls, putOff := 0, 0
-			h := runnertest.New(t, effects(t), runner.Options{}, func(r *runner.Runner) {
-				runner.Handle(r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
-					calls, putOff = calls+1, j.Snoozes()
-					return runner.Snooze(time.Hour, "not yet"), nil
-				})
-			})
-			id := h.Enqueue(step{})
-			h.DieAt(at)
-			h.RunUntilIdle()
-			is.Equal(calls, want) // the handler runs again if its snooze was not committed
-			h.RequireState(id, job.Pending)
-			h.Advance(time.Hour)
-			h.RunUntilIdle()
-			is.Equal(putOff, 1) // the job was snoozed only once
-		})
 	}
 }
 

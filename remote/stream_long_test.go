@@ -1,3 +1,5 @@
+//go:build long
+
 package remote_test
 
 import (

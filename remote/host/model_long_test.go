@@ -1,3 +1,5 @@
+//go:build long
+
 package host_test
 
 import (
@@ -11,17 +13,89 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/podtest"
-	"github.com/trapeze-run/trapeze/remote/host"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/runner"
 )
+
+func TestWhateverHappensToRemoteWorkersEachJobEndsOnceAndNothingIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		lease   time.Duration
+		freezes bool
+	}{
+		"workers are never frozen":            {10 * time.Second, false},
+		"some workers are frozen for a while": {time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) { anyFleet(t, c.lease, c.freezes) })
+	}
+}
+
+func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
+	is := is.New(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	goroutines := runtime.NumGoroutine()
+	o := runner.Options{LeaseFor: lease, HeartbeatEvery: 100 * time.Millisecond, PollEvery: 500 * time.Millisecond}
+	c := &chaos{t: t, pool: pgtest.Pool(t), dice: rand.New(rand.NewPCG(seed, 1)), ends: map[int64]int{}, kinds: []engine.RemoteKind{
+		{Name: "far", MaxAttempts: 3, MaxCrashes: 100, Backoff: runner.Backoff{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}}, {Name: "near"}}}
+	podtest.Exec(t, c.pool, `insert into trapeze.lanes (name, slots) values ('gpu', 3)`)
+	c.start(o)
+	c.start(o)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	var living sync.WaitGroup
+	var workers []*roamer
+	for range 4 {
+		w := newRoamer(c)
+		workers = append(workers, w)
+		living.Go(func() { w.live(ctx) })
+	}
+	kept := time.Now() // the last time at which the lane's limit was respected
+	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		c.happen(workers, o, freezes)
+		if podtest.One[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
+			kept = time.Now()
+		}
+		// A job that was claimed for a superseded stream and never arrived counts against the limit until it is handed back.
+		is.True(time.Since(kept) < time.Second)
+	}
+	c.gone.Store(true)
+	_, err := c.pod().Admin().Unpause(t.Context(), "ops")
+	is.NoErr(err)
+	podtest.Exec(t, c.pool, `update trapeze.lanes set drained = false`)
+	podtest.Quiet(t, c.pool)
+	is.Equal(c.wrong, nil)
+	podtest.CheckHistory(t, c.pool, c.pod())
+	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
+		(select count(*) from trapeze.job_events e where e.job = d.id and e.event = 'job.retried')`), 0) // only errors use up attempts
+	if !freezes {
+		is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no crashes occurred
+	}
+	end()
+	living.Wait()
+	pgtest.Wait(t, "no worker is left", func() bool {
+		return podtest.One[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot where p.closed_at is null`) == 0
+	})
+	pgtest.Wait(t, "no slot is in use", func() bool {
+		return podtest.One[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
+	})
+	for _, r := range c.pods {
+		is.Equal(podtest.Value(t, r, "trapeze_stuck_handlers"), 0.0)
+	}
+	for _, stop := range c.stops {
+		stop()
+	}
+	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`), 0)
+	is.Equal(podtest.One[int](t, c.pool, `select coalesce(sum(granted), 0) from trapeze.lanes where slots is not null`), 0)
+	c.pool.Reset()
+	pgtest.Wait(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() < goroutines+15 })
+}
 
 // chaos is a fleet of pods and remote workers in which failures happen at random.
 type chaos struct {
@@ -178,77 +252,4 @@ func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
 			time.AfterFunc(o.LeaseFor+500*time.Millisecond, w.frozen.Unlock)
 		}
 	}
-}
-
-func TestWhateverHappensToRemoteWorkersEachJobEndsOnceAndNothingIsLeft(t *testing.T) {
-	for name, c := range map[string]struct {
-		lease   time.Duration
-		freezes bool
-	}{
-		"workers are never frozen":            {10 * time.Second, false},
-		"some workers are frozen for a while": {time.Second, true},
-	} {
-		t.Run(name, func(t *testing.T) { anyFleet(t, c.lease, c.freezes) })
-	}
-}
-
-func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
-	is := is.New(t)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	goroutines := runtime.NumGoroutine()
-	o := runner.Options{LeaseFor: lease, HeartbeatEvery: 100 * time.Millisecond, PollEvery: 500 * time.Millisecond}
-	c := &chaos{t: t, pool: pgtest.Pool(t), dice: rand.New(rand.NewPCG(seed, 1)), ends: map[int64]int{}, kinds: []engine.RemoteKind{
-		{Name: "far", MaxAttempts: 3, MaxCrashes: 100, Backoff: runner.Backoff{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}}, {Name: "near"}}}
-	podtest.Exec(t, c.pool, `insert into trapeze.lanes (name, slots) values ('gpu', 3)`)
-	c.start(o)
-	c.start(o)
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	var living sync.WaitGroup
-	var workers []*roamer
-	for range 4 {
-		w := newRoamer(c)
-		workers = append(workers, w)
-		living.Go(func() { w.live(ctx) })
-	}
-	kept := time.Now() // the last time at which the lane's limit was respected
-	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
-		c.happen(workers, o, freezes)
-		if podtest.One[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
-			kept = time.Now()
-		}
-		// A job that was claimed for a superseded stream and never arrived counts against the limit until it is handed back.
-		is.True(time.Since(kept) < time.Second)
-	}
-	c.gone.Store(true)
-	_, err := c.pod().Admin().Unpause(t.Context(), "ops")
-	is.NoErr(err)
-	podtest.Exec(t, c.pool, `update trapeze.lanes set drained = false`)
-	podtest.Quiet(t, c.pool)
-	is.Equal(c.wrong, nil)
-	podtest.CheckHistory(t, c.pool, c.pod())
-	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
-		(select count(*) from trapeze.job_events e where e.job = d.id and e.event = 'job.retried')`), 0) // only errors use up attempts
-	if !freezes {
-		is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no crashes occurred
-	}
-	end()
-	living.Wait()
-	pgtest.Wait(t, "no worker is left", func() bool {
-		return podtest.One[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot where p.closed_at is null`) == 0
-	})
-	pgtest.Wait(t, "no slot is in use", func() bool {
-		return podtest.One[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
-	})
-	for _, r := range c.pods {
-		is.Equal(podtest.Value(t, r, "trapeze_stuck_handlers"), 0.0)
-	}
-	for _, stop := range c.stops {
-		stop()
-	}
-	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`), 0)
-	is.Equal(podtest.One[int](t, c.pool, `select coalesce(sum(granted), 0) from trapeze.lanes where slots is not null`), 0)
-	c.pool.Reset()
-	pgtest.Wait(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() < goroutines+15 })
 }

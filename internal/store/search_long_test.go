@@ -1,3 +1,5 @@
+//go:build long
+
 package store_test
 
 import (
@@ -8,30 +10,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
-
-// searched lists the jobs that match a filter and a search, page by page, like paged.
-func (w *world) searched(text string, f job.Filter) (ids []int64, early int) {
-	w.t.Helper()
-	q, err := view.ParseSearch(text)
-	w.is.NoErr(err)
-	q, f, err = q.For(f, true, "")
-	w.is.NoErr(err)
-	for {
-		page, err := view.SearchJobs(w.ctx(), w.Store, f, q)
-		w.is.NoErr(err)
-		for _, j := range page.Jobs {
-			ids = append(ids, j.ID)
-		}
-		if !page.Searched.IsZero() {
-			early++
-			w.is.True(page.Cursor != "" && len(page.Jobs) < f.Limit) // the page has a cursor to continue from
-		}
-		if f.Cursor = page.Cursor; f.Cursor == "" {
-			w.is.True(page.Searched.IsZero()) // the last page covers all jobs
-			return ids, early
-		}
-	}
-}
 
 func TestASearchFindsWhatTheTablesHoldAndSaysHowFarItLooked(t *testing.T) {
 	t.Parallel()
@@ -93,4 +71,28 @@ func TestASearchOfATextInVeryManyErrorsFindsThemAll(t *testing.T) {
 	got, _ := w.searched("FLOOD", job.Filter{Limit: 1000})
 	w.is.Equal(len(got), flood)
 	w.is.Equal([]int64{got[0], got[flood-1]}, []int64{1, flood}) // the newest first
+}
+
+// searched lists the jobs that match a filter and a search, page by page, like paged.
+func (w *world) searched(text string, f job.Filter) (ids []int64, early int) {
+	w.t.Helper()
+	q, err := view.ParseSearch(text)
+	w.is.NoErr(err)
+	q, f, err = q.For(f, true, "")
+	w.is.NoErr(err)
+	for {
+		page, err := view.SearchJobs(w.ctx(), w.Store, f, q)
+		w.is.NoErr(err)
+		for _, j := range page.Jobs {
+			ids = append(ids, j.ID)
+		}
+		if !page.Searched.IsZero() {
+			early++
+			w.is.True(page.Cursor != "" && len(page.Jobs) < f.Limit) // the page has a cursor to continue from
+		}
+		if f.Cursor = page.Cursor; f.Cursor == "" {
+			w.is.True(page.Searched.IsZero()) // the last page covers all jobs
+			return ids, early
+		}
+	}
 }

@@ -1,9 +1,8 @@
+//go:build long
+
 package main
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/server"
-	"github.com/trapeze-run/trapeze/internal/podtest"
-
 	"context"
 	"encoding/base64"
 	"encoding/hex"
@@ -22,7 +21,9 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/api/ui"
+	"github.com/trapeze-run/trapeze/internal/cli/server"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )

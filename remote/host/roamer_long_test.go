@@ -1,3 +1,5 @@
+//go:build long
+
 package host_test
 
 import (
@@ -7,12 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/remote/host"
-
 	"github.com/google/uuid"
 
+	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/host"
 	"github.com/trapeze-run/trapeze/runner"
 )
 

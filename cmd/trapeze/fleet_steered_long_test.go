@@ -1,3 +1,5 @@
+//go:build long
+
 package main
 
 import (
@@ -55,20 +57,6 @@ func fullLaneAndAnother(f *steered) {
 	f.running("full", 2)
 }
 
-// first returns the jobs of a lane, ordered by their first claim.
-func (f *steered) first(lane string) (ids []string) {
-	f.t.Helper()
-	rows, err := f.pool.Query(f.t.Context(), `select id::text from trapeze.job where lane = $1 order by started_at`, lane)
-	f.is.NoErr(err)
-	for rows.Next() {
-		var id string
-		f.is.NoErr(rows.Scan(&id))
-		ids = append(ids, id)
-	}
-	f.is.NoErr(rows.Err())
-	return ids
-}
-
 func priorities(f *steered) {
 	f.lane("ordered", `{"slots":0}`)
 	in := func(priority string) string {
@@ -81,24 +69,6 @@ func priorities(f *steered) {
 	f.does("ops", "PATCH", "/admin/workers/lanes/ordered", `{"slots":1}`)
 	f.until(least, job.Succeeded)
 	f.is.Equal(f.first("ordered"), []string{most, older, newer, low, least}) // higher priority first, then in order of submission
-}
-
-func settings(f *steered) {
-	f.lane("changed", `{}`)
-	for range 12 {
-		f.submit(`{"kind":"demo.sleep","args":{"ms":600000},"lane":"changed"}`)
-	}
-	f.running("changed", 12)
-	_, err := f.pool.Exec(f.t.Context(), `update trapeze.lanes set slots = 1 where name = 'changed'`) // a change by plain SQL
-	f.is.NoErr(err)
-	waits := f.submit(`{"kind":"demo.noop","lane":"changed"}`)
-	f.running("changed", 12) // running jobs continue
-	f.does("ops", "PATCH", "/admin/workers/lanes/changed", `{"enabled":false}`)
-	f.does("ops", "POST", "/admin/workers/jobs/cancel", `{"filter":{"lane":"changed","kind":"demo.sleep"}}`)
-	f.running("changed", 0)
-	f.idle("changed")
-	f.does("ops", "PATCH", "/admin/workers/lanes/changed", `{"enabled":true,"poll_interval_ms":100}`)
-	f.until(waits, job.Succeeded)
 }
 
 func kills(f *steered) {
@@ -140,50 +110,6 @@ func nices(f *steered) {
 	f.does("ops", "POST", "/admin/workers/jobs/"+runs+"/stop", "")
 	f.until(ids[0], job.Succeeded)
 	f.is.Equal(f.first("niced"), []string{runs, ids[2], ids[1], ids[0]})
-}
-
-func looks(f *steered) {
-	f.lane("seen", `{"slots":6}`)
-	for range 9 {
-		f.submit(`{"kind":"demo.sleep","args":{"ms":600000},"lane":"seen"}`)
-	}
-	f.running("seen", 6)
-	rows := f.slots("seen")
-	for pod := range f.pods {
-		now := f.status(pod)
-		var slots []string
-		for _, s := range now.Running {
-			if s.Lane == "seen" {
-				slots = append(slots, fmt.Sprint(s.Job, s.Fence, s.Boot, s.Pod, s.Since.UnixMicro()))
-			}
-		}
-		f.is.Equal(slices.Sorted(slices.Values(slots)), rows) // the job, fence, pod and start time of each slot
-		for _, l := range now.Lanes {
-			if l.Name == "seen" {
-				f.is.Equal([]int{l.Running, *l.Slots, l.Waiting}, []int{6, 6, 3})
-			}
-		}
-	}
-	f.is.Equal(strings.Count(f.ok("ps"), " seen "), 6)
-}
-
-// slots returns the used slots of a lane, read from the tables.
-func (f *steered) slots(lane string) (list []string) {
-	f.t.Helper()
-	rows, err := f.pool.Query(f.t.Context(), `select l.id, l.fence, l.pod::text, p.name, l.claimed_at from trapeze.live l join trapeze.pods p on p.boot = l.pod
-		where l.lane = $1 and l.state = 'running'`, lane)
-	f.is.NoErr(err)
-	defer rows.Close()
-	for rows.Next() {
-		var id, fence int64
-		var boot, name string
-		var since time.Time
-		f.is.NoErr(rows.Scan(&id, &fence, &boot, &name, &since))
-		list = append(list, fmt.Sprint(id, fence, boot, name, since.UnixMicro()))
-	}
-	f.is.NoErr(rows.Err())
-	slices.Sort(list)
-	return list
 }
 
 func goesStale(f *steered) {
@@ -248,6 +174,82 @@ func lanesOfTheEnvironment(f *steered) {
 	f.is.Equal(two.code, 2)
 	f.is.True(strings.Contains(two.err, `kind "demo.echo" is in lanes "one" and "two"`))
 	f.is.Equal(f.refused("ops", "PUT", "/admin/workers/lanes/nowhere/drain", ""), "Method Not Allowed: method_not_allowed")
+}
+
+// first returns the jobs of a lane, ordered by their first claim.
+func (f *steered) first(lane string) (ids []string) {
+	f.t.Helper()
+	rows, err := f.pool.Query(f.t.Context(), `select id::text from trapeze.job where lane = $1 order by started_at`, lane)
+	f.is.NoErr(err)
+	for rows.Next() {
+		var id string
+		f.is.NoErr(rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	f.is.NoErr(rows.Err())
+	return ids
+}
+
+func settings(f *steered) {
+	f.lane("changed", `{}`)
+	for range 12 {
+		f.submit(`{"kind":"demo.sleep","args":{"ms":600000},"lane":"changed"}`)
+	}
+	f.running("changed", 12)
+	_, err := f.pool.Exec(f.t.Context(), `update trapeze.lanes set slots = 1 where name = 'changed'`) // a change by plain SQL
+	f.is.NoErr(err)
+	waits := f.submit(`{"kind":"demo.noop","lane":"changed"}`)
+	f.running("changed", 12) // running jobs continue
+	f.does("ops", "PATCH", "/admin/workers/lanes/changed", `{"enabled":false}`)
+	f.does("ops", "POST", "/admin/workers/jobs/cancel", `{"filter":{"lane":"changed","kind":"demo.sleep"}}`)
+	f.running("changed", 0)
+	f.idle("changed")
+	f.does("ops", "PATCH", "/admin/workers/lanes/changed", `{"enabled":true,"poll_interval_ms":100}`)
+	f.until(waits, job.Succeeded)
+}
+
+func looks(f *steered) {
+	f.lane("seen", `{"slots":6}`)
+	for range 9 {
+		f.submit(`{"kind":"demo.sleep","args":{"ms":600000},"lane":"seen"}`)
+	}
+	f.running("seen", 6)
+	rows := f.slots("seen")
+	for pod := range f.pods {
+		now := f.status(pod)
+		var slots []string
+		for _, s := range now.Running {
+			if s.Lane == "seen" {
+				slots = append(slots, fmt.Sprint(s.Job, s.Fence, s.Boot, s.Pod, s.Since.UnixMicro()))
+			}
+		}
+		f.is.Equal(slices.Sorted(slices.Values(slots)), rows) // the job, fence, pod and start time of each slot
+		for _, l := range now.Lanes {
+			if l.Name == "seen" {
+				f.is.Equal([]int{l.Running, *l.Slots, l.Waiting}, []int{6, 6, 3})
+			}
+		}
+	}
+	f.is.Equal(strings.Count(f.ok("ps"), " seen "), 6)
+}
+
+// slots returns the used slots of a lane, read from the tables.
+func (f *steered) slots(lane string) (list []string) {
+	f.t.Helper()
+	rows, err := f.pool.Query(f.t.Context(), `select l.id, l.fence, l.pod::text, p.name, l.claimed_at from trapeze.live l join trapeze.pods p on p.boot = l.pod
+		where l.lane = $1 and l.state = 'running'`, lane)
+	f.is.NoErr(err)
+	defer rows.Close()
+	for rows.Next() {
+		var id, fence int64
+		var boot, name string
+		var since time.Time
+		f.is.NoErr(rows.Scan(&id, &fence, &boot, &name, &since))
+		list = append(list, fmt.Sprint(id, fence, boot, name, since.UnixMicro()))
+	}
+	f.is.NoErr(rows.Err())
+	slices.Sort(list)
+	return list
 }
 
 func users(f *steered) {

@@ -1,0 +1,67 @@
+//go:build long
+
+package store_test
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/plantest"
+)
+
+// Finished jobs leave dead rows in the table and its indexes. PostgreSQL cannot remove them while a transaction holds a snapshot taken
+// before those jobs finished.
+func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	snapshot, err := w.Pool().Begin(w.ctx())
+	w.is.NoErr(err)
+	defer func() { _ = snapshot.Rollback(w.ctx()) }()
+	_, err = snapshot.Exec(w.ctx(), `set transaction isolation level repeatable read`)
+	w.is.NoErr(err)
+	_, err = snapshot.Exec(w.ctx(), `select from trapeze.live`)
+	w.is.NoErr(err)
+	workOff := func(n int) {
+		changes := make([]func(*store.NewJob), n)
+		for i := range changes {
+			changes[i] = plain
+		}
+		w.put(changes...)
+		claimed := w.claims(boot, n)
+		w.is.Equal(len(claimed), n)
+		ends := make([]store.Ending, n)
+		for i, c := range claimed {
+			ends[i] = ending(c)
+		}
+		_, err := w.Finish(w.ctx(), boot, ends)
+		w.is.NoErr(err)
+	}
+	conn := plantest.Pinned(t, w.Pool())
+	literals := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{5}'", "kinds": "'{k}'", "isolated": "true",
+		"since": `array[now() + interval '1 second']`}
+	pages := func(name string, sql *store.Statement) int {
+		plan := plantest.Explain(t, conn, name, sql.Text(), "analyze, buffers, costs off, timing off", sql.InOrder(literals)...)
+		found := buffers.FindStringSubmatch(plan)
+		if found == nil {
+			t.Fatalf("the plan of %s has no buffer counts:\n%s", name, plan)
+		}
+		n, err := strconv.Atoi(found[1])
+		w.is.NoErr(err)
+		return n
+	}
+	var whole, since []int
+	for i, n := range []int{500, 9500} {
+		workOff(n)
+		whole = append(whole, pages(fmt.Sprint("claim", i), store.ClaimSQL))
+		since = append(since, pages(fmt.Sprint("claim_since", i), store.ClaimSinceSQL))
+	}
+	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // the index may need one more page per rank when it grows by a level
+		t.Errorf("behind 500 and 10,000 dead rows, a claim reads %d pages, and %d from a mark on", whole, since)
+	}
+}
+
+var buffers = regexp.MustCompile(`Buffers: shared hit=(\d+)`)
