@@ -131,14 +131,15 @@ const (
 	// drained.
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
-	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. It reports a lane as drained if another
+	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. It reads grants only of lanes in which
+	// a pod holds slots, because there may be thousands of limited lanes. It reports a lane as drained if another
 	// engine runs the lane's jobs, or if the lane is moving to another engine. Plan: one page each; slot_grants_pkey.
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
-			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
+			'wanted', n.granted > 0 and n.slots is not null and exists (select from trapeze.slot_grants g
 				join trapeze.pods p on p.boot = g.boot and p.closed_at is null
 				where g.lane = n.name and g.boot <> @boot and g.wants_since is not null),
-			'free', greatest(n.slots - n.granted, 0), 'held', case when n.slots is not null then coalesce((
+			'free', greatest(n.slots - n.granted, 0), 'held', case when n.granted > 0 and n.slots is not null then coalesce((
 				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = @boot), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
 			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s))
 		from trapeze.lanes n), '[]')::text,
