@@ -1,4 +1,5 @@
-// Package telemetry defines a pod's metrics, with their names and labels, and the attribute keys used in its logs.
+// Package telemetry defines a pod's metrics, with their names and labels, and the attribute keys used in its logs. [Damped] keeps a log
+// from repeating a warning while its cause lasts.
 package telemetry
 
 import "github.com/trapeze-run/trapeze/internal/instrument"

@@ -58,6 +58,9 @@ func (s Span) State(state job.State) {
 
 // Link adds links from the span to other trace positions.
 func (s Span) Link(traceparents ...string) {
+	if s.span == nil {
+		return
+	}
 	for _, traceparent := range traceparents {
 		if from := traceOf(traceparent); from.IsValid() {
 			s.span.AddLink(trace.Link{SpanContext: from})

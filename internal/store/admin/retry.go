@@ -27,7 +27,7 @@ const hasChildren = `coalesce((select true from trapeze.fan_outs f where f.id = 
 	and (select true from trapeze.deferrals f where f.id = d.id limit 1) is null, false)`
 
 // endedBranchesSQL locks the last jobs in the branches of fan-out $2, so that none is pruned in the meantime. It returns which of them
-// succeeded, which of the successful ones are impaired, and which fanned out to children. Plan: as for branchStatesSQL; primary key
+// succeeded, which of the successful ones are impaired, and which fanned out to children. Plan: jobs_of_pipeline for (pipeline, group); primary key
 // lookups.
 const endedBranchesSQL = `
 select d.id, d.state = 'succeeded', k.impaired or coalesce((select f.failed + f.impaired > 0 from trapeze.fan_outs f where f.id = d.id limit 1), false), ` + hasChildren + ` from (` + store.BranchTails + `) b

@@ -22,7 +22,7 @@ where p.why = 'children' and p.id > $1 and not f.ended order by p.id limit $2`
 const lockFanOutSQL = `select open, failed from trapeze.fan_outs where id = $1 and not ended for update`
 
 // recountSQL recounts the branches of fan-out $2 in pipeline $1, and corrects the fan-out's counts. A branch without any row was deleted
-// manually and counts as failed. Plan: as for branchStatesSQL; parts_pkey.
+// manually and counts as failed. Plan: jobs_of_pipeline for (pipeline, group); parts_pkey.
 const recountSQL = `
 with tails as materialized (
 	select v.state, b.impaired or v.reason = 'children_failed' as impaired
