@@ -31,7 +31,7 @@ func TestAProgramThatOnlySubmitsWakesThePods(t *testing.T) {
 // With onlyWoken, pods never poll during a test, so jobs start only after wake-ups. The heartbeats tell each pod its place in the fleet.
 var onlyWoken = runner.Options{Slots: 1, HeartbeatEvery: 100 * time.Millisecond, LeaseFor: time.Minute, PollEvery: time.Hour}
 
-// Two of the pods are notified first, usually busy ones. They pass on the notification.
+// The two pods that claim at once are usually busy. They pass the notification on, and the other pods claim late.
 func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -52,7 +52,7 @@ func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
 	release()
 }
 
-// Of these pods, all but one have stopped reacting, but their leases have not expired yet. The late claim of the last one finds the jobs.
+// All pods but one are dead, but their leases have not expired yet. The late claim of the living pod finds the jobs.
 func TestAJobStartsSoonAlthoughThePodsThatAreNotifiedFirstAreDead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

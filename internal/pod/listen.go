@@ -146,7 +146,7 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 		for err == nil {
 			var note *pgconn.Notification
 			if note, err = conn.WaitForNotification(hearing); err == nil {
-				p.heed(note)
+				p.notified(note)
 			}
 		}
 		interrupted := hearing.Err() != nil && ctx.Err() == nil && !conn.IsClosed()
@@ -168,9 +168,9 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 	}
 }
 
-// heed acts on a notification. It does not wait, because a storm of notifications would otherwise leave a queue: the pod would keep reading
-// for minutes, and notice only after that if the connection had ended.
-func (p *Pod) heed(note *pgconn.Notification) {
+// notified acts on a notification. It must not block: during a storm of notifications, the pod would otherwise read for minutes, and notice
+// only after that if the connection had ended.
+func (p *Pod) notified(note *pgconn.Notification) {
 	if note.Payload == store.Settings {
 		p.requestHeartbeats()
 		return
@@ -195,15 +195,15 @@ func (p *Pod) notifyOthers() {
 	p.notifyPods(wake.Up{})
 }
 
-// notifyPods sends a wake-up to the other pods. If the pod is not running, for example because the program only submits jobs, the program may
-// end at any time, so notifyPods waits until the wake-up was sent, unless another was sent a moment ago. [Pod.Close] sends what is left.
+// notifyPods sends a wake-up to the other pods. A program that only submits jobs may end at any time, so there notifyPods returns after the
+// wake-up was sent. If another was sent less than [wake.Interval] ago, the two are merged; [Pod.Close] sends the planned one.
 func (p *Pod) notifyPods(u wake.Up) {
 	if !p.NotificationsDisabled() {
 		p.peers.Send(u, !p.runs.Load())
 	}
 }
 
-// sendWakeUp notifies the other pods. Each notification has a transaction of its own, because committing it takes a server-wide lock.
+// sendWakeUp notifies the other pods. It uses a separate transaction, because committing a notification takes a server-wide lock.
 func (p *Pod) sendWakeUp(u wake.Up) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

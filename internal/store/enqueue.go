@@ -204,8 +204,8 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 	return 0, errors.New("reserve idempotency key: its holder keeps changing")
 }
 
-// notifySQL notifies the listening pods when the transaction commits. The id of the transaction is the seed of [wake.Up]; NOTIFY assigns one
-// in any case. All notifications of a transaction are equal, so PostgreSQL sends only one.
+// notifySQL notifies the listening pods when the transaction commits. The seed of the [wake.Up] is the transaction's id, which NOTIFY
+// assigns in any case. All notifications of a transaction are equal, so PostgreSQL sends only one.
 const (
 	notifySQL     = `select pg_notify($1, pg_current_xact_id()::text)`
 	notifyThisSQL = `select pg_notify($1, $2)`

@@ -131,9 +131,9 @@ const (
 	// drained.
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
-	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. It reads grants only of lanes in which
-	// a pod holds slots, because there may be thousands of limited lanes. It reports a lane as drained if another
-	// engine runs the lane's jobs, or if the lane is moving to another engine. Plan: one page each; slot_grants_pkey.
+	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. It reads grants only of lanes with
+	// granted slots, because there may be thousands of limited lanes. It reports a lane as drained if another engine runs the lane's jobs, or
+	// if the lane is moving to another engine. Plan: one page each; slot_grants_pkey.
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.granted > 0 and n.slots is not null and exists (select from trapeze.slot_grants g

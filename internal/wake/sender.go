@@ -45,7 +45,9 @@ func (s *Sender) sendNext() {
 	defer s.sending.Unlock()
 	s.mu.Lock()
 	next := s.next
-	s.next, s.latest = nil, time.Now()
+	if next != nil {
+		s.next, s.latest = nil, time.Now()
+	}
 	s.mu.Unlock()
 	if next != nil {
 		s.send(*next)

@@ -26,7 +26,7 @@ const Interval = 50 * time.Millisecond
 
 const (
 	atOnce = 2                     // number of pods that claim at once
-	late   = 20 * time.Millisecond // a late claim waits this long, for each pod of the fleet. So fifty pods send at most fifty late claims per second.
+	late   = 20 * time.Millisecond // how long a late claim waits for each pod of the fleet, so that all pods together send at most 50 per second
 )
 
 // Up is a notification that jobs may have become due. The zero value begins a new one.
@@ -79,14 +79,15 @@ type Turns struct {
 	busy   bool      // the latest notification was passed on, and every claim since then has left jobs behind
 }
 
-// Moved records the engine's place, as read by a heartbeat.
-func (t *Turns) Moved(at Place) {
+// SetPlace sets the engine's place, as read by a heartbeat.
+func (t *Turns) SetPlace(at Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.at = at
 }
 
-// Hear calls claim at the engine's turn: at once, late, or not again if an earlier call is planned. always makes it the engine's turn.
+// Hear plans a call of claim: at once if it is the engine's turn or always is set, otherwise late. If a call is already planned, only the
+// earlier of the two happens.
 func (t *Turns) Hear(u Up, always bool, claim func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

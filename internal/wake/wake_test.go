@@ -18,7 +18,7 @@ func fleet(n int) []*wake.Turns {
 	pods := make([]*wake.Turns, n)
 	for i := range pods {
 		pods[i] = &wake.Turns{}
-		pods[i].Moved(wake.Place{Position: i, Pods: n})
+		pods[i].SetPlace(wake.Place{Position: i, Pods: n})
 	}
 	return pods
 }
@@ -93,7 +93,7 @@ func TestABusyPodPassesOnOneNotificationUntilItHasTakenAllJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		pod := &wake.Turns{}
-		pod.Moved(wake.Place{Position: 0, Pods: 3})
+		pod.SetPlace(wake.Place{Position: 0, Pods: 3})
 		passesOn := func(left bool) bool {
 			for seed := 0; ; seed++ { // until it is the pod's turn
 				u := wake.Parse(fmt.Sprint(seed), 0)
@@ -156,6 +156,7 @@ func TestASenderMergesNotificationsAndLosesNone(t *testing.T) {
 		is := is.New(t)
 		var sent []wake.Up
 		s := wake.NewSender(func(u wake.Up) { sent = append(sent, u) })
+		s.Flush() // sends nothing, and does not delay the first
 		s.Send(wake.Up{}, true)
 		is.Equal(len(sent), 1) // before Send returned
 		for range 100 {
