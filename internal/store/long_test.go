@@ -69,12 +69,14 @@ func measure(t *testing.T, n int) map[string]plantest.Touched {
 			"outcomes": "'{ok}'", "reasons": "'{ok}'", "new_ids": fmt.Sprintf("'{%d}'", child), "kinds": "'{k}'", "subjects": "'{s}'", "args": `'{"{}"}'`,
 			"pipelines": fmt.Sprintf("'{%d}'", child), "parents": "'{null}'", "steps": "'{0}'", "submitters": "'{ann}'", "actors": "'{ann}'",
 			"priorities": "'{60}'", "delays": "'{0}'", "starts": "'{t}'", "impaired": "'{f}'"}
-		_, err := conn.Exec(t.Context(), "begin")
-		w.is.NoErr(err)
-		plan := plantest.Explain(t, conn, name, st.Text(), "analyze, buffers, format json", st.InOrder(by)...)
-		_, err = conn.Exec(t.Context(), "rollback")
-		w.is.NoErr(err)
-		found[name] = plantest.Read(t, plan)
+		for range 2 { // the first execution also reads the catalog
+			_, err := conn.Exec(t.Context(), "begin")
+			w.is.NoErr(err)
+			plan := plantest.Explain(t, conn, name, st.Text(), "analyze, buffers, format json", st.InOrder(by)...)
+			_, err = conn.Exec(t.Context(), "rollback")
+			w.is.NoErr(err)
+			found[name] = plantest.Read(t, plan)
+		}
 	}
 	w.exec(`truncate trapeze.live, trapeze.jobs, trapeze.done, trapeze.parked, trapeze.job_events, trapeze.current_runs`)
 	return found
