@@ -21,28 +21,39 @@ type round struct {
 // settleSlots requests slots of limited lanes, and returns slots that other pods are waiting for. It runs before each claim, on the
 // poller's goroutine, because replies must be applied in the order of the requests.
 func (c *claimer) settleSlots(ctx context.Context) error {
-	asks, later := c.Lanes.Asks(c.heard.Swap(false), time.Now())
+	asking, cancel := wait.Linger(ctx, time.Second)
+	defer cancel()
+	heard := c.heard.Swap(false)
+	spans, most, later := c.Lanes.Unused(heard, time.Now())
+	c.askAgain(later)
+	var found []string
+	if len(spans) > 0 {
+		var err error
+		if found, err = store.LanesWithWork(asking, c.Store, spans, c.HandledKinds, most); err != nil {
+			if heard {
+				c.heard.Store(true)
+			}
+			return err
+		}
+	}
+	asks, later := c.Lanes.Asks(found, heard, time.Now())
 	c.askAgain(later)
 	if len(asks) == 0 {
 		return nil
 	}
-	asking, cancel := wait.Linger(ctx, time.Second)
-	defer cancel()
 	boot := c.Boot()
 	answers, err := store.SettleSlots(asking, c.Store, boot, asks, c.HandledKinds)
 	if err != nil {
 		return err // the next request reads the current grants
 	}
-	wake, later := c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == boot })
-	c.askAgain(later)
-	if wake {
+	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == boot }) {
 		c.WakePeers()
 	}
 	return nil
 }
 
 // askAgain requests a claim after the given delay, unless it is 0. Jobs may have become due since a request for slots was refused, or wait in
-// lanes for which it was put off, and no other event triggers a claim for them.
+// lanes that were not searched or requested, and no other event triggers a claim for them.
 func (c *claimer) askAgain(later time.Duration) {
 	if later > 0 && !c.asksAgain.Swap(true) {
 		time.AfterFunc(later, func() {

@@ -2,6 +2,7 @@ package slots
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -29,7 +30,7 @@ type grant struct {
 	waits       bool      // the lane had jobs to run at that time
 	touched     bool      // a job has started since the last heartbeat
 	unconfirmed bool      // the latest reply was lost, so the grant must be confirmed
-	giveBack    bool      // idle since the previous heartbeat, so unused slots are returned
+	giveBack    bool      // idle since the previous heartbeat, or without jobs while the pod holds too many others, so unused slots are returned
 }
 
 // usable returns how many jobs of the lane may run on this pod now. While other pods wait, that is at most this pod's share. It is 0 if
@@ -86,21 +87,60 @@ func (one *lane) apply(b store.Lane) (look bool) {
 	return look
 }
 
-// Asks returns the requests for slots of limited lanes. A lane needs a request if this pod wants more or fewer slots than it holds. If
-// heard is set, other pods may have changed the grants, so every lane with a grant needs a request. It also returns the delay after which
-// to repeat requests that were recently refused, or 0 if there are none. The first lane changes with each call, so that no lane always comes
-// last. Asks must be called on the poller's goroutine.
-func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
+// Unused returns the limited lanes in which this pod could run jobs, but neither holds nor awaits slots, as spans of lanes that are adjacent
+// in the latest heartbeat. The caller searches them for jobs, and passes at most most of the lanes that it finds to Asks. Unused returns no
+// spans if heard is not set and the previous search was a moment ago, but then the delay after which to search. The first lane changes with
+// each call, so that no lane always comes last.
+func (l *Lanes) Unused(heard bool, now time.Time) (spans []store.Span, most int, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first := 0
-	if len(l.order) > 0 {
-		first = rand.IntN(len(l.order)) // #nosec G404 -- fairness
+	l.sought = l.total - l.used
+	if l.sought <= 0 || l.stopped() || l.closing || len(l.order) == 0 {
+		return nil, 0, 0
 	}
+	first := rand.IntN(len(l.order)) // #nosec G404 -- fairness
+	adjacent := false
 	for i := range l.order {
-		name := l.order[(first+i)%len(l.order)]
+		at := (first + i) % len(l.order)
+		if !l.byName[l.order[at]].unused() {
+			adjacent = false
+			continue
+		}
+		if at == 0 {
+			spans = append(spans, store.Span{})
+		} else if !adjacent {
+			spans = append(spans, store.Span{After: l.order[at-1]})
+		}
+		spans[len(spans)-1].Last, adjacent = l.order[at], true
+	}
+	if soon := askAgainAfter - now.Sub(l.searched); len(spans) > 0 && !heard && !l.more && soon > 0 {
+		return nil, 0, soon
+	}
+	if l.more = false; len(spans) > 0 {
+		l.searched = now
+	}
+	return spans, l.sought + 1, 0
+}
+
+// unused reports whether the lane has a limit across all pods, and this pod may request slots but neither holds nor awaits any.
+func (one *lane) unused() bool {
+	g := &one.grant
+	return one.slots != nil && *one.slots > 0 && (one.limit == nil || *one.limit > 0) && one.open && one.used == 0 && g.held == 0 && !g.waits && !g.unconfirmed
+}
+
+// Asks returns the requests for slots of limited lanes. A lane needs a request if this pod wants more or fewer slots than it holds. Of the
+// unused lanes, it requests those in found, which have jobs, but no more than there were free slots at the search. If heard is set, other
+// pods may have changed the grants, so every lane with a grant needs a request. Asks also returns the delay after which to repeat requests
+// that were recently refused, or 0 if there are none. It must be called on the poller's goroutine.
+func (l *Lanes) Asks(found []string, heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(found) > l.sought {
+		found, l.more, later = found[:l.sought], true, askAgainAfter
+	}
+	for _, name := range l.order {
 		one := l.byName[name]
-		if one.slots == nil {
+		if one.slots == nil || one.unused() && !slices.Contains(found, name) {
 			continue
 		}
 		g := &one.grant
@@ -126,11 +166,7 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 		}
 		satisfied := g.waits && wish <= g.held // report that this pod is satisfied, so that other pods do not wait for it
 		if more || target < g.held || satisfied || g.unconfirmed || heard && g.held > 0 {
-			ask := store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used}
-			if more && g.held == 0 && one.used == 0 && !g.waits && !g.unconfirmed {
-				ask.Empty = l.total - l.used
-			}
-			asks = append(asks, ask)
+			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
 			// Returned slots no longer belong to this pod, even if the reply is lost.
 			g.held, g.unconfirmed, g.warned = min(g.held, target), true, false
 		}
@@ -138,10 +174,9 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 	return asks, later
 }
 
-// Settle applies the replies to this pod's requests for slots and reports whether other pods must be woken. It also returns the delay after
-// which to repeat requests that were put off, or 0 if there are none. It does nothing if still returns false, which means that this pod's boot
-// id has changed. A lane without a reply has no jobs or is no longer limited, or this pod has been closed.
-func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool, later time.Duration) {
+// Settle applies the replies to this pod's requests for slots and reports whether other pods must be woken. It does nothing if still
+// returns false, which means that this pod's boot id has changed. A lane without a reply is no longer limited, or this pod has been closed.
+func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool) {
 	byName := map[string]store.Slots{}
 	for _, a := range answers {
 		byName[a.Lane] = a
@@ -150,20 +185,36 @@ func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, s
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !still() {
-		return false, 0
+		return false
 	}
 	for _, ask := range asks {
-		one := l.byName[ask.Lane]
-		if one == nil {
-			continue
-		}
-		answer := byName[ask.Lane]
-		one.grant.apply(answer, ask.Wish, now)
-		if answer.Later {
-			one.grant.short, one.grant.waits, later = time.Time{}, false, askAgainAfter
+		if one := l.byName[ask.Lane]; one != nil {
+			one.grant.apply(byName[ask.Lane], ask.Wish, now)
 		}
 	}
-	return wake, later
+	return wake
+}
+
+// Emptied is called with the lanes in which a claim has read all jobs. If this pod holds unused slots of more limited lanes than it has
+// slots, the next request returns those of these lanes, because each claim and each request takes time for every lane with a grant. With
+// fewer lanes, the pod keeps them until it has been idle for a heartbeat.
+func (l *Lanes) Emptied(lanes ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	idle := 0
+	for _, one := range l.byName {
+		if one.grant.held > one.used {
+			idle++
+		}
+	}
+	if idle <= l.total {
+		return
+	}
+	for _, name := range lanes {
+		if one := l.byName[name]; one != nil {
+			one.grant.giveBack = true
+		}
+	}
 }
 
 // DropGrants drops all grants, because the pod has a new boot id, which holds no grants.

@@ -87,7 +87,7 @@ func (c *contest) step(n int) (wrong string) {
 		}
 	case 7, 8, 9:
 		if p.asks == nil {
-			if p.asks, _ = p.Lanes.Asks(c.r.IntN(2) == 0, time.Now()); len(p.asks) > 0 {
+			if p.asks, _ = ask(p.Lanes, "default", c.r.IntN(2) == 0, time.Now()); len(p.asks) > 0 {
 				p.asker, p.replied = p.boot, false
 				c.note("%d requests %+v", n, p.asks)
 			}
@@ -239,7 +239,7 @@ func (c *contest) calm(t *testing.T) {
 			c.NoErr(err)
 			p.Apply(b)
 			p.Touch("default")
-			p.asks, _ = p.Lanes.Asks(true, time.Now())
+			p.asks, _ = ask(p.Lanes, "default", true, time.Now())
 			p.asker = p.boot
 			p.answers, err = store.SettleSlots(c.ctx, c.st, p.asker, p.asks, []string{"k"})
 			c.NoErr(err)

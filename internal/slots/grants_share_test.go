@@ -8,6 +8,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
+// ask returns the requests for slots of a pod that searches its unused lanes and finds that one of them has jobs.
+func ask(l *Lanes, busy string, heard bool, now time.Time) ([]store.Ask, time.Duration) {
+	var found []string
+	if spans, _, _ := l.Unused(heard, now); spans != nil {
+		found = []string{busy}
+	}
+	return l.Asks(found, heard, now)
+}
+
 // While other pods wait for slots in a lane, a pod that holds more than its share starts no jobs there. It returns each slot that becomes
 // free.
 func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
@@ -17,7 +26,7 @@ func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	lane := store.Lane{Name: "shared", Enabled: true, Slots: &four}
 	l.Apply(store.Beat{Lanes: []store.Lane{lane}})
 	now, still := time.Now(), func() bool { return true }
-	asks, _ := l.Asks(true, now)
+	asks, _ := ask(l, "shared", true, now)
 	l.Settle(asks, []store.Slots{{Lane: "shared", Held: 4, Share: 4}}, now, still)
 	for range 4 {
 		if !l.Reserve("shared") {
@@ -26,7 +35,7 @@ func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	}
 	lane.Held, lane.Wanted = 4, true // another pod is waiting
 	l.Apply(store.Beat{Lanes: []store.Lane{lane}})
-	asks, _ = l.Asks(true, now)
+	asks, _ = ask(l, "shared", true, now)
 	l.Settle(asks, []store.Slots{{Lane: "shared", Held: 4, Share: 2, Want: true}}, now, still)
 	l.Release("shared", 1) // a job has finished
 	if l.Reserve("shared") {
@@ -35,43 +44,104 @@ func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	if !l.Overdue("shared") {
 		t.Error("Overdue does not report that the free slot must be returned")
 	}
-	asks, _ = l.Asks(false, now)
+	asks, _ = ask(l, "shared", false, now)
 	if len(asks) != 1 || asks[0].Target != 3 || asks[0].Used != 3 {
 		t.Error("the free slot is not returned:", asks)
 	}
 }
 
-// Requests that the pod has no free slots for are put off, and are sent again soon although nothing else happens.
-func TestRequestsThatArePutOffAreRepeatedSoon(t *testing.T) {
+// A pod searches its unused limited lanes for jobs, and requests slots of no more of them than it has free slots. The other lanes with jobs
+// are searched again soon, although nothing else happens.
+func TestLanesWithJobsThatThePodCannotUseAtOnceAreSearchedAgainSoon(t *testing.T) {
+	t.Parallel()
+	two, none := 2, 0
+	l := NewLanes(1, time.Minute, func(lane string) bool { return lane != "f" })
+	l.Apply(store.Beat{Lanes: []store.Lane{
+		{Name: "a", Enabled: true, Slots: &two}, {Name: "b", Enabled: true, Slots: &two}, {Name: "c", Enabled: true},
+		{Name: "d", Enabled: true, Slots: &two}, {Name: "e", Slots: &two}, {Name: "f", Enabled: true, Slots: &two},
+		{Name: "g", Enabled: true, Slots: &none}, {Name: "h", Enabled: true, Slots: &two},
+	}})
+	now, still := time.Now(), func() bool { return true }
+	covered := func(spans []store.Span) (names string) {
+		for _, name := range l.Names() {
+			for _, s := range spans {
+				if s.After < name && name <= s.Last {
+					names += name
+				}
+			}
+		}
+		return names
+	}
+	spans, most, later := l.Unused(false, now)
+	if covered(spans) != "abdh" || most != 2 || later != 0 {
+		t.Fatal("first search:", spans, most, later)
+	}
+	asks, later := l.Asks([]string{"d", "a"}, false, now)
+	if len(asks) != 1 || asks[0].Lane != "d" || later <= 0 {
+		t.Fatal("the pod has one slot and two lanes have jobs:", asks, later)
+	}
+	l.Settle(asks, []store.Slots{{Lane: "d", Work: true}}, now, still) // refused
+	if spans, most, later = l.Unused(false, now); covered(spans) != "abh" || most != 2 || later != 0 {
+		t.Fatal("the search of the remaining lanes:", spans, most, later)
+	}
+	if asks, _ = l.Asks([]string{"a"}, false, now); len(asks) != 1 || asks[0].Lane != "a" {
+		t.Fatal(asks)
+	}
+	l.Settle(asks, []store.Slots{{Lane: "a", Held: 1}}, now, still)
+	if spans, _, later = l.Unused(false, now); spans != nil || later <= 0 {
+		t.Error("the lanes are searched again at once:", spans, later)
+	}
+	if spans, _, _ = l.Unused(true, now); covered(spans) != "bh" {
+		t.Error("a notification does not start a search at once:", spans)
+	}
+	if spans, _, _ = l.Unused(false, now.Add(askAgainAfter)); covered(spans) != "bh" {
+		t.Error("nothing searches again after a while:", spans)
+	}
+	if !l.Reserve("a") {
+		t.Fatal("the slot was granted")
+	}
+	if spans, _, later = l.Unused(true, now); spans != nil || later != 0 {
+		t.Error("a pod without free slots searches:", spans)
+	}
+}
+
+// A pod that holds unused slots of more limited lanes than it can use at a time returns those of lanes in which a claim finds no more jobs.
+func TestAPodThatHoldsSlotsOfTooManyLanesReturnsThoseOfLanesWithoutJobs(t *testing.T) {
 	t.Parallel()
 	two := 2
-	l := NewLanes(1, time.Minute, nil)
 	var b store.Beat
 	for _, name := range []string{"a", "b", "c"} {
 		b.Lanes = append(b.Lanes, store.Lane{Name: name, Enabled: true, Slots: &two})
 	}
-	l.Apply(b)
 	now, still := time.Now(), func() bool { return true }
-	asks, _ := l.Asks(false, now)
-	for _, ask := range asks {
-		if ask.Empty != 1 {
-			t.Error("the pod holds no slots yet:", ask)
+	for _, c := range []struct {
+		slots, running int
+		returns        bool
+	}{{3, 0, false}, {2, 0, true}, {4, 2, false}} {
+		l := NewLanes(c.slots, time.Minute, nil)
+		l.Apply(b)
+		l.Unused(true, now)
+		asks, _ := l.Asks([]string{"a", "b"}, true, now)
+		l.Unused(true, now)
+		more, _ := l.Asks([]string{"c"}, true, now)
+		l.Settle(append(asks, more...), []store.Slots{{Lane: "a", Held: 2}, {Lane: "b", Held: 2}, {Lane: "c", Held: 2}}, now, still)
+		for range c.running {
+			if !l.Reserve("c") {
+				t.Fatal("a granted slot is free")
+			}
 		}
-	}
-	_, later := l.Settle(asks, []store.Slots{{Lane: "a", Work: true}, {Lane: "b", Work: true, Later: true}}, now, still) // no job waits in c
-	if later <= 0 {
-		t.Error("nothing repeats the request for lane b")
-	}
-	asks, later = l.Asks(false, now)
-	if len(asks) != 1 || asks[0].Lane != "b" || asks[0].Empty != 1 {
-		t.Error("requests at once, want b:", asks)
-	}
-	if later <= 0 {
-		t.Error("nothing repeats the requests for lanes a and c")
-	}
-	asks, _ = l.Asks(false, now.Add(askAgainAfter))
-	if i := slices.IndexFunc(asks, func(ask store.Ask) bool { return ask.Lane == "a" }); i < 0 || asks[i].Empty != 0 {
-		t.Error("the pod waits for a slot of lane a, which has to be settled:", asks)
+		l.Emptied("b", "c", "default")
+		asks, _ = l.Asks(nil, false, now)
+		var returned []string
+		for _, ask := range asks {
+			if ask.Target != 0 {
+				t.Errorf("%+v: %+v", c, ask)
+			}
+			returned = append(returned, ask.Lane)
+		}
+		if want := map[bool][]string{true: {"b", "c"}}[c.returns]; !slices.Equal(returned, want) {
+			t.Errorf("%+v: slots of %v are returned, want %v", c, returned, want)
+		}
 	}
 }
 
@@ -89,7 +159,7 @@ func TestAPodKnowsWhetherItHoldsOrAwaitsSlotsOfLimitedLanes(t *testing.T) {
 		{store.Slots{Lane: "shared", Work: true}, true}, // refused, although jobs wait
 		{store.Slots{Lane: "shared"}, false},
 	} {
-		asks, _ := l.Asks(true, time.Now())
+		asks, _ := ask(l, "shared", true, time.Now())
 		l.Settle(asks, []store.Slots{c.reply}, time.Now(), func() bool { return true })
 		if got := l.HoldsOrAwaits(); got != c.want {
 			t.Errorf("after %+v, HoldsOrAwaits returns %v", c.reply, got)

@@ -31,11 +31,15 @@ type Lanes struct {
 	byName  map[string]*lane
 	order   []string
 	turn    int // lane that comes first when scarce slots are next shared
-	kinds   map[string]string
-	lost    time.Time                                // when a lane was last found to be deleted, or a deleted lane to have running jobs
-	poll    time.Duration                            // poll interval of lanes that set none
-	mayUse  func(name string) bool                   // all lanes if nil
-	stale   atomic.Pointer[map[string]time.Duration] // stale limits by lane, or nil if no lane sets one
+
+	searched time.Time // when the unused lanes were last searched for jobs
+	sought   int       // number of free slots at that time
+	more     bool      // more lanes had jobs
+	kinds    map[string]string
+	lost     time.Time                                // when a lane was last found to be deleted, or a deleted lane to have running jobs
+	poll     time.Duration                            // poll interval of lanes that set none
+	mayUse   func(name string) bool                   // all lanes if nil
+	stale    atomic.Pointer[map[string]time.Duration] // stale limits by lane, or nil if no lane sets one
 }
 
 type lane struct {

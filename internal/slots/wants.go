@@ -86,10 +86,14 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 }
 
 // Covers reports whether claims that included asked lanes have included every open lane. A limited lane in which this pod holds no slots
-// does not count, because no slot that becomes free on this pod belongs to that lane.
+// does not count, because no slot that becomes free on this pod belongs to that lane, unless the latest search has found more such lanes with
+// jobs than the pod had free slots.
 func (l *Lanes) Covers(asked int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.more {
+		return false
+	}
 	open := 0
 	for _, name := range l.order {
 		if one := l.byName[name]; one.open && (one.limit == nil || *one.limit > 0) && (one.slots == nil || one.grant.held > 0) {

@@ -105,6 +105,16 @@ func (c Claims) Some(lane string) bool {
 	return slices.ContainsFunc(c.Jobs, func(one Claimed) bool { return one.Lane == lane })
 }
 
+// Emptied returns the lanes that the claim has read to their end.
+func (c Claims) Emptied() (lanes []string) {
+	for lane, reached := range c.Reached {
+		if reached.Last == nil {
+			lanes = append(lanes, lane)
+		}
+	}
+	return lanes
+}
+
 // A claim statement is a list of CTEs. picked locks pending rows for free slots, spare locks additional rows to claim ahead of time, and
 // reached reports how far picked has read. These three differ between the claim statements. The CTEs of [claimTail] are the same for all.
 // They claim the picked rows in the order keyed → open → taken → claimed; only claimed updates live, with a HOT update. The remaining CTEs

@@ -22,7 +22,7 @@ var hot = map[string]string{
 	"worker_claim_since": workerSinceSQL.text, "worker_claim_subjects": workerSubjectsSQL.text, "id_blocks": idBlocksSQL.text,
 	"enqueue_free": enqueueFreeSQL.text, "hold_to_end": holdToEndSQL.text, "hold_group": holdGroupSQL.text,
 	"end_one": endOneSQL.text, "finish_one": finishOneSQL.text, "enqueue_one": enqueueOneSQL.text, "enqueue_one_since": enqueueOneSinceSQL.text,
-	"enqueue_one_free": enqueueOneFreeSQL.text,
+	"enqueue_one_free": enqueueOneFreeSQL.text, "lanes_with_work": lanesWithWorkSQL.text,
 }
 
 func TestHotStatementsKeepTheirPlans(t *testing.T) {

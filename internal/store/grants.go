@@ -18,21 +18,15 @@ import (
 //
 // More slots are granted only if jobs that this pod can run are waiting, and one slot is left for each pod that has waited longer. Running
 // jobs are granted slots even beyond the limit, because lowering a limit does not stop running jobs. A pod waits if it holds fewer slots
-// than its share and fewer than it wants; waiting pods are served in order.
-//
-// With a lane for each tenant, a pod with a free slot asks for all lanes. The first CTE keeps it from locking them: of the lanes in which the
-// pod has and awaits no slots, the statement settles only those with jobs, and no more than the pod has free slots. Plan: primary keys;
-// live_for_claim up to its first pending row of a handled kind, for each lane that is asked for.
+// than its share and fewer than it wants; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row
+// of a handled kind.
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
-	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[], @empties::int[]) with ordinality as a(lane, target, wish, used, empty, place)
+	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[]) as a(lane, target, wish, used)
 	where ` + openPod + `
-), first as materialized (
-	select a.lane, row_number() over (order by a.place) > a.empty as later from asked a
-	where a.empty > 0 and exists (select from trapeze.live j where j.lane = a.lane and j.state = 'pending' and j.kind = any(@kinds::text[]))
 ), locked as materialized (
 	select l.name, l.slots, l.granted, a.target, a.wish, a.used from trapeze.lanes l join asked a on a.lane = l.name
-	where l.slots is not null and (a.empty = 0 or l.name in (select f.lane from first f where not f.later))
+	where l.slots is not null
 	order by l.name for update of l
 ), room as materialized (
 	select k.*, k.slots / p.n as share, q.others, q.waited, w.work, s.spare,
@@ -65,10 +59,10 @@ with asked as materialized (
 ), settled as (
 	update trapeze.lanes l set granted = l.granted + h.slots - h.was from held h where l.name = h.lane
 )
-select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, h.was > h.slots or coalesce(h.wants_since = now(), r.waited), r.work, false
-from held h join room r on r.name = h.lane
-union all
-select f.lane, 0, 0, false, false, false, true, true from first f where f.later`)
+select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, 
+	coalesce(h.wants_since = now(), r.waited) or h.was > h.slots and exists (select from trapeze.live j where j.lane = h.lane and j.state = 'pending'),
+	r.work
+from held h join room r on r.name = h.lane`)
 
 // Slots is the response to a request for one limited lane.
 type Slots struct {
@@ -77,9 +71,8 @@ type Slots struct {
 	Share int  // number of slots that the pod may keep while others wait: the lane's slots divided by the open pods; 0 means less than one slot each
 	Want  bool // another pod is waiting for its share
 	Over  bool // all pods together hold more slots than the lane has, because its limit is new or was lowered
-	Wake  bool // other pods must be woken, because they may get slots or must return some
+	Wake  bool // other pods must be woken, because jobs wait for slots that this pod has returned, or this pod waits for slots of theirs
 	Work  bool // jobs that this pod can run are waiting in the lane
-	Later bool // the lane was not settled, because the request named more lanes with jobs than the pod has free slots
 }
 
 // Ask is a pod's request for slots in a limited lane.
@@ -88,24 +81,56 @@ type Ask struct {
 	Target int // number of slots to hold now, at least Used
 	Wish   int // number of slots to hold if no other pod were waiting
 	Used   int // number of running jobs
-	// Empty is 0 if the pod holds or awaits slots of the lane, or may do so. Otherwise it is the number of the pod's free slots, and the
-	// request can be left out.
-	Empty int
+}
+
+// lanesWithWorkSQL finds lanes with pending jobs of the given kinds. It searches spans of lanes that are adjacent in the order of the index
+// and in that of a heartbeat, so that it need not probe each of thousands of lanes: each step of the walk finds the next lane with such a
+// job, or ends a span. Plan: for each step, an Index Scan on live_for_claim up to the first pending row of these kinds.
+var lanesWithWorkSQL = newStatement(`
+with recursive walk (span, lane, found, n) as (
+	select 1, (@afters::text[])[1], false, 0
+	union all
+	select w.span + (f.lane is null)::int, coalesce(f.lane, (@afters::text[])[w.span + 1]), f.lane is not null, w.n + (f.lane is not null)::int
+	from walk w left join lateral (
+		select j.lane from trapeze.live j
+		where j.lane > w.lane and j.lane <= (@lasts::text[])[w.span] and j.state = 'pending' and j.kind = any(@kinds::text[])
+		order by j.lane limit 1
+	) f on true
+	where w.n < @most and w.span <= cardinality(@lasts::text[])
+)
+select lane from walk where found order by n`)
+
+// Span is a series of lanes that are adjacent in the order of a heartbeat: those after the lane After, up to and including the lane Last.
+// An empty After stands for the beginning.
+type Span struct{ After, Last string }
+
+// LanesWithWork returns at most most lanes of the spans in which jobs of these kinds are waiting, in the order of the spans. It may return a
+// lane that is in a span only since the heartbeat.
+func LanesWithWork(ctx context.Context, s *Store, spans []Span, kinds []string, most int) ([]string, error) {
+	afters, lasts := make([]string, len(spans)), make([]string, len(spans))
+	for i, one := range spans {
+		afters[i], lasts[i] = one.After, one.Last
+	}
+	lanes, err := run(ctx, s, pgx.RowTo[string], lanesWithWorkSQL, args{{"afters", afters}, {"lasts", lasts}, {"kinds", kinds}, {"most", most}})
+	if err != nil {
+		return nil, fmt.Errorf("find limited lanes with jobs: %w", err)
+	}
+	return lanes, nil
 }
 
 // streamShift is the number of low bits of a request number that count the requests of a process. The higher bits hold the stream number.
 const streamShift = 40
 
 // SettleSlots requests or returns slots in limited lanes, and reports the slots that the pod then holds. A lane that is missing from the
-// response was deleted, is no longer limited, or was left out because no job is waiting in it. A closed pod holds no slots. After an error, the call can be repeated, but not concurrently
+// response was deleted or is no longer limited. A closed pod holds no slots. After an error, the call can be repeated, but not concurrently
 // with another call for the same pod.
 func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds []string) ([]Slots, error) {
 	lanes, targets := make([]string, len(asks)), make([]int32, len(asks))
-	wishes, used, empties := make([]int32, len(asks)), make([]int32, len(asks)), make([]int32, len(asks))
+	wishes, used := make([]int32, len(asks)), make([]int32, len(asks))
 	for i, a := range asks {
-		lanes[i], targets[i], wishes[i], used[i], empties[i] = a.Lane, int4(a.Target), int4(a.Wish), int4(a.Used), int4(a.Empty)
+		lanes[i], targets[i], wishes[i], used[i] = a.Lane, int4(a.Target), int4(a.Wish), int4(a.Used)
 	}
-	held, err := run(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, args{{"boot", boot}, {"lanes", lanes}, {"targets", targets}, {"wishes", wishes}, {"used", used}, {"empties", empties}, {"kinds", kinds}, {"asked", s.stream<<streamShift + s.asked.Add(1)}})
+	held, err := run(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, args{{"boot", boot}, {"lanes", lanes}, {"targets", targets}, {"wishes", wishes}, {"used", used}, {"kinds", kinds}, {"asked", s.stream<<streamShift + s.asked.Add(1)}})
 	if err != nil {
 		return nil, fmt.Errorf("settle slots: %w", err)
 	}

@@ -2,8 +2,8 @@ package store_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
@@ -27,7 +27,7 @@ func (w *world) limited(slots int) {
 // settle requests slots in the default lane.
 func (w *world) settle(boot string, target, wish, used int) store.Slots {
 	w.t.Helper()
-	held, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"default", target, wish, used, 0}}, []string{"k"})
+	held, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"default", target, wish, used}}, []string{"k"})
 	w.is.NoErr(err)
 	if len(held) == 0 {
 		return store.Slots{Held: -1}
@@ -56,13 +56,16 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod("a")
 	w.limited(3)
-	held, err := store.SettleSlots(w.ctx(), w.Store, a, []store.Ask{{"default", 2, 2, 0, 0}}, []string{"other"})
+	held, err := store.SettleSlots(w.ctx(), w.Store, a, []store.Ask{{"default", 2, 2, 0}}, []string{"other"})
 	w.is.NoErr(err)
 	w.is.Equal(held[0].Held, 0) // this pod can run none of the waiting jobs
 	w.is.True(!held[0].Work)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
+	w.is.True(w.settle(a, 1, 1, 0).Wake) // another pod can use the returned slot
+	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
 	w.claims(a, 1)
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // without waiting jobs, the pod gets no more slots but keeps its own
+	w.is.True(!w.settle(a, 1, 1, 1).Wake)    // no job waits for the returned slot
 }
 
 func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
@@ -154,7 +157,7 @@ func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	late := w.Asked().Add(1) // this request returns two slots, and arrives late
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 3)
 	held, err := store.Run(w.ctx(), w.Store, pgx.RowToStructByPos[store.Slots], store.SettleSlotsSQL, store.By("boot", a, "lanes", []string{"default"},
-		"targets", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "empties", []int32{0}, "kinds", []string{"k"}, "asked", late))
+		"targets", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "kinds", []string{"k"}, "asked", late))
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod keeps its three slots
@@ -175,7 +178,7 @@ func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(n), 1))
 			for round := range rounds {
 				target := random.IntN(4)
-				held, err := store.SettleSlots(context.WithoutCancel(w.t.Context()), w.Store, boot, []store.Ask{{"default", target, 3, 0, 0}}, []string{"k"})
+				held, err := store.SettleSlots(context.WithoutCancel(w.t.Context()), w.Store, boot, []store.Ask{{"default", target, 3, 0}}, []string{"k"})
 				is.NoErr(err)
 				is.True(held[0].Held <= target)
 				if n == 0 && round%10 == 0 {
@@ -202,32 +205,38 @@ func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 	t.Logf("checked %d times", looks)
 }
 
-// With a lane for each tenant, a pod asks for all lanes, and locks only those that it can use.
-func TestARequestForManyLanesSettlesOnlyThoseWithJobsAndNoMoreThanThePodCanUse(t *testing.T) {
+// With a lane for each tenant, a pod searches spans of lanes for jobs, and finds no more lanes than it can use.
+func TestASearchFindsTheLanesOfItsSpansThatHaveJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.pod("a")
-	w.exec(`insert into trapeze.lanes (name, slots) select 'tenant-' || n, 2 from generate_series(1, 50) n`)
-	var asks []store.Ask
-	for n := range 50 {
-		name := fmt.Sprint("tenant-", n+1)
-		asks = append(asks, store.Ask{Lane: name, Target: 2, Wish: 2, Empty: 3})
-		if n%5 == 0 {
-			w.put(func(j *store.NewJob) { j.Lane = name })
+	put := func(lane, kind string) {
+		w.put(func(j *store.NewJob) { j.Lane, j.Kind = lane, kind })
+	}
+	w.exec(`insert into trapeze.lanes (name, slots) select chr(96 + n), 2 from generate_series(1, 26) n`)
+	for _, lane := range []string{"a", "b", "b", "e", "f", "h", "m", "z"} {
+		put(lane, "k")
+	}
+	put("g", "other")
+	w.exec(`update trapeze.live set state = 'running', pod = $1 where lane = 'm'`, w.pod("a"))
+	defer w.exec(`update trapeze.live set state = 'pending', pod = null where lane = 'm'`)
+	for _, c := range []struct {
+		spans []store.Span
+		most  int
+		want  string
+	}{
+		{[]store.Span{{"", "z"}}, 9, "abefhz"},
+		{[]store.Span{{"", "z"}}, 3, "abe"},
+		{[]store.Span{{"a", "e"}}, 9, "be"},
+		{[]store.Span{{"f", "z"}, {"", "e"}}, 4, "hzab"}, // the search begins at g, and goes on from the beginning
+		{[]store.Span{{"h", "m"}, {"b", "c"}, {"n", "t"}}, 9, ""},
+		{[]store.Span{{"b", "c"}, {"e", "g"}, {"y", "z"}}, 9, "fz"},
+		{nil, 9, ""},
+		{[]store.Span{{"", "z"}}, 0, ""},
+	} {
+		found, err := store.LanesWithWork(w.ctx(), w.Store, c.spans, []string{"k"}, c.most)
+		w.is.NoErr(err)
+		if got := strings.Join(found, ""); got != c.want {
+			t.Errorf("in %v, at most %d: %q, want %q", c.spans, c.most, got, c.want)
 		}
 	}
-	release := w.freeze(`select from trapeze.lanes where name = 'tenant-2' for update`) // a lane without jobs
-	defer release(false)
-	answers, err := store.SettleSlots(w.ctx(), w.Store, a, asks, []string{"k"})
-	w.is.NoErr(err)
-	held, later := 0, 0
-	for _, one := range answers {
-		if held += one.Held; one.Later {
-			later++
-		}
-	}
-	w.is.Equal(len(answers), 10) // the lanes with jobs
-	w.is.Equal(held, 3*2)
-	w.is.Equal(later, 7)
-	w.is.Equal(w.count(`select count(*)::int from trapeze.slot_grants`), 3)
 }

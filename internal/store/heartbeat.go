@@ -131,7 +131,7 @@ const (
 	// drained.
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
-	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. It reads grants only of lanes with
+	// beatSettings returns lanes by name, with the number of slots that the pod holds in each, and lane_kinds. It reads grants only of lanes with
 	// granted slots, because there may be thousands of limited lanes. It reports a lane as drained if another engine runs the lane's jobs, or
 	// if the lane is moving to another engine. Plan: one page each; slot_grants_pkey.
 	beatSettings = `
@@ -141,7 +141,7 @@ const (
 				where g.lane = n.name and g.boot <> @boot and g.wants_since is not null),
 			'free', greatest(n.slots - n.granted, 0), 'held', case when n.granted > 0 and n.slots is not null then coalesce((
 				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = @boot), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
-			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s))
+			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s) order by n.name)
 		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`
 	// beatCancels returns the cancel requests for the pod's claims. Plan: cancel_requests_pkey.

@@ -190,7 +190,7 @@ func TestGrantedSlotsAreSummedUpAnewAndThoseOfNobodyTakenBack(t *testing.T) {
 	w := newWorld(t)
 	boot := w.pod("a")
 	w.exec(`insert into trapeze.lanes (name, slots) values ('l', 5), ('m', 5)`)
-	_, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"l", 2, 2, 2, 0}, {"m", 1, 1, 1, 0}}, []string{"k"})
+	_, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"l", 2, 2, 2}, {"m", 1, 1, 1}}, []string{"k"})
 	w.is.NoErr(err)
 	lanes, err := upkeep.ReconcileGrants(w.ctx(), w.Store)
 	w.is.NoErr(err)

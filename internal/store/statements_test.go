@@ -73,6 +73,7 @@ var statements = map[string]string{
 	"keepSQL":              keepSQL.text,
 	"keepSettingsSQL":      keepSettingsSQL,
 	"restoreSettingsSQL":   restoreSettingsSQL,
+	"lanesWithWorkSQL":     lanesWithWorkSQL.text,
 	"leaveSQL":             leaveSQL.text,
 	"lockDeferralSQL":      lockDeferralSQL.text,
 	"lockKeySQL":           lockKeySQL.text,
