@@ -195,10 +195,10 @@ func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, s
 	return wake
 }
 
-// Emptied is called with the lanes in which a claim has read all jobs. If this pod holds unused slots of more limited lanes than it has
+// Return is called with the lanes in which a claim has found no more jobs. If this pod holds unused slots of more limited lanes than it has
 // slots, the next request returns those of these lanes, because each claim and each request takes time for every lane with a grant. With
 // fewer lanes, the pod keeps them until it has been idle for a heartbeat.
-func (l *Lanes) Emptied(lanes ...string) {
+func (l *Lanes) Return(lanes ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	idle := 0

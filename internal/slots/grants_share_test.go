@@ -130,7 +130,7 @@ func TestAPodThatHoldsSlotsOfTooManyLanesReturnsThoseOfLanesWithoutJobs(t *testi
 				t.Fatal("a granted slot is free")
 			}
 		}
-		l.Emptied("b", "c", "default")
+		l.Return("b", "c", "default")
 		asks, _ = l.Asks(nil, false, now)
 		var returned []string
 		for _, ask := range asks {

@@ -105,8 +105,8 @@ func (c Claims) Some(lane string) bool {
 	return slices.ContainsFunc(c.Jobs, func(one Claimed) bool { return one.Lane == lane })
 }
 
-// Emptied returns the lanes that the claim has read to their end.
-func (c Claims) Emptied() (lanes []string) {
+// Exhausted returns the lanes that the claim has read to their end.
+func (c Claims) Exhausted() (lanes []string) {
 	for lane, reached := range c.Reached {
 		if reached.Last == nil {
 			lanes = append(lanes, lane)
