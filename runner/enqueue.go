@@ -106,7 +106,7 @@ const enqueueBatch = 2000
 // 2,000 jobs. If it fails, it returns the ids known to be committed. Unique and idempotency keys are not allowed as options.
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	done, err := r.enqueueMany(ctx, list, options, r.pod.SubmitMany)
-	if err == nil {
+	if len(done) > 0 {
 		r.pod.WakeAll()
 	}
 	return done, err

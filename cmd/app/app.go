@@ -58,7 +58,7 @@ func Main(register Register) {
 func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(numbersLast(root, args))
 	running := false
-	root.PersistentPreRun = func(*cobra.Command, []string) { running = true }
+	beforeRuns(root, func() { running = true })
 	command, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exit.CodeOK
@@ -68,6 +68,28 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, root.Name()+": "+humanize.OneLine(err))
 	return exit.Code(err)
+}
+
+// beforeRuns calls do after cobra has accepted the command line of root or one of its subcommands. Cobra runs only the nearest hook, and a
+// program's own commands may have one.
+func beforeRuns(c *cobra.Command, do func()) {
+	switch own, plain := c.PersistentPreRunE, c.PersistentPreRun; {
+	case own != nil:
+		c.PersistentPreRunE = func(c *cobra.Command, words []string) error {
+			do()
+			return own(c, words)
+		}
+	case plain != nil:
+		c.PersistentPreRun = func(c *cobra.Command, words []string) {
+			do()
+			plain(c, words)
+		}
+	case !c.HasParent():
+		c.PersistentPreRun = func(*cobra.Command, []string) { do() }
+	}
+	for _, below := range c.Commands() {
+		beforeRuns(below, do)
+	}
 }
 
 // Command returns the root command, for [Run]. A program may add its own commands, and add flags to the existing ones. The command must

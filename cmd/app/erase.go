@@ -73,7 +73,7 @@ func erase(c *cobra.Command, at *client.Client, e api.Erasure) error {
 		stay = append(stay, "schedules submit jobs of the subject ("+strings.Join(all.Schedules, " ")+"): delete them with trapeze cron rm, and repeat the command")
 	}
 	if all.DryRun && len(stay) > 0 {
-		text += "\n" + strings.Join(stay, "\n")
+		text += "; " + strings.Join(stay, "; ")
 	}
 	if err := show.Done(c, all, "%s", text); err != nil || all.DryRun {
 		return err

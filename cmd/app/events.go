@@ -89,6 +89,14 @@ type watch struct {
 func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 	tick := time.NewTicker(eventsEvery)
 	defer tick.Stop()
+	ended := false
+	if w.goOn && w.job != 0 && w.after != "" { // all events of a finished job may come before the cursor
+		j, err := client.Get[job.Job](ctx, w.at, client.Path("/jobs/:id", w.job), nil)
+		if err != nil && !client.Passing(err) {
+			return err
+		}
+		ended = err == nil && j.State.Terminal()
+	}
 	for {
 		page, err := client.Get[struct {
 			Events []job.Event `json:"events"`
@@ -97,7 +105,6 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 			return err
 		}
 		list := page.Events
-		ended := false
 		for _, e := range list {
 			if err := do(e); err != nil {
 				return err

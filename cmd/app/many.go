@@ -32,7 +32,7 @@ func (m *manyOrOne) flags(c *cobra.Command) {
 
 func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 	switch {
-	case len(words) == 1 && (m.which.any() || m.dryRun):
+	case len(words) == 1 && (m.which.any() || m.which.children != "" || m.dryRun):
 		return exit.Usage("want an id, or a filter such as --kind, not both")
 	case len(words) == 1:
 		return onOne(m.one)(c, words)

@@ -74,8 +74,14 @@ func ownPod(config env.Settings) (url string, secure *tls.Config, err error) {
 	if served == nil {
 		return "http://" + net.JoinHostPort(host, port), nil, nil
 	}
-	// The certificate is for the name by which other machines reach the pod. A health check sends no secret and believes no content.
-	return "https://" + net.JoinHostPort(host, port), &tls.Config{InsecureSkipVerify: true}, nil // #nosec G402
+	// The certificate is for the name by which other machines reach the pod. A health check sends no secret and believes no content. If the
+	// pod requires a client certificate, its own one is the only one at hand.
+	return "https://" + net.JoinHostPort(host, port), &tls.Config{
+		InsecureSkipVerify: true, // #nosec G402
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return served.GetCertificate(nil)
+		},
+	}, nil
 }
 
 // ping sends the request and prints the pod's status.

@@ -18,7 +18,7 @@ func TestEraseRefusesUntilTheJobsOfTheSubjectHaveEnded(t *testing.T) {
 	id := db.enqueue("some.kind", "--subject", "s", "--args", `{"name":"Ann"}`)
 	s := db.run("erase", "--subject", "s", "--dry-run")
 	is.Equal(s.code, exit.CodeOK)
-	is.True(strings.Contains(s.out, "1 job stays") && strings.Contains(s.out, id))
+	is.True(strings.Contains(s.out, "; 1 job stays") && strings.Contains(s.out, id))
 	s = db.run("erase", "--subject", "s")
 	is.Equal(s.code, exit.CodeRefused)
 	is.True(strings.Contains(s.err, "1 job stays") && strings.Contains(s.err, id) && strings.Contains(s.err, "cancel")) // the error names the remedy

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
@@ -45,5 +46,16 @@ func TestFollowedEventsOfAJobEndWithIt(t *testing.T) {
 		names = append(names, e.Event)
 	}
 	is.Equal(names, []string{"job.enqueued", "job.claimed", "job.succeeded"})
+	last := decoded[job.Event](t, lines[2]).Cursor
+	is.Equal(db.run("events", "--job", id, "--follow", "--after", last).code, exit.CodeOK) // no event follows, because the job has ended
+
+	// The last event is the last one of a full page.
+	pool, err := pgxpool.New(t.Context(), db.url)
+	is.NoErr(err)
+	defer pool.Close()
+	_, err = pool.Exec(t.Context(), `insert into trapeze.job_events (job, event_no, event, to_state)
+		select $1, n, 'some.event', case n when 1000 then 'succeeded' else '' end from generate_series(4, 1000) n`, id)
+	is.NoErr(err)
+	is.Equal(strings.Count(db.ok("events", "--job", id, "--follow"), "\n"), 1000)
 	is.Equal(db.run("events", "--job", "999999", "--follow").code, 1) // the job does not exist
 }

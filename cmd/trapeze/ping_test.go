@@ -25,8 +25,9 @@ func TestPingReportsWhetherThePodOfTheEnvironmentIsAliveAndReady(t *testing.T) {
 	tokens := filepath.Join(dir, "tokens.json")
 	is.NoErr(os.WriteFile(tokens, []byte(`{"tokens":[{"name":"ops","token":"ops-0123456789-0123456789","roles":["viewer"]}]}`), 0o600))
 	for name, more := range map[string][]string{
-		"http":  nil,
-		"https": {"TRAPEZE_TOKENS_FILE=" + tokens, "TRAPEZE_TLS_CERT=" + cert, "TRAPEZE_TLS_KEY=" + key},
+		"http":                     nil,
+		"https":                    {"TRAPEZE_TOKENS_FILE=" + tokens, "TRAPEZE_TLS_CERT=" + cert, "TRAPEZE_TLS_KEY=" + key},
+		"with client certificates": {"TRAPEZE_TOKENS_FILE=" + tokens, "TRAPEZE_TLS_CERT=" + cert, "TRAPEZE_TLS_KEY=" + key, "TRAPEZE_TLS_CLIENT_CA=" + cert},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -247,12 +247,12 @@ func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool
 			open = append(open, lane)
 		}
 	}
+	if len(open) == 0 {
+		return false, nil
+	}
 	least := len(asked)
 	for _, lane := range open {
 		least = min(least, reserved[lane])
-	}
-	if least == 0 {
-		return false, nil
 	}
 	for _, k := range asked[least:] {
 		c.freed.add(k) // the next sweep claims it

@@ -68,7 +68,9 @@ func (e *Engine) Conclude(ctx context.Context, a store.Adopted, v Verdict) (wrot
 		one.Settled.Store(true)
 		one.progress.Close()
 		one.Events.Close()
-		e.close(one, nil)
+		if e.close(one, nil) {
+			e.executor.slotFree(a.Lane)
+		}
 		return false, err
 	}
 	if next := e.settleRun(one, v.Outcome, v.Err); next != nil {

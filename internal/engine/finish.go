@@ -19,6 +19,7 @@ type finisher struct {
 	*Identity
 	newRun  func(c store.Claimed, boot string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
 	pass    func(one *Run) *Run                     // passes the run's slot to a job that was claimed ahead of time
+	freed   func(lane string)                       // is called when a slot of the lane has become free
 	intake  *submitter
 	fanOuts *fanOuts
 	leases  *leaseTx
@@ -147,7 +148,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	if next.Starts {
 		fin.Lanes.Stepped(one.Claimed.Lane, next.Lane, child != nil)
 		if child != nil && next.Lane != one.Claimed.Lane {
-			fin.slotFree(one.Claimed.Lane)
+			fin.freed(one.Claimed.Lane)
 		}
 	}
 	if !ended.ChildRunning {

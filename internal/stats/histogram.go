@@ -9,7 +9,7 @@ import (
 const (
 	// finest is the upper limit of the first bucket.
 	finest = 100 * time.Microsecond
-	// buckets is the number of buckets. The last one counts all durations above 21 hours.
+	// buckets is the number of buckets. The last one counts all durations above 14.9 hours.
 	buckets = 60
 )
 

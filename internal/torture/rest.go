@@ -46,7 +46,7 @@ func (c *Crowd) AskAtRest(ctx context.Context) error {
 		ask         func(ctx context.Context, n int) (id int64, struck int, err error)
 	}{{"F34", lostWakeUp, askFor, c.unheard}, {"F39", lateCancel, askFor / 2, c.cancelled}, {"F24", lostReply, askFor, c.unanswered}}
 	c.w.enter("at rest", restWithin+time.Duration(len(questions))*(askFor+wakeWithin))
-	c.w.ask(ctx, restWithin, quietSQL)
+	c.w.ask(ctx, restWithin, `select quiet from (`+quietSQL+`) q (jobs, quiet)`)
 	no := 0
 	for _, q := range questions {
 		for n, began := 0, time.Now(); time.Since(began) < q.long; n++ {

@@ -252,9 +252,13 @@ func (n *netRun) printEvent(e job.Event, j job.Job) {
 		n.zero = e.At
 		n.line(e.At, "submitted")
 	case e.Event == "job.recovered":
-		n.line(e.At, "the lease of %s has expired: its job is pending again", n.victim.name)
+		name := "a pod"
+		if n.holder != nil {
+			name = n.holder.name
+		}
+		n.line(e.At, "the lease of %s has expired: its job is pending again", name)
 	case e.Event == "job.claimed":
-		again := n.holder != nil
+		again := n.victim != nil
 		for _, p := range n.pods {
 			if p.name == pod {
 				n.holder = p
