@@ -35,8 +35,10 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		defer mu.Unlock()
 		return dice.IntN(n)
 	}
+	var alone exclusion
 	subject := func() runner.EnqueueOption { return runner.Subject([]string{"", "x", "y", "z"}[roll(4)]) }
 	act := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		defer alone.enter(t, j)()
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -92,6 +94,7 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		case 0, 1, 2, 3:
 			_, _ = b.Admin().Cancel(t.Context(), made.ID, "dice")
 		case 4:
+			alone.stops(made.ID)
 			_, _ = b.Admin().Stop(t.Context(), made.ID, "dice")
 		case 5:
 			proxy.Reset()
@@ -103,4 +106,45 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(*) from trapeze.done`)) // each job ended once
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
 	checkHistory(t, direct, b)
+}
+
+// exclusion records which handlers are running, and reports those that run at the same time for the same kind and subject.
+type exclusion struct {
+	mu      sync.Mutex
+	running map[[2]string]int64
+	stopped map[int64]bool // may end while their handlers are still running
+}
+
+// enter records that the handler of a job has been called. The returned function must be called when it returns.
+func (e *exclusion) enter(t *testing.T, j *raw) (leave func()) {
+	if j.Subject() == "" {
+		return func() {}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running == nil {
+		e.running = map[[2]string]int64{}
+	}
+	key := [2]string{j.Kind(), j.Subject()}
+	if other := e.running[key]; other != 0 && !e.stopped[other] {
+		t.Errorf("the handlers of jobs %d and %d of kind %s and subject %s run at the same time", other, j.ID(), j.Kind(), j.Subject())
+	}
+	e.running[key] = j.ID()
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.running[key] == j.ID() {
+			delete(e.running, key)
+		}
+	}
+}
+
+// stops records that a job will be stopped.
+func (e *exclusion) stops(id int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopped == nil {
+		e.stopped = map[int64]bool{}
+	}
+	e.stopped[id] = true
 }

@@ -82,6 +82,7 @@ func TestADoctorFindsNothingWrongWithAHealthyDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
+	pgtest.AllDays(t, p.pool)
 	p.join("web-1", 600, "a.kind")
 	said := p.run("doctor", "--transactions", "24h")
 	is.Equal(said.code, 0) // no check fails

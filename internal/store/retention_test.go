@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -14,6 +15,7 @@ import (
 func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	pgtest.AllDays(t, w.pool)
 	n, err := upkeep.EnsurePartitions(w.ctx(), w.Store, 7)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0) // the migration has already created them
@@ -31,6 +33,7 @@ func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
 func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	pgtest.AllDays(t, w.pool)
 	w.exec(`alter database ` + w.pool.Config().ConnConfig.Database + ` set timezone = 'Pacific/Auckland'`) // in this time zone, the next day has usually begun
 	w.pool.Reset()
 	w.Pool().Reset()
@@ -70,6 +73,7 @@ func (w *world) age(ids ...int64) {
 func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	pgtest.AllDays(t, w.pool)
 	boot := w.pod("a")
 	old := w.put(about("s"), plain, plain)
 	for _, c := range w.claims(boot, 3) {
