@@ -36,6 +36,7 @@ type Events struct {
 	writer sync.WaitGroup   // writes the held events
 	open   bool             // a transaction of the handler holds a lock on the job's row
 	queued []store.Emission // used while open
+	inTx   int              // number of queued events that the transaction has written
 	closed bool
 }
 
@@ -179,24 +180,17 @@ func (s *Events) flush(ctx context.Context) error {
 func (s *Events) Begin(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open, s.queued = true, nil
+	s.open, s.queued, s.inTx = true, nil, 0
 	return s.flush(ctx)
-}
-
-// takeQueued returns the queued events. If over is true, it also closes the queue.
-func (s *Events) takeQueued(over bool) []store.Emission {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := s.queued
-	if over {
-		s.open, s.queued = false, nil
-	}
-	return list
 }
 
 // WriteIn writes the events that were added during a transaction, as part of the same transaction.
 func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
-	for part := range inParts(s.takeQueued(false)) {
+	s.mu.Lock()
+	list := s.queued
+	s.inTx = len(list)
+	s.mu.Unlock()
+	for part := range inParts(list) {
 		if err := s.w.store.EmitIn(ctx, tx, s.claim.ID(), part...); err != nil {
 			return err
 		}
@@ -204,18 +198,24 @@ func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
 	return nil
 }
 
-// End marks the end of all attempts of a transaction. If the transaction was not committed, End writes its events now, because the handler
-// did emit them.
+// End marks the end of all attempts of a transaction. It writes the events that no commit contains, because the handler did emit them: all
+// events of the transaction if it was not committed, and otherwise those that other goroutines have added since [Events.WriteIn].
 func (s *Events) End(committed bool) {
-	list := s.takeQueued(true)
+	s.mu.Lock()
+	list := s.queued
 	if committed {
+		list = list[s.inTx:]
+	}
+	s.open, s.queued = false, nil
+	s.mu.Unlock()
+	if len(list) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	for part := range inParts(list) {
 		if err := s.w.write(ctx, s.claim, part); err != nil {
-			s.w.logLoss("could not write the events of a transaction that was not committed", s.claim, part, err)
+			s.w.logLoss("could not write the events that were emitted during a transaction", s.claim, part, err)
 			return
 		}
 	}

@@ -179,11 +179,17 @@ func TestATransactionBeginsWhenWhatWasEmittedBeforeIsWritten(t *testing.T) {
 		emit("c")
 		is.NoErr(s.Begin(context.Background())) // the second attempt
 		emit("c", "d")
-		list := s.takeQueued(true)
-		is.Equal(len(list), 2) // events that a repeated attempt emits again count once
-		is.Equal(len(c.written()), 2)
+		is.NoErr(s.WriteIn(context.Background(), nil)) // events that a repeated attempt emits again count once
+		emit("late")                                   // by another goroutine of the handler, while the transaction commits
+		s.End(true)
+		is.Equal(c.written()[2:], []string{"0s: c d", "0s: late"})
 		time.Sleep(interval)
 		emit("e")
-		is.Equal(c.written()[2:], []string{"250ms: e"})
+		is.Equal(c.written()[4:], []string{"250ms: e"})
+		is.NoErr(s.Begin(context.Background()))
+		emit("f")
+		is.NoErr(s.WriteIn(context.Background(), nil))
+		s.End(false) // the transaction was rolled back
+		is.Equal(c.written()[5:], []string{"250ms: f", "250ms: f"})
 	})
 }
