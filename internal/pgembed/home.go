@@ -240,9 +240,11 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, o Opti
 	case o.Seed != "":
 		return h.copySeed(ctx, as, o.Seed, fresh)
 	}
-	// Durability matters only from the first transaction on, and the server syncs the files before that.
-	out, err := run(ctx, as, fresh, filepath.Join(binDir, "initdb"), "--pgdata="+fresh, "--username=postgres",
-		"--auth=reject", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	args := []string{"--pgdata=" + fresh, "--username=postgres", "--auth=reject", "--encoding=UTF8", "--locale=C", "--no-instructions"}
+	if o.DataDir == "" { // a temporary home need not survive a crash of the machine
+		args = append(args, "--no-sync")
+	}
+	out, err := run(ctx, as, fresh, filepath.Join(binDir, "initdb"), args...)
 	if err != nil {
 		return fmt.Errorf("initdb: %w; it printed:\n%s", err, out)
 	}
