@@ -177,6 +177,17 @@ func TestManyJobsAreSubmittedInOrderAndEachRunsOnce(t *testing.T) {
 	is.Equal(runs.Load(), int64(5000)) // even a job that was claimed ahead of time and then claimed again runs once
 }
 
+func TestJobsThatWereSubmittedBeforeAnErrorDoNotWaitForThePoll(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"a": nothing})
+	ids, err := r.EnqueueMany(t.Context(), append(many("a", 2000), of("a", `"`+strings.Repeat("x", job.MaxArgsBytes)+`"`)))
+	is.True(errors.Is(err, job.ErrTooLarge))
+	is.Equal(len(ids), 2000) // the first commit
+	pgtest.WaitFor(t, time.Minute, "all have ended", func() bool { return one[int](t, pool, `select count(*) from trapeze.live`) == 0 })
+}
+
 func TestBadInputIsRefusedByNameAndNothingIsInserted(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
