@@ -150,6 +150,9 @@ func serveWith(t *testing.T, program, url string, env []string, args ...string) 
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // does nothing if the process has exited
 		<-p.ended
+		if t.Failed() {
+			t.Logf("the log of the pod %s, which ended with %s:\n%s", p.HTTP, p.cmd.ProcessState, p.log)
+		}
 	})
 	select {
 	case line := <-first:

@@ -94,8 +94,8 @@ func (one *lane) apply(b store.Lane) (look bool) {
 func (l *Lanes) Unused(heard bool, now time.Time) (spans []store.Span, most int, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sought = l.total - l.used
-	if l.sought <= 0 || l.stopped() || l.closing || len(l.order) == 0 {
+	l.sought = max(0, l.total-l.used)
+	if l.sought == 0 || l.stopped() || l.closing || len(l.order) == 0 {
 		return nil, 0, 0
 	}
 	first := rand.IntN(len(l.order)) // #nosec G404 -- fairness

@@ -50,6 +50,21 @@ func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	}
 }
 
+// A pod runs more jobs than it has slots if it adopts jobs that its earlier process was running.
+func TestAPodWithMoreJobsThanSlotsSearchesNoLanes(t *testing.T) {
+	t.Parallel()
+	two := 2
+	l := NewLanes(1, time.Minute, func(string) bool { return true })
+	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "a", Enabled: true, Slots: &two}}})
+	l.Adopt("elsewhere")
+	l.Adopt("elsewhere")
+	spans, _, later := l.Unused(true, time.Now())
+	asks, again := l.Asks(nil, true, time.Now())
+	if len(spans) > 0 || len(asks) > 0 || later+again > 0 {
+		t.Error("the pod searches or requests lanes:", spans, asks, later, again)
+	}
+}
+
 // A pod searches its unused limited lanes for jobs, and requests slots of no more of them than it has free slots. The other lanes with jobs
 // are searched again soon, although nothing else happens.
 func TestLanesWithJobsThatThePodCannotUseAtOnceAreSearchedAgainSoon(t *testing.T) {
