@@ -6,6 +6,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -76,6 +77,12 @@ func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {
 	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "", ana...).status, http.StatusAccepted) // the original arguments were approved
 	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
 	is.Equal(h.send("POST", "/jobs/"+step+"/retry", `{"args":{"n":3}}`, root...).status, http.StatusAccepted) // an approver may change the arguments
+	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
+	for _, table := range []string{"done", "jobs"} { // retention removes the first job before the failed step
+		_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `delete from trapeze.`+table+` where id = $1::text::bigint`, id)
+		is.NoErr(err)
+	}
+	is.Equal(h.send("POST", "/jobs/"+step+"/retry", `{"args":{"n":4}}`, ana...).status, http.StatusForbidden) // the step's lane requires approval
 
 	free := h.send("POST", "/jobs", `{"kind":"echo","chain":[{"kind":"wait"}]}`, ana...).body["id"].(string)
 	h.untilAs(free, job.Succeeded, ana...)

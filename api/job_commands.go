@@ -166,20 +166,22 @@ func retryJob(c *call, id int64) (any, error) {
 }
 
 // mayChange rejects new arguments for a later step of an approved pipeline, unless the caller may approve the step without another person.
-// The first job's history shows whether the pipeline needed approval. Once that history has been pruned, the current lane settings decide.
+// The first job's history shows whether the pipeline needed approval. Once that history has been pruned, the current settings of the
+// remaining steps' lanes decide.
 func mayChange(c *call, id int64) error {
 	step, err := c.r.Job(c.ctx(), id)
 	if err != nil || step.PipelineID == id {
 		return err
 	}
 	first, err := c.r.Job(c.ctx(), step.PipelineID)
-	if errors.Is(err, job.ErrNotFound) { // the first job was pruned
-		return nil
-	}
-	if err != nil {
+	pruned := errors.Is(err, job.ErrNotFound)
+	if err != nil && !pruned {
 		return err
 	}
-	lanes, kinds := []string{first.Lane, step.Lane}, []string{first.Kind, step.Kind}
+	lanes, kinds := []string{step.Lane}, []string{step.Kind}
+	if !pruned {
+		lanes, kinds = append(lanes, first.Lane), append(kinds, first.Kind)
+	}
 	for _, next := range job.Following(step.Planned) {
 		lanes, kinds = append(lanes, next.Lane), append(kinds, next.Kind)
 	}
@@ -188,9 +190,11 @@ func mayChange(c *call, id int64) error {
 	if err != nil || c.caller.Sees(access.JobsApprove, step.Submitter) && !second {
 		return err
 	}
-	history, err := c.r.Admin().Events(c.ctx(), first.ID, 0, 1)
-	if err != nil {
-		return err
+	var history []job.Event
+	if !pruned {
+		if history, err = c.r.Admin().Events(c.ctx(), first.ID, 0, 1); err != nil {
+			return err
+		}
 	}
 	if len(history) > 0 && *history[0].EventNo == 1 {
 		if history[0].To != job.AwaitingApproval {
