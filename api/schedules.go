@@ -172,7 +172,7 @@ func maySchedule(c *call, change job.ScheduleChange) (current *job.ScheduleSetti
 	}
 	after := change.Apply(setting)
 	if current != nil && after.Kind != setting.Kind && change.Args == nil && !c.caller.Sees(access.JobsArgs, "") {
-		return nil, problem.Forbidden("the new kind %q would get the args of %q: send args too, or get permission %s to keep them", setting.Kind, after.Kind, access.JobsArgs)
+		return nil, problem.Forbidden("the new kind %q would get the args of %q: send args too, or get permission %s to keep them", after.Kind, setting.Kind, access.JobsArgs)
 	}
 	return current, mayRun(c, after)
 }

@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -135,7 +136,13 @@ func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	}
 	ended, err := s.Finish(t.Context(), boot, ends)
 	is.NoErr(err)
-	is.Equal(*ended[ends[0].ID].OffBalance, id) // the reply names the parent, but the test does not end the parent here
+	var parents []int64
+	for _, e := range ended {
+		if e.OffBalance != nil {
+			parents = append(parents, *e.OffBalance)
+		}
+	}
+	is.True(slices.Contains(parents, id)) // the reply names the parent, but the test does not end the parent here
 	is.NoErr(s.Leave(t.Context(), boot))
 	is.Equal(over(t, pool, id), "succeeded")
 	is.Equal(joined.Load(), int64(1))

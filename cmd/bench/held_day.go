@@ -117,7 +117,9 @@ func (b *lab) heldRig(ctx context.Context) (g *rig, done func(), err error) {
 		}
 	}
 	return g, func() {
-		_, _ = g.pool.Exec(context.WithoutCancel(ctx), `alter system reset autovacuum_naptime`)
+		for _, sql := range []string{`alter system reset autovacuum_naptime`, `select pg_reload_conf()`} {
+			_, _ = g.pool.Exec(context.WithoutCancel(ctx), sql)
+		}
 		g.close()
 	}, nil
 }

@@ -133,7 +133,10 @@ func detailOf(err, known error, status int) string {
 	if status < http.StatusInternalServerError {
 		return detail
 	}
-	before, after, _ := strings.Cut(detail, known.Error())
+	before, after, found := strings.Cut(detail, known.Error())
+	if !found { // an error that only counts as the known one
+		return known.Error()
+	}
 	where, _, _ := strings.Cut(after, ": ") // such as " (submit mail as job 7)"
 	return before + known.Error() + where
 }

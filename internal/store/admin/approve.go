@@ -63,6 +63,7 @@ func Approve(ctx context.Context, s *store.Store, id int64, only Approval, actor
 	}
 	var found []int64
 	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
+		found = nil // of an attempt that was rolled back
 		held, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[locked], s.In(lockApprovalSQL), []any{id, actor})
 		switch {
 		case err != nil || len(held) == 0:
