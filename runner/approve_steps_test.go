@@ -143,3 +143,30 @@ func TestAChildThatNobodyApprovesEndsItsFanOutAndAwaitsApprovalAgainAfterARetry(
 	is.Equal(get(t, r, id).State, job.Waiting)
 	checkHistory(t, pool, r)
 }
+
+func TestAFanOutIsRetriedTogetherWithItsChildrenThatNeedApproval(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
+	exec(t, pool, `insert into trapeze.lane_kinds values ('risky', 'careful')`)
+	r := start(t, pool, runner.Options{}, map[string]does{"risky": nothing, "last": nothing,
+		"fan": returns(func() *runner.Outcome { return runner.FanOut(of("risky"), of("risky")).Join(of("last")) }),
+	})
+	id := enqueue(t, r, of("fan"))
+	awaiting(t, pool, "risky", 2)
+	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
+	is.NoErr(err)
+	quiet(t, pool)
+	all := true
+	m, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled, job.Failed}, Children: &all}, false, "ann")
+	is.NoErr(err)
+	is.Equal(m.Done, 3)
+	is.Equal(one[[]int](t, pool, `select array[open, failed] from trapeze.fan_outs where id = $1`, id), []int{2, 0})
+	for _, child := range awaiting(t, pool, "risky", 2) {
+		is.NoErr(r.Admin().Approve(t.Context(), child, "bob"))
+	}
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
+	checkHistory(t, pool, r)
+}

@@ -64,8 +64,8 @@ func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left
 }
 
 // without returns the elements of all that are not in some.
-func without(all, some []string) (rest []string) {
-	have := map[string]bool{}
+func without[T comparable](all, some []T) (rest []T) {
+	have := map[T]bool{}
 	for _, one := range some {
 		have[one] = true
 	}

@@ -214,7 +214,9 @@ func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, arg
 	if len(free) < len(on.pending) {
 		return on, fmt.Errorf("%[3]d of %[1]d jobs to retry with job %[2]d are not retriable: %[4]w", len(on.pending), e.ID, len(on.pending)-len(free), job.ErrKeyHeld)
 	}
-	on.pending, err = pendAgain(ctx, s, tx, on.pending, args, actor)
+	retried := on.pending
+	on.pending, err = pendAgain(ctx, s, tx, retried, args, actor)
+	on.waiting = append(on.waiting, without(retried, on.pending)...) // those that await approval
 	return on, err
 }
 
