@@ -181,3 +181,18 @@ func TestAPodKnowsWhetherItHoldsOrAwaitsSlotsOfLimitedLanes(t *testing.T) {
 		}
 	}
 }
+
+func TestAJobAdoptedBeforeTheFirstHeartbeatCountsInItsLane(t *testing.T) {
+	t.Parallel()
+	one := 1
+	l := NewLanes(4, time.Minute, func(string) bool { return true })
+	l.Adopt("a")
+	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "a", Enabled: true, SlotsPerPod: &one}}})
+	if l.Reserve("a") {
+		t.Error("a second job starts in a lane of one slot")
+	}
+	l.Release("a", 1)
+	if !l.Reserve("a") || l.Reserve("a") {
+		t.Error("the lane does not take one job after the adopted one has ended")
+	}
+}

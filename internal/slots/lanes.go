@@ -290,14 +290,17 @@ func lengthOf(n *int, unit time.Duration) time.Duration {
 	return time.Duration(*n) * unit
 }
 
-// Adopt counts a job that is already running, regardless of the lane's limits.
+// Adopt counts a job that is already running, regardless of the lane's limits, and even if no heartbeat has reported the lane yet.
 func (l *Lanes) Adopt(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.used++
-	if one := l.byName[name]; one != nil {
-		one.take(1)
+	one := l.byName[name]
+	if one == nil {
+		one = &lane{}
+		l.byName[name] = one
 	}
+	one.take(1)
 }
 
 // Unsure makes the next request confirm the grant of every limited lane.
