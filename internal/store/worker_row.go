@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -63,6 +64,9 @@ func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []by
 		// A concurrent earlier stream may have inserted the row after the statement took its snapshot. The next attempt then takes that row
 		// over.
 		row, err := Worker(ctx, s, p.Boot)
+		if err != nil && !errors.Is(err, job.ErrNotFound) {
+			return WorkerRow{}, err
+		}
 		if last || err != nil || !row.Open || row.Owner != owner {
 			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
 		}

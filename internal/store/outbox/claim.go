@@ -149,10 +149,11 @@ func (b *Outbox) Due(ctx context.Context, limit int) (list []Item, err error) {
 // have very many. Therefore, whole scans take at most a twentieth of the time. The scans between them skip jobs that became due before the
 // latest scan that claimed everything.
 type scan struct {
-	mu    sync.Mutex
-	mark  time.Time // on the database's clock
-	whole time.Time // when the next scan of whole lanes is due
-	began time.Time
+	mu     sync.Mutex
+	mark   time.Time // on the database's clock
+	forgot bool      // forget was called during the scan
+	whole  time.Time // when the next scan of whole lanes is due
+	began  time.Time
 }
 
 const (
@@ -168,6 +169,7 @@ const (
 func (c *scan) begin() pgtype.Timestamptz {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forgot = false
 	if c.began = time.Now(); c.mark.IsZero() || !c.began.Before(c.whole) {
 		return pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.NegativeInfinity}
 	}
@@ -178,7 +180,7 @@ func (c *scan) begin() pgtype.Timestamptz {
 func (c *scan) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mark = time.Time{}
+	c.mark, c.forgot = time.Time{}, true
 }
 
 // end records a scan that began at now by the database's clock. The all argument reports whether it claimed everything that can be claimed.
@@ -188,7 +190,7 @@ func (c *scan) end(since pgtype.Timestamptz, now time.Time, all bool) {
 	if took := time.Since(c.began); since.InfinityModifier != pgtype.Finite && took > cheapScan {
 		c.whole = time.Now().Add(scanFactor * took)
 	}
-	if all {
+	if all && !c.forgot {
 		c.mark = now.Add(-scanMargin)
 	}
 }
@@ -203,6 +205,7 @@ func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) 
 		list, all = nil, true
 		lanes, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[lane], b.s.In(openLanesSQL), []any{b.o.Engine, limit})
 		if err != nil || len(lanes) == 0 {
+			all = false // jobs may be waiting in closed lanes
 			return err
 		}
 		names, wants, at := []string{}, []int{}, map[string]int{}

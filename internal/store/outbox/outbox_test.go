@@ -469,3 +469,16 @@ func TestAnEpochIsAClaimThatTheStatementsOfPodsAccept(t *testing.T) {
 	w.is.NoErr(w.Again(t.Context(), again.ID, again.Epoch(), "lost"))
 	w.is.Equal(w.one().Crashes, 1)
 }
+
+// A job with an older due time may become claimable after a scan has read its lane.
+func TestAScanThatIsForgottenWhileItRunsDoesNotSetTheMark(t *testing.T) {
+	var c scan
+	c.whole = time.Now().Add(time.Hour)
+	c.end(c.begin(), time.Now(), true)
+	since := c.begin()
+	c.forget()
+	c.end(since, time.Now(), true)
+	if again := c.begin(); again.InfinityModifier != pgtype.NegativeInfinity {
+		t.Error("the next scan does not read whole lanes:", again)
+	}
+}
