@@ -31,7 +31,7 @@ func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 }
 
 // worker authenticates a call from a remote worker. It audits a rejection as other routes do. Calls without valid credentials count against
-// the limit for their address; see [strangers]. Admitted calls count only against the limit for their principal.
+// the limit for their address; see [strangers]. Admitted calls are not limited: a worker's heartbeats and writes are frequent.
 func (d *door) worker(request *http.Request) (Worker, error) {
 	to := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}
 	from := d.originOfCall(request)
