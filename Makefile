@@ -79,7 +79,7 @@ ha: ## failover under load: Patroni, HAProxy, pgbouncer, three pods (needs these
 fuzz: ## fuzz each target for FUZZTIME (30s); inputs that break one are kept in its testdata
 	FUZZTIME=$(or $(FUZZTIME),30s) .ci/fuzz $(PACKAGES)
 
-planted: ## plant seventy-one bugs, one at a time, and expect a test to fail (hours; ARGS='-only store')
+planted: ## plant bugs, one at a time, and expect a test to fail (hours; ARGS='-only store')
 	$(GO) build -o bin/planted ./.ci/planted
 	bin/planted $(ARGS) .ci/planted/bugs.txt internal/torture/mutants.txt
 

@@ -50,6 +50,7 @@ func TestNoScheduleLeadsAroundAnApprovalOrAMask(t *testing.T) {
 	is.True(strings.Contains(shown.text, "uma") && !strings.Contains(shown.text, secret))
 	carried := h.send("PATCH", nightly, `{"kind":"echo"}`, "X-Who", "kim")
 	is.Equal(carried.status, http.StatusForbidden)
+	is.True(strings.HasPrefix(carried.body["detail"].(string), `the new kind "echo" would get the args of "login"`))
 	is.True(strings.Contains(carried.body["detail"].(string), "jobs:args"))
 	triggered := h.send("POST", nightly+"/trigger", "", "X-Who", "kim")
 	is.Equal(triggered.status, http.StatusOK)

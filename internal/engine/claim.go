@@ -118,7 +118,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	most, wake := c.Member.MarkLimit()
 	sweeping := c.Marks.Claimed(wants, found, quick, most, wake)
 	c.sweeping = sweeping
-	c.Lanes.Return(found.Exhausted()...)
+	c.Lanes.ReturnIdle(found.Exhausted()...)
 	if !quick {
 		c.unjoined = time.Now()
 	}

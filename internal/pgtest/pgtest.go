@@ -36,8 +36,8 @@ import (
 // Schema is the schema that contains Trapeze's tables in the migrated databases.
 const Schema = testdb.Schema
 
-// Main runs a package's tests, stops the server that they used, and exits. Temporary files are in memory if there is space. Without Main, a test that requests a database fails, because
-// nothing would stop the server.
+// Main runs a package's tests, stops the server that they used, and exits. Temporary files are in memory if there is space. Without Main, a
+// test that requests a database fails, because nothing would stop the server.
 func Main(m *testing.M) {
 	shared.mainCalled = true
 	if err := memory.UseForTemporaryFiles(); err != nil {
@@ -133,7 +133,7 @@ func pairs(t testing.TB, settings []string) map[string]string {
 // have no more days than yesterday, today and tomorrow, because each session that reads a finished job loads all partitions.
 func AllDays(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), testdb.AllDays); err != nil {
+	if _, err := pool.Exec(t.Context(), testdb.AllDaysSQL); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
 }

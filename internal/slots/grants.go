@@ -30,7 +30,7 @@ type grant struct {
 	waits       bool      // the lane had jobs to run at that time
 	touched     bool      // a job has started since the last heartbeat
 	unconfirmed bool      // the latest reply was lost, so the grant must be confirmed
-	giveBack    bool      // idle since the previous heartbeat, or without jobs while the pod holds too many others, so unused slots are returned
+	giveBack    bool      // unused slots are returned: the lane is idle since the previous heartbeat, or see ReturnIdle
 }
 
 // usable returns how many jobs of the lane may run on this pod now. While other pods wait, that is at most this pod's share. It is 0 if
@@ -195,10 +195,10 @@ func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, s
 	return wake
 }
 
-// Return is called with the lanes in which a claim has found no more jobs. If this pod holds unused slots of more limited lanes than it has
+// ReturnIdle is called with the lanes in which a claim has found no more jobs. If this pod holds unused slots of more limited lanes than it has
 // slots, the next request returns those of these lanes, because each claim and each request takes time for every lane with a grant. With
 // fewer lanes, the pod keeps them until it has been idle for a heartbeat.
-func (l *Lanes) Return(lanes ...string) {
+func (l *Lanes) ReturnIdle(lanes ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	idle := 0

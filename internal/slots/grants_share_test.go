@@ -145,7 +145,7 @@ func TestAPodThatHoldsSlotsOfTooManyLanesReturnsThoseOfLanesWithoutJobs(t *testi
 				t.Fatal("a granted slot is free")
 			}
 		}
-		l.Return("b", "c", "default")
+		l.ReturnIdle("b", "c", "default")
 		asks, _ = l.Asks(nil, false, now)
 		var returned []string
 		for _, ask := range asks {

@@ -59,7 +59,7 @@ with asked as materialized (
 ), settled as (
 	update trapeze.lanes l set granted = l.granted + h.slots - h.was from held h where l.name = h.lane
 )
-select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, 
+select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare,
 	coalesce(h.wants_since = now(), r.waited) or h.was > h.slots and exists (select from trapeze.live j where j.lane = h.lane and j.state = 'pending'),
 	r.work
 from held h join room r on r.name = h.lane`)

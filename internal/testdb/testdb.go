@@ -98,7 +98,7 @@ func Start(ctx context.Context) (*pgembed.Server, error) {
 
 // fewDaysSQL leaves partitions only for yesterday, today and tomorrow, and keeps pods from creating more. Every session that reads a finished
 // job loads all partitions. With nine days of them, the server took a fifth more processor time for the tests of package runner.
-// Executing [AllDays] undoes this.
+// Executing [AllDaysSQL] undoes this.
 const fewDaysSQL = `
 do $$ declare day text; begin
 	for day in select c.oid::regclass from pg_inherits i join pg_class c on c.oid = i.inhrelid
@@ -111,8 +111,8 @@ create function trapeze.ensure_partitions(days_ahead integer) returns integer
 	return trapeze.ensure_all_partitions(least(days_ahead, 1));
 revoke execute on function trapeze.ensure_partitions(integer) from public`
 
-// AllDays is SQL that makes pods create partitions for all days ahead, in a copy of a [Template]. It can be executed once.
-const AllDays = `drop function trapeze.ensure_partitions(integer); alter function trapeze.ensure_all_partitions(integer) rename to ensure_partitions;
+// AllDaysSQL makes pods create partitions for all days ahead, in a copy of a [Template]. It can be executed once.
+const AllDaysSQL = `drop function trapeze.ensure_partitions(integer); alter function trapeze.ensure_all_partitions(integer) rename to ensure_partitions;
 select trapeze.ensure_partitions(7)`
 
 // MakeTemplate creates a migrated database on the server at url, with partitions for three days.
