@@ -22,15 +22,15 @@ func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
 		"k":    func(context.Context, *raw) (*runner.Outcome, error) { return runner.Then(of("next")), nil },
 		"next": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 	}
-	r := start(t, pool, runner.Options{}, handlers)
 	other := make1(t, pool, runner.Options{}, handlers) // processes the occurrences
 	skip := job.OverlapSkip
 	change := every("* * * * *")
 	change.Overlap = &skip
-	_, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
+	_, err := other.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
 	noon := time.Now().AddDate(1, 0, 0).Truncate(24 * time.Hour) // a year from now, so that nothing is due for the running pod
 	exec(t, pool, `update trapeze.schedules set next_at = $1`, noon)
+	r := start(t, pool, runner.Options{}, handlers) // only now, because a minute may have begun since the schedule was set
 	decide := func(at time.Time) { other.FireAt(t.Context(), at) }
 	decide(noon)
 	first := fires(t, r, "s")[0]
