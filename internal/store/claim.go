@@ -351,10 +351,12 @@ const (
 )`
 
 	// claimUpdate claims the rows of the open CTE that have no subject or whose subject is in the taken CTE. A job that is claimed ahead of
-	// time gets no start time. Plan: live_pkey; a HOT update.
+	// time gets no start time. A job may have become ready after now(), which is fixed before the statement is planned. Plan: live_pkey; a
+	// HOT update.
 	claimUpdate = `claimed as (
 	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = @boot,
-		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = case when not o.ahead then coalesce(l.started_at, now()) end,
+		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(),
+		started_at = case when not o.ahead then coalesce(l.started_at, greatest(now(), l.ready_at)) end,
 		unique_while = case when l.unique_while = 'active' then 'active' end
 	from open o
 	where l.id = any(array[o.id]) and (o.subject = '' or o.id in (select job_id from taken))

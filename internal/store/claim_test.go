@@ -91,6 +91,17 @@ func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T)
 	// The row of the superseded run was deleted.
 }
 
+// A statement's now() is fixed before it is planned, but it also sees jobs that are committed during the planning.
+func TestAJobDoesNotStartBeforeItIsReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.pod("a")
+	id := w.put(about("s"))[0]
+	w.exec(`update trapeze.live set ready_at = now() + interval '1 minute'`)
+	c := w.one(a)
+	w.is.Equal(*w.at(id).StartedAt, c.ReadyAt)
+}
+
 func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
