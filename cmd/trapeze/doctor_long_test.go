@@ -47,6 +47,7 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			p.exec(`select trapeze.settle_history()`)
 			p.exec(`update trapeze.cluster set epoch = 1, changed_at = now() - interval '7 days'`)
 		}, "history", healthy, "as recorded by the pods", nil},
+		{"a database whose tables were truncated", func(p patient) { p.exec(`truncate trapeze.cluster`) }, "history", failing, "the table cluster has no row", nil},
 		{"a sequence that a restore left behind", func(p patient) {
 			p.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (5001, 'k', 'default', '{}', 5001)`)
 		}, "ids", failing, "sequence behind ids", nil},

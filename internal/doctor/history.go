@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,6 +15,11 @@ const historyRecent = 24 * time.Hour
 // history detects a failover or restore that may have lost commits, and a job ID sequence that has fallen behind the IDs in use.
 func (e *examination) history(ctx context.Context) error {
 	c, err := store.ReadClusterState(ctx, e.store)
+	if errors.Is(err, store.ErrNoCluster) {
+		e.find("history", Failing, "the table cluster has no row, so the heartbeats of all pods fail",
+			fmt.Sprintf("psql -c 'insert into %s.cluster (history) values (gen_random_uuid())'", e.store.Schema()))
+		return nil
+	}
 	if err != nil {
 		return err
 	}

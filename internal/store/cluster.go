@@ -31,6 +31,9 @@ func (c *cluster) learn(history string) {
 // changes, a standby was promoted or a backup was restored, and the latest commits may be missing.
 func (s *Store) History() string { return s.cluster.History() }
 
+// ErrNoCluster is returned if the table cluster has no row, for example because all tables were truncated.
+var ErrNoCluster = errors.New("the table cluster has no row")
+
 // settleHistorySQL records the identity of the cluster, and begins a new history if the identity has changed (migration 24). Plan: primary
 // key lookup in cluster.
 const settleHistorySQL = `select coalesce(trapeze.settle_history()::text, '')`
@@ -43,7 +46,7 @@ func (s *Store) SettleHistory(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("record the history of the database: %w", err)
 	case found[0] == "":
-		return "", errors.New("record the history of the database: the table cluster has no row")
+		return "", fmt.Errorf("record the history of the database: %w", ErrNoCluster)
 	}
 	s.cluster.learn(found[0])
 	return found[0], nil
@@ -87,6 +90,9 @@ func (c ClusterState) Behind() bool { return c.Highest >= c.Sequence+blockSize }
 
 func ReadClusterState(ctx context.Context, s *Store) (ClusterState, error) {
 	found, err := Rows(ctx, s, pgx.RowToStructByPos[ClusterState], clusterStateSQL)
+	if err == nil && len(found) == 0 {
+		err = ErrNoCluster
+	}
 	if err != nil {
 		return ClusterState{}, fmt.Errorf("read the identity of the cluster: %w", err)
 	}

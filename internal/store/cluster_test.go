@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 
@@ -135,6 +136,21 @@ func TestARestoredDumpAndAnotherServerBeginANewHistory(t *testing.T) {
 		w.is.Equal(w.epoch(), int64(i+1))
 		history = now
 	}
+}
+
+func TestADatabaseWhoseTablesWereTruncatedNamesTheMissingRow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.exec(`truncate trapeze.cluster`)
+	_, err := store.ReadClusterState(w.ctx(), w.Store)
+	w.is.True(errors.Is(err, store.ErrNoCluster))
+	_, err = w.Heartbeat(w.ctx(), boot, lease, false)
+	w.is.True(errors.Is(err, store.ErrNoCluster))
+	w.exec(`insert into trapeze.cluster (history) values (gen_random_uuid())`) // the command that doctor suggests
+	w.is.True(w.historyOf(boot) != "")
+	_, err = store.ReadClusterState(w.ctx(), w.Store)
+	w.is.NoErr(err)
 }
 
 func (w *world) historyOf(boot string) string {
