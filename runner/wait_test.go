@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
@@ -140,6 +141,18 @@ func TestAWaitGoesOnThroughAnOutageOfTheDatabase(t *testing.T) {
 	}
 	proxy.Pass()
 	is.Equal(<-got, answer{"there", nil})
+}
+
+func TestAWaitThatTheDatabaseRefusesIsCountedAsAnError(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	client := make1(t, pool, runner.Options{}, nil)
+	exec(t, pool, `alter table trapeze.parked rename to hidden`)
+	_, err := client.Wait(t.Context(), 1)
+	var pg *pgconn.PgError
+	is.True(errors.As(err, &pg) && pg.Code == "42P01") // the table does not exist
+	is.Equal(value(t, client, "trapeze_db_errors_total"), 1.0)
 }
 
 func TestTheEndOfAJobInThisProcessIsSeenAtOnce(t *testing.T) {

@@ -213,8 +213,8 @@ func (w *Waiters) poll(ctx context.Context, ids []int64) (delivered int) {
 	case err == nil:
 	case ctx.Err() != nil:
 		return 0
-	case store.Transient(err) || store.Unknown(err):
-		w.log.DebugContext(ctx, "could not read the awaited jobs", telemetry.Jobs, len(ids), telemetry.Err, w.dbError(err))
+	case store.Transient(w.dbError(err)) || store.Unknown(err):
+		w.log.DebugContext(ctx, "could not read the awaited jobs", telemetry.Jobs, len(ids), telemetry.Err, err)
 		return 0
 	}
 	w.mu.Lock()
