@@ -134,13 +134,18 @@ func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch],
 	return listener, tail.standing(), nil
 }
 
-// leave ends a subscription. When the last subscription ends, leave stops the tail and waits for it.
+// leave ends a subscription. When the last subscription ends, leave stops the tail and waits for it. Subscribers that were cut before their
+// poll started get an error, because no poll follows.
 func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
 	l.Close()
 	f.mu.Lock()
 	var last *tail
 	if len(f.bus.Topics()) == 0 {
 		last, f.tail = f.tail, nil
+		for _, c := range f.joining {
+			c <- ErrStuck
+		}
+		f.joining = nil
 	}
 	f.mu.Unlock()
 	last.stop()
