@@ -1,11 +1,15 @@
 package feed
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 // A client can subscribe while a poll of the tail hangs. If all streams are then cut, the last one that leaves stops the tail before it polls
@@ -34,4 +38,25 @@ func TestAClientThatSubscribesWhenAllStreamsAreCutGetsAnError(t *testing.T) {
 			t.Error("the client waits for a poll that no tail will make")
 		}
 	})
+}
+
+// The API would report context.Canceled as a connection that the client has closed.
+func TestAClientWhosePollIsStoppedIsNotTakenForOneThatHasGone(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none") // never connects
+	is.NoErr(err)
+	defer pool.Close()
+	s, err := store.New(t.Context(), pool, store.Options{Connections: 1})
+	is.NoErr(err)
+	defer s.Close()
+	f := New(s, Options{})
+	f.tail = &tail{f: f}
+	f.bus.Listen(topic{aJob, 1}, room)
+	polled := make(chan error, 1)
+	f.joining = []chan error{polled}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	f.tail.pollOnce(stopped)
+	is.Equal(<-polled, ErrStuck)
 }

@@ -131,6 +131,9 @@ func (t *tail) pollOnce(ctx context.Context) {
 		}
 		t.mu.Unlock()
 	}
+	if err != nil && ctx.Err() != nil { // the subscribers' own contexts have not ended
+		err = ErrStuck
+	}
 	for _, c := range joining {
 		c <- err
 	}
