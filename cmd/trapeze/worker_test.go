@@ -91,6 +91,17 @@ func TestARemoteWorkerNeedsTheRightTokenAndOnlyRunsWhatThatIsBoundTo(t *testing.
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 }
 
+// On a pod, demo.retry_later writes its checkpoints in two ways, depending on whether the job's ID is even.
+func TestARemoteWorkerCanSnoozeADemoJob(t *testing.T) {
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	startFar(t, dispatcher(t, db).HTTP)
+	for range 2 {
+		j := db.until(db.enqueue("demo.retry_later", "--args", `{"times":1,"delay_ms":1}`), "has ended", func(j job.Job) bool { return j.State.Terminal() })
+		is.Equal(string(j.Result), `{"times":1}`)
+	}
+}
+
 func TestARemoteWorkerWithoutAServerOrHandlersIsTold(t *testing.T) {
 	is := is.New(t)
 	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker").code, exit.CodeUsage)

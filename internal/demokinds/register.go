@@ -22,7 +22,7 @@ type Options struct {
 // demo holds the data shared by the handlers.
 type demo struct {
 	ledger *ledger
-	rows   string // the quoted name of the demo_rows table
+	rows   string // the quoted name of the demo_rows table; empty on a remote worker
 }
 
 // Register registers every demo.* kind with r and creates the demo_rows table if it does not exist. Call it before [runner.Runner.Run], on
