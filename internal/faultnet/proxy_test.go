@@ -77,6 +77,23 @@ func TestTheReplyToTheCommitIsCutOfATransactionThatHeldTheStatement(t *testing.T
 	pgtest.Wait(t, "it was committed", func() bool { return rows(t, direct) == 1 })
 }
 
+func TestARollbackToASavepointDoesNotEndTheTransaction(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p, conn, direct := through(t)
+	cut, _ := p.CutReply("")
+	tx, err := conn.Begin(t.Context())
+	is.NoErr(err)
+	nested, err := tx.Begin(t.Context())
+	is.NoErr(err)
+	is.NoErr(nested.Rollback(t.Context()))
+	_, err = tx.Exec(t.Context(), insert, "a")
+	is.NoErr(err)
+	is.True(tx.Commit(t.Context()) != nil) // the reply to the commit is cut
+	<-cut
+	pgtest.Wait(t, "it was committed", func() bool { return rows(t, direct) == 1 })
+}
+
 func TestACutThatWasDisarmedDoesNotHappen(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -93,7 +93,7 @@ func (w *wire) hits(sql string, a *armed) bool {
 	switch verb := strings.ToLower(strings.TrimRight(sql, "; \n")); {
 	case strings.HasPrefix(verb, "begin"):
 		w.explicit, w.wanted = true, nil
-	case strings.HasPrefix(verb, "rollback"):
+	case verb == "rollback":
 		w.explicit, w.wanted = false, nil
 	case verb == "commit":
 		hit := a != nil && w.explicit && (a.text == "" || w.wanted == a)
