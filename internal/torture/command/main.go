@@ -212,11 +212,12 @@ func (c *command) plan() ([]history.Act, error) {
 	return plan, nil
 }
 
-// freeFolder returns the preferred folder for a run, with a number appended if the folder already exists.
+// freeFolder returns the preferred folder for a run, with a number appended if the folder already exists. It also returns a folder that
+// cannot be read; creating it then reports the reason.
 func freeFolder(first string) string {
 	dir := first
 	for n := 2; ; n++ {
-		if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(dir); err != nil {
 			return dir
 		}
 		dir = fmt.Sprintf("%s-%d", first, n)

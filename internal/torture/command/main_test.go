@@ -82,4 +82,7 @@ func TestARunNeverOverwritesAnother(t *testing.T) {
 	is.Equal(freeFolder("7"), "7")
 	is.NoErr(os.Mkdir("7", 0o755))
 	is.Equal(freeFolder("7"), "7-2")
+	is.NoErr(os.WriteFile("torture", nil, 0o600)) // such as the binary
+	first := filepath.Join("torture", "7")
+	is.Equal(freeFolder(first), first) // creating it will report the reason
 }
