@@ -76,6 +76,16 @@ func TestAReplayIsAsLargeAndAsLongAsItsPlan(t *testing.T) {
 	is.True(c.o.Duration > 130*time.Second)
 }
 
+func TestTheLineToReplayARunHasItsFlags(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := &history.Run{Pods: []history.Process{{Pod: "pod1"}, {Pod: "pod1"}, {Pod: "pod2"}, {Pod: "worker1", Via: []string{"pod1"}}}}
+	r.Settings = history.Settings{Seed: 8, Race: true, Mutant: "no_fence"}
+	is.Equal(replayCommand(r, "runs/8", ""), "go run ./cmd/torture -seed 8 -pods 2 -race yes -mutant no_fence -replay runs/8/plan.jsonl")
+	r.Settings = history.Settings{Seed: 7}
+	is.Equal(replayCommand(r, "runs/7", "bin/x"), "go run ./cmd/torture -seed 7 -pods 2 -race no -binary bin/x -replay runs/7/plan.jsonl")
+}
+
 func TestARunNeverOverwritesAnother(t *testing.T) {
 	is := is.New(t)
 	t.Chdir(t.TempDir())

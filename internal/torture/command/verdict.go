@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/trapeze-run/trapeze/internal/torture"
@@ -61,6 +62,9 @@ func judge(dir string, c command, stdout, stderr io.Writer) int {
 		}
 	} else {
 		print(stdout, r, d)
+		if !d.Green {
+			fmt.Fprintln(stdout, "again:", replayCommand(r, dir, c.o.Binary))
+		}
 	}
 	if !d.Green {
 		return exitBroken
@@ -138,7 +142,27 @@ func print(to io.Writer, r *history.Run, d document) {
 		return
 	}
 	fmt.Fprintf(to, "NOT GREEN: %d of %d invariants; the records are in %s\n", bad, len(d.Invariants), d.Dir)
-	fmt.Fprintf(to, "again: go run ./cmd/torture -seed %d -replay %s/plan.jsonl\n", d.Seed, d.Dir)
+}
+
+// replayCommand returns the command that repeats a run with the same program, pods and faults.
+func replayCommand(r *history.Run, dir, binary string) string {
+	s, pods, race := r.Settings, map[string]bool{}, "no"
+	for _, p := range r.Pods {
+		if len(p.Via) == 0 {
+			pods[p.Pod] = true
+		}
+	}
+	if s.Race {
+		race = "yes"
+	}
+	command := fmt.Sprintf("go run ./cmd/torture -seed %d -pods %d -race %s", s.Seed, len(pods), race)
+	if s.Mutant != "" {
+		command += " -mutant " + s.Mutant
+	}
+	if binary != "" {
+		command += " -binary " + binary
+	}
+	return command + " -replay " + filepath.Join(dir, history.PlanFile)
 }
 
 func ofJob(id int64) string {
