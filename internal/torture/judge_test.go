@@ -1,6 +1,8 @@
 package torture
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -45,6 +47,31 @@ func TestAProcessThatEndsOfItsOwnIsAccused(t *testing.T) {
 			is.Equal(len(f.Violations) == 1, c.accused)
 		})
 	}
+}
+
+func TestARunWhoseWritesAreAllLostIsAccused(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		history.SettingsFile: "{}", history.FaultsFile: "", history.LedgerFile: "", history.CallsFile: "", history.SamplesFile: "", history.PodsFile: "",
+		history.EventsFile: "", history.JobsFile: `{"id":"1","kind":"demo.tx","state":"succeeded","args":{"rows":2}}`,
+	} {
+		is.NoErr(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	lost := func() (n int) {
+		r, err := history.Read(dir)
+		is.NoErr(err)
+		for _, f := range checker.Check(r) {
+			if f.Invariant == "I3" {
+				n += len(f.Violations)
+			}
+		}
+		return n
+	}
+	is.Equal(lost(), 0) // the rows were not exported
+	is.NoErr(os.WriteFile(filepath.Join(dir, history.RowsFile), nil, 0o600))
+	is.Equal(lost(), 1) // the table was empty
 }
 
 func TestADataRaceBreaksTheVerdict(t *testing.T) {

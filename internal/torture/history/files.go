@@ -60,13 +60,14 @@ func read[T any](dir, name string, into *[]T) error {
 	return err
 }
 
-// ReadLines reads a file with one JSON object per line.
+// ReadLines reads a file with one JSON object per line. The list of an empty file is empty, not nil.
 func ReadLines[T any](path string) (list []T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	list = []T{}
 	for decoder := json.NewDecoder(bufio.NewReaderSize(f, 1<<20)); ; {
 		var one T
 		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
