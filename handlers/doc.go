@@ -15,8 +15,8 @@
 // unit is therefore counted once, even after crashes. The join reads the outcomes with Job.Branches. It leaves out and reports units that
 // could not be recalculated, and the pipeline then ends as partial.
 //
-// Each table has one writer. The subject of a recalculation is a year and a unit. Datasets of different years can be processed
-// concurrently; two datasets of the same year take turns, unit by unit.
+// Each table has one writer. The subject of a recalculation is a year and a unit, and that of the join is the year. Datasets of different
+// years can be processed concurrently; two datasets of the same year take turns, unit by unit.
 //
 // A unit in the example is a departure airport. A flight counts as one passenger over its great-circle distance. Its emission is the
 // distance in kilometres × the factor of its distance band:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
@@ -65,8 +66,9 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 		recalculations[i] = runner.Step(Recalculate{Year: a.Year, Unit: unit}, runner.Subject(subjectOf(a.Year, unit)))
 	}
 	// Fan out even if no factor has changed, because there may be new flights. Emissions that are already correct are not rewritten. This
-	// handler reports no progress, so that the job shows the progress of its recalculations.
-	outcome := runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}).Result(result)
+	// handler reports no progress, so that the job shows the progress of its recalculations. The join's subject is the year: two totals of
+	// a year run one after the other, or the one that reads first could write last.
+	outcome := runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}, runner.Subject(strconv.Itoa(a.Year))).Result(result)
 	return p.finish(ctx, j, outcome, func(ctx context.Context, tx pgx.Tx) error {
 		var batch pgx.Batch
 		batch.Queue(p.in(dropFactorsSQL), a.Year, names)

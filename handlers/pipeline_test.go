@@ -123,6 +123,7 @@ func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
 	is.Equal(*units[1].Outcome, runner.OutcomeWarning) // its flight no longer fits any band
 	is.Equal(decode[handlers.Recalculated](t, units[1]).NoFactor, int64(1))
 	is.Equal(status(b, steps[0].ID), "succeeded") // a warning is not a failure
+	is.Equal(steps[1].Subject, "2024")            // one total of a year runs at a time, so that no older sum replaces a newer one
 	after := decode[handlers.Totalled](t, steps[1])
 	is.Equal(after.NoFactor, int64(1))
 	is.Equal(after.KgCO2e.String(), "337.96224")                       // the flight's old emission is gone

@@ -16,7 +16,7 @@ import (
 
 // TotalUnits adds up the emissions of a year by departure airport. It joins the recalculations of a [SyncFactors] and ends the pipeline. A
 // unit whose recalculation failed is excluded from all totals, is listed in the result, and makes the outcome a warning. Submitted on its
-// own, TotalUnits adds up all emissions of the year.
+// own, TotalUnits adds up all emissions of the year; give it the year as its subject, as the join has.
 type TotalUnits struct {
 	Year int `json:"year"`
 }
