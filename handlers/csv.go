@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/trapeze-run/trapeze/runner"
@@ -23,6 +24,7 @@ type table struct {
 	name    string
 	file    fs.File
 	size    int64
+	changed time.Time // modification time
 	lines   *bufio.Scanner
 	line    int64          // line number of the current row; the header is line 1
 	columns map[string]int // column indexes by name
@@ -43,7 +45,7 @@ func (p *pipeline) openTable(name string, columns ...string) (*table, error) {
 	t.buffer = bufio.NewReader(&t.text)
 	t.lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 	if info, err := f.Stat(); err == nil {
-		t.size = info.Size()
+		t.size, t.changed = info.Size(), info.ModTime()
 	}
 	if err := t.header(columns); err != nil {
 		t.Close()

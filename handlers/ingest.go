@@ -43,7 +43,8 @@ const firstBad = 20
 
 // ingestPoint is the checkpoint of an ingest, committed with each batch. The next run continues after Line.
 type ingestPoint struct {
-	Size    int64     `json:"size"` // file size; if it differs, the file has changed and is read from the start
+	Size    int64     `json:"size"`    // file size; if it or Changed differs, the file is another one and is read from the start
+	Changed time.Time `json:"changed"` // modification time of the file
 	Line    int64     `json:"line"`
 	Rows    int64     `json:"rows"`
 	Bad     int64     `json:"bad"`
@@ -89,8 +90,8 @@ func (p *pipeline) ingest(ctx context.Context, j *runner.Job[Ingest]) (*runner.O
 // readFlights reads the flights in batches, from the latest checkpoint to the end.
 func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ingest, t *table) (at ingestPoint, err error) {
 	found, err := j.LastCheckpoint(&at)
-	if err != nil || !found || at.Size != t.size {
-		at = ingestPoint{Size: t.size, Line: t.line}
+	if err != nil || !found || at.Size != t.size || !at.Changed.Equal(t.changed) {
+		at = ingestPoint{Size: t.size, Changed: t.changed, Line: t.line}
 	}
 	t.skip(at.Line)
 	total, err := p.countLines(a.File)

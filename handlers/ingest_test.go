@@ -118,22 +118,34 @@ func TestFilesOutsideTheFolderAreRefused(t *testing.T) {
 
 func TestAnotherFileUnderTheSameNameIsReadFromItsBeginning(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	is.NoErr(handlers.Setup(t.Context(), pool, handlers.Options{}))
 	var rows strings.Builder
 	rows.WriteString(header)
 	for i := range 1500 {
-		fmt.Fprintf(&rows, "2024-01-01T00:00:00Z,ATL,JFK,%d\n", 100+i)
+		fmt.Fprintf(&rows, "2024-01-01T00:00:00Z,ATL,JFK,%d\n", 1000+i)
 	}
-	path := file(t, "flights.csv", rows.String())
-	slow := newPod(t, pool, handlers.Options{BatchPause: time.Minute})
-	made, err := slow.Enqueue(t.Context(), handlers.Ingest{File: path, Year: 2024})
-	is.NoErr(err)
-	pgtest.Wait(t, "one batch is written", func() bool { return slow.count(is, "select count(*) from co2.activities") == 1000 })
-	is.NoErr(os.WriteFile(path, []byte(header+"2024-01-01T00:00:00Z,SEA,JFK,200\n"), 0o600))
-	slow.stop()
-	steps := newPod(t, pool, handlers.Options{}).wait(made.ID)
-	is.Equal(decode[handlers.Ingested](t, steps[0]).Rows, int64(1))
-	is.Equal(slow.count(is, "select count(*) from co2.activities"), int64(1)) // no lines of the former file are left
+	for name, c := range map[string]struct {
+		text string
+		rows int64
+	}{
+		"shorter":  {header + "2024-01-01T00:00:00Z,SEA,JFK,200\n", 1},
+		"as large": {strings.ReplaceAll(rows.String(), "ATL", "SEA"), 1500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			is.NoErr(handlers.Setup(t.Context(), pool, handlers.Options{}))
+			path := file(t, "flights.csv", rows.String())
+			slow := newPod(t, pool, handlers.Options{BatchPause: time.Minute})
+			made, err := slow.Enqueue(t.Context(), handlers.Ingest{File: path, Year: 2024})
+			is.NoErr(err)
+			pgtest.Wait(t, "one batch is written", func() bool { return slow.count(is, "select count(*) from co2.activities") == 1000 })
+			is.NoErr(os.WriteFile(path, []byte(c.text), 0o600))
+			slow.stop()
+			steps := newPod(t, pool, handlers.Options{}).wait(made.ID)
+			is.Equal(decode[handlers.Ingested](t, steps[0]).Rows, c.rows)
+			is.Equal(slow.count(is, "select count(*) from co2.activities where origin = 'SEA'"), c.rows)
+			is.Equal(slow.count(is, "select count(*) from co2.activities"), c.rows) // no lines of the former file are left
+		})
+	}
 }
