@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
@@ -29,16 +30,7 @@ const overlap = time.Second
 // the job's state, and no two jobs with the same (kind, subject) run at the same time.
 func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 	t.Helper()
-	events := map[int64][]job.Event{}
-	err := view.ExportEvents(t.Context(), inside.Of(r).Store, pool, func(e job.Event) error {
-		if e.Job != nil {
-			events[*e.Job] = append(events[*e.Job], e)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	events, jobs := snapshot(t, pool, r)
 	for _, list := range events {
 		slices.SortFunc(list, func(a, b job.Event) int { return *a.EventNo - *b.EventNo })
 	}
@@ -48,7 +40,7 @@ func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 	}
 	type key struct{ kind, subject string }
 	spans := map[key][]span{}
-	err = view.ExportJobs(t.Context(), inside.Of(r).Store, pool, func(j job.Job) error {
+	for _, j := range jobs {
 		var (
 			state   job.State
 			fence   int64
@@ -92,10 +84,6 @@ func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 		if ends > j.Epoch {
 			t.Errorf("job %d ended %d times in %d epochs", j.ID, ends, j.Epoch)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	for k, list := range spans {
 		if k.subject == "" {
@@ -109,4 +97,30 @@ func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 			}
 		}
 	}
+}
+
+// snapshot reads all jobs and their events at one moment, because jobs may still be running.
+func snapshot(t Tester, pool *pgxpool.Pool, r *runner.Runner) (events map[int64][]job.Event, jobs []job.Job) {
+	t.Helper()
+	events = map[int64][]job.Event{}
+	s := inside.Of(r).Store
+	err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		err := view.ExportEvents(t.Context(), s, tx, func(e job.Event) error {
+			if e.Job != nil {
+				events[*e.Job] = append(events[*e.Job], e)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return view.ExportJobs(t.Context(), s, tx, func(j job.Job) error {
+			jobs = append(jobs, j)
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events, jobs
 }
