@@ -21,15 +21,23 @@ type testCase struct {
 	differs string
 }
 
-var cases = slices.Concat(ends, retries, orders, pipelines, fanOuts, failures, commands, submissions, observations, drains)
+var (
+	cases = slices.Concat(ofHandlers, drains)
+	// ofHandlers are the cases in which a worker without a database runs the handlers as well. The others concern the workers of pods.
+	ofHandlers = slices.Concat(ends, retries, orders, pipelines, fanOuts, failures, commands, submissions, observations)
+)
 
-var engines = []engine{{name: job.EnginePostgreSQL}, {temporal.Name, openTemporal}}
+var engines = []engine{{name: job.EnginePostgreSQL}, {name: temporal.Name, open: openTemporal}, {name: temporal.Name, open: openTemporal, workers: true}}
 
 func TestEachEngineKeepsThePromises(t *testing.T) {
 	for _, e := range engines {
-		t.Run(e.name, func(t *testing.T) {
+		name, list := e.name, cases
+		if e.workers {
+			name, list = e.name+" with workers", ofHandlers
+		}
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, c := range cases {
+			for _, c := range list {
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
 					w := newWorld(t, e)

@@ -65,7 +65,9 @@ var ends = []testCase{
 	}},
 	{name: "arguments that cannot be decoded fail the job without a retry", run: func(w *world) {
 		w.r = w.pod()
-		runner.Handle(w.r, func(context.Context, *runner.Job[page]) (*runner.Outcome, error) { return nil, nil }, runner.Retry(3, soon))
+		for _, r := range w.runners() {
+			runner.Handle(r, func(context.Context, *runner.Job[page]) (*runner.Outcome, error) { return nil, nil }, runner.Retry(3, soon))
+		}
 		w.start()
 		j := w.ended(w.enqueue(of("page", `{"number":"one"}`)))
 		w.Equal(j.State, job.Failed)

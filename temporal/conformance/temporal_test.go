@@ -1,8 +1,10 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	sdklog "go.temporal.io/sdk/log"
 
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -47,9 +50,62 @@ func progressIn(w *world, j job.Job) *job.Progress {
 	return &details.Progress
 }
 
-// openTemporal opens Temporal with short intervals.
+// options has short intervals.
+func options(w *world) temporal.Options {
+	w.Helper()
+	return temporal.Options{Client: dial(w), Namespace: server().Namespace(), Prefix: w.prefix, HeartbeatTimeout: 2 * time.Second,
+		PollEvery: 200 * time.Millisecond, ReconcileEvery: time.Second, HandlersElsewhere: w.engine.workers}
+}
+
+// openTemporal opens Temporal on a pod.
 func openTemporal(w *world, r *runner.Runner) {
 	w.Helper()
-	w.NoErr(temporal.Open(r, temporal.Options{Client: dial(w), Namespace: server().Namespace(), Prefix: w.prefix, HeartbeatTimeout: 2 * time.Second,
-		PollEvery: 200 * time.Millisecond, ReconcileEvery: time.Second}))
+	w.NoErr(temporal.Open(r, options(w)))
+}
+
+// elsewhere returns the worker without a database.
+func (w *world) elsewhere() *runner.Runner {
+	w.Helper()
+	if w.worker == nil {
+		r, err := runner.NewRemote(runner.RemoteOptions{Logger: slog.New(slog.DiscardHandler), Middleware: w.o.Middleware})
+		w.NoErr(err)
+		w.worker = r
+	}
+	return w.worker
+}
+
+// handleElsewhere registers a handler of the worker. The failure path of a kind is declared in the pod.
+func (w *world) handleElsewhere(kind string, handler does, options ...runner.HandleOption) {
+	w.Helper()
+	options = slices.DeleteFunc(slices.Clone(options), func(o runner.HandleOption) bool { _, ok := o.(runner.FailureOption); return ok })
+	runner.HandleRaw(w.elsewhere(), kind, handler, options...)
+}
+
+// onlyInPods returns a handler of a pod that must not be called in the lanes of Temporal.
+func (w *world) onlyInPods(handler does) does {
+	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if name := podtest.One[string](w.T, w.pool, `select engine from trapeze.lanes where name = $1`, j.Lane()); name != job.EnginePostgreSQL {
+			w.Errorf("a pod called the handler of job %d in lane %s", j.ID(), j.Lane())
+		}
+		return handler(ctx, j)
+	}
+}
+
+// work runs the worker until the case ends, or until stop is called, which also stops the pod.
+func (w *world) work(stopPod func()) (stop func()) {
+	w.Helper()
+	r := w.elsewhere()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- temporal.Work(ctx, r, options(w), 8, job.DefaultLane, "careful", "moves") }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.Errorf("Work: %v", err)
+		}
+		r.Close()
+		stopPod()
+	})
+	w.Cleanup(stop)
+	return stop
 }

@@ -33,6 +33,8 @@ type engine struct {
 	name string // as lanes name it
 	// open opens the engine on the runner of a world, before the runner is run. It is nil for PostgreSQL.
 	open func(w *world, r *runner.Runner)
+	// workers leaves the handlers of jobs on Temporal to a worker without a database.
+	workers bool
 }
 
 // world is a database with a pod. The engine under test runs the jobs of its lane named default.
@@ -44,6 +46,7 @@ type world struct {
 	pool   *pgxpool.Pool
 	o      runner.Options
 	r      *runner.Runner // the first pod
+	worker *runner.Runner // the worker without a database, if the engine has one
 }
 
 // newWorld returns a world whose pod is not running yet. The case registers handlers first.
@@ -73,11 +76,24 @@ func (w *world) pod() *runner.Runner {
 	return r
 }
 
+// runners returns the first pod, and the worker without a database if the engine has one.
+func (w *world) runners() []*runner.Runner {
+	w.Helper()
+	if w.engine.workers {
+		return []*runner.Runner{w.r, w.elsewhere()}
+	}
+	return []*runner.Runner{w.r}
+}
+
 // handle registers a handler of the first pod. A handler's error fails its job immediately unless the options set a retry policy.
 func (w *world) handle(kind string, handler does, options ...runner.HandleOption) {
 	w.Helper()
 	if w.r == nil {
 		w.r = w.pod()
+	}
+	if w.engine.workers {
+		w.handleElsewhere(kind, handler, options...)
+		handler = w.onlyInPods(handler)
 	}
 	runner.HandleRaw(w.r, kind, handler, options...)
 }
@@ -88,7 +104,11 @@ func (w *world) start() (stop func()) {
 	if w.r == nil {
 		w.r = w.pod()
 	}
-	return podtest.Run(w.T, w.r)
+	stop = podtest.Run(w.T, w.r)
+	if w.engine.workers {
+		return w.work(stop)
+	}
+	return stop
 }
 
 // enqueue submits a job and returns its id.
