@@ -14,9 +14,8 @@ import (
 )
 
 // A rolling update as Kubernetes does it: before each of ten pods gets SIGTERM, its successor is ready. The pods have the default intervals,
-// so a job whose wake-up is lost waits for a poll, up to ten seconds.
+// so a job whose wake-up is lost waits for a poll, up to ten seconds. The test is not parallel, because it limits a delay.
 func TestARollingUpdateOfTenPodsDelaysNoJob(t *testing.T) {
-	t.Parallel()
 	is := is.New(t)
 	const pods = 10
 	w := newWorld(t, pgtest.URL(t))
@@ -24,7 +23,7 @@ func TestARollingUpdateOfTenPodsDelaysNoJob(t *testing.T) {
 	for i := range pods {
 		before = append(before, w.start(podConfig{Name: fmt.Sprintf("before-%d", i), Defaults: true}, ""))
 	}
-	stop := w.load(2, 300*time.Millisecond)
+	stop := w.load(4, 100*time.Millisecond)
 	began := w.now()
 	for i, old := range before {
 		w.start(podConfig{Name: fmt.Sprintf("after-%d", i), Defaults: true}, "")
@@ -40,10 +39,10 @@ func TestARollingUpdateOfTenPodsDelaysNoJob(t *testing.T) {
 	// A job with a subject may have to wait for another of that subject.
 	const delays = ` from trapeze.jobs j join (select job, min(at) as at from starts group by job) s on s.job = j.id
 		where j.step = 0 and j.subject = '' and j.created_at between $1 and $2`
-	p99 := read[float64](w, `select percentile_disc(0.99) within group (order by extract(epoch from s.at - j.created_at)::float8)`+delays, began, over)
-	most := read[float64](w, `select max(extract(epoch from s.at - j.created_at))::float8`+delays, began, over)
-	n := read[int](w, `select count(*)`+delays, began, over)
-	t.Logf("%d jobs, from submission to start: p99 %.3f s, maximum %.3f s", n, p99, most)
+	const worst = ` from (select percentile_disc(0.99) within group (order by extract(epoch from s.at - j.created_at)::float8) as p99` + delays + `
+		group by date_bin('1 second', j.created_at, 'epoch')) of_each_second`
+	p99, n := read[float64](w, `select max(p99)`+worst, began, over), read[int](w, `select count(*)`+delays, began, over)
+	t.Logf("%d jobs, from submission to start: the p99 of the worst second is %.3f s", n, p99)
 	is.True(n > 200)
-	is.True(p99 < 5) // the goal of 1 s is measured by the benchmark, because other tests may use the machine
+	is.True(p99 < 1)
 }
