@@ -92,7 +92,7 @@ func (g *Session) newEngine() {
 	opts := host.pod.Opts
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled, opts.ClaimAhead = o.Name, o.Version, o.Slots, sessionPollEvery, false, false
 	opts.Boot, opts.MayUse = o.ID, o.Lane
-	g.engine = engine.New(host.pod.Services, opts, g)
+	g.engine = engine.New(host.pod.Services, opts, member{g})
 	maps.Copy(g.engine.Kinds, host.pod.Kinds) // the next step may run on the pod
 	var names []string
 	for _, k := range o.Kinds {
