@@ -219,7 +219,7 @@ func needs(t *testing.T) (list []right) {
 	t.Helper()
 	is := is.New(t)
 	uses := regexp.MustCompile(`(insert) into trapeze\.(\w+)|(update) trapeze\.(\w+)|(delete) from trapeze\.(\w+)|(nextval)\('trapeze\.(\w+)'\)|trapeze\.(\w+)(\()`)
-	for _, pattern := range []string{"../internal/store/*.go", "../internal/store/*/*.go", "../internal/pod/*.go", "../remote/host/*.go"} {
+	for _, pattern := range []string{"../internal/store/*.go", "../internal/store/*/*.go", "../internal/pod/*.go", "../remote/internal/host/*.go"} {
 		files, err := filepath.Glob(pattern)
 		is.NoErr(err)
 		for _, file := range files {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"github.com/spf13/cobra"
+
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 )
 

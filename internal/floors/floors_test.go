@@ -101,7 +101,7 @@ var plan = []floor{
 	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                                         // the only package that links goose
 	{folder: "runner/env", imports: "internal/dburl internal/envvar internal/schema internal/store runner runner/migrate"}, // runner options and the pool, configured from the environment
 
-	{folder: "internal/podtest", imports: "job runner runner/metrics internal/inside internal/pgtest internal/store/view", testOnly: true},                                                                                         // pods for the tests of runner and remote/host
+	{folder: "internal/podtest", imports: "job runner runner/metrics internal/inside internal/pgtest internal/store/view", testOnly: true},                                                                                         // pods for the tests of runner and remote/internal/host
 	{folder: "runner/runnertest", imports: "job internal/work internal/engine internal/guard internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner runner/migrate", testOnly: true}, // for the tests of host programs
 
 	{folder: "internal/memhttp", standardOnly: true}, // HTTP between a client and a handler in the same process, without a network
@@ -118,8 +118,8 @@ var plan = []floor{
 	{folder: "api", imports: "job internal/query api/internal/openapi api/internal/problem api/internal/secrets internal/rawjson internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
 	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
 	{folder: "remote/remotepb"},
-	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry internal/wake", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
-	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/host remote/remotepb"},
+	{folder: "remote/internal/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry internal/wake", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
+	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/internal/host remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests that need both ends
 

@@ -1,5 +1,5 @@
 // Package inside gives packages of this module access to the parts of a *runner.Runner that hosts do not need. The API reads its store and
-// feed, the command line wakes its pods, remote/host serves remote workers on its pod, and tests read its tables. Package runner sets the
+// feed, the command line wakes its pods, remote/internal/host serves remote workers on its pod, and tests read its tables. Package runner sets the
 // hook; see ADR 0029. Before adding a new use, consider adding a method to runner.Admin.
 package inside
 

@@ -1,4 +1,4 @@
-// Package podtest runs pods for the tests of runner and remote/host, and reads the results from jobs, tables, metrics and histories.
+// Package podtest runs pods for the tests of runner and remote/internal/host, and reads the results from jobs, tables, metrics and histories.
 package podtest
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/remote/host"
+	"github.com/trapeze-run/trapeze/remote/internal/host"
 )
 
 func TestNoAnswerToAWorkerSaysWhereTheDatabaseIs(t *testing.T) {

@@ -5,7 +5,7 @@
 //	       ──Heartbeat───▶       renews the lease, acknowledges jobs, sends progress and receives cancellations
 //	       ──ReportResult▶       ends a claim; the response is sent after the commit
 //
-// The package makes no decisions about jobs. The session's engine does (remote/host), with the same statements and fences as for the pod's
+// The package makes no decisions about jobs. The session's engine does (remote/internal/host), with the same statements and fences as for the pod's
 // own jobs.
 package server
 
@@ -21,7 +21,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/trapeze-run/trapeze/internal/inside"
-	"github.com/trapeze-run/trapeze/remote/host"
+	"github.com/trapeze-run/trapeze/remote/internal/host"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
 )

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/trapeze-run/trapeze/internal/wait"
-	"github.com/trapeze-run/trapeze/remote/host"
+	"github.com/trapeze-run/trapeze/remote/internal/host"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/remote/host"
+	"github.com/trapeze-run/trapeze/remote/internal/host"
 )
 
 // A periodic scan of the table finds a claim that no process is working on, both for the pod and for its remote workers.

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/remote/host"
+	"github.com/trapeze-run/trapeze/remote/internal/host"
 	"github.com/trapeze-run/trapeze/runner"
 )
 

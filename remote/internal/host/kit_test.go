@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
-	"github.com/trapeze-run/trapeze/remote/host"
+	"github.com/trapeze-run/trapeze/remote/internal/host"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
