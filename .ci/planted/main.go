@@ -21,15 +21,16 @@ import (
 func main() {
 	only := flag.String("only", "", "plant only the bugs whose name or file contains this text")
 	check := flag.Bool("check", false, "only check that each bug can be planted and compiles; run no tests")
+	tags := flag.String("tags", "", "further build tags for the tests")
 	timeout := flag.Duration("timeout", 15*time.Minute, "limit for the tests of one package")
 	flag.Parse()
-	if err := run(flag.Args(), *only, *timeout, *check); err != nil {
+	if err := run(flag.Args(), *only, *tags, *timeout, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "planted:", err)
 		os.Exit(1)
 	}
 }
 
-func run(lists []string, only string, timeout time.Duration, check bool) error {
+func run(lists []string, only, tags string, timeout time.Duration, check bool) error {
 	var bugs []overlay.Bug
 	for _, list := range lists {
 		text, err := os.ReadFile(list)
@@ -64,7 +65,7 @@ func run(lists []string, only string, timeout time.Duration, check bool) error {
 			continue
 		}
 		began := time.Now()
-		by, err := find(b, planted, timeout)
+		by, err := find(b, planted, tags, timeout)
 		took := time.Since(began).Round(time.Second)
 		switch {
 		case err != nil:
@@ -111,12 +112,15 @@ func packages(b overlay.Bug) []string {
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // find runs the tests until one fails and returns its name, or an empty string if none fails. The tests of make test come first; only if
-// none of them fails, those of the long leg run too. It returns an error if the code with the bug does not compile.
-func find(b overlay.Bug, planted string, timeout time.Duration) (by string, err error) {
+// none of them fails, those of the long leg run too. It returns an error if the code with the bug does not compile, or if none of the tests
+// exists.
+func find(b overlay.Bug, planted, further string, timeout time.Duration) (by string, err error) {
+	ran := false
 	for _, tags := range []string{"", "long"} {
 		for _, args := range b.Tests {
-			args = append([]string{"test", "-overlay", planted, "-failfast", "-tags", tags, "-timeout", timeout.String()}, args...)
+			args = append([]string{"test", "-overlay", planted, "-failfast", "-tags", tags + "," + further, "-timeout", timeout.String()}, args...)
 			out, err := exec.Command("go", args...).CombinedOutput()
+			ran = ran || !strings.Contains(string(out), "[no tests to run]")
 			if err == nil {
 				continue
 			}
@@ -128,6 +132,9 @@ func find(b overlay.Bug, planted string, timeout time.Duration) (by string, err 
 			}
 			return "the tests ended: " + lastLine(string(out)), nil
 		}
+	}
+	if !ran {
+		return "", fmt.Errorf("bug %q: the tests that should find it do not exist: %v", b.Name, b.Tests)
 	}
 	return "", nil
 }
