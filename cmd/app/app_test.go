@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -47,4 +51,29 @@ func TestTheVersionIsTheReleaseOfTheProgram(t *testing.T) {
 	root.SetOut(&out)
 	is.Equal(Run(t.Context(), root, []string{"version"}), exit.CodeOK)
 	is.True(strings.HasPrefix(out.String(), "greeter v1.2.3 (schema version "))
+}
+
+// answering returns a server that gives each request its next answer, and repeats the last one. It passes the bodies of requests to sent.
+func answering(t *testing.T, sent func(body string), answers ...string) string {
+	t.Helper()
+	var count atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		sent(string(body))
+		_, _ = io.WriteString(w, answers[min(int(count.Add(1)), len(answers))-1])
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestAFollowedPipelineIsPrintedAsJSONOnlyWhenItChanges(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	running, ended := `{"id":"1","status":"running","jobs":[]}`, `{"id":"1","status":"succeeded","jobs":[]}`
+	root := Command(Options{Name: "trapeze"})
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs([]string{"pipeline", "1", "--follow", "--json", "--server", answering(t, func(string) {}, running, running, running, ended)})
+	is.NoErr(root.ExecuteContext(t.Context()))
+	is.Equal(strings.Count(out.String(), "\n"), 2)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ children, and lists the running and failed ones.
 
   ✓ succeeded   ! with a warning   ✗ failed   ⊘ cancelled   ▶ running   ⧗ waiting for its children   · planned
 
---follow redraws until the pipeline has finished; the exit code is 0 only if it succeeded.`,
+--follow redraws until the pipeline has finished, or with --json prints each change; the exit code is 0 only if it succeeded.`,
 		Example: "  trapeze pipeline 4711\n  trapeze pipeline 4711 --follow\n  trapeze pipeline retry 4711",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -158,13 +159,15 @@ func elapsed(began, ended *time.Time, now time.Time) string {
 // followEveryTree is the redraw interval of a followed pipeline.
 const followEveryTree = 300 * time.Millisecond
 
-// followTree draws a pipeline until it has finished. On a terminal it redraws in place; otherwise it prints each status change.
+// followTree follows a pipeline until it has finished. With --json it prints each change, on a terminal it redraws in place, and otherwise it
+// draws only the finished pipeline.
 func followTree(c *cobra.Command, at *client.Client, id int64, branches int) error {
 	ctx, stop := exit.OnSignal(c.Context())
 	defer stop()
 	out, live := c.OutOrStdout(), show.IsTerminal(c.OutOrStdout())
 	tick := time.NewTicker(followEveryTree)
 	defer tick.Stop()
+	var printed tree
 	for lines := 0; ; {
 		t, err := readTree(ctx, at, id, branches)
 		switch {
@@ -174,9 +177,13 @@ func followTree(c *cobra.Command, at *client.Client, id int64, branches int) err
 			}
 			return err
 		case err == nil && show.WantsJSON(c):
+			if reflect.DeepEqual(t, printed) {
+				break
+			}
 			if err := show.JSON(c, t); err != nil {
 				return err
 			}
+			printed = t
 		case err == nil && (live || t.Status.Over()):
 			var b strings.Builder
 			if lines > 0 {
