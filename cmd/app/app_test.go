@@ -77,3 +77,23 @@ func TestAFollowedPipelineIsPrintedAsJSONOnlyWhenItChanges(t *testing.T) {
 	is.NoErr(root.ExecuteContext(t.Context()))
 	is.Equal(strings.Count(out.String(), "\n"), 2)
 }
+
+func TestAPartIsCompletedWithAnEmptyErrorAsFailed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		flags []string
+		want  string
+	}{
+		{nil, `{"token":"K7"}`},
+		{[]string{"--error", ""}, `{"token":"K7","error":""}`},
+	} {
+		is := is.New(t)
+		var sent string
+		root := Command(Options{Name: "trapeze"})
+		root.SetOut(io.Discard)
+		at := answering(t, func(body string) { sent = body }, `{"state":"waiting"}`)
+		root.SetArgs(append([]string{"complete", "1", "--token", "K7", "--server", at}, c.flags...))
+		is.NoErr(root.ExecuteContext(t.Context()))
+		is.Equal(sent, c.want)
+	}
+}

@@ -176,12 +176,12 @@ type completion struct {
 	Token  string          `json:"token"`
 	Part   string          `json:"part,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
-	Error  string          `json:"error,omitempty"` // empty if the part succeeded
+	Error  *string         `json:"error,omitempty"` // nil if the part succeeded
 }
 
 func newCompleteCommand() *cobra.Command {
 	var p completion
-	var result string
+	var result, failure string
 	c := &cobra.Command{
 		Use:   "complete ID",
 		Short: "Complete a deferred job, or one part of it",
@@ -198,6 +198,9 @@ starts. Completing a part a second time changes nothing. The server's token is a
 				return err
 			}
 			p.Result, _ = value.(json.RawMessage)
+			if c.Flags().Changed("error") {
+				p.Error = &failure
+			}
 			return onOne(func(c *cobra.Command, at *client.Client, id int64) error {
 				j, err := client.Post[struct {
 					State    job.State     `json:"state"`
@@ -215,6 +218,6 @@ starts. Completing a part a second time changes nothing. The server's token is a
 	f.StringVar(&p.Token, "token", "", "token that the job's handler issued")
 	f.StringVar(&p.Part, "part", "", "name of the part, if the job has several")
 	f.StringVar(&result, "result", "", "result, as JSON, @file, or - for standard input")
-	f.StringVar(&p.Error, "error", "", "error text; marks the part as failed")
+	f.StringVar(&failure, "error", "", "error text; marks the part as failed")
 	return c
 }
