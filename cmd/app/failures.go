@@ -39,6 +39,9 @@ trapeze retry --failures GROUP retries the jobs of a group.`,
 			if limit < 1 || limit > 1000 {
 				return exit.Usage("--limit %d: want 1 to 1000", limit)
 			}
+			if len(words) == 1 && kind != "" {
+				return exit.Usage("want a group or --kind, not both")
+			}
 			return onClient(c, func(at *client.Client) error {
 				query := client.Query("since", since, "limit", strconv.Itoa(limit))
 				if len(words) == 1 {
