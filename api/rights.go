@@ -23,8 +23,9 @@ const maxRights = 4096
 type rights struct {
 	store *store.Store
 
-	mu    sync.Mutex
-	known map[string]cachedRights
+	mu      sync.Mutex
+	known   map[string]cachedRights
+	forgets int // number of calls of forget; rights that were read before a call are not cached after it
 }
 
 type cachedRights struct {
@@ -40,6 +41,7 @@ func (r *rights) of(ctx context.Context, p access.Principal) (cachedRights, erro
 	key := strings.Join(append([]string{p.Name}, p.Roles...), "\x00")
 	r.mu.Lock()
 	found, ok := r.known[key]
+	forgets := r.forgets
 	r.mu.Unlock()
 	now := time.Now()
 	if ok && now.Before(found.until) {
@@ -64,7 +66,9 @@ func (r *rights) of(ctx context.Context, p access.Principal) (cachedRights, erro
 	if len(r.known) >= maxRights {
 		clear(r.known)
 	}
-	r.known[key] = all
+	if r.forgets == forgets {
+		r.known[key] = all
+	}
 	return all, nil
 }
 
@@ -73,6 +77,7 @@ func (r *rights) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.known)
+	r.forgets++
 }
 
 // roleOf converts a row of the role table. Permissions that this release does not know are ignored.
