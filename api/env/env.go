@@ -34,11 +34,11 @@ type Config struct {
 // values. Load in runner/env reports unknown variables.
 func Load() (Config, error) {
 	v, err := envvar.Read[envvar.API]()
-	c := Config{Addr: v.Addr, Auth: v.Auth, vars: v}
 	addr, addrErr := listenAddr(v.Addr)
-	if addrErr == nil {
-		c.Addr = addr
+	if addrErr != nil {
+		addr = "127.0.0.1:0" // so that an invalid address causes no second error
 	}
+	c := Config{Addr: addr, Auth: v.Auth, vars: v}
 	if os.Getenv("TRAPEZE_AUTH") == "" && v.TokensFile == "" && c.OnLoopback() {
 		c.Auth = "none" // so that the first start needs no settings
 	}

@@ -72,6 +72,21 @@ func TestEveryWrongVariableIsNamedAtOnce(t *testing.T) {
 	}
 }
 
+func TestAnInvalidAddressIsTheOnlyMistake(t *testing.T) {
+	for name, values := range map[string]map[string]string{
+		"by default": {"TRAPEZE_HTTP_ADDR": "8080"},
+		"none":       {"TRAPEZE_HTTP_ADDR": "8080", "TRAPEZE_AUTH": "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			set(t, values)
+			_, err := env.Load()
+			is.True(err != nil)
+			is.Equal(err.Error(), `TRAPEZE_HTTP_ADDR="8080": want host:port, such as 127.0.0.1:8080`)
+		})
+	}
+}
+
 func TestAddressesAreListenedOnAsTheyAreGiven(t *testing.T) {
 	for addr, want := range map[string]string{
 		"127.0.0.1:8080": "127.0.0.1:8080", ":0": "127.0.0.1:0", "localhost:80": "127.0.0.1:80", "[::1]:80": "[::1]:80",
