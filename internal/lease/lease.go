@@ -15,7 +15,8 @@ import (
 
 // Lease is an engine's lease in the table of pods. It holds the boot ID and the time until which the engine can trust that other pods leave
 // its jobs alone. Trust is measured on the monotonic clock from when the last successful heartbeat was sent, less a margin. It therefore
-// always ends before the lease in the table expires. Lease is safe for concurrent use.
+// ends before the lease in the table expires, unless the machine is suspended: the monotonic clock then stands still, and the next heartbeat
+// is refused. Lease is safe for concurrent use.
 type Lease struct {
 	mu     sync.Mutex
 	boot   string
