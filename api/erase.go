@@ -27,6 +27,7 @@ type Erased struct {
 	Open         int      `json:"open"`   // the number of jobs kept because the job, or a job that followed from it, is unfinished
 	Sample       []string `json:"sample"` // the IDs of the first open jobs
 	Schedules    []string `json:"schedules"`
+	Engines      []string `json:"engines"` // engines of lanes, except PostgreSQL; their copies of the jobs are not erased
 	AuditEntries int      `json:"audit_entries"`
 	Next         string   `json:"next"` // if not empty, repeat the request with this value in After
 	DryRun       bool     `json:"dry_run"`
@@ -44,7 +45,7 @@ func eraseSubject(c *call) (any, error) {
 		}
 	}
 	did, err := c.r.Admin().Erase(c.ctx(), e, c.caller.Name)
-	answer := Erased{Erased: did.Jobs, Open: did.Open, Sample: idTexts(did.Sample), Schedules: orEmpty(did.Schedules), AuditEntries: did.AuditEntries, DryRun: body.DryRun}
+	answer := Erased{Erased: did.Jobs, Open: did.Open, Sample: idTexts(did.Sample), Schedules: orEmpty(did.Schedules), Engines: orEmpty(did.Engines), AuditEntries: did.AuditEntries, DryRun: body.DryRun}
 	if did.Next != 0 {
 		answer.Next = idText(did.Next)
 	}

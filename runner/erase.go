@@ -30,6 +30,7 @@ type Erased struct {
 	Open         int      // jobs of the subject that were skipped, because they or jobs that followed from them have not finished
 	Sample       []int64  // the first of the open jobs
 	Schedules    []string // schedules that will submit more jobs for the subject
+	Engines      []string // engines of lanes, except PostgreSQL: they may have copies of the jobs, which Erase does not reach
 	AuditEntries int      // audit entries from which the subject was removed, or with a dry run, would be removed
 	Next         int64    // the [Erasure.After] of the next call, or 0 if all jobs have been read
 }
@@ -64,6 +65,7 @@ func (a Admin) Erase(ctx context.Context, e Erasure, actor string) (did Erased, 
 			return did, nil
 		}
 	}
-	did.AuditEntries, did.Schedules, err = admin.EraseAudit(ctx, a.pod.Commands, e.Subject, e.Kind, e.DryRun, actor)
+	rest, err := admin.EraseAudit(ctx, a.pod.Commands, e.Subject, e.Kind, e.DryRun, actor)
+	did.AuditEntries, did.Schedules, did.Engines = rest.AuditEntries, rest.Schedules, rest.Engines
 	return did, a.pod.CommandError(err)
 }

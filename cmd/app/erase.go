@@ -75,6 +75,9 @@ func erase(c *cobra.Command, at *client.Client, e api.Erasure) error {
 	if all.DryRun && len(stay) > 0 {
 		text += "; " + strings.Join(stay, "; ")
 	}
+	if len(all.Engines) > 0 {
+		text += "; copies of jobs that ran on " + strings.Join(all.Engines, " and ") + " remain there: delete those runs as docs/erasure.md describes"
+	}
 	if err := show.Done(c, all, "%s", text); err != nil || all.DryRun {
 		return err
 	}

@@ -30,5 +30,8 @@ func TestEraseRefusesUntilTheJobsOfTheSubjectHaveEnded(t *testing.T) {
 	is.Equal(s.out, "1 job erased, and the subject removed from 1 audit entry\n") // the audit entry of the cancel
 	is.True(!strings.Contains(db.run("job", id).out, "Ann"))
 	is.True(strings.Contains(db.run("audit").out, "subject.erase"))
+	_, err := pgtest.Connect(t, db.url).Exec(t.Context(), `insert into trapeze.lanes (name, engine) values ('video', 'temporal')`)
+	is.NoErr(err)
+	is.True(strings.Contains(db.run("erase", "--subject", "s").out, "copies of jobs that ran on temporal remain there")) // erase does not reach it
 	is.True(strings.Contains(db.run("events", "--job", id).out, "job.erased"))
 }

@@ -123,6 +123,9 @@ where ` + auditNames
 const schedulesOfSQL = `
 select name from trapeze.schedules where subject = $1 and ($2::text is null or kind = $2) and not removed order by name`
 
+// enginesSQL lists the engines of lanes, except one. Plan: one pass over lanes, which is small.
+const enginesSQL = `select distinct engine from trapeze.lanes where engine <> $1 order by engine`
+
 // erasePage is the number of jobs that one statement reads. eraseBatch is the number of jobs of the subject that one transaction erases,
 // together with their descendants.
 const erasePage, eraseBatch = 10_000, 200
@@ -249,15 +252,24 @@ func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64, locke
 	return ids, open, nil
 }
 
-// EraseAudit removes a subject from the audit log, and writes an audit entry with the number of changed entries. It returns the schedules
-// that will submit further jobs for the subject. With dryRun, it only counts.
-func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRun bool, actor string) (entries int, schedules []string, err error) {
-	if schedules, err = store.Rows(ctx, s, pgx.RowTo[string], schedulesOfSQL, subject, store.Some(kind)); err != nil {
-		return 0, nil, err
+// Rest is what remains of a subject when its jobs have been erased.
+type Rest struct {
+	AuditEntries int      // entries from which the subject was removed
+	Schedules    []string // schedules that will submit further jobs for the subject
+	Engines      []string // engines of lanes, except PostgreSQL, which may have copies of erased jobs
+}
+
+// EraseAudit removes a subject from the audit log, and writes an audit entry with the number of changed entries. With dryRun, it only counts.
+func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRun bool, actor string) (rest Rest, err error) {
+	if rest.Schedules, err = store.Rows(ctx, s, pgx.RowTo[string], schedulesOfSQL, subject, store.Some(kind)); err != nil {
+		return rest, err
+	}
+	if rest.Engines, err = store.Rows(ctx, s, pgx.RowTo[string], enginesSQL, job.EnginePostgreSQL); err != nil {
+		return rest, err
 	}
 	raw, err := json.Marshal(subject)
 	if err != nil {
-		return 0, nil, err
+		return rest, err
 	}
 	quoted := regexp.QuoteMeta
 	named := `"(subject|unique_key)": ?` + quoted(string(raw)) + `|subject=` + inQuery(subject) + `("|&|\\u0026)`
@@ -265,22 +277,23 @@ func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRu
 	if dryRun {
 		counted, err := store.Rows(ctx, s, pgx.RowTo[int], countAuditSQL, named, word)
 		if err != nil {
-			return 0, nil, fmt.Errorf("count the audit entries of a subject: %w", err)
+			return rest, fmt.Errorf("count the audit entries of a subject: %w", err)
 		}
-		return counted[0], schedules, nil
+		rest.AuditEntries = counted[0]
+		return rest, nil
 	}
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, s.In(eraseAuditSQL), named, word)
 		if err != nil {
 			return err
 		}
-		entries = int(tag.RowsAffected())
-		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "subject.erase", Target: SubjectTarget(subject), After: map[string]any{"audit_entries": entries}})
+		rest.AuditEntries = int(tag.RowsAffected())
+		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "subject.erase", Target: SubjectTarget(subject), After: map[string]any{"audit_entries": rest.AuditEntries}})
 	})
 	if err != nil {
-		return 0, nil, fmt.Errorf("erase a subject from the audit: %w", err)
+		return rest, fmt.Errorf("erase a subject from the audit: %w", err)
 	}
-	return entries, schedules, nil
+	return rest, nil
 }
 
 // inQuery returns a regular expression that matches every way to write a text in a query string. Each character may be literal or

@@ -61,6 +61,7 @@ var statements = map[string]string{
 	"eraseSQL":           eraseSQL,
 	"descendantsSQL":     descendantsSQL,
 	"subjectPageSQL":     subjectPageSQL,
+	"enginesSQL":         enginesSQL,
 	"schedulesOfSQL":     schedulesOfSQL,
 	"expireSQL":          expireSQL,
 	"removeRequestSQL":   removeRequestSQL,
