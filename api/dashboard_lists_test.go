@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,4 +69,17 @@ func TestAListOfOnesOwnIsReadPageByPageToItsEnd(t *testing.T) {
 	is.Equal(response.StatusCode, http.StatusOK)
 	_, next := listed(page)
 	is.Equal(next, "")
+}
+
+func TestTheOverviewCountsEveryPodOfALargeFleet(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{Authenticate: nameAndRole})
+	p.exec(`insert into trapeze.pods (boot, name, slots, lease_until, closed_at)
+		select gen_random_uuid(), 'pod-' || n, 8, now() + interval '1 hour', case when n > 299 then now() end from generate_series(1, 400) n`)
+	_, page := p.raw(p.url, "X-Name", "bob", "X-Role", "operator")
+	is.True(strings.Contains(page, "<dt>Pods alive</dt><dd>300</dd>"))
+	is.True(strings.Contains(page, " of 2,396 slots")) // 299 pods of 8 slots, and the test's pod of 4
+	_, page = p.raw(p.url+"pods", "X-Name", "bob", "X-Role", "operator")
+	is.Equal(strings.Count(page, `<tr id="`), 300) // closed pods are shown only in a small fleet
 }

@@ -72,8 +72,9 @@ const (
 	mostGroups   = 100
 	mostRunning  = 1_000 // running jobs that are read and counted
 	mostShown    = 100   // running jobs that are shown
-	mostPods     = 200
-	mostBranches = 6 // children of a fan-out that are running or have failed
+	mostPods     = 1_000 // pods that are read and counted, open ones first; the open ones are shown
+	mostClosed   = 200   // closed pods are shown only up to this total number of pods
+	mostBranches = 6     // children of a fan-out that are running or have failed
 	mostEvents   = 500
 )
 
@@ -92,7 +93,10 @@ func (rd *reader) readBoard(r *http.Request) (board, error) {
 		for _, l := range now.Lanes {
 			b.Lanes, b.Used = append(b.Lanes, lane{l}), b.Used+l.Running
 		}
-		for _, p := range now.Pods {
+		for i, p := range now.Pods { // open pods first
+			if i >= mostClosed && p.ClosedAt != nil {
+				break
+			}
 			b.Pods = append(b.Pods, pod{p, p.ClosedAt == nil && p.LeaseUntil.Before(now.At)})
 		}
 		b.overlay()
