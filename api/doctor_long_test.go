@@ -19,6 +19,7 @@ func TestDoctorAnswersWhileATableIsLocked(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
+	pgtest.AllDays(t, pool)
 	h := newHostOn(t, pool, api.Options{})
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)

@@ -41,7 +41,7 @@ func TestAJobsPageShowsTheErrorAndTheStackOfEachAttempt(t *testing.T) {
 		return page
 	}
 	shown := attempts()
-	for _, want := range []string{"the first error", "panic: the second error", "goroutine ", "failures_test.go", "end of the long error"} {
+	for _, want := range []string{"the first error", "panic: the second error", "goroutine ", "failures_long_test.go", "end of the long error"} {
 		is.True(strings.Contains(shown, want)) // with the stack of the panic
 	}
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "").status, http.StatusAccepted)
