@@ -84,6 +84,9 @@ func TestOnTheHostsPoolOnlyAStaleConnectionIsClosed(t *testing.T) {
 		is.Equal(pg.Code, "25006")
 		return err
 	}
+	for range 2 {
+		enqueue(t, r, of("k")) // the first one takes a single id, and the second one a block of ids, which is enough for the rest of the test
+	}
 	first := pid()
 	_ = enqueueIn(pgx.TxOptions{AccessMode: pgx.ReadOnly})
 	is.Equal(pid(), first) // the caller chose a read-only transaction, so the connection is kept
