@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +44,8 @@ type Migration struct {
 // Up applies all pending migrations to the schema, which it creates if necessary. If nothing is pending, it needs only the privilege to
 // read the migrations table. It waits for other migrating processes until ctx is cancelled. It is safe for concurrent use.
 func Up(ctx context.Context, url, schema string) error {
-	return withLocks(ctx, url, schema, func(p *goose.Provider) error {
+	var tables locker
+	return withLocks(ctx, url, schema, &tables, func(p *goose.Provider) error {
 		_, err := p.Up(ctx)
 		return err
 	})
@@ -51,7 +53,7 @@ func Up(ctx context.Context, url, schema string) error {
 
 // Down reverts migrations until the one numbered to is the latest one applied; 0 reverts all migrations. Down drops data.
 func Down(ctx context.Context, url, schema string, to int64) error {
-	return withLocks(ctx, url, schema, func(p *goose.Provider) error {
+	return withLocks(ctx, url, schema, nil, func(p *goose.Provider) error {
 		_, err := p.DownTo(ctx, to)
 		return err
 	})
@@ -63,7 +65,7 @@ func Status(ctx context.Context, url, schema string) ([]Migration, error) {
 	if err != nil || list != nil {
 		return list, err
 	}
-	err = within(ctx, url, schema, func(p *goose.Provider) error {
+	err = within(ctx, url, schema, nil, func(p *goose.Provider) error {
 		status, err := p.Status(ctx)
 		for _, s := range status {
 			list = append(list, Migration{Version: s.Source.Version, Name: s.Source.Path, AppliedAt: s.AppliedAt})
@@ -143,10 +145,10 @@ const (
 )
 
 // withLocks retries goose as long as goose cannot get the locks that it needs.
-func withLocks(ctx context.Context, url, schema string, do func(*goose.Provider) error) error {
+func withLocks(ctx context.Context, url, schema string, tables *locker, do func(*goose.Provider) error) error {
 	began := time.Now()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		err := within(ctx, url, schema, do)
+		err := within(ctx, url, schema, tables, do)
 		pg, ok := errors.AsType[*pgconn.PgError](err)
 		if !ok || pg.Code != "55P03" && pg.Code != "40P01" {
 			return err
@@ -163,8 +165,9 @@ func withLocks(ctx context.Context, url, schema string, do func(*goose.Provider)
 	}
 }
 
-// within runs goose on one connection, in one transaction.
-func within(ctx context.Context, url, schema string, do func(*goose.Provider) error) (err error) {
+// within runs goose on one connection, in one transaction. Unless tables is nil, the transaction first locks the tables that the pending
+// migrations change.
+func within(ctx context.Context, url, schema string, tables *locker, do func(*goose.Provider) error) (err error) {
 	if err := schemas.ValidName(schema); err != nil {
 		return err
 	}
@@ -186,9 +189,13 @@ func within(ctx context.Context, url, schema string, do func(*goose.Provider) er
 	if err := prepare(ctx, db, schema, versions); err != nil {
 		return fmt.Errorf("migrate schema %s: %w", schema, err)
 	}
+	transaction := oneTransaction{cancelled: ctx.Err}
+	if tables != nil {
+		transaction.lock = func(ctx context.Context, conn *sql.Conn) error { return tables.lock(ctx, conn, schema) }
+	}
 	p, err := goose.NewProvider(database.DialectCustom, db, renamed{schema},
 		goose.WithStore(versions),
-		goose.WithSessionLocker(oneTransaction{ctx.Err}),
+		goose.WithSessionLocker(transaction),
 		goose.WithIsolateDDL(true), // the transaction serves as the lock, so goose must not start its own
 		goose.WithDisableGlobalRegistry(true),
 		goose.WithSlog(slog.New(slog.DiscardHandler)))
@@ -215,7 +222,7 @@ func prepare(ctx context.Context, db *sql.DB, schema string, versions database.S
 	}); err != nil {
 		return err
 	}
-	lock := oneTransaction{ctx.Err}
+	lock := oneTransaction{cancelled: ctx.Err}
 	if err := lock.SessionLock(ctx, conn); err != nil {
 		return err
 	}
@@ -241,7 +248,10 @@ func prepare(ctx context.Context, db *sql.DB, schema string, versions database.S
 // oneTransaction implements goose's lock as a transaction around everything that goose does on the connection. It starts by waiting for any
 // other migration. If a statement failed, COMMIT rolls back. If the context was cancelled between two statements, PostgreSQL has seen no
 // error, so oneTransaction rolls back explicitly.
-type oneTransaction struct{ cancelled func() error }
+type oneTransaction struct {
+	cancelled func() error
+	lock      func(context.Context, *sql.Conn) error // is called at the beginning of the transaction, unless it is nil
+}
 
 func (t oneTransaction) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	for _, statement := range []string{
@@ -253,6 +263,13 @@ func (t oneTransaction) SessionLock(ctx context.Context, conn *sql.Conn) error {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return err
 		}
+	}
+	if t.lock == nil {
+		return nil
+	}
+	if err := t.lock(ctx, conn); err != nil {
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "rollback")
+		return err
 	}
 	return nil
 }
@@ -266,6 +283,55 @@ func (t oneTransaction) SessionUnlock(ctx context.Context, conn *sql.Conn) error
 	}
 	_, err := conn.ExecContext(ctx, end)
 	return errors.Join(cause, err)
+}
+
+// changes matches the name of a table in a statement whose lock conflicts with reads or writes of the table.
+var changes = regexp.MustCompile(`(?i)(?:\balter table|\bon|\breferences)\s+trapeze\.(\w+)`)
+
+// locker locks all tables that the pending migrations change before the first of them runs. If each migration locked its tables when it came
+// to them, the statements of busy pods would lock some of these tables in between and wait for the others, so a migration of several tables
+// would run into one deadlock after another.
+//
+// The locker has to lock the tables in the order in which the pods' statements do. It finds this order by trying: a table whose lock it did
+// not get in time comes first in the next attempt.
+type locker struct{ first []string }
+
+// lock locks the tables, in the transaction of conn.
+func (l *locker) lock(ctx context.Context, conn *sql.Conn, schema string) error {
+	var applied int64
+	if err := conn.QueryRowContext(ctx, "select coalesce(max(version_id), 0) from "+schema+".migrations where is_applied").Scan(&applied); err != nil {
+		return err
+	}
+	names := slices.Clone(l.first)
+	for _, m := range schemas.Migrations() {
+		if m.Version <= applied {
+			continue
+		}
+		text, err := migrations.Files.ReadFile(m.Name)
+		if err != nil {
+			return err
+		}
+		up, _, _ := bytes.Cut(text, []byte("-- +goose Down"))
+		for _, found := range changes.FindAllSubmatch(up, -1) {
+			if name := string(found[1]); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	for _, name := range names {
+		var exists bool
+		if err := conn.QueryRowContext(ctx, "select exists (select from pg_class where oid = to_regclass($1) and relkind in ('r', 'p'))", schema+"."+name).Scan(&exists); err != nil {
+			return err
+		}
+		if !exists {
+			continue // a pending migration creates it
+		}
+		if _, err := conn.ExecContext(ctx, "lock table "+schema+"."+name+" in access exclusive mode"); err != nil {
+			l.first = append([]string{name}, slices.DeleteFunc(l.first, func(one string) bool { return one == name })...)
+			return err
+		}
+	}
+	return nil
 }
 
 // renamed provides the embedded files with the schema name trapeze replaced by a different one.
