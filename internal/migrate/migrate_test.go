@@ -354,10 +354,10 @@ func TestAMigrationGetsItsLocksBesideABusyPod(t *testing.T) {
 	is.NoErr(migrate.Down(t.Context(), url, "trapeze", 23))
 	ctx, stop := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
-	for range 2 {
+	for range 4 {
 		busy.Go(func() {
-			for ctx.Err() == nil {
-				_, err := pool.Exec(t.Context(), `select from trapeze.lanes, trapeze.jobs, trapeze.done`)
+			for ctx.Err() == nil { // each statement locks the tables in this order, and holds the locks for a moment
+				_, err := pool.Exec(t.Context(), `select pg_sleep(0.01) where not exists (select from trapeze.lanes, trapeze.jobs, trapeze.done)`)
 				is.NoErr(err)
 			}
 		})
