@@ -267,11 +267,7 @@ func (t oneTransaction) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	if t.lock == nil {
 		return nil
 	}
-	if err := t.lock(ctx, conn); err != nil {
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "rollback")
-		return err
-	}
-	return nil
+	return t.lock(ctx, conn) // after an error, the connection is closed, which ends the transaction
 }
 
 func (t oneTransaction) SessionUnlock(ctx context.Context, conn *sql.Conn) error {

@@ -5,8 +5,8 @@
 //	       ──Heartbeat───▶       renews the lease, acknowledges jobs, sends progress and receives cancellations
 //	       ──ReportResult▶       ends a claim; the response is sent after the commit
 //
-// The package makes no decisions about jobs. The session's engine does (remote/internal/host), with the same statements and fences as for the pod's
-// own jobs.
+// The package makes no decisions about jobs. The session's engine does (remote/internal/host), with the same statements and fences as for
+// the pod's own jobs.
 package server
 
 import (
