@@ -30,28 +30,22 @@ func TestAServerDiesWithItsOwner(t *testing.T) {
 	removed(t, o.dir) // the next start of any server removes it
 }
 
+// The home is in a folder that only this test sweeps: in the default one, a process that starts a server would also remove it.
 func TestAServerThatOutlivedItsOwnerIsSweptUp(t *testing.T) {
 	is := is.New(t)
-	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN=", "PGEMBED_OUTLIVES=1") })
-	sweep(t)
-	is.Equal(ask(t, o.url, "SELECT 'unharmed'"), "unharmed") // while its owner is alive
-	o.kill(t)
-	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan") // the server was not affected
-	sweep(t)
-	is.True(!servesIn(o.pid, o.dir+"/pgdata"))
-	removed(t, o.dir)
-}
-
-func TestAThrowAwayHomeIsMadeInAFolderOfChoiceAndSweptFromThere(t *testing.T) {
-	is := is.New(t)
 	dir := filepath.Dir(openDir(t))
+	sweepThere := func() {
+		removeAbandoned(t.Context(), Options{TempDir: dir, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	}
 	o := startOwner(t, func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, "PGEMBED_OWN=", "PGEMBED_OUTLIVES=1", "PGEMBED_TEMP="+dir)
 	})
 	is.Equal(filepath.Dir(o.dir), dir)
+	sweepThere()
+	is.Equal(ask(t, o.url, "SELECT 'unharmed'"), "unharmed") // while its owner is alive
 	o.kill(t)
-	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan")
-	removeAbandoned(t.Context(), Options{TempDir: dir, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan") // the server was not affected
+	sweepThere()
 	is.True(!servesIn(o.pid, o.dir+"/pgdata"))
 	removed(t, o.dir)
 }
