@@ -2,12 +2,15 @@ package runner_test
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -31,17 +34,34 @@ func TestAProgramThatOnlySubmitsWakesThePods(t *testing.T) {
 // With onlyWoken, pods never poll during a test, so jobs start only after wake-ups. The heartbeats tell each pod its place in the fleet.
 var onlyWoken = runner.Options{Slots: 1, HeartbeatEvery: 100 * time.Millisecond, LeaseFor: time.Minute, PollEvery: time.Hour}
 
-// The two pods that claim at once are usually busy. They pass the notification on, and the other pods claim late.
+// Eight pods are the front of the fleet and hear every notification. They are usually busy, so they pass notifications on, first to each
+// other and then to the rest.
 func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	hold, release := gate(t)
 	var pods []*runner.Runner
-	for range 7 {
+	for range wake.Front + 2 {
 		pods = append(pods, start(t, pool, onlyWoken, map[string]does{"hold": until(hold), "k": nothing}))
 	}
-	for _, r := range pods[:6] {
+	slices.SortFunc(pods, func(a, b *runner.Runner) int { return strings.Compare(a.Boot(), b.Boot()) })
+	hear := func() (list string) { // an F for each pod of the front that hears a notification, an R for each other pod
+		var before []float64
+		for _, r := range pods {
+			before = append(before, value(t, r, "trapeze_notifications_total"))
+		}
+		exec(t, pool, `select pg_notify('trapeze_wake', '')`)
+		pgtest.Wait(t, "the first pod hears it", func() bool { return value(t, pods[0], "trapeze_notifications_total") > before[0] })
+		for i, r := range pods {
+			if value(t, r, "trapeze_notifications_total") > before[i] {
+				list += string("FR"[i/wake.Front])
+			}
+		}
+		return list
+	}
+	pgtest.Wait(t, "only the front hears notifications", func() bool { return hear() == "FFFFFFFF" })
+	for _, r := range pods[:len(pods)-1] {
 		begun(t, r, of("hold"))
 	}
 	other := make1(t, pool, runner.Options{}, nil)
@@ -49,6 +69,11 @@ func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
 		id := enqueue(t, other, of("k"), runner.Foreign())
 		is.Equal(ended(t, other, id).State, job.Succeeded)
 	}
+	for _, r := range pods[:2] {
+		_, err := r.Admin().DrainPod(t.Context(), r.Boot(), 0, "test")
+		is.NoErr(err)
+	}
+	pgtest.Wait(t, "the rest takes the place of the drained pods", func() bool { return strings.HasSuffix(hear(), "RR") })
 	release()
 }
 

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/pgembed"
@@ -100,8 +98,7 @@ type meters struct {
 	url    string
 	crew   crew
 	pool   *pgxpool.Pool
-	notes  atomic.Int64 // notifications delivered to pods
-	before int          // jobs that have ended before the measured load
+	before int // jobs that have ended before the measured load
 }
 
 func (m *meters) set(name string, value float64) { m.l.set(m.name+name, value) }
@@ -133,11 +130,7 @@ func (m *meters) start(ctx context.Context, n int) (stop func(), err error) {
 	if err := until(ctx, 2*time.Minute, "all pods have started", func() (bool, error) { return open(ctx) }); err != nil {
 		return fail(err)
 	}
-	deaf, err := m.countNotes(ctx)
-	if err != nil {
-		return fail(err)
-	}
-	return func() { deaf(); m.crew.kill(); m.pool.Close() }, nil
+	return func() { m.crew.kill(); m.pool.Close() }, nil
 }
 
 // idle measures the fleet while it has no jobs. It first waits until the connections that an idle pod does not need have been closed.
@@ -206,11 +199,15 @@ func (m *meters) during(ctx context.Context, do func() error) (s spent, err erro
 	if _, err := m.pool.Exec(ctx, `select pg_stat_statements_reset()`); err != nil {
 		return s, err
 	}
+	heard, err := m.crew.heard()
+	if err != nil {
+		return s, err
+	}
 	watching, stop := context.WithCancel(ctx)
 	most := make(chan float64)
 	go func() { most <- m.mostConnections(watching) }()
 	server, known := m.serverCPU(ctx)
-	pods, notes, began := m.crew.cpu(), m.notes.Load(), time.Now()
+	pods, began := m.crew.cpu(), time.Now()
 	err = do()
 	s.seconds = time.Since(began).Seconds()
 	stop()
@@ -222,7 +219,12 @@ func (m *meters) during(ctx context.Context, do func() error) (s spent, err erro
 	if !known {
 		return s, fmt.Errorf("the processor time of the server is not known on this system")
 	}
-	s.server, s.pods, s.notes = ms(after-server), ms(m.crew.cpu()-pods), float64(m.notes.Load()-notes)
+	s.server, s.pods = ms(after-server), ms(m.crew.cpu()-pods)
+	all, err := m.crew.heard()
+	if err != nil {
+		return s, err
+	}
+	s.notes = all - heard
 	err = m.pool.QueryRow(ctx, `select sum(calls)::float8, coalesce(sum(calls) filter (where query like '%pg_notify%'), 0)::float8,
 			coalesce(sum(calls) filter (where query like 'with picked%'), 0)::float8,
 			coalesce(sum(total_exec_time + total_plan_time) filter (where query like 'with beat%') / sum(calls) filter (where query like 'with beat%'), 0)::float8
@@ -251,35 +253,6 @@ func (m *meters) counts(n int, sql string, args ...any) func(context.Context) (b
 		err := m.pool.QueryRow(ctx, sql, args...).Scan(&found)
 		return found == n, err
 	}
-}
-
-// countNotes listens on the channels of the pods, to count the notifications that each of them receives.
-func (m *meters) countNotes(ctx context.Context) (stop func(), err error) {
-	conn, err := pgx.ConnectConfig(ctx, m.pool.Config().ConnConfig)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := conn.Exec(ctx, `listen trapeze_wake`); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer conn.Close(context.WithoutCancel(ctx))
-		for {
-			note, err := conn.WaitForNotification(ctx)
-			if err != nil {
-				return
-			}
-			if note.Channel == "trapeze_wake" {
-				m.notes.Add(int64(len(m.crew)))
-			} else {
-				m.notes.Add(1)
-			}
-		}
-	}()
-	return func() { cancel(); <-ended }, nil
 }
 
 // runQueries runs n jobs that use their host's pool.

@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
 // hostConnections is the size of a fleet pod's host pool.
@@ -28,8 +30,9 @@ type query struct{}
 
 func (query) Kind() string { return "bench.query" }
 
-// fleetPodProcess runs a pod with default options and a host pool of four connections until SIGTERM. For each line on stdin, it prints the
-// delays from due to start of the arrivals that it has run since, in milliseconds.
+// fleetPodProcess runs a pod with default options and a host pool of four connections until SIGTERM. For each line on stdin, it prints an
+// answer: to "delays", the delays from due to start of the arrivals that it has run since, in milliseconds; to "heard", the number of
+// notifications that it has received.
 func fleetPodProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -55,9 +58,22 @@ func fleetPodProcess() error {
 		_, err := pool.Exec(ctx, `select pg_sleep(0.2)`)
 		return nil, err
 	})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.Collector(r))
 	go func() {
 		for lines, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout); lines.Scan(); {
-			_ = out.Encode(seen.all())
+			if lines.Text() == "delays" {
+				_ = out.Encode(seen.all())
+				continue
+			}
+			heard := 0.0
+			families, _ := registry.Gather()
+			for _, f := range families {
+				if f.GetName() == "trapeze_notifications_total" {
+					heard = f.GetMetric()[0].GetCounter().GetValue()
+				}
+			}
+			_ = out.Encode(heard)
 		}
 	}()
 	return r.Run(ctx)
@@ -110,7 +126,7 @@ func (c crew) cpu() (used time.Duration) {
 func (c crew) delays() (all []float64, err error) {
 	for _, p := range c {
 		var list []float64
-		_, err := fmt.Fprintln(p.asks)
+		_, err := fmt.Fprintln(p.asks, "delays")
 		if err = errors.Join(err, p.says.Decode(&list)); err != nil {
 			return nil, err
 		}
@@ -118,6 +134,19 @@ func (c crew) delays() (all []float64, err error) {
 	}
 	slices.Sort(all)
 	return all, nil
+}
+
+// heard returns the number of notifications that the pods have received.
+func (c crew) heard() (total float64, err error) {
+	for _, p := range c {
+		var one float64
+		_, err := fmt.Fprintln(p.asks, "heard")
+		if err = errors.Join(err, p.says.Decode(&one)); err != nil {
+			return 0, err
+		}
+		total += one
+	}
+	return total, nil
 }
 
 // kill kills the processes with SIGKILL.

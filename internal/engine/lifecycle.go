@@ -99,6 +99,9 @@ func (e *Engine) WakeForPeers() {
 // claims at once, because other engines may be unable to run the jobs of that lane.
 func (e *Engine) Hear(u wake.Up) { e.turns.Hear(u, e.Lanes.HoldsOrAwaits(), e.WakeForPeers) }
 
+// HearsAll reports whether the engine must hear every notification, not only those that other pods pass on.
+func (e *Engine) HearsAll() bool { return e.turns.InFront() || e.Lanes.HoldsOrAwaits() }
+
 // NoteUnknownOutcome requests a search for claims that the table assigns to the identity but that the engine does not know.
 func (e *Engine) NoteUnknownOutcome() {
 	e.Unknown.Raise()

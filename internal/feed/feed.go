@@ -84,6 +84,13 @@ func (f *Feed) Wake() {
 	f.knock.Set()
 }
 
+// Watched reports whether there are streams.
+func (f *Feed) Watched() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tail != nil
+}
+
 // Interrupt closes all streams, because the pod has lost its database connection and streams would show outdated data. New streams can be
 // opened.
 func (f *Feed) Interrupt() { f.bus.CutAll(ErrStuck) }

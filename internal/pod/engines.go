@@ -85,12 +85,16 @@ func (e *engines) run(ctx context.Context) {
 
 // hear calls the functions that wait for notifications, at a limited rate.
 func (e *engines) hear(u wake.Up) {
-	e.mu.Lock()
-	some := len(e.woken) > 0
-	e.mu.Unlock()
-	if some {
+	if e.listen() {
 		e.turns.Hear(u, true, e.wake)
 	}
+}
+
+// listen reports whether there are functions that wait for notifications.
+func (e *engines) listen() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.woken) > 0
 }
 
 // wake calls the functions that wait for notifications.

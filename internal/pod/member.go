@@ -32,6 +32,7 @@ func (m podMember) Apply(b store.Beat) {
 		m.p.maintenance.MoveStranded()
 	}
 	m.p.Poller.Nudge()
+	m.p.listener.needsAll(m.p.hearsAll())
 	if b.OffBalance {
 		m.p.Unsettled.CheckAll()
 	}

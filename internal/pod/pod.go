@@ -38,7 +38,7 @@ type Pod struct {
 	maintenance *maintenance.Maintenance
 	fleet       fleet
 	collecting  sync.Mutex
-	peers       *wake.Sender // notifies the other pods
+	peers, rest *wake.Sender // notify the front of the fleet, and the other pods
 	runs        atomic.Bool  // true from the start of Run to its end, while heartbeats are sent
 
 	pass  slowPass    // searches for orphaned claims
@@ -100,7 +100,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),
 		listener: listener{gone: errors.New("not open yet")}, pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
-	p.peers = wake.NewSender(p.sendWakeUp)
+	p.peers, p.rest = wake.NewSender(p.sendWakeUp), wake.NewSender(p.sendWakeUp)
 	p.Engine = engine.New(shared, o.Options, podMember{p})
 	p.Calendar = newCalendar(p)
 	p.maintenance = newMaintenance(p)
@@ -152,6 +152,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	})
 	die()
 	life.Wait()
+	p.rest.Flush()
 	p.peers.Flush() // for example for jobs that were handed back
 	p.writeLastStats(ctx)
 	p.leave(ctx)

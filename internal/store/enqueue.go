@@ -222,8 +222,11 @@ func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) 
 	return nil
 }
 
-// Channel returns the name of the notification channel for wake-ups in this schema.
+// Channel returns the name of this schema's channel for wake-ups, on which all programs notify.
 func (db *Database) Channel() string { return db.schema + "_wake" }
+
+// RestChannel returns the name of the channel for wake-ups that the front of the fleet has passed on, on which every pod listens.
+func (db *Database) RestChannel() string { return db.schema + "_wake_rest" }
 
 // Notify begins a new wake-up in the caller's transaction.
 func (db *Database) Notify(ctx context.Context, tx DB) error {
@@ -232,9 +235,12 @@ func (db *Database) Notify(ctx context.Context, tx DB) error {
 
 // NotifyNext sends a wake-up in the caller's transaction. The zero value begins a new one.
 func (db *Database) NotifyNext(ctx context.Context, tx DB, u wake.Up) (err error) {
-	if u.Seed == "" {
+	switch {
+	case u.Seed == "":
 		_, err = tx.Exec(ctx, notifySQL, db.Channel())
-	} else {
+	case u.ForRest():
+		_, err = tx.Exec(ctx, notifyThisSQL, db.RestChannel(), u.Payload())
+	default:
 		_, err = tx.Exec(ctx, notifyThisSQL, db.Channel(), u.Payload())
 	}
 	return err
@@ -242,6 +248,6 @@ func (db *Database) NotifyNext(ctx context.Context, tx DB, u wake.Up) (err error
 
 // NotifySettings sends a wake-up that makes all pods reload the settings of lanes, pods and the queue.
 func (db *Database) NotifySettings(ctx context.Context, tx DB) error {
-	_, err := tx.Exec(ctx, notifyThisSQL, db.Channel(), Settings)
+	_, err := tx.Exec(ctx, notifyThisSQL, db.RestChannel(), Settings)
 	return err
 }

@@ -29,6 +29,7 @@ type Metrics struct {
 	TaskSeconds     *instrument.Vec[*instrument.Histogram] // task
 	TaskDone        *instrument.Vec[*instrument.Gauge]     // task
 	Listening       *instrument.Gauge
+	Notifications   *instrument.Counter
 	LaneSlots       *instrument.Vec[*instrument.Gauge] // lane, state
 	RemoteWorkers   *instrument.Gauge
 	RemoteStreams   *instrument.Counter
@@ -75,6 +76,7 @@ func New() *Metrics {
 	m.TaskSeconds = m.Set.Histograms("trapeze_maintenance_seconds", "Duration of maintenance runs on this pod.", long, Task)
 	m.TaskDone = m.Set.Gauges("trapeze_maintenance_last_seconds", "Unix time of the last successful maintenance run on this pod.", Task)
 	m.Listening = m.Set.Gauge("trapeze_listen_connected", "1 while this pod receives notifications.")
+	m.Notifications = m.Set.Counter("trapeze_notifications_total", "Notifications that this pod received. In large fleets, few pods receive each one.")
 	m.LaneSlots = m.Set.Gauges("trapeze_lane_slots", "Slots of a lane on this pod, including its remote workers.", Lane, "state")
 	m.LaneWaiting = m.Set.Gauges("trapeze_lane_waiting", "Due jobs that wait in the lane, fleet-wide; counted up to 100,000.", Lane)
 	m.LaneOldest = m.Set.Gauges("trapeze_lane_oldest_seconds", "Age of the oldest due job that waits in the lane; 0 when none waits.", Lane)

@@ -54,7 +54,7 @@ func TestTwoPodsClaimAtOnceAndTheOthersLate(t *testing.T) {
 					chosen[pod] = true
 				}
 			}
-			is.Equal(len(chosen), n) // each pod has its turn
+			is.Equal(len(chosen), min(n, wake.Front)) // each pod of the front has its turn
 			at := claims(fleet(n), wake.Parse("1", 0), time.Hour)
 			is.Equal(len(at), n)
 			for _, after := range at {
@@ -70,10 +70,15 @@ func TestANotificationThatIsPassedOnReachesEveryPodOnce(t *testing.T) {
 		is := is.New(t)
 		pods := fleet(50)
 		total := map[int]int{}
-		u, sent := wake.Parse("777", 0), 0
+		u, sent, forRest := wake.Parse("777", 0), 0, 0
 		for more := true; more; sent++ {
 			more = false
+			rest := u.ForRest()
+			if rest {
+				forRest++
+			}
 			for pod := range claims(pods, u, 0) {
+				is.Equal(rest, pod >= wake.Front) // the pods whose turn it is are those that hear the notification
 				total[pod]++
 				if next, ok := pods[pod].Claimed(true); ok {
 					u, more = wake.Parse(next.Payload(), 0), true
@@ -81,7 +86,8 @@ func TestANotificationThatIsPassedOnReachesEveryPodOnce(t *testing.T) {
 			}
 			time.Sleep(wake.Interval)
 		}
-		is.Equal(sent, 6) // 2, 2, 4, 8, 16 and 18 pods
+		is.Equal(sent, 6)    // 2, 2, 4, 8, 16 and 18 pods
+		is.Equal(forRest, 3) // for 8, 16 and 18 pods
 		is.Equal(len(total), 50)
 		for _, n := range total {
 			is.Equal(n, 1)
@@ -110,6 +116,63 @@ func TestABusyPodPassesOnOneNotificationUntilItHasTakenAllJobs(t *testing.T) {
 	})
 }
 
+func TestBusyPodsDoNotNotifyEachOtherEndlessly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		pods, sent := fleet(50), 0
+		var notify func(u wake.Up)
+		notify = func(u wake.Up) {
+			for _, pod := range pods {
+				pod.Hear(u, false, func() {
+					if next, ok := pod.Claimed(true); ok {
+						sent++
+						go notify(next)
+					}
+				})
+			}
+		}
+		for seed := range 3 {
+			notify(wake.Parse(fmt.Sprint(seed), 0))
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			is.True(sent <= (seed+1)*60)
+		}
+	})
+}
+
+// The rest of the fleet hears of new jobs only from the front, so a busy pod of the front keeps notifying it.
+func TestABusyPodOfTheFrontNotifiesTheRestOncePerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		for _, n := range []int{8, 9, 50} {
+			for _, position := range []int{0, 7, 8, 49} {
+				if position >= n {
+					continue
+				}
+				pod := &wake.Turns{}
+				pod.SetPlace(wake.Place{Position: position, Pods: n})
+				told := 0
+				for seed := range 1000 { // 100 s
+					pod.Hear(wake.Parse(fmt.Sprint(seed), 0), false, func() {
+						if next, ok := pod.Claimed(true); ok && next.ForRest() {
+							told++
+							is.Equal(next.Skip, wake.Front)
+						}
+					})
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+				}
+				switch {
+				case n <= wake.Front || position >= wake.Front:
+					is.Equal(told, 0)
+				default:
+					is.True(told > 40 && told <= 101)
+				}
+			}
+		}
+	})
+}
+
 func TestAnEngineThatDoesNotKnowItsPlaceOrSharesLimitedLanesClaimsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -132,7 +195,7 @@ func TestABurstOfNotificationsCausesFewClaims(t *testing.T) {
 		pods := fleet(50)
 		for range 1000 { // 10 s
 			pods[0].Hear(wake.Parse("1", 0), true, func() { near.Add(1) })
-			pods[1].Hear(wake.Up{Seed: "1", Skip: 64}, false, func() { far.Add(1) }) // never its turn
+			pods[9].Hear(wake.Up{Seed: "1", Skip: 64}, false, func() { far.Add(1) }) // never its turn
 			time.Sleep(10 * time.Millisecond)
 		}
 		is.True(near.Load() >= 190 && near.Load() <= 201)
