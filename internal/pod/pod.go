@@ -100,7 +100,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),
 		listener: listener{gone: errors.New("not open yet")}, pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
-	p.peers, p.rest = wake.NewSender(p.sendWakeUp), wake.NewSender(p.sendWakeUp)
+	p.peers, p.rest = wake.NewSender(wake.Interval, p.sendWakeUp), wake.NewSender(wake.RestInterval, p.sendWakeUp)
 	p.Engine = engine.New(shared, o.Options, podMember{p})
 	p.Calendar = newCalendar(p)
 	p.maintenance = newMaintenance(p)

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Sender sends the notifications of one process. It sends the first one at once and merges those of the next [Interval], because committing
+// Sender sends the notifications of one process. It sends the first one at once and merges those of the next interval, because committing
 // a notification takes a lock of the whole server and signals every listening session. It is safe for concurrent use.
 type Sender struct {
-	send func(Up)
+	every time.Duration
+	send  func(Up)
 
 	sending sync.Mutex // held while a notification is sent
 
@@ -18,8 +19,8 @@ type Sender struct {
 	latest time.Time
 }
 
-// NewSender returns a Sender that sends with the given function, one call at a time.
-func NewSender(send func(Up)) *Sender { return &Sender{send: send} }
+// NewSender returns a Sender that sends with the given function, one call at a time and at most one per interval.
+func NewSender(every time.Duration, send func(Up)) *Sender { return &Sender{every: every, send: send} }
 
 // Send plans a notification, or merges it with the one that is planned. If wait is set and none was sent lately, Send sends it before it
 // returns.
@@ -29,7 +30,7 @@ func (s *Sender) Send(u Up, wait bool) {
 	if !planned || u.Skip == 0 {
 		s.next = &u
 	}
-	pause := time.Until(s.latest.Add(Interval))
+	pause := time.Until(s.latest.Add(s.every))
 	at := !planned && wait && pause <= 0
 	if !planned && !at {
 		s.timer = time.AfterFunc(pause, s.sendNext)

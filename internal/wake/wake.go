@@ -22,18 +22,20 @@ import (
 )
 
 // Interval is the minimum time between two claims for notifications, and between two notifications that a process sends. It merges a burst of
-// notifications into one claim.
-const Interval = 50 * time.Millisecond
+// notifications into one claim. RestInterval is the minimum time between two notifications of the rest that a process sends.
+const (
+	Interval     = 50 * time.Millisecond
+	RestInterval = time.Second
+)
 
 // Front is the number of pods that hear every notification. It must be atOnce times a power of two, because the notification that is passed
 // on to the first pod of the rest must not concern the front.
 const Front = 8
 
 const (
-	atOnce    = 2                     // number of pods that claim at once
-	late      = 20 * time.Millisecond // how long a late claim waits for each pod of the fleet, so that all pods together send at most 50 per second
-	tellEvery = time.Second           // minimum time between two notifications of the rest by the same engine
-	busyFor   = 2 * Interval          // how long an engine must have been busy before it notifies the rest, so that short jobs do not matter
+	atOnce  = 2                     // number of pods that claim at once
+	late    = 20 * time.Millisecond // how long a late claim waits for each pod of the fleet, so that all pods together send at most 50 per second
+	busyFor = 2 * Interval          // how long an engine must have been busy before it notifies the rest, so that short jobs do not matter
 )
 
 // Up is a notification that jobs may have become due. The zero value begins a new one.
@@ -97,7 +99,6 @@ type Turns struct {
 	heard  *Up       // the latest notification since the last claim
 	turn   bool      // it was this engine's turn to claim for the notification in heard
 	busy   time.Time // since when every claim has left jobs behind; zero if the latest has not
-	told   time.Time // when the engine last notified the rest
 }
 
 // InFront reports whether the engine must hear every notification.
@@ -154,7 +155,7 @@ func (t *Turns) Hear(u Up, always bool, claim func()) {
 
 // Claimed is called after a claim, with whether it left jobs behind that this engine cannot run now. It returns the notification to pass
 // on, if it is this engine's task. While an engine is busy, it passes on only the first one, so that a busy fleet does not notify itself
-// endlessly. But in the front it keeps notifying the rest, at most once per second, as the rest hears of new jobs only from the front.
+// endlessly. But in the front it keeps notifying the rest, which hears of new jobs only from the front.
 func (t *Turns) Claimed(left bool) (next Up, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,12 +176,6 @@ func (t *Turns) Claimed(left bool) (next Up, ok bool) {
 		next = Up{Seed: heard.Seed, Skip: Front}
 	default:
 		return Up{}, false
-	}
-	if next.Skip == Front {
-		if time.Since(t.told) < tellEvery {
-			return Up{}, false
-		}
-		t.told = time.Now()
 	}
 	return next, next.Skip < t.at.Pods
 }

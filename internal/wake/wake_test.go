@@ -140,35 +140,48 @@ func TestBusyPodsDoNotNotifyEachOtherEndlessly(t *testing.T) {
 	})
 }
 
-// The rest of the fleet hears of new jobs only from the front, so a busy pod of the front keeps notifying it.
+// The rest of the fleet hears of new jobs only from the front, so a busy pod of the front keeps notifying it, and loses no notification.
 func TestABusyPodOfTheFrontNotifiesTheRestOncePerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		for _, n := range []int{8, 9, 50} {
-			for _, position := range []int{0, 7, 8, 49} {
-				if position >= n {
-					continue
-				}
-				pod := &wake.Turns{}
-				pod.SetPlace(wake.Place{Position: position, Pods: n})
-				told := 0
-				for seed := range 1000 { // 100 s
-					pod.Hear(wake.Parse(fmt.Sprint(seed), 0), false, func() {
-						if next, ok := pod.Claimed(true); ok && next.ForRest() {
-							told++
-							is.Equal(next.Skip, wake.Front)
-						}
-					})
-					time.Sleep(100 * time.Millisecond)
-					synctest.Wait()
-				}
-				switch {
-				case n <= wake.Front || position >= wake.Front:
-					is.Equal(told, 0)
-				default:
-					is.True(told > 40 && told <= 101)
-				}
+		for _, c := range []struct {
+			position, pods int
+			told           bool
+		}{{0, 8, false}, {0, 9, true}, {7, 9, true}, {8, 9, false}, {0, 50, true}, {8, 50, false}, {49, 50, false}} {
+			pod, left := &wake.Turns{}, func() bool { return true }
+			pod.SetPlace(wake.Place{Position: c.position, Pods: c.pods})
+			var told atomic.Int32
+			rest := wake.NewSender(wake.RestInterval, func(wake.Up) { told.Add(1) })
+			hear := func(seed int) {
+				pod.Hear(wake.Parse(fmt.Sprint(seed), 0), false, func() {
+					if next, ok := pod.Claimed(left()); ok && next.ForRest() {
+						is.Equal(next.Skip, wake.Front)
+						rest.Send(next, false)
+					}
+				})
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
 			}
+			for seed := range 1000 { // 100 s
+				hear(seed)
+			}
+			if !c.told {
+				is.Equal(told.Load(), int32(0))
+				continue
+			}
+			is.True(told.Load() >= 45 && told.Load() <= 101)
+			before := told.Load()
+			hear(1)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			is.True(told.Load() > before) // although the rest was notified less than a second before
+			before = told.Load()
+			claimed := 0
+			left = func() bool { claimed++; return claimed%2 == 0 } // the pod is busy for an instant
+			for seed := range 100 {
+				hear(seed)
+			}
+			is.Equal(told.Load(), before)
 		}
 	})
 }
@@ -218,7 +231,7 @@ func TestASenderMergesNotificationsAndLosesNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		var sent []wake.Up
-		s := wake.NewSender(func(u wake.Up) { sent = append(sent, u) })
+		s := wake.NewSender(wake.Interval, func(u wake.Up) { sent = append(sent, u) })
 		s.Flush() // sends nothing, and does not delay the first
 		s.Send(wake.Up{}, true)
 		is.Equal(len(sent), 1) // before Send returned
