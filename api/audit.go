@@ -22,7 +22,7 @@ func listAudit(c *call) (any, error) {
 		return nil, err
 	}
 	found, err := admin.AuditTrail(c.ctx(), c.lists, f)
-	return pageOf("audit", found, f.Limit, func(last admin.AuditRow) string { return cursor.Sealed("audit", idText(last.ID)) }), err
+	return pageOf("audit", found, f.Limit, func(last admin.AuditRow) string { return cursor.Encode("audit", idText(last.ID)) }), err
 }
 
 // auditFilterOf reads the filters of an audit log query.
@@ -43,7 +43,7 @@ func auditFilterOf(c echo.Context) (admin.AuditFilter, error) {
 		case "limit":
 			f.Limit, err = query.Limit(value)
 		case "cursor":
-			if value, err = cursor.Opened("audit", value); err == nil && value != "" {
+			if value, err = cursor.Decode("audit", value); err == nil && value != "" {
 				f.Before, err = query.ID(value)
 			}
 		}

@@ -64,7 +64,7 @@ func (c *call) present(what any) (any, error) {
 // search reached before it stopped early.
 func (c *call) presentPage(name string, found any, next string, searched time.Time) (any, error) {
 	shown, err := c.present(found)
-	body := map[string]any{name: shown, "next_cursor": cursor.Sealed(name, next)}
+	body := map[string]any{name: shown, "next_cursor": cursor.Encode(name, next)}
 	if !searched.IsZero() {
 		body["searched_to"] = searched
 	}

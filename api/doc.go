@@ -2,8 +2,8 @@
 // program's echo router under any prefix, and [Handler] serves it without one. `trapeze routes` and GET /openapi.json list the routes. The
 // dashboard at /ui/ and the metrics at /metrics are included.
 //
-// Each [Route] has a method, path, permission, scope, query parameters, body, response, summary and handler. The routes and handlers of
-// each resource are in one file. A request is admitted before its handler runs, and secrets that the caller may not see are removed from
+// Each [Route] has a method, path, permission, scope, query parameters, body, response, summary and handler. The routes of a
+// resource are next to their handlers. A request is admitted before its handler runs, and secrets that the caller may not see are removed from
 // the response.
 //
 // Commands call the runner. Most reads, and all operations on roles, use the store. IDs are strings in JSON. An error is always

@@ -38,7 +38,7 @@ func listEvents(c *call, pipeline int64) (any, error) {
 	return eventsPage(found, limit), err
 }
 
-// eventsPage returns a page of events. It has no next cursor if there are no further events yet.
+// eventsPage returns a page of events. It has a next cursor only if the page is full; otherwise, clients continue from the last event's cursor.
 func eventsPage(list []job.Event, limit int) map[string]any {
 	return pageOf("events", list, limit, func(last job.Event) string { return last.Cursor })
 }

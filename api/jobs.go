@@ -74,13 +74,13 @@ func filterOf(c echo.Context) (job.Filter, error) {
 			f.Parent, err = query.ID(value)
 		case "current":
 			var yes *bool
-			if yes, err = query.Yes(value); err == nil {
+			if yes, err = query.Bool(value); err == nil {
 				f.Current = *yes
 			}
 		case "since":
 			f.Since, err = query.Since(value, time.Now())
 		case "children":
-			f.Children, err = query.Yes(value)
+			f.Children, err = query.Bool(value)
 		case "reason":
 			f.Reason = job.Reason(value)
 			err = f.Validate()
@@ -93,7 +93,7 @@ func filterOf(c echo.Context) (job.Filter, error) {
 		case "limit":
 			f.Limit, err = query.Limit(value)
 		case "cursor":
-			f.Cursor, err = cursor.Opened("jobs", value)
+			f.Cursor, err = cursor.Decode("jobs", value)
 		}
 		return err
 	})

@@ -62,7 +62,7 @@ func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 		case "limit":
 			f.Limit, err = query.Limit(value)
 		case "cursor":
-			f.Cursor, err = cursor.Opened("pipelines", value)
+			f.Cursor, err = cursor.Decode("pipelines", value)
 		}
 		return err
 	})

@@ -176,7 +176,7 @@ func listGrants(c *call) (any, error) {
 		case "limit":
 			f.Limit, err = query.Limit(value)
 		case "cursor":
-			if value, err = cursor.Opened("grants", value); err == nil {
+			if value, err = cursor.Decode("grants", value); err == nil {
 				f.After.Principal, f.After.Role, _ = strings.Cut(value, "\n") // neither part can contain a line break
 			}
 		}
@@ -187,7 +187,7 @@ func listGrants(c *call) (any, error) {
 	}
 	found, err := admin.RoleGrants(c.ctx(), c.lists, f)
 	return pageOf("grants", found, f.Limit, func(last admin.RoleGrant) string {
-		return cursor.Sealed("grants", last.Principal+"\n"+last.Role)
+		return cursor.Encode("grants", last.Principal+"\n"+last.Role)
 	}), err
 }
 

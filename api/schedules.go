@@ -70,7 +70,7 @@ func listFires(c *call) (any, error) {
 		case "limit":
 			limit, err = query.Limit(value)
 		case "cursor":
-			if value, err = cursor.Opened("fires", value); err == nil && value != "" {
+			if value, err = cursor.Decode("fires", value); err == nil && value != "" {
 				before, err = time.Parse(time.RFC3339Nano, value)
 			}
 		}
@@ -81,7 +81,7 @@ func listFires(c *call) (any, error) {
 	}
 	found, err := c.r.Admin().ScheduleFires(c.ctx(), c.Param("name"), before, limit)
 	return pageOf("fires", found, limit, func(last job.Fire) string {
-		return cursor.Sealed("fires", last.FireAt.Format(time.RFC3339Nano))
+		return cursor.Encode("fires", last.FireAt.Format(time.RFC3339Nano))
 	}), err
 }
 

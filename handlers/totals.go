@@ -75,7 +75,7 @@ from co2.totals t left join co2.units u on u.code = t.unit
 where t.year = $1 order by t.kg desc, t.unit`
 )
 
-// total computes the sums in one snapshot, so that the result and the table agree. The table is written in the commit that ends the job.
+// total computes the sums in one snapshot, so that the result and the table agree. The table is written by finish.
 func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runner.Outcome, error) {
 	year := j.Args.Year
 	if err := checkYear(year); err != nil {

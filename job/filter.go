@@ -53,7 +53,7 @@ func (f Filter) Possible() []State {
 	return f.Reason.States()
 }
 
-// Any reports whether the filter restricts the selection. Children does not count as a restriction.
+// Any reports whether the filter restricts the selection. Children, Current, Owner, Limit and Cursor do not count.
 func (f Filter) Any() bool {
 	f.Children = nil
 	return len(f.asked()) > 0
@@ -68,7 +68,7 @@ func (f Filter) WithChildren() bool {
 	return f.Any()
 }
 
-// MarshalJSON encodes the fields that are set, under their HTTP API names, for logs and audit entries.
+// MarshalJSON encodes the fields that count for [Filter.Any] and are set, under their HTTP API names, for logs and audit entries.
 func (f Filter) MarshalJSON() ([]byte, error) { return json.Marshal(f.asked()) }
 
 func (f Filter) asked() map[string]any {

@@ -11,7 +11,7 @@ type QueueState struct {
 	Freeze *Closure `json:"freeze,omitempty" db:"-"` // the same for a freeze
 }
 
-// Closure describes who closed the queue or a lane, when, and why.
+// Closure describes who closed the queue, a lane or a pod, when, and why.
 type Closure struct {
 	Since  time.Time `json:"since"`
 	Actor  string    `json:"actor"`

@@ -10,7 +10,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -42,7 +41,8 @@ func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
 	pool := pgtest.Pool(t)
 	hold, release := gate(t)
 	var pods []*runner.Runner
-	for range wake.Front + 2 {
+	const front = 8
+	for range front + 2 {
 		pods = append(pods, start(t, pool, onlyWoken, map[string]does{"hold": until(hold), "k": nothing}))
 	}
 	slices.SortFunc(pods, func(a, b *runner.Runner) int { return strings.Compare(a.Boot(), b.Boot()) })
@@ -55,7 +55,7 @@ func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
 		pgtest.Wait(t, "the first pod hears it", func() bool { return value(t, pods[0], "trapeze_notifications_total") > before[0] })
 		for i, r := range pods {
 			if value(t, r, "trapeze_notifications_total") > before[i] {
-				list += string("FR"[i/wake.Front])
+				list += string("FR"[i/front])
 			}
 		}
 		return list

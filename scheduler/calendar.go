@@ -81,7 +81,7 @@ func parseRule(expression string, zone *time.Location, anchor time.Time) (rule, 
 	case verb == "@at":
 		return parseOnce(strings.TrimSpace(rest), zone)
 	default:
-		return parseWall(text, zone)
+		return parseFields(text, zone)
 	}
 }
 

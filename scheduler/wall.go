@@ -1,104 +1,56 @@
 package scheduler
 
-import (
-	"regexp"
-	"strings"
-	"time"
+import "time"
 
-	"github.com/robfig/cron/v3"
-)
+// A wall time is stored as a UTC time with the same clock reading. A zone's wall clock advances evenly except when its offset changes. It
+// then jumps forward, so that the wall times in between do not exist, or back, so that they occur twice. Two functions convert between real
+// and wall time. They are inverses of each other, so that every wall time is visited once:
+//
+//	moment(w)  the first time at which the clock shows w or later: in a gap, the time of the change; of two equal readings, the first
+//	shown(t)   the latest wall time that the clock has shown up to t: while times repeat, the last one before the clock went back
+//
+// To find the next occurrence after t, take the schedule's first wall time after shown(t); the occurrence is its moment.
 
-// fields is a [rule] that fires when a zone's wall clock shows a time that matches the cron fields.
-type fields struct {
-	text string // always six fields
-	spec *cron.SpecSchedule
-	zone *time.Location
-}
+// reach exceeds the UTC offset of every zone, and the size of every offset change.
+const reach = 48 * time.Hour
 
-var macros = map[string]string{
-	"@hourly":   "0 * * * *",
-	"@daily":    "0 0 * * *",
-	"@midnight": "0 0 * * *",
-	"@weekly":   "0 0 * * 0",
-	"@monthly":  "0 0 1 * *",
-	"@yearly":   "0 0 1 1 *",
-	"@annually": "0 0 1 1 *",
-}
-
-// fieldNames holds the names and valid values of the six fields.
-var fieldNames = [6]struct{ name, want string }{
-	{"second", "0 to 59"},
-	{"minute", "0 to 59"},
-	{"hour", "0 to 23"},
-	{"day of the month", "1 to 31"},
-	{"month", "1 to 12, or jan to dec"},
-	{"day of the week", "0 (sun) to 6 (sat), or the names"},
-}
-
-// element matches one element of a field's list. The check is needed because the cron parser is too lenient. It treats "*-5" as "*" and an
-// empty list as never, and it accepts "+5". It also accepts any text before a space as a zone.
-var element = regexp.MustCompile(`^([*?]|([0-9]{1,2}|[A-Za-z]{3})(-([0-9]{1,2}|[A-Za-z]{3}))?)(/[0-9]{1,2})?$`)
-
-var parser = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
-
-func parseWall(text string, zone *time.Location) (rule, error) {
-	if strings.HasPrefix(text, "@") {
-		macro, known := macros[text]
-		if !known {
-			return nil, invalid(`unknown expression %q: want @hourly, @daily, @weekly, @monthly, @yearly, "@every 15m" or "@at 2027-01-31T03:00"`, text)
+// moment returns the first time at which the zone's clock shows w or later.
+func moment(w time.Time, zone *time.Location) time.Time {
+	t := w.Add(-reach).In(zone)
+	for {
+		_, offset := t.Zone()
+		_, end := t.ZoneBounds()
+		if !end.IsZero() && !end.After(t) { // Go returns an end that is not after t on the last day of leap years beyond the zone's table
+			end = t.Add(24 * time.Hour)
 		}
-		text = macro
-	}
-	parts := strings.Fields(text)
-	if len(parts) == 5 {
-		parts = append([]string{"0"}, parts...)
-	}
-	if len(parts) != 6 {
-		return nil, invalid(`expression %q has %d fields: want five (minute, hour, day of the month, month, day of the week), such as `+
-			`"30 2 * * *", or six, seconds first`, text, len(parts))
-	}
-	for i := range parts {
-		if err := checkField(parts, i); err != nil {
-			return nil, err
+		if at := w.Add(-seconds(offset)); end.IsZero() || at.Before(end) {
+			return later(t, at)
 		}
+		t = end
 	}
-	text = strings.Join(parts, " ")
-	schedule, err := parser.Parse(text)
-	spec, ok := schedule.(*cron.SpecSchedule)
-	if err != nil || !ok {
-		return nil, invalid("expression %q: %v", text, err)
-	}
-	spec.Location = time.UTC
-	return fields{text, spec, zone}, nil
 }
 
-// checkField checks a single field, with valid values for the others.
-func checkField(parts []string, i int) error {
-	alone := [6]string{"*", "*", "*", "*", "*", "*"}
-	alone[i] = parts[i]
-	ok := true
-	for e := range strings.SplitSeq(parts[i], ",") {
-		ok = ok && element.MatchString(e)
+// shown returns the latest wall time that the zone's clock has shown up to t.
+func shown(t time.Time, zone *time.Location) time.Time {
+	most := wall(t, zone)
+	for start, _ := t.In(zone).ZoneBounds(); !start.IsZero() && t.Sub(start) < reach; start, _ = start.ZoneBounds() {
+		start = start.Add(-1) // the last nanosecond before the change
+		most = later(most, wall(start, zone))
 	}
-	if ok {
-		_, err := parser.Parse(strings.Join(alone[:], " "))
-		ok = err == nil
-	}
-	if !ok {
-		return invalid(`%s %q: want %s, as in %q, %q, %q or %q`, fieldNames[i].name, parts[i], fieldNames[i].want, "*", "5", "1-5", "1,3")
-	}
-	return nil
+	return most
 }
 
-// next searches twice, because the cron library stops searching after five years.
-func (f fields) next(after time.Time) time.Time {
-	w := shown(after, f.zone)
-	next := f.spec.Next(w)
-	if next.IsZero() {
-		next = f.spec.Next(w.AddDate(searchYears/2, 0, 0))
+// wall returns the zone's wall time at t.
+func wall(t time.Time, zone *time.Location) time.Time {
+	_, offset := t.In(zone).Zone()
+	return t.Add(seconds(offset)).UTC()
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	if next.IsZero() {
-		return next
-	}
-	return moment(next, f.zone)
+	return b
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The words depend on what an expression means, not on how it is written. Two expressions have the same words if and only if they fire at
-// the same times (TestWordsTellSchedulesApart). If there is no shorter form, each field is described.
+// The words depend on what an expression means, not on how it is written. Two cron expressions in the same zone have the same words if and
+// only if they fire at the same times (TestWordsTellSchedulesApart). If there is no shorter form, each field is described.
 
 func (e every) words(*time.Location) string {
 	for _, u := range []struct {

@@ -48,12 +48,12 @@ func (f filters) From(at string) string {
 	if at == "" {
 		return ""
 	}
-	return f.With("cursor", cursor.Sealed(f.path, at))
+	return f.With("cursor", cursor.Encode(f.path, at))
 }
 
 // begins returns the store's cursor at which the page begins. It is empty for the first page.
 func (f filters) begins() (string, error) {
-	at, err := cursor.Opened(f.path, f.Get("cursor"))
+	at, err := cursor.Decode(f.path, f.Get("cursor"))
 	if err != nil {
 		return "", invalid(fmt.Errorf("cursor: %w", err))
 	}

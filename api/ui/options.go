@@ -18,8 +18,8 @@ type Options struct {
 	Store *store.Store
 	// Calendar reads the schedules. Required.
 	Calendar Calendar
-	// Visitor authenticates a request and returns its sender with permissions. An error that wraps [access.ErrUnauthenticated] redirects to
-	// the login page. Required.
+	// Visitor authenticates a request and returns its sender with permissions. If it returns an error that wraps
+	// [access.ErrUnauthenticated], the page is a 401 with the login form if Sessions is set, and otherwise with an error. Required.
 	Visitor func(*http.Request) (access.Principal, error)
 	// Shown removes secrets that a visitor may not see from a job's arguments, result and planned steps. If the visitor may see secrets of
 	// others, Shown writes an audit entry, and returns an error if that fails. By default nothing is hidden.

@@ -173,13 +173,13 @@ func (rd *reader) readWorker(ctx context.Context, boot *string) (*store.WorkerRo
 	return &g, err
 }
 
-// scheduleChoices holds the options offered in a schedule's form.
-type scheduleChoices struct {
+// formChoices holds the kinds and lanes that forms offer.
+type formChoices struct {
 	Kinds []string // kinds that at least one pod handles
 	Lanes []string
 }
 
-func (rd *reader) scheduleChoices(r *http.Request) (c scheduleChoices, err error) {
+func (rd *reader) formChoices(r *http.Request) (c formChoices, err error) {
 	b, err := rd.readBoard(r)
 	for _, l := range b.Lanes {
 		c.Lanes = append(c.Lanes, l.Name)

@@ -90,7 +90,7 @@ type scheduleList struct {
 	Schedules []schedule
 	Lane      string              // the lane of a new schedule
 	New       job.ScheduleSetting // the defaults of a new schedule
-	scheduleChoices
+	formChoices
 }
 
 // showSchedules lists the schedules.
@@ -104,7 +104,7 @@ func showSchedules(rd *reader, p *page, r *http.Request) error {
 		show.Schedules = append(show.Schedules, schedule{one, p.Now})
 	}
 	if p.Can(string(access.SchedulesManage)) {
-		show.scheduleChoices, err = rd.scheduleChoices(r)
+		show.formChoices, err = rd.formChoices(r)
 	}
 	p.Title, p.Live, p.Data = "Schedules", "events/stream", show
 	return err
@@ -113,7 +113,7 @@ func showSchedules(rd *reader, p *page, r *http.Request) error {
 // schedulePage is the content of a schedule's page.
 type schedulePage struct {
 	schedule
-	scheduleChoices
+	formChoices
 	Fires   []job.Fire
 	Next    string // the URL of the page with earlier occurrences, or empty if there is none
 	Later   bool   // not the first page
@@ -128,7 +128,7 @@ func showSchedule(rd *reader, p *page, r *http.Request) error {
 	if job.ValidateScheduleName(name) != nil {
 		return job.ErrUnknownSchedule
 	}
-	before, err := cursor.Opened("fires", r.URL.Query().Get("cursor"))
+	before, err := cursor.Decode("fires", r.URL.Query().Get("cursor"))
 	if err != nil {
 		return invalid(fmt.Errorf("cursor: %w", err))
 	}
@@ -147,7 +147,7 @@ func showSchedule(rd *reader, p *page, r *http.Request) error {
 		return err
 	}
 	if len(show.Fires) == perPage {
-		show.Next = "schedules/" + name + "?cursor=" + cursor.Sealed("fires", show.Fires[perPage-1].FireAt.Format(time.RFC3339Nano))
+		show.Next = "schedules/" + name + "?cursor=" + cursor.Encode("fires", show.Fires[perPage-1].FireAt.Format(time.RFC3339Nano))
 	}
 	if p.Can(string(access.JobsArgs)) {
 		show.Args = editable(one.Args)
@@ -157,7 +157,7 @@ func showSchedule(rd *reader, p *page, r *http.Request) error {
 	}
 	if p.Can(string(access.SchedulesManage)) {
 		show.Actions = scheduleActions(one.Schedule)
-		show.scheduleChoices, err = rd.scheduleChoices(r)
+		show.formChoices, err = rd.formChoices(r)
 	}
 	p.Title, p.Live, p.Data, p.Still = "Schedule "+name, "events/stream", show, show.Later
 	return err

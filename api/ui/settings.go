@@ -43,7 +43,7 @@ func showSettings(rd *reader, p *page, r *http.Request) error {
 		return err
 	}
 	if p.Can(string(access.WorkersManage)) {
-		choices, err := rd.scheduleChoices(r)
+		choices, err := rd.formChoices(r)
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ type grant struct {
 // showRoles shows the roles and one page of grants.
 func showRoles(rd *reader, p *page, r *http.Request) error {
 	show := rolesPage{BuiltIn: access.BuiltIn, Permissions: access.Permissions}
-	after, err := cursor.Opened("grants", r.URL.Query().Get("cursor"))
+	after, err := cursor.Decode("grants", r.URL.Query().Get("cursor"))
 	if err != nil {
 		return invalid(fmt.Errorf("cursor: %w", err))
 	}
@@ -112,7 +112,7 @@ func showRoles(rd *reader, p *page, r *http.Request) error {
 	}
 	if len(found) == perPage {
 		last := found[perPage-1]
-		show.Next = "settings/roles?cursor=" + cursor.Sealed("grants", last.Principal+"\n"+last.Role)
+		show.Next = "settings/roles?cursor=" + cursor.Encode("grants", last.Principal+"\n"+last.Role)
 	}
 	p.Title, p.Data, p.Still = "Roles", show, show.Later
 	return err

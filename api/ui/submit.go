@@ -23,7 +23,7 @@ type submission struct {
 	Copied   bool      // the form contains the template's arguments
 	Hidden   bool      // the visitor may not see the template's arguments
 	Until    time.Time // if the search for a template stopped early, the time that it reached
-	scheduleChoices
+	formChoices
 }
 
 // showSubmit shows the form for a new job. The template is either the job whose ID is in the like parameter, or the latest job of the kind in
@@ -51,7 +51,7 @@ func showSubmit(rd *reader, p *page, r *http.Request) error {
 		}
 	}
 	if p.Can(string(access.WorkersView)) {
-		show.scheduleChoices, err = rd.scheduleChoices(r)
+		show.formChoices, err = rd.formChoices(r)
 	}
 	p.Title, p.Data, p.Still = "Submit a job", show, true
 	return err

@@ -94,7 +94,7 @@ func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {
 		is.True(strings.Contains(w.Body.String(), "ot found"))
 	}
 	for _, path := range []string{"/jobs?state=done", "/jobs?since=yesterday", "/jobs?pipeline=x", "/pipelines?status=x", "/audit?cursor=!", "/schedules/a?cursor=!",
-		"/jobs?cursor=1.1", "/pipelines?cursor=" + cursor.Sealed("jobs", "1.1"), "/audit?cursor=7"} {
+		"/jobs?cursor=1.1", "/pipelines?cursor=" + cursor.Encode("jobs", "1.1"), "/audit?cursor=7"} {
 		w := get(h, path)
 		is.Equal(w.Code, http.StatusBadRequest) // ignoring an unknown filter would show too much
 		is.True(strings.Contains(w.Body.String(), "Invalid filter"))

@@ -97,7 +97,7 @@ func beforeRuns(c *cobra.Command, do func()) {
 func Command(o Options) *cobra.Command {
 	root := &cobra.Command{
 		Use:         cmp.Or(o.Name, strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")),
-		Annotations: map[string]string{env.ReleaseOf: o.Release},
+		Annotations: map[string]string{env.ReleaseAnnotation: o.Release},
 		Short:       "Background jobs and pipelines on PostgreSQL",
 		Long: `Trapeze runs background jobs and multi-step pipelines with PostgreSQL as the only infrastructure. A step that
 succeeds starts the next one in the same commit and the same process. When a pod crashes, another pod takes over its jobs.

@@ -289,7 +289,7 @@ func newCronPauseCommand() *cobra.Command {
 		Short:   "Pause a schedule until it is resumed",
 		Long:    "Pause a schedule until it is resumed. Its jobs continue. Occurrences during the pause are skipped.",
 		Example: "  trapeze cron pause nightly --reason \"month's end\"",
-	}, opensSchedule("paused", "pause"))
+	}, changeSchedule("paused", "pause"))
 }
 
 func newCronResumeCommand() *cobra.Command {
@@ -297,12 +297,12 @@ func newCronResumeCommand() *cobra.Command {
 		Use:     "resume NAME",
 		Short:   "Resume a paused schedule from now on",
 		Example: "  trapeze cron resume nightly",
-	}, opensSchedule("resumed", "resume"))
+	}, changeSchedule("resumed", "resume"))
 }
 
-func opensSchedule(now, command string) func(context.Context, *cobra.Command, *client.Client, string) error {
+func changeSchedule(now, command string) func(context.Context, *cobra.Command, *client.Client, string) error {
 	return func(_ context.Context, c *cobra.Command, at *client.Client, name string) error {
-		return opensAt(c, at, "schedule "+name+" "+now, client.Path(scheduleRoute, name)+"/"+command)
+		return changeAt(c, at, "schedule "+name+" "+now, client.Path(scheduleRoute, name)+"/"+command)
 	}
 }
 

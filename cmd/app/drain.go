@@ -81,7 +81,7 @@ func newResumeCommand() *cobra.Command {
 			if err := t.read(args); err != nil {
 				return err
 			}
-			return opens(c, t.String()+" resumed", t.path("resume"))
+			return changeState(c, t.String()+" resumed", t.path("resume"))
 		},
 	}
 	c.Flags().StringVar(&t.pod, "pod", "", "name or boot id of a pod")
@@ -122,13 +122,13 @@ func newUnpauseCommand() *cobra.Command {
 func gateCommand(use, short, long, done string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Long: short + ".\n\n" + long, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return opens(c, done, "/admin/workers/"+use) },
+		RunE: func(c *cobra.Command, _ []string) error { return changeState(c, done, "/admin/workers/"+use) },
 	}
 }
 
-// opens runs a command that does not wait, and prints the new state.
-func opens(c *cobra.Command, now, path string) error {
-	return onClient(c, func(at *client.Client) error { return opensAt(c, at, now, path) })
+// changeState sends a command that does not wait, and prints the new state, with "already" if nothing changed.
+func changeState(c *cobra.Command, now, path string) error {
+	return onClient(c, func(at *client.Client) error { return changeAt(c, at, now, path) })
 }
 
 // already inserts "already" before the state, as in "lane reports already drained".
@@ -137,7 +137,7 @@ func already(now string) string {
 	return now[:at] + "already " + now[at:]
 }
 
-func opensAt(c *cobra.Command, at *client.Client, now, path string) error {
+func changeAt(c *cobra.Command, at *client.Client, now, path string) error {
 	news, err := client.Post[struct {
 		Changed bool `json:"changed"`
 	}](c.Context(), at, path, nil)

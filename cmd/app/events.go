@@ -77,11 +77,11 @@ interrupted, or, with --job, until the job has finished.`,
 	return c
 }
 
-// watch reads the history of a job or of all jobs.
+// watch reads the events at a path: those of a job, of a pipeline or of all jobs.
 type watch struct {
 	at    *client.Client
 	path  string
-	job   int64 // 0 means all jobs
+	job   int64 // 0 unless the path is that of a job
 	after string
 	goOn  bool
 }
@@ -92,7 +92,7 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 	ended := false
 	if w.goOn && w.job != 0 && w.after != "" { // all events of a finished job may come before the cursor
 		j, err := client.Get[job.Job](ctx, w.at, client.Path("/jobs/:id", w.job), nil)
-		if err != nil && !client.Passing(err) {
+		if err != nil && !client.MayBeTemporary(err) {
 			return err
 		}
 		ended = err == nil && j.State.Terminal()
@@ -101,7 +101,7 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 		page, err := client.Get[struct {
 			Events []job.Event `json:"events"`
 		}](ctx, w.at, w.path, client.Query("limit", strconv.Itoa(eventsAtOnce), "after", w.after))
-		if err != nil && (!w.goOn || !client.Passing(err)) {
+		if err != nil && (!w.goOn || !client.MayBeTemporary(err)) {
 			return err
 		}
 		list := page.Events

@@ -46,7 +46,7 @@ func follow(ctx context.Context, at *client.Client, id int64, show *progressLine
 				looked, waits = now, waitsFor(ctx, at, j)
 			}
 			show.job(j, waits)
-		case !client.Passing(err) && ctx.Err() == nil:
+		case !client.MayBeTemporary(err) && ctx.Err() == nil:
 			return job.Job{}, err
 		}
 		if err == nil && j.State.Terminal() {
@@ -57,7 +57,7 @@ func follow(ctx context.Context, at *client.Client, id int64, show *progressLine
 			case err == nil:
 				id = next.ID
 				continue
-			case !client.Passing(err) && ctx.Err() == nil:
+			case !client.MayBeTemporary(err) && ctx.Err() == nil:
 				return job.Job{}, err
 			}
 		}

@@ -171,7 +171,7 @@ func followTree(c *cobra.Command, at *client.Client, id int64, branches int) err
 	for lines := 0; ; {
 		t, err := readTree(ctx, at, id, branches)
 		switch {
-		case err != nil && (!client.Passing(err) || ctx.Err() != nil):
+		case err != nil && (!client.MayBeTemporary(err) || ctx.Err() != nil):
 			if exit.Stopped(ctx, ctx.Err()) {
 				return exit.Unknown("interrupted: pipeline %d continues; see trapeze pipeline %d", id, id)
 			}

@@ -53,7 +53,7 @@ func (s *jobFlags) selection() (api.Selection, error) {
 		return body, err
 	}
 	if s.children != "" {
-		body.Filter.Children, _ = query.Yes(s.children) // already validated by query
+		body.Filter.Children, _ = query.Bool(s.children) // already validated by query
 	}
 	body.Filter.State, body.Filter.Kind, body.Filter.Lane, body.Filter.Subject = s.states, s.kind, s.lane, s.subject
 	body.Filter.Pipeline, body.Filter.Parent, body.Filter.Since = s.pipeline, s.parent, s.moment
@@ -77,7 +77,7 @@ func (s *jobFlags) query() (url.Values, error) {
 		}
 	}
 	if s.children != "" {
-		if _, err := query.Yes(s.children); err != nil {
+		if _, err := query.Bool(s.children); err != nil {
 			return nil, exit.Usage("--children %w", err)
 		}
 	}

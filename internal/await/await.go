@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// minWait and maxWait limit the interval between two polls of all awaited jobs. Each wait is twice as long as the previous one.
-	minWait = 50 * time.Millisecond
-	maxWait = time.Second
-	// waitFactor is the minimum wait after a poll, as a multiple of the poll's duration. As a result, polling takes at most about a
+	// minPause and maxPause limit the interval between two polls of all awaited jobs. Each pause is twice as long as the previous one.
+	minPause = 50 * time.Millisecond
+	maxPause = time.Second
+	// pauseFactor is the minimum pause after a poll, as a multiple of the poll's duration. As a result, polling takes at most about a
 	// twentieth of the time.
-	waitFactor = 20
+	pauseFactor = 20
 )
 
 // waiter represents a caller that is waiting for one job to finish.
@@ -41,7 +41,7 @@ type verdict struct {
 type Waiters struct {
 	store   *store.Store
 	log     *slog.Logger
-	dbError func(error) error // is called with every database error and returns it
+	dbError func(error) error // records a database error, and returns it
 	count   atomic.Int64
 
 	mu    sync.Mutex
@@ -57,7 +57,8 @@ type watch struct {
 	ended  chan struct{}
 }
 
-// New returns a Waiters that reads from s. dbError is called with every database error and returns it.
+// New returns a Waiters that reads from s. dbError records a database error, and returns it; it is not
+// called for errors after the polling was stopped.
 func New(s *store.Store, log *slog.Logger, dbError func(error) error) *Waiters {
 	return &Waiters{store: s, log: log, dbError: dbError, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: wait.NewSignal()}
 }
@@ -146,8 +147,8 @@ func (w *Waiters) renew(id int64) {
 
 // run polls until no caller is waiting. It reads fresh jobs immediately, and all awaited jobs at increasing intervals.
 func (w *Waiters) run(ctx context.Context, self *watch) {
-	wait := minWait
-	for full := time.Now().Add(wait); ; {
+	pause := minPause
+	for full := time.Now().Add(pause); ; {
 		timer := time.NewTimer(time.Until(full))
 		select {
 		case <-ctx.Done():
@@ -160,11 +161,11 @@ func (w *Waiters) run(ctx context.Context, self *watch) {
 			}
 			began := time.Now()
 			if w.poll(ctx, ids) > 0 {
-				wait = minWait
+				pause = minPause
 			} else {
-				wait = min(2*wait, maxWait)
+				pause = min(2*pause, maxPause)
 			}
-			full = time.Now().Add(max(wait, waitFactor*time.Since(began)))
+			full = time.Now().Add(max(pause, pauseFactor*time.Since(began)))
 		case <-w.news:
 			timer.Stop()
 			ids, ok := w.ids(self, true)
@@ -172,8 +173,8 @@ func (w *Waiters) run(ctx context.Context, self *watch) {
 				return
 			}
 			w.poll(ctx, ids)
-			wait = minWait
-			if soon := time.Now().Add(wait); soon.Before(full) {
+			pause = minPause
+			if soon := time.Now().Add(pause); soon.Before(full) {
 				full = soon
 			}
 		}

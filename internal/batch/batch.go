@@ -36,7 +36,8 @@ func New[T, R any](parallel, limit int, flush func(items []T) ([]R, error)) *Bat
 	return &Batcher[T, R]{parallel: parallel, limit: limit, flush: flush}
 }
 
-// Do adds an item and returns its result. If ctx is cancelled first, Do returns the cancellation cause, and the item may still be flushed.
+// Do adds an item and returns its result. If ctx is cancelled first, Do returns the cancellation cause, and the item may still be flushed. A
+// caller that performs the flush itself returns only after that flush.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	c := &call[T, R]{item: item, done: make(chan struct{})}
 	b.mu.Lock()
@@ -65,7 +66,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	return c.result, c.err
 }
 
-// flushOnce flushes the queued items, and reports whether more were added in the meantime.
+// flushOnce flushes queued items, at most limit, and reports whether any are left.
 func (b *Batcher[T, R]) flushOnce() (more bool) {
 	b.mu.Lock()
 	n := min(len(b.queue), b.limit)

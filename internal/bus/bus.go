@@ -1,6 +1,6 @@
 // Package bus distributes the messages of one publishing goroutine to listeners in the same process. The publisher never waits for a
 // listener. Each listener has a queue of fixed length. A listener whose queue is full is disconnected immediately. It can then subscribe
-// again from the last position that it remembers.
+// again. The bus does not repeat messages, so the listener must read those that it has missed elsewhere.
 package bus
 
 import (
@@ -97,7 +97,7 @@ func (l *Listener[T, M]) Queue() <-chan M { return l.queue }
 // Err returns why the listener was disconnected. Call Err only after the queue is closed.
 func (l *Listener[T, M]) Err() error { return l.err }
 
-// Close ends the subscription. It has no effect on a listener that is already disconnected or closed.
+// Close ends the subscription, but does not close the queue. It has no effect on a listener that is already disconnected or closed.
 func (l *Listener[T, M]) Close() {
 	l.bus.mu.Lock()
 	defer l.bus.mu.Unlock()

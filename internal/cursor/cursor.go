@@ -6,7 +6,6 @@ package cursor
 
 import (
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"errors"
 )
@@ -17,16 +16,16 @@ const version = 1
 // ErrForeign means that a cursor was not issued for this list.
 var ErrForeign = errors.New("want the next_cursor of the previous page of the same list")
 
-// Sealed encodes a store cursor for a list. An empty cursor, which means that there is no next page, stays empty.
-func Sealed(list, cursor string) string {
+// Encode encodes a store cursor for a list. An empty cursor, which means that there is no next page, stays empty.
+func Encode(list, cursor string) string {
 	if cursor == "" {
 		return ""
 	}
 	return base64.RawURLEncoding.EncodeToString(append(head(list, cursor), cursor...))
 }
 
-// Opened decodes a cursor that [Sealed] has encoded for the same list, or returns [ErrForeign]. An empty cursor means the first page.
-func Opened(list, text string) (string, error) {
+// Decode decodes a cursor that [Encode] has encoded for the same list, or returns [ErrForeign]. An empty cursor means the first page.
+func Decode(list, text string) (string, error) {
 	if text == "" {
 		return "", nil
 	}
@@ -36,7 +35,7 @@ func Opened(list, text string) (string, error) {
 		return "", ErrForeign
 	}
 	cursor := string(raw[size:])
-	if subtle.ConstantTimeCompare([]byte(Sealed(list, cursor)), []byte(text)) != 1 { // rejects line breaks, which the decoder ignores
+	if Encode(list, cursor) != text { // rejects line breaks, which the decoder ignores
 		return "", ErrForeign
 	}
 	return cursor, nil

@@ -11,16 +11,16 @@ import (
 
 func TestACursorOpensForItsOwnListOnly(t *testing.T) {
 	is := is.New(t)
-	given := cursor.Sealed("jobs", "1700000000.7")
-	at, err := cursor.Opened("jobs", given)
+	given := cursor.Encode("jobs", "1700000000.7")
+	at, err := cursor.Decode("jobs", given)
 	is.NoErr(err)
 	is.Equal(at, "1700000000.7")
-	is.Equal(cursor.Sealed("jobs", ""), "") // no next page
-	at, err = cursor.Opened("jobs", "")
+	is.Equal(cursor.Encode("jobs", ""), "") // no next page
+	at, err = cursor.Decode("jobs", "")
 	is.NoErr(err)
 	is.Equal(at, "") // the first page
-	for _, foreign := range []string{"1700000000.7", given[1:], given[:len(given)-2], given + "AA", cursor.Sealed("pipelines", "1700000000.7"), "AQ"} {
-		_, err := cursor.Opened("jobs", foreign)
+	for _, foreign := range []string{"1700000000.7", given[1:], given[:len(given)-2], given + "AA", cursor.Encode("pipelines", "1700000000.7"), "AQ"} {
+		_, err := cursor.Decode("jobs", foreign)
 		is.True(errors.Is(err, cursor.ErrForeign))
 	}
 }

@@ -4,21 +4,21 @@ import "testing"
 
 // A cursor that was encoded for one list is accepted by that list and by no other.
 func FuzzACursorOfAListIsOursOrRefused(f *testing.F) {
-	f.Add("1700000000000000.42", Sealed("jobs", "1700000000000000.42"))
+	f.Add("1700000000000000.42", Encode("jobs", "1700000000000000.42"))
 	f.Add("", "")
-	f.Add("\xff", Sealed("pipelines", "\x00"))
+	f.Add("\xff", Encode("pipelines", "\x00"))
 	f.Add("7", "AQ")
-	f.Add("0", Sealed("jobs", "1700000000000000.42")[:20]+"\n"+Sealed("jobs", "1700000000000000.42")[20:])
+	f.Add("0", Encode("jobs", "1700000000000000.42")[:20]+"\n"+Encode("jobs", "1700000000000000.42")[20:])
 	f.Fuzz(func(t *testing.T, place, text string) {
-		ours := Sealed("jobs", place)
-		if back, err := Opened("jobs", ours); err != nil || back != place {
+		ours := Encode("jobs", place)
+		if back, err := Decode("jobs", ours); err != nil || back != place {
 			t.Errorf("%q is sealed as %q and opened as %q: %v", place, ours, back, err)
 		}
-		if _, err := Opened("pipelines", ours); err == nil && place != "" {
+		if _, err := Decode("pipelines", ours); err == nil && place != "" {
 			t.Errorf("the cursor %q of one list is accepted by another", ours)
 		}
-		if back, err := Opened("jobs", text); err == nil && Sealed("jobs", back) != text {
-			t.Errorf("%q is opened as %q, which is %q", text, back, Sealed("jobs", back))
+		if back, err := Decode("jobs", text); err == nil && Encode("jobs", back) != text {
+			t.Errorf("%q is opened as %q, which is %q", text, back, Encode("jobs", back))
 		}
 	})
 }

@@ -14,12 +14,12 @@ var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or 
 	"use the address of the primary, or list all hosts with target_session_attrs=read-write")
 
 // RequireWrites rejects connections to read-only servers, so that the next host is tried, or the same host again later. If the user has set
-// target_session_attrs, that setting applies instead.
-func RequireWrites(config *pgx.ConnConfig, pooled bool) {
+// target_session_attrs, that setting applies instead. behindPooler means that there is a transaction pooler in front of the server.
+func RequireWrites(config *pgx.ConnConfig, behindPooler bool) {
 	validate := config.ValidateConnect
 	config.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		if validate == nil {
-			return acceptsWrites(ctx, conn, pooled)
+			return acceptsWrites(ctx, conn, behindPooler)
 		}
 		err := validate(ctx, conn)
 		if _, second := errors.AsType[*pgconn.NotPreferredError](err); err == nil || second {
@@ -33,9 +33,9 @@ func RequireWrites(config *pgx.ConnConfig, pooled bool) {
 // closed, the session would stay open, and the pooler would hand it out again. Sessions on a primary are not affected.
 const endSession = `select pg_terminate_backend(pg_backend_pid()) where pg_is_in_recovery()`
 
-func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, pooled bool) error {
+func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, behindPooler bool) error {
 	standby, off := conn.ParameterStatus("in_hot_standby"), conn.ParameterStatus("default_transaction_read_only")
-	if pooled || standby == "" || off == "" { // a pooler does not report these parameters, or reports the values from when it started
+	if behindPooler || standby == "" || off == "" { // a pooler does not report these parameters, or reports the values from when it started
 		result := conn.ExecParams(ctx, "show transaction_read_only", nil, nil, nil, nil).Read()
 		switch {
 		case result.Err != nil:
@@ -47,8 +47,8 @@ func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, pooled bool) error 
 		}
 	}
 	if standby == "on" || off == "on" {
-		if pooled {
-			_ = conn.Exec(ctx, endSession).Close() // always returns an error, because it terminates the session
+		if behindPooler {
+			_ = conn.Exec(ctx, endSession).Close() // on a standby it returns an error, because it terminates the session
 		}
 		return ErrReadOnly
 	}

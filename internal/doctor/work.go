@@ -111,7 +111,7 @@ func (e *examination) leases(ctx context.Context) error {
 	return nil
 }
 
-// waits counts the jobs waiting in a lane.
+// waits counts waiting jobs, for example those of a lane or a kind.
 type waits struct {
 	jobs   int
 	oldest time.Time // zero if unknown

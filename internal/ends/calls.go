@@ -97,8 +97,8 @@ func (c *calls) call(one called) error {
 	})
 }
 
-// drain waits until no calls are left, but at most for the given time. It then cancels the context of the current call, and drops all
-// remaining and later calls.
+// drain waits until no calls are left, but at most for the given time. If some are left then, it cancels the context of the current call, and
+// drops all remaining and later calls.
 func (c *calls) drain(most time.Duration) {
 	c.mu.Lock()
 	idle := c.idle

@@ -1,5 +1,5 @@
 // Package ends reports the jobs that this process has finished. It counts them and calls the host's hooks. Code that finishes a job calls
-// [Ends.Report] or [Ends.ReportAll] after its commit. There is no other way to count a finished job.
+// [Ends.Report], [Ends.ReportRun] or [Ends.ReportAll] after its commit; nothing else counts finished jobs. [Ends.ReportRetry] only calls a hook.
 package ends
 
 import (

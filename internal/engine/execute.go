@@ -16,7 +16,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pool"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/tracing"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -316,4 +318,22 @@ func (x *executor) concludeError(one *Run, err, cause error) {
 		// The job was not parked because the lease is lost or a cancel was committed first.
 	}
 	x.ends.finish(one, e)
+}
+
+// linkWithin limits how long reading traces may delay the start of a join's handler.
+const linkWithin = time.Second
+
+// linkJoin links the span of a join to the fan-out and to its first children. Only a join has a parent but no trace context.
+func (x *executor) linkJoin(one *Run) {
+	c := &one.Claimed
+	if !one.span.Recorded() || c.ParentID == nil || c.Trace != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(one.Ctx, linkWithin)
+	defer cancel()
+	found, err := view.TracesOfFanOut(ctx, x.Commands, c.PipelineID, *c.ParentID, tracing.MaxLinks)
+	if err != nil {
+		_ = x.DBError(err) // the trace is incomplete, but the job can run
+	}
+	one.span.Link(found...)
 }

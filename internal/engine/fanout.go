@@ -21,8 +21,8 @@ import (
 
 // fanOut parks a job until its branches have ended, in a separate transaction. A single commit includes the fence check, any writes of the
 // handler, the children and the job's new state. After that commit, the slot is free, and the children are claimed like any other jobs.
-// fanOut always uses a connection of the host's pool. It may have to wait for a transaction of the host, and must not block a connection
-// that claims and finishes jobs.
+// If the handler writes or a child has a unique key, fanOut uses the host's pool, because it may have to wait for a transaction of the host
+// and must not block a connection that claims and finishes jobs.
 func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	f, wait, err := fin.branchesOf(one, o)
 	if err != nil {

@@ -6,9 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/tracing"
 )
 
 // staleAfter returns how long the handler of a run may go without a sign of life, or 0 if there is no limit.
@@ -20,24 +18,6 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 		return after
 	}
 	return i.Opts.StaleAfter
-}
-
-// linkWithin limits how long reading traces may delay the start of a join's handler.
-const linkWithin = time.Second
-
-// linkJoin links the span of a join to the fan-out and to its first children. Only a join has a parent but no trace context.
-func (x *executor) linkJoin(one *Run) {
-	c := &one.Claimed
-	if !one.span.Recorded() || c.ParentID == nil || c.Trace != "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(one.Ctx, linkWithin)
-	defer cancel()
-	found, err := view.TracesOfFanOut(ctx, x.Commands, c.PipelineID, *c.ParentID, tracing.MaxLinks)
-	if err != nil {
-		_ = x.DBError(err) // the trace is incomplete, but the job can run
-	}
-	one.span.Link(found...)
 }
 
 // watchStuck runs when a handler's context has ended. It gives the handler time to return, and after that writes the outcome without

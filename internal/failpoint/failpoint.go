@@ -1,13 +1,15 @@
 // Package failpoint defines points at which a process can be made to crash, freeze or fail, so that a test can place a fault exactly
-// between two statements. Without the build tag failpoints, every call is a no-op.
+// between two statements. Without the build tag failpoints, Hit does nothing, and
+// Set, Passed and ErrInjected do not exist.
 //
 // With the tag, TRAPEZE_FAILPOINTS contains a list such as "finish.committed=kill@3,heartbeat.send=delay:5s". An entry consists of a name,
 // an action, and which pass through the point triggers it (1 by default). kill sends SIGKILL to the process, and stop sends SIGSTOP. exit:N
 // calls os.Exit, delay:D waits, and error returns an error. Set does the same from within the process.
 package failpoint
 
-// The failpoints, in the order in which a job passes them.
+// The failpoints: first those that a job passes, in order, then the others.
 const (
+	EnqueueDone     = "enqueue.done"     // after the commit of an enqueue, before the job starts
 	ClaimSend       = "claim.send"       // before a claim is sent
 	ClaimCommitted  = "claim.committed"  // after the commit of a claim, before any handler starts
 	Launch          = "launch"           // before a handler is called
@@ -19,6 +21,5 @@ const (
 	CheckpointDone  = "checkpoint.done"  // after the commit of a handler's batch and its checkpoint
 	HeartbeatSend   = "heartbeat.send"   // before a heartbeat is sent
 	RecoverPage     = "recover.page"     // after one page of a recovery
-	EnqueueDone     = "enqueue.done"     // after the commit of an enqueue, before the job starts
 	FireSubmitted   = "fire.submitted"   // before the commit that stores processed occurrences and the jobs submitted for them
 )

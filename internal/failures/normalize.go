@@ -98,8 +98,9 @@ func (n *pattern) mark() {
 	n.out = append(n.out, '#')
 }
 
-// quoted returns the end of the quoted text that begins at a position, or 0 if no quote begins there. If the length limit has cut off the
-// closing quote, the quoted text extends to the end of the error. An apostrophe in a word or after one is not a quote.
+// quoted returns the end of the quoted text that begins at a position, or 0 if no quote begins there. If the closing
+// " or ` is missing, as after a cut at the length limit, the quoted text extends to the end of the error. An unclosed ', or an apostrophe in a
+// word or after one, is not a quote.
 func quoted(in string, at int) int {
 	quote := in[at]
 	if quote != '"' && quote != '`' && quote != '\'' {

@@ -1,6 +1,7 @@
 // Package instrument provides counters, gauges and histograms, with or without labels. It does not depend on a monitoring system. A [Set]
 // returns its values as [Series], which package runner/metrics converts for Prometheus. As a result, a program that exports no metrics does
-// not link an exporter. All types are safe for concurrent use.
+// not link an exporter. All instruments are safe for concurrent use; a
+// Set must be complete before goroutines share it.
 package instrument
 
 import (

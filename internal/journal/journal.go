@@ -1,5 +1,5 @@
-// Package journal writes the events and the progress of claims to the database at a limited rate. [Events] keeps the order, and never loses
-// an event without returning an error. [Progress] writes only the latest value. Both write at most four times a second for each claim, and
+// Package journal writes the events and the progress of claims to the database at a limited rate. [Events] keeps the order, and reports
+// every lost event: with the error of the next call, or in the log if no call follows. [Progress] writes only the latest value. Both write at most four times a second for each claim, and
 // once more before the claim ends. When handlers of several jobs wait for their events to be written, those events share one commit.
 //
 // The package encapsulates the rate limit, the buffers, the group commit and the retries. It does not depend on the engine, and does not

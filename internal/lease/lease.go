@@ -40,8 +40,8 @@ func (l *Lease) ID() string {
 	return l.boot
 }
 
-// Before returns the previous boot ID, or the empty string if there was none.
-func (l *Lease) Before() string {
+// PreviousID returns the previous boot ID, or the empty string if there was none.
+func (l *Lease) PreviousID() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.before
@@ -136,7 +136,7 @@ type outage struct {
 	ended  time.Time // when the first reply after the outage arrived, on the process's clock; zero if none has
 }
 
-// begin records an unanswered heartbeat.
+// begin starts an outage, or continues the open one.
 func (o *outage) begin() {
 	if !o.open {
 		o.open, o.since = true, o.latest

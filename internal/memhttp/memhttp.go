@@ -77,7 +77,8 @@ type answer struct {
 	begun        chan struct{}
 }
 
-// run calls the handler. An error aborts the response, as [http.ErrAbortHandler] does over a network.
+// run calls the handler. If it panics with [http.ErrAbortHandler], run returns an error, which aborts the response. Any other panic is not
+// recovered.
 func (a *answer) run(handler http.Handler, request *http.Request) (err error) {
 	defer func() {
 		thrown := recover()

@@ -76,7 +76,7 @@ func stopStranger(ctx context.Context, pid int, pgdata string) error {
 	return nil
 }
 
-// waitGone waits until the process has exited. If that takes longer than the given time, it returns an error.
+// waitGone waits until the process has exited, but at most for the given time. It returns an error only if ctx is done.
 func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -267,7 +267,7 @@ func portIsFree(port int) bool {
 	return l.Close() == nil
 }
 
-// tail returns the end of what has been written to the log since the log was opened.
+// tail returns the last 4 KiB of the log, which may include the output of earlier runs.
 func tail(log *os.File) string {
 	const most = 4 << 10
 	var size int64

@@ -10,7 +10,7 @@ import (
 )
 
 // Imitation starts a server that speaks PostgreSQL's protocol but is another database. It returns the given text for "select version()",
-// accepts writes, and rejects every other statement. It returns the server's URL.
+// reports that it accepts writes, and rejects every other statement. Imitation returns the server's URL.
 func Imitation(t testing.TB, version string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

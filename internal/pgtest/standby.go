@@ -24,7 +24,7 @@ import (
 //	primary.Kill(t)
 //	standby.Promote(t)                  // ... by this failover
 //
-// A test that needs a Node is skipped if the server programs are not installed.
+// A test that needs a Node is skipped if DATABASE_URL is the only PostgreSQL available. AddStandby also needs pg_basebackup.
 type Node struct {
 	*pgembed.Server
 	primary *Node // nil if it was started as a primary

@@ -96,7 +96,7 @@ var errClosedAtOnce = errors.New("pod row closed before the first heartbeat")
 // register opens the pod's row and applies the response to the first heartbeat.
 func (p *Pod) register(ctx context.Context) error {
 	sent := time.Now()
-	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Limits: p.Limits(), Engines: p.engines.names(), Before: p.Lease.Before()}
+	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Limits: p.Limits(), Engines: p.engines.names(), Before: p.Lease.PreviousID()}
 	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (p *Pod) Measured(f func(at int, one instrument.Series)) {
 	m.LaneWaiting.Reset()
 	m.LaneOldest.Reset()
 	m.Pods.Reset()
-	for _, b := range p.fleet.read(func(ctx context.Context) ([]view.Backlog, error) { return view.Fleet(ctx, p.Commands) }) {
+	for _, b := range p.fleet.read(func(ctx context.Context) ([]view.Backlog, error) { return view.Backlogs(ctx, p.Commands) }) {
 		m.LaneWaiting.WithLabelValues(b.Lane).Set(float64(b.Waiting))
 		m.LaneOldest.WithLabelValues(b.Lane).Set(b.OldestSeconds)
 		m.Pods.WithLabelValues().Set(float64(b.Pods))

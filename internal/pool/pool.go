@@ -73,12 +73,12 @@ func (p *Pool[T]) work() {
 	defer timer.Stop()
 	goroutine := guard.Goroutine()
 	for started := true; ; {
-		item, ok, rest := p.take(started, called)
+		item, ok, idle := p.take(started, called)
 		if started = false; ok {
 			p.run(item, goroutine)
 			continue
 		}
-		if !rest {
+		if !idle {
 			return
 		}
 		timer.Reset(idleFor)
@@ -97,7 +97,7 @@ func (p *Pool[T]) work() {
 
 // take returns the next item after starting a goroutine for the items behind it. If there is no item, it registers the calling goroutine as
 // idle. After Close, no goroutine becomes idle.
-func (p *Pool[T]) take(started bool, called chan struct{}) (item T, ok, rest bool) {
+func (p *Pool[T]) take(started bool, called chan struct{}) (item T, ok, idle bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if started {
@@ -131,7 +131,7 @@ func (p *Pool[T]) leave(called chan struct{}) bool {
 	return true
 }
 
-// Close stops the idle goroutines and waits until they have exited. The other goroutines exit after their current item.
+// Close wakes the idle goroutines and waits until none is idle. The goroutines exit once the queue is empty.
 func (p *Pool[T]) Close() {
 	p.mu.Lock()
 	p.closed = true

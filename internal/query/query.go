@@ -21,7 +21,7 @@ func ID(text string) (int64, error) {
 	return id, nil
 }
 
-// JobID parses the ID of a job or pipeline in a path. The error is the same as for a job that does not exist.
+// JobID parses the ID of a job or pipeline in a path. The error matches [job.ErrNotFound], as for a job that does not exist.
 func JobID(text string) (int64, error) {
 	id, err := ID(text)
 	if err != nil {
@@ -30,8 +30,8 @@ func JobID(text string) (int64, error) {
 	return id, nil
 }
 
-// Yes parses true or false.
-func Yes(text string) (*bool, error) {
+// Bool parses a boolean as [strconv.ParseBool] does. It returns a pointer for filters that may be unset.
+func Bool(text string) (*bool, error) {
 	yes, err := strconv.ParseBool(text)
 	if err != nil {
 		return nil, fmt.Errorf("%q: want true or false", text)

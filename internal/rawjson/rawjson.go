@@ -1,5 +1,5 @@
-// Package rawjson encodes values as JSON without HTML escapes, so that JSON from a submitter keeps its bytes. By default, encoding/json writes
-// <, > and & as \u003c, \u003e and \u0026, even inside a [json.RawMessage].
+// Package rawjson encodes values as JSON without HTML escapes, so that JSON from a submitter keeps the characters <, > and &. By default,
+// encoding/json writes them as \u003c, \u003e and \u0026, even inside a [json.RawMessage].
 package rawjson
 
 import (

@@ -15,7 +15,7 @@ func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T
 	is := is.New(t)
 	w := newWorld(t)
 	w.SlowFrom(time.Hour) // a busy machine must not trigger the analysis
-	plantest.Empty(t, w.pool, 20_000)
+	plantest.FillUnanalyzed(t, w.pool, 20_000)
 	through := func() (found []string) {
 		conn := plantest.Pinned(t, w.Pool())
 		for _, name := range []string{"claim", "claim_subjects", "finish"} {

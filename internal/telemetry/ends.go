@@ -26,7 +26,7 @@ type KindEnds struct {
 	failed               map[job.ErrorClass]*instrument.Counter
 }
 
-// Of returns the counters for a kind with a handler on this pod, initialized to 0, so that the first failure shows up as an increase.
+// Of registers a kind with a handler on this pod and returns its counters, initialized to 0, so that the first failure shows up as an increase.
 func (e *Ends) Of(kind string) *KindEnds {
 	c := &KindEnds{succeeded: e.counter(kind, job.Succeeded, ""), cancelled: e.counter(kind, job.Cancelled, ""), failed: map[job.ErrorClass]*instrument.Counter{}}
 	for _, class := range job.ErrorClasses() {

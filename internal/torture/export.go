@@ -39,7 +39,7 @@ select schedule, fire_at, decided_at, outcome, manual, missed, job_id from trape
 }
 
 func (w *World) exportSchedules(ctx context.Context) error {
-	return exportQuery[history.Schedule](ctx, w, history.PlansFile, `
+	return exportQuery[history.Schedule](ctx, w, history.SchedulesFile, `
 select n, at, schedule, expression, paused, anchor, undecided from torture_schedules order by n`)
 }
 

@@ -1,5 +1,5 @@
-// Package tracing creates the spans of submissions and runs, and encapsulates the use of OpenTelemetry. It is used by the engine and by the
-// code that submits jobs. Without a tracer provider, it creates, stores and allocates nothing.
+// Package tracing creates the spans of submissions and runs, and chooses their attributes and links. The engine and the code that submits jobs
+// use it. Without a tracer provider, it creates, stores and allocates nothing.
 package tracing
 
 import (
@@ -32,7 +32,8 @@ type Tracer struct {
 
 const (
 	tracerName = "github.com/trapeze-run/trapeze/runner" // the name that users see
-	// MaxLinks is the maximum number of links from a fan-out to its children, and from its join to them.
+	// MaxLinks is the maximum number of links from a fan-out to its children, and from its join to them. Callers of [Span.Link] must not
+	// exceed it.
 	MaxLinks = 32
 )
 

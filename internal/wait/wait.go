@@ -1,5 +1,5 @@
 // Package wait contains the ways in which a goroutine can wait: for a [Signal], for a duration ([For]), between attempts ([Backoff]), and a
-// little longer than its context ([Linger]). Each of them observes a context, so that no goroutine keeps waiting after its owner is done.
+// little longer than its context ([Linger]). All but Signal observe a context, so that no goroutine keeps waiting after its owner is done.
 // Every package can import this one, because it imports no other package of this module.
 package wait
 
@@ -49,7 +49,7 @@ func For(ctx context.Context, d time.Duration) bool {
 // Backoff waits between attempts. The delay starts at 20 ms and doubles up to Most. Jitter multiplies each delay by a factor between 0.5
 // and 1.5. Backoff is not safe for concurrent use.
 type Backoff struct {
-	// Most is the maximum delay before jitter. The default is 1s.
+	// Most is the maximum delay before jitter. The default is 1s; values below 20ms count as 20ms.
 	Most time.Duration
 	// Tries is the number of calls to Wait.
 	Tries int

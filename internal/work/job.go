@@ -169,7 +169,7 @@ type Outcome struct {
 	Undo     []Step // steps to run if this run fails after its handler has returned, or if a later step fails
 }
 
-// Validate returns an error if the outcome's fields contradict each other. It does not check the next jobs.
+// Validate rejects writes of a snoozed job, and statements that are not allowed, too many or too large. It does not check the next jobs.
 func (o *Outcome) Validate() error {
 	if o.Snooze != nil && len(o.Writes) > 0 {
 		return job.Permanent(errors.New("a snoozed job has not ended, so no commit can include its writes: use Job.Tx"))

@@ -181,7 +181,7 @@ func (w *Submission) LimitAttempts() {
 	}
 }
 
-// EncodePlan encodes the next steps. It rejects arguments with the maximum nesting depth, because a plan would nest them too deeply.
+// EncodePlan encodes the next steps into Plan.
 func (w *Submission) EncodePlan() (err error) {
 	w.Plan, err = EncodePlan(w.Kind, w.Planned)
 	return err

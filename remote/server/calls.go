@@ -33,7 +33,7 @@ func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.Hea
 		}
 		beat.Running = append(beat.Running, l)
 	}
-	verdicts, err := s.host.Heartbeat(ctx, m.GetWorkerId(), callerOf(ctx).Name, beat)
+	verdicts, err := s.host.Heartbeat(ctx, m.GetWorkerId(), senderOf(ctx).Name, beat)
 	if err != nil {
 		return nil, callError(ctx, err)
 	}
@@ -80,7 +80,7 @@ func (s *server) ReportResult(ctx context.Context, in *connect.Request[remotepb.
 		return nil, err
 	}
 	report.Claim = claim(m.GetJobId(), m.GetFence(), m.GetToken())
-	duplicate, err := s.host.Report(ctx, m.GetWorkerId(), callerOf(ctx).Name, report)
+	duplicate, err := s.host.Report(ctx, m.GetWorkerId(), senderOf(ctx).Name, report)
 	if err != nil {
 		return nil, callError(ctx, err)
 	}
@@ -93,7 +93,7 @@ func (s *server) ReportResult(ctx context.Context, in *connect.Request[remotepb.
 
 // Note implements [remotepb.WorkersHandler].
 func (s *server) Note(ctx context.Context, in *connect.Request[remotepb.NoteRequest]) (*connect.Response[remotepb.NoteResponse], error) {
-	m, owner := in.Msg, callerOf(ctx).Name
+	m, owner := in.Msg, senderOf(ctx).Name
 	about := claim(m.GetJobId(), m.GetFence(), m.GetToken())
 	var err error
 	switch is := m.GetNote().(type) {
@@ -117,7 +117,7 @@ const branchBytes = 2 << 20
 
 // Read implements [remotepb.WorkersHandler].
 func (s *server) Read(ctx context.Context, in *connect.Request[remotepb.ReadRequest]) (*connect.Response[remotepb.ReadResponse], error) {
-	m, owner := in.Msg, callerOf(ctx).Name
+	m, owner := in.Msg, senderOf(ctx).Name
 	about := claim(m.GetJobId(), m.GetFence(), m.GetToken())
 	out := &remotepb.ReadResponse{}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

@@ -111,7 +111,7 @@ type sender struct {
 	until func(time.Time) // sets the write deadline; the zero time removes it
 }
 
-// guard admits requests from principals that may run jobs, and sets the deadlines of their streams.
+// guard admits requests from principals that may run jobs, and removes the deadlines of streams, which live long.
 func (s *server) guard(next http.Handler) http.Handler {
 	errs := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -175,7 +175,7 @@ func (s *server) enter(name string) (leave func(), err error) {
 	}, nil
 }
 
-func callerOf(ctx context.Context) sender {
+func senderOf(ctx context.Context) sender {
 	c, _ := ctx.Value(callerKey{}).(sender)
 	return c
 }

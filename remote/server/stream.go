@@ -21,7 +21,7 @@ import (
 
 // StreamJobs implements [remotepb.WorkersHandler].
 func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.StreamJobsRequest], out *connect.ServerStream[remotepb.Assignment]) error {
-	caller, m := callerOf(ctx), in.Msg
+	caller, m := senderOf(ctx), in.Msg
 	kinds, err := kindsOf(m, caller.Caller)
 	if err != nil {
 		return err

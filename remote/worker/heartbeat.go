@@ -127,7 +127,7 @@ func (w *Worker) watchTrust(ctx context.Context) {
 
 // running returns the worker's claims, with the progress made since the last heartbeat.
 func (w *Worker) running() (list []*remotepb.Running) {
-	id := w.name()
+	id := w.currentID()
 	for _, t := range w.list() {
 		if t.boot != id {
 			continue // it belongs to the worker's previous ID

@@ -104,7 +104,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 }
 
 func (w *Worker) introduction() *remotepb.StreamJobsRequest {
-	m := &remotepb.StreamJobsRequest{WorkerId: w.name(), Topics: w.opts.Kinds, Slots: int32(w.opts.Slots - w.leftovers()), Name: w.opts.Name, Version: w.opts.Version, Running: w.running(), Nudges: true} // #nosec G115 -- the pod rejects more than 1,000
+	m := &remotepb.StreamJobsRequest{WorkerId: w.currentID(), Topics: w.opts.Kinds, Slots: int32(w.opts.Slots - w.leftovers()), Name: w.opts.Name, Version: w.opts.Version, Running: w.running(), Nudges: true} // #nosec G115 -- the pod rejects more than 1,000
 	for _, k := range w.kinds {
 		m.Kinds = append(m.Kinds, kind(k))
 	}

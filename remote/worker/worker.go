@@ -195,7 +195,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	beats.Wait()
 	if drains {
 		w.leave(context.WithoutCancel(ctx))
-		w.log.InfoContext(ctx, "remote worker stopped", telemetry.Boot, w.name())
+		w.log.InfoContext(ctx, "remote worker stopped", telemetry.Boot, w.currentID())
 	}
 	return err
 }
@@ -205,7 +205,7 @@ func (w *Worker) drain(ctx context.Context) {
 	w.mu.Lock()
 	w.drains = true
 	w.mu.Unlock()
-	w.log.InfoContext(ctx, "remote worker draining", telemetry.Boot, w.name(), telemetry.Running, len(w.list()))
+	w.log.InfoContext(ctx, "remote worker draining", telemetry.Boot, w.currentID(), telemetry.Running, len(w.list()))
 	w.heartbeatNow()
 	if !w.waitEnded(w.opts.ShutdownGrace) {
 		for _, t := range w.list() {
@@ -224,7 +224,7 @@ func (w *Worker) drain(ctx context.Context) {
 func (w *Worker) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	if _, err := w.servers.now().client.Heartbeat(leaving, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: w.name(), Running: w.running(), Draining: true, Leaving: true})); err != nil {
+	if _, err := w.servers.now().client.Heartbeat(leaving, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: w.currentID(), Running: w.running(), Draining: true, Leaving: true})); err != nil {
 		w.log.WarnContext(ctx, "could not notify a pod of the shutdown: the lease will expire", telemetry.Err, err)
 	}
 }
@@ -267,7 +267,7 @@ func (w *Worker) greet() {
 	w.heartbeatNow()
 }
 
-func (w *Worker) name() string {
+func (w *Worker) currentID() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.id

@@ -97,7 +97,8 @@ func (f *remoteWriter) read(ctx context.Context, what func(*remotepb.ReadRequest
 	return out, err
 }
 
-// retry retries an idempotent call until a pod replies or ctx is cancelled.
+// retry repeats a call until a pod replies, ctx is cancelled, or the call returns [job.ErrOutcomeUnknown]. A call that is not idempotent must
+// return that error if it may have been written.
 func (f *remoteWriter) retry(ctx context.Context, call func(ctx context.Context) error) error {
 	for backoff := newBackoff(); ; {
 		asking, cancel := context.WithTimeout(ctx, 10*time.Second)

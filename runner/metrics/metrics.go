@@ -19,9 +19,9 @@ func Collector(r *runner.Runner) prometheus.Collector {
 }
 
 type collector struct {
-	types     []instrument.Type // the metrics' types, in the same order
-	described []*prometheus.Desc
-	each      func(func(at int, one instrument.Series))
+	types     []instrument.Type                         // of each metric
+	described []*prometheus.Desc                        // of each metric
+	each      func(func(at int, one instrument.Series)) // calls its argument for every series; at is the index of its metric
 }
 
 func newCollector(metrics []instrument.Metric, each func(func(at int, one instrument.Series))) collector {

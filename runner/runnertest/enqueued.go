@@ -111,6 +111,6 @@ func lines(jobs []job.Job) string {
 
 // value decodes JSON, so that a comparison ignores white space and the order of fields.
 func value(raw json.RawMessage) (v any) {
-	_ = json.Unmarshal(raw, &v) // raw was encoded by this package, so it is valid
+	_ = json.Unmarshal(raw, &v) // raw was encoded by this package or read from a json column, so it is valid
 	return v
 }

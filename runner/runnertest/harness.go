@@ -40,8 +40,8 @@ type Harness struct {
 
 // New returns a harness with its own tables in the pool's database. The pool must reach PostgreSQL without a transaction pooler. New calls
 // register once for each pod, to register the handlers. Some options have different defaults: LeaseFor is 30s, HeartbeatEvery 50ms,
-// PollEvery 100ms, and nothing is logged. The harness sets Schema, Name, DirectURL and BehindPooler itself. Everything that it creates is
-// removed when the test ends.
+// PollEvery 100ms, and nothing is logged. The harness sets Schema, Name, DirectURL, BehindPooler, NoClaimAhead and TraceQueries itself.
+// Everything that it creates is removed when the test ends.
 func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runner.Runner)) *Harness {
 	t.Helper()
 	if o.Logger == nil {

@@ -64,7 +64,7 @@ var meanings = map[string]string{
 	"zone":            "IANA time zone, default UTC",
 }
 
-// Document describes routes as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid below any prefix.
+// Document describes routes and /metrics, which is not among them, as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid below any prefix.
 func Document(all []Route, types Types) ([]byte, error) {
 	paths := map[string]map[string]any{"/metrics": {"get": map[string]any{
 		"summary":   "Metrics for Prometheus",

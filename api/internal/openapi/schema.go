@@ -12,10 +12,10 @@ import (
 // Schema is a JSON Schema (2020-12), which OpenAPI 3.1 uses for request and response bodies.
 type Schema map[string]any
 
-// Types lists types whose JSON form does not follow from their fields, in addition to those of package job.
+// Types lists types whose JSON form does not follow from their fields, in addition to the common ones.
 type Types map[reflect.Type]Schema
 
-var jobTypes = Types{
+var commonTypes = Types{
 	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
 	reflect.TypeFor[json.RawMessage](): {"description": "any JSON"},
 	reflect.TypeFor[job.Seconds]():     {"type": "number", "description": "seconds"},
@@ -30,7 +30,7 @@ var jobTypes = Types{
 
 // Of returns the schema of a type's JSON form, as encoding/json encodes it. No member is marked as required.
 func (own Types) Of(t reflect.Type) Schema {
-	for _, types := range []Types{own, jobTypes} {
+	for _, types := range []Types{own, commonTypes} {
 		if known, ok := types[t]; ok {
 			return known
 		}

@@ -90,7 +90,8 @@ var knownErrors = []struct {
 	{job.ErrInvalidSchedule, http.StatusUnprocessableEntity, "invalid_schedule"},
 }
 
-// FromCode returns the error from package job that has the given code, or nil if there is none.
+// FromCode returns the first error from package job that has the given code, or nil if there is none. Several errors share a code, so it may
+// be more general than the original.
 func FromCode(code string) error {
 	for _, k := range knownErrors {
 		if k.code == code {

@@ -48,7 +48,7 @@ func (s *Secrets) Note(request *http.Request, v *View, target string) error {
 type View struct {
 	masks   *masks
 	to      access.Principal
-	shownOf []string // the other principals' jobs and pipelines whose secrets the view shows
+	shownOf []string // what shows secrets of other principals, such as a job, a pipeline, a schedule or a search
 	known   bool     // already audited, so further secrets are not recorded
 }
 
@@ -259,8 +259,8 @@ func newReadings(st *store.Store, open bool) *readings {
 // reading is the content of the audit entry.
 type reading struct {
 	Asked string   `json:"asked"`          // the normalized path and query; an erasure can find a subject in it
-	Shown []string `json:"shown"`          // the jobs and pipelines whose secrets were shown
-	More  int      `json:"more,omitempty"` // the number of further jobs and pipelines
+	Shown []string `json:"shown"`          // what showed secrets, such as a job or a search
+	More  int      `json:"more,omitempty"` // the number of further ones
 }
 
 // note writes an audit entry if v shows other principals' secrets. target names the requested job, pipeline or list.
@@ -284,7 +284,8 @@ func (r *readings) note(request *http.Request, v *View, target string) error {
 	return nil
 }
 
-// asked returns the requested path with its query parameters re-encoded and sorted. It omits parameters longer than 500 bytes.
+// asked returns the requested path with its query parameters re-encoded and sorted. It has at most 500 bytes: parameters that do not fit are
+// omitted.
 func asked(request *http.Request) string {
 	at := access.RequestURL(request)
 	text, sep := job.Storable(at.EscapedPath(), 500), "?"

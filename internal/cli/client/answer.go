@@ -84,8 +84,8 @@ func NotFound(err error) bool {
 	return ok && answer.status == http.StatusNotFound
 }
 
-// Passing reports whether err may be temporary because the database or the server is not responding.
-func Passing(err error) bool {
+// MayBeTemporary reports whether err may be temporary because the database or the server is not responding.
+func MayBeTemporary(err error) bool {
 	if answer, ok := errors.AsType[*answerError](err); ok {
 		return answer.passing()
 	}

@@ -137,7 +137,7 @@ func (d *demo) run(parent context.Context) (err error) {
 	if err := d.showPipeline(ctx); err != nil {
 		return err
 	}
-	if err := d.showNet(ctx); err != nil {
+	if err := d.showRecovery(ctx); err != nil {
 		return err
 	}
 	d.say("")

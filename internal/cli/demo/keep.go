@@ -59,7 +59,7 @@ func (d *demo) printReady(line server.ReadyLine) error {
 	d.say("  curl -sS %s/jobs", at)
 	if d.server == nil {
 		d.say("")
-		d.say("The schemas %s, %s and %s are kept; drop them when you are done.", d.config.Options.Schema, d.co2, d.co2Net())
+		d.say("The schemas %s, %s and %s are kept; drop them when you are done.", d.config.Options.Schema, d.co2, d.co2Recovery())
 	}
 	return nil
 }

@@ -20,14 +20,14 @@ const (
 	// ingestFor is the approximate duration of the ingest. The ingest is slowed down so that the user can watch it and the demo can kill
 	// its pod halfway through.
 	ingestFor = 3 * time.Second
-	// netWithin is the limit on the time of the second run. A takeover takes only slightly longer than the lease.
-	netWithin = 2 * time.Minute
+	// recoveryWithin is the limit on the time of the second run. A takeover takes only slightly longer than the lease.
+	recoveryWithin = 2 * time.Minute
 	// podsWithin limits how long two pods may take to start.
 	podsWithin = 30 * time.Second
 )
 
-// netRun is the second run of the pipeline. It uses two pods, one of which is killed.
-type netRun struct {
+// recoveryRun is the second run of the pipeline. It uses two pods, one of which is killed.
+type recoveryRun struct {
 	*demo
 	watcher     *runner.Runner // submits and reads jobs but never runs them
 	pods        []*podProcess
@@ -39,9 +39,9 @@ type netRun struct {
 	taken       time.Time // when another pod claimed the victim's job
 }
 
-// showNet runs the pipeline on two pods in separate processes, and kills the pod that is running the ingest.
-func (d *demo) showNet(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, netWithin, fmt.Errorf("no takeover within %s", netWithin))
+// showRecovery runs the pipeline on two pods in separate processes, and kills the pod that is running the ingest.
+func (d *demo) showRecovery(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, recoveryWithin, fmt.Errorf("no takeover within %s", recoveryWithin))
 	defer cancel()
 	d.say("")
 	d.say("2. Recovery. The same with two pods in separate processes, and the ingest")
@@ -53,7 +53,7 @@ func (d *demo) showNet(ctx context.Context) (err error) {
 		return err
 	}
 	defer watcher.Close()
-	n := &netRun{demo: d, watcher: watcher, shownEvents: map[string]bool{}}
+	n := &recoveryRun{demo: d, watcher: watcher, shownEvents: map[string]bool{}}
 	defer func() {
 		d.clear()
 		for _, p := range n.pods {
@@ -80,11 +80,11 @@ func (d *demo) showNet(ctx context.Context) (err error) {
 }
 
 // startPods starts two pods and waits until both have registered.
-func (n *netRun) startPods(ctx context.Context) error {
+func (n *recoveryRun) startPods(ctx context.Context) error {
 	rows := n.report.Rows + n.report.Warnings
 	batch := min(max(rows/20, 1), 1000)
 	settings := podSettings{
-		Version: n.config.Options.Version, DatabaseURL: n.config.DatabaseURL, DirectURL: n.config.Options.DirectURL, Schema: n.config.Options.Schema, CO2: n.co2Net(),
+		Version: n.config.Options.Version, DatabaseURL: n.config.DatabaseURL, DirectURL: n.config.Options.DirectURL, Schema: n.config.Options.Schema, CO2: n.co2Recovery(),
 		BatchRows: int(batch), BatchPause: ingestFor / time.Duration(max((rows+batch-1)/batch, 1)),
 	}
 	for _, settings.Name = range []string{"pod-a", "pod-b"} {
@@ -119,7 +119,7 @@ func (n *netRun) startPods(ctx context.Context) error {
 }
 
 // watch prints the timeline and kills the pod that is running the ingest. It returns the jobs when the pipeline has ended.
-func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
+func (n *recoveryRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 	var ingest, fan *bar
 	for {
 		// Read the jobs before the events, so that the events include the completion of every finished job.
@@ -139,7 +139,7 @@ func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 				ingest.set(*p.Done, *p.Total)
 			}
 			if n.victim == nil && n.holder != nil && first.State == job.Running && *p.Done*5 >= *p.Total*2 {
-				if err := n.strikeDown(ctx, *p.Done, *p.Total); err != nil {
+				if err := n.killHolder(ctx, *p.Done, *p.Total); err != nil {
 					return nil, err
 				}
 			}
@@ -163,7 +163,7 @@ func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 }
 
 // showFan shows how many of the recalculations have finished across all pods.
-func (n *netRun) showFan(b *bar, steps []job.Job) *bar {
+func (n *recoveryRun) showFan(b *bar, steps []job.Job) *bar {
 	for _, part := range partsOf(steps) {
 		switch {
 		case part.kind != demoFan || !n.live:
@@ -181,8 +181,8 @@ func (n *netRun) showFan(b *bar, steps []job.Job) *bar {
 	return b
 }
 
-// strikeDown kills the pod that is running the ingest.
-func (n *netRun) strikeDown(ctx context.Context, done, total int64) error {
+// killHolder kills the pod that is running the ingest.
+func (n *recoveryRun) killHolder(ctx context.Context, done, total int64) error {
 	n.victim = n.holder
 	n.victim.kill()
 	if err := n.pool.QueryRow(ctx, `select clock_timestamp()`).Scan(&n.killed); err != nil {
@@ -193,7 +193,7 @@ func (n *netRun) strikeDown(ctx context.Context, done, total int64) error {
 }
 
 // remarkOn shows a remark next to the bar. The remark names the working pod, or the reason why the pipeline waits.
-func (n *netRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
+func (n *recoveryRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
 	switch {
 	case !n.live:
 	case first.State.Terminal():
@@ -215,13 +215,13 @@ func (n *netRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
 }
 
 // line adds a line to the timeline.
-func (n *netRun) line(at time.Time, format string, args ...any) {
+func (n *recoveryRun) line(at time.Time, format string, args ...any) {
 	n.say("  %5.1f s  %s", max(0, at.Sub(n.zero).Seconds()), fmt.Sprintf(format, args...))
 }
 
 // tell adds new events of the pipeline's main jobs to the timeline. It rereads each job's history from the beginning, because the histories
 // are short.
-func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
+func (n *recoveryRun) tell(ctx context.Context, steps []job.Job) error {
 	const all = 1000
 	for _, j := range steps {
 		events, err := n.watcher.Admin().Events(ctx, j.ID, 0, all)
@@ -238,7 +238,7 @@ func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
 	return nil
 }
 
-func (n *netRun) printEvent(e job.Event, j job.Job) {
+func (n *recoveryRun) printEvent(e job.Event, j job.Job) {
 	pod := show.Text(e.Pod)
 	switch {
 	case e.Event == "job.waiting":
@@ -274,14 +274,14 @@ func (n *netRun) printEvent(e job.Event, j job.Job) {
 }
 
 // compare compares the result of the second run with that of the first.
-func (n *netRun) compare(ctx context.Context, steps []job.Job) error {
+func (n *recoveryRun) compare(ctx context.Context, steps []job.Job) error {
 	n.say("")
 	if n.victim == nil {
 		n.say("The file is too small to kill a pod during its ingest.")
 		return nil
 	}
 	n.report.Takeover = float64(n.taken.Sub(n.killed).Milliseconds()) / 1000
-	totals, err := handlers.ReadTotals(ctx, n.pool, handlers.Options{Schema: n.co2Net()}, demoYear)
+	totals, err := handlers.ReadTotals(ctx, n.pool, handlers.Options{Schema: n.co2Recovery()}, demoYear)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (s *stage) set(ctx context.Context, screen *screen) error {
 	if err := migrate.Up(ctx, s.config.MigrationURL(), s.config.Options.Schema); err != nil {
 		return err
 	}
-	for _, schema := range []string{s.co2, s.co2Net()} {
+	for _, schema := range []string{s.co2, s.co2Recovery()} {
 		if err := handlers.Setup(ctx, s.pool, handlers.Options{Schema: schema}); err != nil {
 			return err
 		}
@@ -77,8 +77,8 @@ func (s *stage) set(ctx context.Context, screen *screen) error {
 	return nil
 }
 
-// co2Net returns the schema for the second run, which must not use data from the first run.
-func (s *stage) co2Net() string { return s.co2 + "_net" }
+// co2Recovery returns the schema for the second run, which must not use data from the first run.
+func (s *stage) co2Recovery() string { return s.co2 + "_net" }
 
 // strike removes the stage. It does not use the demo's context, which may already be cancelled.
 func (s *stage) strike() (err error) {
@@ -86,7 +86,7 @@ func (s *stage) strike() (err error) {
 		if s.server == nil && !s.keeps {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			for _, schema := range []string{s.config.Options.Schema, s.co2, s.co2Net()} {
+			for _, schema := range []string{s.config.Options.Schema, s.co2, s.co2Recovery()} {
 				if _, e := s.pool.Exec(ctx, "drop schema if exists "+pgx.Identifier{schema}.Sanitize()+" cascade"); e != nil {
 					err = errors.Join(err, fmt.Errorf("drop schema %s of the demo; drop it manually: %w", schema, e))
 				}

@@ -1,5 +1,5 @@
 // Package doctor implements the doctor command, which examines a database and its pods. The package itself checks the connection and the
-// schema, because the API needs both. All other findings come from the API.
+// schema, because the API needs both. All other findings come from the API, of a server or of this process.
 package doctor
 
 import (

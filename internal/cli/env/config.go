@@ -100,12 +100,12 @@ func ValidServer(text string) error {
 	return nil
 }
 
-// ReleaseOf is the key of the root command's annotation that holds the program's release, if it has one.
-const ReleaseOf = "release"
+// ReleaseAnnotation is the key of the root command's annotation that holds the program's release, if it has one.
+const ReleaseAnnotation = "release"
 
 // Version returns the release of the program, or else the module version of the build.
 func Version(c *cobra.Command) string {
-	if release := c.Root().Annotations[ReleaseOf]; release != "" {
+	if release := c.Root().Annotations[ReleaseAnnotation]; release != "" {
 		return release
 	}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {

@@ -21,7 +21,7 @@ import (
 // These are the exit codes. Scripts rely on them.
 const (
 	CodeOK          = 0
-	CodeRefused     = 1 // rejected or not found
+	CodeRefused     = 1 // rejected, not found, or any other error
 	CodeUsage       = 2 // invalid usage or configuration
 	CodeUnavailable = 3 // the database or the server does not respond
 	CodeUnknown     = 4 // the outcome of the command is unknown
@@ -33,7 +33,7 @@ type codedError struct {
 	err  error
 }
 
-// coder is implemented by errors that have an exit code. Its method is not named ExitCode, because *exec.ExitError has a method with that
+// coder is implemented by errors that have an exit code, also in other packages. Its method is not named ExitCode, because *exec.ExitError has a method with that
 // name.
 type coder interface {
 	error
@@ -64,7 +64,7 @@ func Unknown(format string, args ...any) error {
 	return &codedError{CodeUnknown, fmt.Errorf(format, args...)}
 }
 
-// Code returns the exit code for an error.
+// Code returns the exit code for an error: that of the error itself or of its cause, or else [CodeRefused].
 func Code(err error) int {
 	is := func(targets ...error) bool {
 		for _, target := range targets {

@@ -100,7 +100,7 @@ type ReadyLine struct {
 	Pod      string `json:"pod"`
 	Boot     string `json:"boot"`
 	HTTP     string `json:"http"`
-	Database string `json:"database"` // does not contain the password; for the embedded server, it contains the path of the password file
+	Database string `json:"database"` // without the password; for the embedded server, it contains the path of the password file; empty for [Run]
 }
 
 // serve runs the pod until the process receives a signal.

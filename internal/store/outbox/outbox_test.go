@@ -456,14 +456,14 @@ func TestAnEpochIsAClaimThatTheStatementsOfPodsAccept(t *testing.T) {
 	w.start(i, "run")
 	_, err = w.Snooze(t.Context(), w.Lease(i.ID, i.Epoch()), 3, 0, store.Retry{})
 	w.is.NoErr(err)
-	w.is.NoErr(w.Over(t.Context(), i.ID, i.Epoch()))
+	w.is.NoErr(w.Remove(t.Context(), i.ID, i.Epoch()))
 	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 0)
 	_, err = w.Promote(t.Context(), 10)
 	w.is.NoErr(err)
 	again := w.one()
 	w.is.Equal(again.Snoozes, 3)
 	w.is.True(again.Epoch() > i.Epoch())
-	w.is.NoErr(w.Over(t.Context(), i.ID, i.Epoch())) // of the earlier epoch
+	w.is.NoErr(w.Remove(t.Context(), i.ID, i.Epoch())) // of the earlier epoch
 	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 1)
 	w.start(again, "run")
 	w.is.NoErr(w.Again(t.Context(), again.ID, again.Epoch(), "lost"))

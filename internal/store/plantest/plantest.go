@@ -296,8 +296,8 @@ func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 	})
 }
 
-// Empty analyzes live and parked while they are empty, and then inserts n rows into each. Their statistics are therefore stale.
-func Empty(t testing.TB, pool *pgxpool.Pool, n int) {
+// FillUnanalyzed analyzes live and parked while they are empty, and then inserts n rows into each. Their statistics are therefore stale.
+func FillUnanalyzed(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	fill := func(n int) {
 		Exec(t, pool, `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject, fence)
@@ -316,5 +316,6 @@ func Empty(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Cleanup(func() { Exec(t, pool, `truncate trapeze.live, trapeze.parked`) }) // the inserted rows have no matching row in jobs
 }
 
-// Wide matches scans of live and parked in which no index condition selects a specific job.
+// Wide matches scans of live and parked in which no index condition selects a specific job, and scans of a live_for_ index that are given only
+// the id, which is not the index's first column.
 var Wide = regexp.MustCompile(`Scan( Backward)? (using (live_for_\w+|\w+) )?on (live|parked)\b.*\n +(Filter|->|SubPlan).*|using live_for_\w+ on live\b.*\n +Index Cond: \(id = .*`)

@@ -26,7 +26,7 @@ func TestJobsAreReadByTheirPlacesThoughTheseWereEmptyWhenAnalyzed(t *testing.T) 
 	const open = 20_000
 	s := newStore(t)
 	plantest.SeedEnded(t, s.Pool(), 400, 20)
-	plantest.Empty(t, s.Pool(), open)
+	plantest.FillUnanalyzed(t, s.Pool(), open)
 	conn := plantest.Pinned(t, s.Pool())
 	for name, sql := range readers {
 		plan := plantest.Explain(t, conn, name, sql, "costs off")

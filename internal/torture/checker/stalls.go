@@ -32,7 +32,7 @@ func stallsOf(run *history.Run) (list []span) {
 // busy for the pod's timing to be judged. On an otherwise idle machine, the share is a few hundredths.
 const starvedFrom = 0.5
 
-// starvedPods returns, for each pod, the periods in which it got no CPU time.
+// starvedPods returns, for each pod, the periods in which its threads waited for a processor for at least that share of the time.
 func starvedPods(run *history.Run) map[string][]span {
 	found := map[string][]span{}
 	type look struct {

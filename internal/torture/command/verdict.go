@@ -15,7 +15,7 @@ import (
 // mostShown is the number of violations printed per invariant; the JSON document has all of them.
 const mostShown = 5
 
-// busyFrom is the starvation level from which the machine counts as busy.
+// busyFrom is the time, in seconds per second, that a pod's threads wait for a processor from which the machine counts as busy.
 const busyFrom = 0.3
 
 // document is the verdict as JSON.

@@ -47,13 +47,13 @@ func Read(dir string) (*Run, error) {
 		read(dir, PlanFile, &r.Plan), read(dir, FaultsFile, &r.Faults), read(dir, LedgerFile, &r.Ledger),
 		read(dir, CallsFile, &r.Calls), read(dir, SamplesFile, &r.Samples), read(dir, PodsFile, &r.Pods),
 		read(dir, JobsFile, &r.Jobs), read(dir, EventsFile, &r.Events), read(dir, RowsFile, &r.Rows),
-		read(dir, PipelinesFile, &r.Pipelines), read(dir, FiresFile, &r.Fires), read(dir, PlansFile, &r.Schedules),
+		read(dir, PipelinesFile, &r.Pipelines), read(dir, FiresFile, &r.Fires), read(dir, SchedulesFile, &r.Schedules),
 	)
 }
 
 func read[T any](dir, name string, into *[]T) error {
 	list, err := ReadLines[T](filepath.Join(dir, name))
-	if errors.Is(err, os.ErrNotExist) && slices.Contains([]string{PlanFile, RowsFile, PipelinesFile, FiresFile, PlansFile}, name) {
+	if errors.Is(err, os.ErrNotExist) && slices.Contains([]string{PlanFile, RowsFile, PipelinesFile, FiresFile, SchedulesFile}, name) {
 		return nil
 	}
 	*into = list

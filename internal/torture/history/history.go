@@ -2,8 +2,7 @@
 // come from independent sources: the pods (events and jobs), the handlers (the ledger, ordered by one server outside the system), the
 // clients (calls), and the nemesis (the plan, written beforehand, and the faults as they happened).
 //
-// Everything runs on one machine, and times are taken from its wall clock. PostgreSQL uses the same clock except where a fault skews it;
-// see [Fault].
+// Everything runs on one machine, and times are taken from its wall clock. PostgreSQL uses the same clock except where a fault skews it.
 package history
 
 import (
@@ -28,7 +27,7 @@ const (
 
 	PipelinesFile = "pipelines.jsonl" // [Pipeline], in the same snapshot
 	FiresFile     = "fires.jsonl"     // [Fire], in the same snapshot
-	PlansFile     = "schedules.jsonl" // [Schedule], written by a trigger of the torture itself
+	SchedulesFile = "schedules.jsonl" // [Schedule], written by a trigger of the torture itself
 )
 
 // Settings holds the parameters of a run.

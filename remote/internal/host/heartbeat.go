@@ -153,7 +153,7 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 	}
 }
 
-// workerRow returns the open row of a worker. It returns [ErrClosed] if the row is closed or belongs to another principal.
+// workerRow returns the row of a worker, open or closed. It returns [ErrClosed] if there is none or it belongs to another principal.
 func (h *Host) workerRow(ctx context.Context, id, owner string) (store.WorkerRow, error) {
 	if !isWorker(id) {
 		return store.WorkerRow{}, fmt.Errorf("%w: invalid worker id %q", job.ErrInvalid, job.Storable(id, 50))

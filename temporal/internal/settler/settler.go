@@ -130,7 +130,7 @@ func (s *Settler) Settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 	if err != nil {
 		return err
 	}
-	if err := s.outbox.Over(ctx, in.ID, in.Epoch); err != nil {
+	if err := s.outbox.Remove(ctx, in.ID, in.Epoch); err != nil {
 		s.Log.DebugContext(ctx, "could not remove a row of the outbox: the reconciler will", "err", err)
 	}
 	return nil

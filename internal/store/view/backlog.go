@@ -35,9 +35,9 @@ type Backlog struct {
 	Pods          int     // number of all open pods, which is the same for every lane
 }
 
-// Fleet returns the backlog of each lane. There is always at least one lane. The cost does not depend on the size of the backlog or the
+// Backlogs returns the backlog of each lane. There is always at least one lane. The cost does not depend on the size of the backlog or the
 // history.
-func Fleet(ctx context.Context, s *store.Store) ([]Backlog, error) {
+func Backlogs(ctx context.Context, s *store.Store) ([]Backlog, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Backlog], fleetSQL, countedTo)
 	if err != nil {
 		return nil, fmt.Errorf("count waiting jobs: %w", err)
