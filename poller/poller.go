@@ -54,7 +54,7 @@ func (p *Poller) Wake() {
 	p.wake.Set()
 }
 
-// Nudge makes the poller call its source's NextDue again, without a sweep. It is safe for concurrent use.
+// Nudge makes the poller call its source's NextDue again. It sweeps only if something is due. It is safe for concurrent use.
 func (p *Poller) Nudge() {
 	p.nudge.Set()
 }

@@ -99,7 +99,7 @@ func within(patterns []string, name string) bool {
 	})
 }
 
-// ErrUnauthenticated means that a request has no credentials, or credentials of an unsupported type.
+// ErrUnauthenticated means that a request has no valid credentials.
 var ErrUnauthenticated = errors.New("unauthenticated")
 
 type principalKey struct{}

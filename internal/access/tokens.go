@@ -63,7 +63,7 @@ func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 	return found.who, nil
 }
 
-// find returns the token with a given hash. It always compares all tokens, so its running time reveals nothing about them.
+// find returns the entry for a token that a client sent. It always compares all tokens, so its running time reveals nothing about them.
 func (t *Tokens) find(given string) (token, error) {
 	hash, found := sha256.Sum256([]byte(given)), -1
 	all := t.file.get().tokens

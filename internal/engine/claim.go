@@ -29,7 +29,7 @@ type claimer struct {
 
 	mu        sync.Mutex // locked during a claim; guards the following fields
 	round     round
-	sweptAt   time.Time     // when a claim last covered all lanes
+	claimedAt time.Time     // when a claim last covered all lanes
 	roundTrip time.Duration // moving average over the latest claims
 	away      time.Duration // part of a claim's round trip that the statement does not account for: network and commit
 	dry       bool          // the latest refill of the jobs claimed ahead of time found fewer jobs than requested
@@ -58,11 +58,11 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 			}
 			return false, err
 		}
-		if all && !look && !c.backlog.hasMore() && time.Since(c.sweptAt) < c.Lanes.Interval() {
+		if all && !look && !c.backlog.hasMore() && time.Since(c.claimedAt) < c.Lanes.Interval() {
 			return false, nil
 		}
 	}
-	c.sweptAt = time.Now()
+	c.claimedAt = time.Now()
 	news := c.news.Swap(false)
 	if c.Slots() <= smallPod && !c.ahead.Any() {
 		c.exec.ends.flusher.lands() // the slots that these completions free are filled by the same claim

@@ -3,6 +3,7 @@
 //	proxy.go  the faults that a test can request
 //	link.go   one connection, with two pumps that apply the faults
 //	wire.go   parses the client's messages, so that the reply to a given statement can be cut
+//	listen_in.go  reports the statements sent over a connection, without a proxy
 package faultnet
 
 import (

@@ -54,7 +54,7 @@ func (w *wire) read(chunk []byte) (statements []string) {
 				statements = append(statements, s)
 			}
 		}
-		// The proxy refuses a request for encryption. The client then sends the message that starts the session.
+		// If the server refuses a request for encryption, the client then sends the message that starts the session.
 		w.started = w.started || !bytes.HasSuffix(w.head, []byte{0x04, 0xd2, 0x16, 0x2f})
 		w.head = w.head[:0]
 	}

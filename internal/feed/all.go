@@ -16,7 +16,8 @@ type allSource struct {
 }
 
 // All opens a stream of all events, or of the events of one principal's jobs. It starts after the given cursor, at [Beginning] or at [Now];
-// an empty cursor means [Now]. The stream never ends on its own. All returns the same errors as [Feed.Job].
+// an empty cursor means [Now]. The stream never ends on its own. Errors: [job.ErrInvalid] for an
+// invalid cursor, [ErrClosing], [ErrStuck].
 func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error) {
 	r := &allSource{feed: f, submitter: submitter}
 	var epoch string
@@ -29,7 +30,7 @@ func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error
 	}
 	return f.open(ctx, topic{kind: everything}, func(now stand) (s *Stream, err error) {
 		r.epoch = now.epoch
-		s = &Stream{Snapshot: struct{}{}, road: r}
+		s = &Stream{Snapshot: struct{}{}, source: r}
 		if given {
 			if s.Reset, err = f.check(ctx, epoch, r.at.Xid, r.at.Xid); err != nil {
 				return nil, err

@@ -18,7 +18,7 @@ type jobSource struct {
 }
 
 // Job opens the stream of a job. It starts after the given cursor, at [Beginning] or at [Now]; an empty cursor means [Beginning]. Errors:
-// [job.ErrNotFound], [job.ErrInvalid] for an invalid cursor, [ErrClosing].
+// [job.ErrNotFound], [job.ErrInvalid] for an invalid cursor, [ErrClosing], [ErrStuck].
 func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error) {
 	j, err := view.Job(ctx, f.store, id)
 	if err != nil {
@@ -37,7 +37,7 @@ func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error)
 	}
 	return f.open(ctx, topic{aJob, id}, func(now stand) (*Stream, error) {
 		r.epoch = now.epoch
-		s := &Stream{Snapshot: j, road: r}
+		s := &Stream{Snapshot: j, source: r}
 		switch {
 		case epoch != "" && epoch != now.epoch:
 			s.Reset = otherHistory

@@ -39,7 +39,7 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 			return nil, err
 		}
 		r.status = p.Status
-		s := &Stream{Snapshot: p, road: r}
+		s := &Stream{Snapshot: p, source: r}
 		if epoch != "" {
 			if s.Reset, err = f.check(ctx, epoch, r.sight.earliest(), r.sight.latest()); err != nil {
 				return nil, err

@@ -33,14 +33,14 @@ type Stream struct {
 
 	feed     *Feed
 	listener *bus.Listener[topic, *batch]
-	road     road
+	source   source
 	live     bool
 	over     bool
 	closed   sync.Once
 }
 
-// road is the interface that each kind of stream implements.
-type road interface {
+// source is the interface that each kind of stream implements.
+type source interface {
 	// behind reads a page of the backlog that precedes the subscription, and reports whether there may be another page.
 	behind(ctx context.Context) (list []Item, more bool, err error)
 	// take converts a batch from the tail to items.
@@ -99,7 +99,7 @@ func (s *Stream) Next(ctx context.Context, while time.Duration) ([]Item, error) 
 		if err != nil {
 			return nil, err
 		}
-		if end := s.road.end(); s.live && end != nil {
+		if end := s.source.end(); s.live && end != nil {
 			data, err := json.Marshal(end)
 			if err != nil {
 				return nil, err
@@ -121,7 +121,7 @@ func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Ite
 			return nil, false, ErrClosing
 		default:
 		}
-		list, more, err := s.road.behind(ctx)
+		list, more, err := s.source.behind(ctx)
 		s.live = !more && err == nil
 		return list, false, err
 	}
@@ -133,7 +133,7 @@ func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Ite
 		if b.note != nil {
 			return []Item{{Event: "progress", Data: b.note}}, false, nil
 		}
-		return s.road.take(b), false, nil
+		return s.source.take(b), false, nil
 	case <-silence:
 		return nil, true, nil
 	case <-ctx.Done():

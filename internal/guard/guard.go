@@ -1,5 +1,5 @@
 // Package guard turns a panic, or a goroutine that exits without returning, into an error. It is used for calling handlers and for encoding
-// the values that they return. It does not depend on anything related to jobs.
+// the values that they return. It also identifies goroutines and reads their stacks.
 package guard
 
 import (

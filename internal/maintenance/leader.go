@@ -62,7 +62,7 @@ func (l *leader) role() role {
 // keep regularly checks whether this pod is the leader, until ctx is cancelled. This is how a leader detects that it has lost the lead, and
 // how another pod takes it over.
 func (l *leader) keep(ctx context.Context) {
-	defer l.dropLocked()
+	defer l.drop()
 	for until := l.m.o.Store.UntilReset(); l.rest(ctx, until); {
 		until = l.m.o.Store.UntilReset()
 		l.check(ctx)
@@ -113,7 +113,7 @@ func (l *leader) still(ctx context.Context) bool {
 func (l *leader) has(ctx context.Context) bool {
 	has, err := l.ask(ctx, l.m.o.Store.HasLead)
 	if err != nil || !has {
-		l.drop()
+		l.dropLocked()
 		return false
 	}
 	return true
@@ -135,15 +135,15 @@ func (l *leader) ask(ctx context.Context, question func(context.Context, *pgx.Co
 	return yes, err
 }
 
-// drop records that this pod no longer leads.
-func (l *leader) drop() {
+// dropLocked records that this pod no longer leads. The caller has locked mu.
+func (l *leader) dropLocked() {
 	l.held = false
 	l.m.o.Metrics.Leader.Set(0)
 }
 
-// dropLocked locks mu and calls [leader.drop].
-func (l *leader) dropLocked() {
+// drop locks mu and calls [leader.dropLocked].
+func (l *leader) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.drop()
+	l.dropLocked()
 }

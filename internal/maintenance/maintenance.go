@@ -75,7 +75,7 @@ func New(o Options) *Maintenance {
 
 // SessionEnded records that Options.Session is about to close, so that this pod is no longer the leader. Call it before the session's lock
 // is released, because another pod can then become the leader immediately.
-func (m *Maintenance) SessionEnded() { m.lead.dropLocked() }
+func (m *Maintenance) SessionEnded() { m.lead.drop() }
 
 // startAfter is the minimum delay before a pod tries to lead, and before its first run of the tasks that every pod runs. tasksAfter is the
 // minimum further delay before its first run of the others. The maximum of each is twice that. A pod that has just started has more urgent

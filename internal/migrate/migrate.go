@@ -1,7 +1,8 @@
 // Package migrate migrates a database's schema to the version of this binary, using pressly/goose.
 //
 // Any number of pods can call [Up] on an empty database at the same time, each with one connection, even through a transaction pooler.
-// Everything that goose does happens in one transaction, which begins by taking a transaction-level advisory lock. The lock therefore
+// The schema and its migrations table are created in one transaction, and everything that goose does happens in a second one, which begins by
+// taking a transaction-level advisory lock. The lock therefore
 // cannot leak or be lost, and a cancelled migration leaves no partial changes.
 package migrate
 

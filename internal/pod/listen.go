@@ -18,7 +18,7 @@ import (
 )
 
 // listener manages the pod's only direct connection, which receives notifications. Between notifications, it lends the session to
-// maintenance, which uses the session to hold the leader lock. The zero value is ready to use; [Pod.listen] opens the session.
+// maintenance, which uses the session to hold the leader lock. gone must be set until [Pod.listen] has opened the session.
 type listener struct {
 	mu   sync.Mutex
 	wake context.CancelFunc      // interrupts the wait for a notification; nil if there is no session

@@ -14,6 +14,13 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%s cannot run Trapeze, because %s: %s", e.Database, e.Reason, e.Instead)
 }
 
+const (
+	plainPostgres  = "use PostgreSQL 14 or newer"
+	auroraPostgres = "use PostgreSQL 14 or newer, such as RDS or Aurora PostgreSQL"
+)
+
+// byVersion lists the databases that version() reveals. Aurora DSQL returns "PostgreSQL 16"; PostgreSQL adds the platform and the compiler.
+//
 // The reasons are from the vendors' documentation, read in November 2026:
 //   - CockroachDB: "postgresql-compatibility" of v26.3 and issue 41522 (LISTEN), "life-of-a-distributed-transaction" (hybrid clock). It reports
 //     server_version 18 and in_hot_standby off, so nothing but version() reveals it.
@@ -21,12 +28,6 @@ func (e *UnsupportedError) Error() string {
 //   - Redshift: "c_unsupported-postgresql-features" and "r_VERSION".
 //   - Aurora DSQL: "working-with-postgresql-compatibility-unsupported-features" and "working-with-systems-tables".
 //   - Citus: "reference_workarounds" of v13 and "api_metadata" (pg_dist_partition).
-const (
-	plainPostgres  = "use PostgreSQL 14 or newer"
-	auroraPostgres = "use PostgreSQL 14 or newer, such as RDS or Aurora PostgreSQL"
-)
-
-// byVersion lists the databases that version() reveals. Aurora DSQL returns "PostgreSQL 16"; PostgreSQL adds the platform and the compiler.
 var byVersion = []struct {
 	version *regexp.Regexp
 	UnsupportedError

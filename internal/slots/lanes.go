@@ -49,8 +49,8 @@ type lane struct {
 	used  int
 	grant grant // granted slots, if slots is set
 
-	every   time.Duration // poll interval of the lane, or 0 for the pod's
-	sweptAt time.Time     // when a claim last included it
+	every     time.Duration // poll interval of the lane, or 0 for the pod's
+	claimedAt time.Time     // when a claim last included it
 }
 
 // NewLanes returns a Lanes with a total number of slots. poll is the poll interval of lanes that set none. mayUse restricts the lanes; if

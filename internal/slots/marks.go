@@ -101,7 +101,8 @@ func (m *Marks) ForSubmission(lane string) time.Time {
 }
 
 // Claimed records how far a claim has read, and reports whether a sweep of any of its lanes is in progress. After a fast claim that read
-// everything, the marks are dropped.
+// everything, the marks are dropped. quick means that the claim took the server little time, most is the longest validity of a mark, and again
+// is called when a used mark expires.
 func (m *Marks) Claimed(wants []store.Want, found store.Claims, quick bool, most time.Duration, again func()) (sweeping bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -46,9 +46,9 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 			continue
 		}
 		switch {
-		case !one.sweptAt.Before(since): // already included in this round
+		case !one.claimedAt.Before(since): // already included in this round
 			room[i] = 0
-		case tick && now.Sub(one.sweptAt) < time.Duration(float64(l.interval(one))*(1-poller.Spread)):
+		case tick && now.Sub(one.claimedAt) < time.Duration(float64(l.interval(one))*(1-poller.Spread)):
 			room[i] = 0
 			early++
 		default:
@@ -77,7 +77,7 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 		if share[i] > 0 {
 			wants = append(wants, store.Want{Lane: name, N: share[i]})
 			l.byName[name].used += share[i]
-			l.byName[name].sweptAt = now
+			l.byName[name].claimedAt = now
 			unasked--
 			l.used += share[i]
 		}

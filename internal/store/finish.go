@@ -35,8 +35,8 @@ type Ended struct {
 	State        job.State // cancelled if a cancel request was committed first
 	ChildRunning bool      // the next step was started for this pod, with fence 1
 	OffBalance   *int64    // the fan-out that now needs to be settled; see [Store.FanOut]
-	Found        bool      // nothing was written, because an earlier attempt or another process had already ended the claim
-	Here         bool      // Found, and an earlier attempt of this pod ended the claim, but its reply was lost
+	Found        bool      // set by the caller: nothing was written, because an earlier attempt or another process had already ended the claim
+	Here         bool      // set by the caller: Found, and an earlier attempt of this pod ended the claim, but its reply was lost
 }
 
 // A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. The ends CTE holds the rows

@@ -26,7 +26,7 @@ type PodInfo struct {
 
 // registerSQL opens a pod's row. A boot id is used only once. If an operator drained the pod by name, it stays drained until it is resumed,
 // even across restarts. A process with a new boot id copies the drain from its own previous row, identified by the boot id, because other
-// processes may have the same name. It locks that row until it commits; see lockPods. Plan: pods is small, and this runs once per start.
+// processes may have the same name. It locks that row until it commits, so that a drain by name cannot miss the new row. Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
 with joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, limits, engines, lease_until, drained)

@@ -34,7 +34,7 @@ const Front = 8
 
 const (
 	atOnce  = 2                     // number of pods that claim at once
-	late    = 20 * time.Millisecond // how long a late claim waits for each pod of the fleet, so that all pods together send at most 50 per second
+	late    = 20 * time.Millisecond // the time between the late claims of two pods with the same kinds, which begin after one such time per pod
 	busyFor = 2 * Interval          // how long an engine must have been busy before it notifies the rest, so that short jobs do not matter
 )
 

@@ -1,5 +1,5 @@
 // Package show prints the output of commands: tables that fit the terminal, JSON lines, properties, colours, and views that are redrawn. It
-// removes control characters from untrusted text.
+// removes control characters from untrusted text, and asks for confirmation.
 package show
 
 import (

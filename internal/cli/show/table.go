@@ -14,7 +14,7 @@ import (
 const leastColumn = 6
 
 // Table prints rows of cells below a header. Columns are as wide as their contents, but shrink so that the table fits the width of a
-// terminal.
+// terminal. Table modifies rows: it removes control characters, and replaces empty cells with "-".
 func Table(c *cobra.Command, head string, rows [][]string) error {
 	names := strings.Fields(head)
 	for _, cells := range rows {

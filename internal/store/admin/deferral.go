@@ -14,7 +14,7 @@ import (
 
 // checkTokenSQL checks a completion token. Its lock serializes the completions of one job with each other and with the transaction in which
 // the job starts to wait. Plan: deferrals_pkey.
-const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update` // #nosec G101 -- likewise
+const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update` // #nosec G101 -- compares a token, and contains none
 
 // completeSQL stores one part of a job. If the job is already waiting, it also counts the part in the job's fan-out. It has no effect if
 // the part is already stored or the job is no longer waiting for it. A lock serializes it with a concurrent finish of the job. Plan:
