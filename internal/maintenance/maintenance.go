@@ -77,13 +77,9 @@ func New(o Options) *Maintenance {
 // is released, because another pod can then become the leader immediately.
 func (m *Maintenance) SessionEnded() { m.lead.drop() }
 
-// startAfter is the minimum delay before a pod tries to lead, and before its first run of the tasks that every pod runs. tasksAfter is the
-// minimum further delay before its first run of the others. The maximum of each is twice that. A pod that has just started has more urgent
-// work, and pods that start together should not all run the tasks.
-const (
-	startAfter = 2 * time.Second
-	tasksAfter = 15 * time.Second
-)
+// startAfter is the minimum delay before a pod's first run of its tasks. The maximum is twice that. A pod that has just started has more
+// urgent work, and pods that start together should not all run the tasks.
+const startAfter = 2 * time.Second
 
 // Run runs this pod's share of the maintenance until ctx is cancelled.
 func (m *Maintenance) Run(ctx context.Context) {
@@ -100,27 +96,14 @@ func (m *Maintenance) Run(ctx context.Context) {
 	}
 	m.lead.check(ctx)
 	others.Go(func() { m.lead.keep(ctx) })
-	m.begin(ctx, clock, true)
-	others.Go(func() {
-		if wait.For(ctx, tasksAfter+rand.N(tasksAfter)) { // #nosec G404 -- jitter
-			m.begin(ctx, clock, false)
-		}
-	})
-	clock.Run(ctx)
-}
-
-// begin runs tasks regularly from now on: those that every pod runs, or the others.
-func (m *Maintenance) begin(ctx context.Context, clock *scheduler.Scheduler, all bool) {
-	for i, t := range m.tasks(nil) {
-		if t.all != all {
-			continue
-		}
+	for i := range m.tasks(nil) {
 		r := &run{m: m, lead: m.lead}
 		r.task = m.tasks(r.pace)[i]
 		if err := clock.Every(r.name, r.every, r.start); err != nil {
 			m.o.Log.ErrorContext(ctx, "maintenance incomplete", telemetry.Task, r.name, telemetry.Err, err)
 		}
 	}
+	clock.Run(ctx)
 }
 
 // RunOnce runs every task once, now. It continues after an error and returns all errors.
