@@ -119,13 +119,14 @@ func TestABusyPodPassesOnOneNotificationUntilItHasTakenAllJobs(t *testing.T) {
 func TestBusyPodsDoNotNotifyEachOtherEndlessly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		pods, sent := fleet(50), 0
+		pods := fleet(50)
+		var sent atomic.Int32
 		var notify func(u wake.Up)
 		notify = func(u wake.Up) {
 			for _, pod := range pods {
 				pod.Hear(u, false, func() {
 					if next, ok := pod.Claimed(true); ok {
-						sent++
+						sent.Add(1)
 						go notify(next)
 					}
 				})
@@ -135,7 +136,7 @@ func TestBusyPodsDoNotNotifyEachOtherEndlessly(t *testing.T) {
 			notify(wake.Parse(fmt.Sprint(seed), 0))
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			is.True(sent <= (seed+1)*60)
+			is.True(sent.Load() <= int32(seed+1)*60)
 		}
 	})
 }
