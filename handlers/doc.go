@@ -18,7 +18,7 @@
 // Each table has one writer. The subject of a recalculation is a year and a unit, and that of the join is the year. Datasets of different
 // years can be processed concurrently; two datasets of the same year take turns, unit by unit.
 //
-// With [Options.Fenced], the writes have commits of their own instead, guarded by the job's fence; see fenced.go.
+// With [Options.Fenced], the handlers write in separate commits instead, guarded by the job's fence; see fenced.go.
 //
 // A unit in the example is a departure airport. A flight counts as one passenger over its great-circle distance. Its emission is the
 // distance in kilometres × the factor of its distance band:

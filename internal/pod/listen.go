@@ -209,8 +209,8 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 }
 
 // hearsAll reports whether the pod must hear every notification, for its own engine, a remote worker, another engine or a client that
-// watches events. The others hear only what the front of the fleet passes on, because reading a notification costs a pod 0.1 ms of processor
-// time. The database's share is the same for both.
+// watches events. The others hear only notifications that the front of the fleet passes on, because reading one costs a pod about 0.1 ms of
+// processor time (ADR 0046). The database's share is the same for both.
 func (p *Pod) hearsAll() bool {
 	all := p.HearsAll() || p.Feed.Watched() || p.engines.listen()
 	p.sessions().Each(func(e *engine.Engine) { all = all || e.HearsAll() })

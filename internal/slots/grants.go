@@ -64,9 +64,9 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 	}
 }
 
-// apply applies a heartbeat's report about a lane, and reports whether the lanes must be looked at again. Two kinds of report may be outdated: that the
-// lane is no longer over its limit, and that this pod holds fewer slots than it was granted. The second kind occurs after the lane was
-// deleted and created again. A request confirms such a report before it is applied.
+// apply applies a heartbeat's report about a lane, and reports whether a claim must read the lane again. Two kinds of report may be outdated:
+// that the lane is no longer over its limit, and that this pod holds fewer slots than it was granted. The second kind occurs after the lane
+// was deleted and created again. A request confirms such a report before it is applied.
 func (one *lane) apply(b store.Lane) (look bool) {
 	g := &one.grant
 	if one.slots == nil {

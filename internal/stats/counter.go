@@ -56,8 +56,8 @@ func NewCounter(now time.Time) *Counter {
 	return &Counter{minute: now.Truncate(time.Minute), cells: map[cell]*Row{}}
 }
 
-// Count counts an ended job, in the minute that the latest call of [Counter.Rows] began. Because it is called for every job, it does not read
-// the clock.
+// Count counts an ended job, in the minute that the latest call of [Counter.Rows] began. It does not read the clock, because the program
+// calls it for every job.
 func (c *Counter) Count(lane, kind string, state job.State, t Times) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
