@@ -118,3 +118,28 @@ func TestARunningAlarmEndsWithTheScheduler(t *testing.T) {
 	is.Equal(wait(t, ended), context.Canceled)
 	wait(t, done) // Run waits for the alarm's function
 }
+
+// TestStoppingKeepsNoProcessorBusy stops a scheduler while a function still runs. Time in the bubble advances only while all goroutines wait,
+// so the function returns only if the scheduler does not keep a processor busy.
+func TestStoppingKeepsNoProcessorBusy(t *testing.T) {
+	t.Parallel()
+	tooLong := time.AfterFunc(time.Minute, func() { panic("the scheduler kept a processor busy for a minute") }) // real time
+	defer tooLong.Stop()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		s, err := scheduler.New(slog.New(slog.DiscardHandler))
+		is.NoErr(err)
+		began := make(chan struct{})
+		returned := false
+		is.NoErr(s.After("calendar", 0, func(ctx context.Context) {
+			close(began)
+			<-ctx.Done()
+			time.Sleep(4 * time.Second)
+			returned = true
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-began; cancel() }()
+		s.Run(ctx)
+		is.True(returned)
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -21,11 +22,17 @@ type Scheduler struct {
 	log  *slog.Logger
 	ctx  context.Context // passed to the functions; cancelled when the context of Run is done
 	stop context.CancelFunc
+
+	starting sync.Mutex // held while a function is added to running, and to prevent that
+	running  sync.WaitGroup
 }
+
+// patience is how long [Scheduler.Run] waits for running functions to return.
+const patience = 5 * time.Second
 
 // New returns a scheduler that does nothing until [Scheduler.Run] is called.
 func New(log *slog.Logger) (*Scheduler, error) {
-	cron, err := gocron.NewScheduler(gocron.WithStopTimeout(5 * time.Second))
+	cron, err := gocron.NewScheduler(gocron.WithStopTimeout(time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("make the scheduler: %w", err)
 	}
@@ -38,7 +45,7 @@ func New(log *slog.Logger) (*Scheduler, error) {
 func (s *Scheduler) Every(name string, interval time.Duration, do func(ctx context.Context)) error {
 	_, err := s.cron.NewJob(
 		gocron.DurationRandomJob(interval*9/10, interval*11/10),
-		gocron.NewTask(func() { do(s.ctx) }),
+		gocron.NewTask(func() { s.call(do) }),
 		gocron.WithName(name),
 		gocron.WithSingletonMode(gocron.LimitModeReschedule),
 		gocron.WithStartAt(gocron.WithStartImmediately()),
@@ -56,10 +63,14 @@ func (s *Scheduler) Every(name string, interval time.Duration, do func(ctx conte
 // loop reads it, that loop spins forever.
 func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.Context)) error {
 	s.cron.RemoveByTags(name)
-	var once sync.Once // a short interval may fire twice before the limit applies
+	var called atomic.Bool // a short interval may fire twice before the limit applies
 	_, err := s.cron.NewJob(
 		gocron.DurationJob(max(wait, time.Millisecond)),
-		gocron.NewTask(func() { once.Do(func() { do(s.ctx) }) }),
+		gocron.NewTask(func() {
+			if called.CompareAndSwap(false, true) {
+				s.call(do)
+			}
+		}),
 		gocron.WithName(name), gocron.WithTags(name),
 		gocron.WithLimitedRuns(1),
 	)
@@ -69,12 +80,40 @@ func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.C
 	return nil
 }
 
-// Run runs the functions until ctx is done. It then cancels the context of running functions and waits for them to return. Call it only
-// once.
+// call calls do, unless the scheduler has been stopped.
+func (s *Scheduler) call(do func(ctx context.Context)) {
+	if s.begin() {
+		defer s.running.Done()
+		do(s.ctx)
+	}
+}
+
+func (s *Scheduler) begin() bool {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.running.Add(1)
+	return true
+}
+
+// Run runs the functions until ctx is done. It then cancels the context of running functions and waits at most 5 seconds for them to
+// return. Call it only once.
+//
+// It does not leave the waiting to gocron, whose Shutdown keeps a processor busy until the last function has returned.
 func (s *Scheduler) Run(ctx context.Context) {
 	s.cron.Start()
 	<-ctx.Done()
+	s.starting.Lock()
 	s.stop()
+	s.starting.Unlock()
+	returned := make(chan struct{})
+	go func() { defer close(returned); s.running.Wait() }()
+	select {
+	case <-returned:
+	case <-time.After(patience):
+	}
 	if err := s.cron.Shutdown(); err != nil {
 		s.log.WarnContext(ctx, "scheduler did not stop cleanly", "err", err)
 	}
