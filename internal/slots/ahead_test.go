@@ -60,6 +60,8 @@ func TestFewerJobsAreClaimedAheadAfterSomeHaveWaitedForTooLong(t *testing.T) {
 		is.Equal(a.Wants(50, time.Microsecond, time.Millisecond), 100)  // the maximum per pod
 		is.Equal(a.Wants(4, 500*time.Microsecond, time.Millisecond), 8) // four slots run two jobs each during a claim
 		is.Equal(a.Wants(0, time.Microsecond, time.Millisecond), 0)
+		is.Equal(a.Wants(500, time.Microsecond, time.Millisecond), 100)
+		is.Equal(a.Wants(501, time.Microsecond, time.Millisecond), 0) // a large lane claims enough at once
 		a.Put(waiting("a", 0, 1, 2, 3))
 		is.Equal(wants(), 37)
 		is.Equal(a.WantsUrgent(4), 4)
