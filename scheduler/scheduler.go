@@ -27,7 +27,7 @@ type Scheduler struct {
 	running  sync.WaitGroup
 }
 
-// patience is how long [Scheduler.Run] waits for running functions to return.
+// patience is the time limit for running functions to return after the scheduler has been stopped.
 const patience = 5 * time.Second
 
 // New returns a scheduler that does nothing until [Scheduler.Run] is called.
