@@ -117,7 +117,9 @@ func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	var joined atomic.Int64
-	r := start(t, pool, named("a"), map[string]does{
+	o := named("a")
+	o.LeaseFor = time.Minute // pod a closes the rows of pods whose leases are more than twice as long as its own
+	r := start(t, pool, o, map[string]does{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(runner.Step(of("elsewhere"), runner.Foreign()), runner.Step(of("elsewhere"), runner.Foreign())).Join(of("join")), nil
 		},
@@ -126,7 +128,7 @@ func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	id := enqueue(t, r, of("parent"))
 	inState(t, r, id, job.Waiting)
 	s, boot := inside.Of(r).Store, uuid.NewString()
-	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: boot, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, time.Minute))
+	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: boot, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, o.LeaseFor))
 	claims, err := s.Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 2}}, []string{"elsewhere"}, true)
 	is.NoErr(err)
 	is.Equal(len(claims.Jobs), 2)
