@@ -116,15 +116,27 @@ func (c Claims) Exhausted() (lanes []string) {
 }
 
 // A claim statement is a list of CTEs. picked locks pending rows for free slots, spare locks additional rows to claim ahead of time, and
-// reached reports how far picked has read. These three differ between the claim statements. The CTEs of [claimTail] are the same for all.
-// They claim the picked rows in the order keyed → open → taken → claimed; only claimed updates live, with a HOT update. The remaining CTEs
-// free keys, delete superseded runs and write events.
+// reached reports how far picked has read. These three differ between the claim statements. The other CTEs claim the locked rows in the
+// order keyed → open → taken → claimed, in which only claimed updates live, with a HOT update. They also free keys, delete superseded runs
+// and write events.
+//
+// Some locked rows stay pending, and no attempt is counted for them: a job whose unique key is locked by an uncommitted submission; all
+// isolated jobs but one; and a job whose subject was taken by another job. Subjects are taken in key order, so two claims cannot deadlock.
+// At most one job per (kind, subject) is claimed, the most urgent one.
 
-// claimStatement builds a claim statement from its picked, spare and reached CTEs. The conditions in more apply to picked and reached as a
-// whole: a claim that may take no job has not read its lanes.
+// claimStatement builds a claim statement from its picked, spare and reached CTEs. With an empty spare, it claims no jobs ahead of time. The
+// conditions in more apply to picked and reached as a whole: a claim that may take no job has not read its lanes.
 func claimStatement(picked, spare, reached string, more ...string) *statement {
 	all := strings.Join(more, "")
-	return newStatement(with("picked as materialized ("+picked+all+"\n)", "spare as materialized ("+spare+"\n)", "reached as ("+reached+all+"\n)", claimTail), claimRows)
+	parts := []string{"picked as materialized (" + picked + all + "\n)"}
+	locked, seen, started := "picked", "(select count(*) from picked)", startsNow
+	if spare != "" {
+		parts = append(parts, "spare as materialized ("+spare+"\n)")
+		locked, seen, started = "(select * from picked union all select * from spare)", seen+" + (select count(*) from spare)", startsLater
+	}
+	parts = append(parts, "reached as ("+reached+all+"\n)", claimKeyed, claimOpen(locked), claimTaken, claimSuperseded, claimUpdate(started),
+		claimFreed, claimEvents)
+	return newStatement(with(parts...), "select "+seen+" as seen, "+claimRows)
 }
 
 // claimSQL claims the most urgent due jobs of each lane, up to the wanted number, of the kinds that this pod handles. It skips jobs whose
@@ -149,22 +161,27 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 //
 // Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time, id); otherwise the same as for claimSQL.
 //
+// claimAheadSQL and claimSinceAheadSQL are like these two but also claim jobs ahead of time. They are separate statements because the spare
+// CTE makes a claim more expensive even if it is not read. Plans: the same, plus a second Index Scan per lane for the spare CTE.
+//
 // claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
 //
 // Plan: per key, an ordered Index Scan on live_for_subject that stops at the first pending row.
 var (
-	claimSQL         = claimStatement(claimPick, claimSpare, claimReached)
-	claimSinceSQL    = claimStatement(claimSincePick, claimSinceSpare, claimSinceReached)
-	claimSubjectsSQL = claimStatement(claimSubjectsPick, noSpare, claimSubjectsReached)
+	claimSQL           = claimStatement(claimPick, "", claimReached)
+	claimAheadSQL      = claimStatement(claimPick, claimSpare, claimReached)
+	claimSinceSQL      = claimStatement(claimSincePick, "", claimSinceReached)
+	claimSinceAheadSQL = claimStatement(claimSincePick, claimSinceSpare, claimSinceReached)
+	claimSubjectsSQL   = claimStatement(claimSubjectsPick, "", claimSubjectsReached)
 )
 
 // Claims for a remote worker are the same as claims for a pod, but only the pod that serves the worker's latest stream may make them.
 // Otherwise, a pod that has not yet noticed that the worker has reconnected elsewhere would claim jobs for slots that the other pod also
 // fills. Plans: the same as for the claims above, plus a probe of remote_workers_pkey.
 var (
-	workerClaimSQL    = claimStatement(claimPick, noSpare, claimReached, latestStream)
-	workerSinceSQL    = claimStatement(claimSincePick, noSpare, claimSinceReached, latestStream)
-	workerSubjectsSQL = claimStatement(claimSubjectsPick, noSpare, claimSubjectsReached, latestStream)
+	workerClaimSQL    = claimStatement(claimPick, "", claimReached, latestStream)
+	workerSinceSQL    = claimStatement(claimSincePick, "", claimSinceReached, latestStream)
+	workerSubjectsSQL = claimStatement(claimSubjectsPick, "", claimSubjectsReached, latestStream)
 )
 
 // ClaimReach is the maximum number of pending rows that a claim reads beyond the wanted number, over all lanes together. If the claim
@@ -190,8 +207,8 @@ const (
 	where ` + notFilled + ` and ` + openPod
 
 	// claimSpare locks the rows to claim ahead of time, in lane order. It reads at most 200 rows beyond the wanted number, so that it costs
-	// little in a lane whose first job has to wait for a slot. Plan: the same as for claimPick; reads nothing if no jobs are to be claimed
-	// ahead of time.
+	// little in a lane whose first job has to wait for a slot. Plan: the same as for claimPick; reads nothing in lanes in which no jobs are to
+	// be claimed ahead of time.
 	claimSpare = `
 	select c.* from ` + lanesWanted + `
 	cross join lateral (
@@ -256,19 +273,15 @@ const (
 	claimSubjectsPick = `
 	select c.* from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
 	cross join lateral (
-		select l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while, l.lane from trapeze.live l
-		where l.kind = w.kind and l.subject = w.subject and l.subject <> '' and l.state = 'pending'
-			and l.lane = any(@lanes::text[]) and not l.isolated
-		order by (-l.priority), l.ready_at, l.id
-		limit 1 for update of l skip locked
+		select ` + claimColumns + ` from trapeze.live k
+		where k.kind = w.kind and k.subject = w.subject and k.subject <> '' and k.state = 'pending'
+			and k.lane = any(@lanes::text[]) and not k.isolated
+		order by (-k.priority), k.ready_at, k.id
+		limit 1 for update of k skip locked
 	) c
 	where ` + openPod + `
 		and not exists (select from trapeze.current_runs r
 			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)`
-
-	// noSpare is the spare CTE for claims that claim no jobs ahead of time.
-	noSpare = `
-	select * from picked where false`
 
 	// claimSubjectsReached returns no rows, because the claim by subject does not read beyond the first job of a subject.
 	claimSubjectsReached = `
@@ -308,37 +321,21 @@ const (
 	// AllRanks lists all ranks, the most urgent first. A rank is a negated job priority. For an array, the planner assumes ten elements,
 	// and so chooses plans that suit the few jobs that a claim reads.
 	AllRanks = `unnest(array(select generate_series(-100, 100))) as rank`
-	// tookMicros is how long the statement has been running on the server, in microseconds.
-	tookMicros = `(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint`
+	// tookMicros is how long the statement has been running on the server, in microseconds. It is evaluated once per statement.
+	tookMicros = `(select (extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint)`
 )
 
-// claimTail claims the rows of the picked CTE by setting their state, next fence, attempt number and pod.
-//
-// Some of these rows stay pending, and no attempt is counted for them: a job whose unique key is locked by an uncommitted submission; all
-// isolated jobs but one; and a job whose subject was taken by another job. Subjects are taken in key order, so two claims cannot deadlock.
-// At most one job per (kind, subject) is claimed, the most urgent one.
-var claimTail = list(claimKeyed, claimOpen, claimTaken, claimSuperseded, claimUpdate, claimFreed, claimEvents)
-
-const (
+var (
 	// claimKeyed locks the unique keys of the jobs in the picked CTE that hold a key only while they are pending. Plan: unique_keys_of_job.
 	claimKeyed = `keyed as materialized (
 	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
 	where p.unique_while = 'pending' for update of k skip locked
 )`
 
-	// claimOpen selects the rows of the picked and spare CTEs that this pod may claim, before their subjects are checked, with the next fence
-	// of each. It reads the keyed CTE. Jobs in the spare CTE wait for a slot, except when they take over the slots of jobs that end in the
-	// same commit.
-	claimOpen = `open as materialized (
-	select p.*, ` + nextFence + ` as next_fence from (select *, false as ahead from picked union all select *, @waits::boolean from spare) p
-	where (p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed))
-		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
-)`
-
 	// claimTaken reserves the subjects of the rows in the open CTE, in key order. Plan: one insert per subject.
 	claimTaken = `taken as (
 	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
-	select kind, subject, id, next_fence, 'running' from open where subject <> ''
+	select kind, subject, id, ` + nextFence("fence") + `, 'running' from open where subject <> ''
 	order by kind, subject, priority desc, ready_at, id
 	on conflict (kind, subject) where state = 'running' do nothing
 	returning kind, subject, job_id
@@ -350,24 +347,10 @@ const (
 	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
 )`
 
-	// claimUpdate claims the rows of the open CTE that have no subject or whose subject is in the taken CTE. A job that is claimed ahead of
-	// time gets no start time. A job may have become ready after now(), which is fixed before the statement is planned. Plan: live_pkey; a
-	// HOT update.
-	claimUpdate = `claimed as (
-	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = @boot,
-		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(),
-		started_at = case when not o.ahead then coalesce(l.started_at, greatest(now(), l.ready_at)) end,
-		unique_while = case when l.unique_while = 'active' then 'active' end
-	from open o
-	where l.id = any(array[o.id]) and (o.subject = '' or o.id in (select job_id from taken))
-	returning l.id, l.kind, l.lane, l.subject, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at,
-		l.ready_at, l.event_no, o.unique_while as was_unique, o.ahead
-)`
-
-	// claimFreed frees the keys of claimed jobs that were unique only while pending. The keyed CTE has locked those keys. Plan:
-	// unique_keys_of_job.
+	// claimFreed frees the keys of claimed jobs that were unique only while pending. The keyed CTE has locked those keys. Without "is true",
+	// the planner would compare each key with each job. Plan: a hashed SubPlan; unique_keys_of_job.
 	claimFreed = `freed as (
-	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
+	delete from trapeze.unique_keys where job_id = any(array(select job_id from keyed where (job_id in (select id from claimed)) is true))
 )`
 
 	// claimEvents writes a single row with the events of all claimed jobs.
@@ -379,7 +362,7 @@ const (
 
 	// claimRows returns one row per claimed job, or a single row without a job if none was claimed. Each row repeats the number of locked
 	// rows and the contents of the reached CTE. Plan: jobs_pkey.
-	claimRows = `select (select count(*) from picked) + (select count(*) from spare) as seen, ` + tookMicros + ` as took, (select json_agg(r) from reached r) as reached, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
+	claimRows = tookMicros + ` as took, (select json_agg(r) from reached r) as reached, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
 	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
@@ -391,6 +374,37 @@ const (
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 )
 
+// claimOpen selects those of the locked rows that this pod may claim, before their subjects are checked. It reads the keyed CTE. It is
+// evaluated twice, because writing it to memory would cost more.
+func claimOpen(locked string) string {
+	return `open as not materialized (
+	select p.* from ` + locked + ` p
+	where (p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed))
+		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
+)`
+}
+
+// startsNow and startsLater are the start times of claimed jobs. Jobs in the spare CTE wait for a slot and have no start time yet, except
+// when they take over the slots of jobs that end in the same commit. A job may have become ready after now(), which is fixed before the
+// statement is planned.
+const (
+	startsNow   = `coalesce(l.started_at, greatest(now(), l.ready_at))`
+	startsLater = `case when not (@waits::boolean and l.id in (select id from spare)) then ` + startsNow + ` end`
+)
+
+// claimUpdate claims the rows of the open CTE that have no subject or whose subject is in the taken CTE. An array instead of a join saves a
+// copy of each row. Plan: live_pkey; a HOT update.
+func claimUpdate(started string) string {
+	return `claimed as (
+	update trapeze.live l set state = 'running', fence = ` + nextFence("l.fence") + `, attempt = l.attempt + 1, pod = @boot,
+		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = ` + started + `,
+		unique_while = case when l.unique_while = 'active' then 'active' end
+	where l.id = any(array(select o.id from open o where o.subject = '' or o.id in (select job_id from taken)))
+	returning l.id, l.kind, l.lane, l.subject, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at,
+		l.ready_at, l.event_no, l.started_at is null as ahead
+)`
+}
+
 // Claim claims due jobs for a pod. If isolated is true, one of them may be an isolated job. After an error for which [Unknown] is true, the
 // claim may have been committed; see [Store.Held].
 func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []string, isolated bool) (Claims, error) {
@@ -399,27 +413,40 @@ func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []st
 
 // ClaimAhead is like [Store.Claim] but also claims jobs ahead of time, if their kinds are listed in short.
 func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
-	sql, forWorker, by := claimOf(boot, wants, kinds, isolated, true)
-	if s.stream > 0 {
-		return claim(ctx, s, forWorker, append(by, args{{"stream", s.stream}}...))
-	}
-	return claim(ctx, s, sql, append(by, args{{"short", short}}...))
+	sql, by := claimOf(s, boot, wants, kinds, short, isolated, true)
+	return claim(ctx, s, sql, by)
 }
 
-// claimOf returns the claim statement for a pod, the one for a remote worker, and the arguments that they share.
-func claimOf(boot string, wants []Want, kinds []string, isolated, waits bool) (sql, forWorker *statement, by args) {
+// claimOf returns a claim statement and its arguments. If waits is true, the jobs claimed ahead of time wait for a slot.
+func claimOf(s *Store, boot string, wants []Want, kinds, short []string, isolated, waits bool) (*statement, args) {
 	lanes, numbers, aheads := make([]string, len(wants)), make([]int32, len(wants)), make([]int32, len(wants))
-	marked := false
+	marked, ahead := false, false
 	for i, w := range wants {
 		lanes[i], numbers[i], aheads[i] = w.Lane, int4(w.N), int4(w.Ahead)
 		marked = marked || !w.Since.IsZero() || w.After != nil || w.Above != nil
+		ahead = ahead || w.Ahead > 0
 	}
-	by = args{{"boot", boot}, {"lanes", lanes}, {"wants", numbers}, {"aheads", aheads}, {"kinds", kinds}, {"isolated", isolated}, {"waits", waits}}
-	sql, forWorker = claimSQL, workerClaimSQL
+	by := args{{"boot", boot}, {"lanes", lanes}, {"wants", numbers}, {"aheads", aheads}, {"kinds", kinds}, {"isolated", isolated}}
 	if marked {
-		by, sql, forWorker = append(by, claimStarts(wants)...), claimSinceSQL, workerSinceSQL
+		by = append(by, claimStarts(wants)...)
 	}
-	return sql, forWorker, by
+	switch {
+	case s.stream > 0:
+		by = append(by, args{{"stream", s.stream}}...)
+		if marked {
+			return workerSinceSQL, by
+		}
+		return workerClaimSQL, by
+	case ahead:
+		by = append(by, args{{"short", short}, {"waits", waits}}...)
+		if marked {
+			return claimSinceAheadSQL, by
+		}
+		return claimAheadSQL, by
+	case marked:
+		return claimSinceSQL, by
+	}
+	return claimSQL, by
 }
 
 // claimStarts returns the arguments that set where a claim begins in each lane and how far it reads.
@@ -454,7 +481,7 @@ func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lane
 	for i, k := range keys {
 		kinds[i], subjects[i] = k.Kind, k.Subject
 	}
-	by := args{{"boot", boot}, {"kinds", kinds}, {"subjects", subjects}, {"lanes", lanes}, {"waits", true}}
+	by := args{{"boot", boot}, {"kinds", kinds}, {"subjects", subjects}, {"lanes", lanes}}
 	if s.stream > 0 {
 		return claim(ctx, s, workerSubjectsSQL, append(by, args{{"stream", s.stream}}...))
 	}
@@ -470,37 +497,33 @@ func (s *Store) OfStream(stream int64) *Store {
 }
 
 func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, error) {
-	// scanClaim must not keep state. If the commit fails and the statement is sent again, rows from the first attempt must not appear in the
-	// result of the second.
-	list, err := run(ctx, s, scanClaim, sql, by)
+	var state claimState
+	list, err := run(ctx, s, state.scan, sql, by)
 	if err != nil {
 		return Claims{}, fmt.Errorf("claim: %w", err)
 	}
-	return claimsOf(list)
+	return state.claims(list)
 }
 
-// claimsOf converts the rows of a claim statement to claims.
-func claimsOf(list []claimedRow) (found Claims, err error) {
-	found = Claims{Seen: list[0].seen, Took: list[0].took}
-	if found.Reached, err = reached(list[0].reached); err != nil {
-		return Claims{}, fmt.Errorf("claim: %w", err)
-	}
-	if list[0].ID != 0 {
-		found.Jobs = make([]Claimed, len(list))
-		for i := range list {
-			found.Jobs[i] = list[i].Claimed
-		}
-	}
-	return found, nil
-}
-
-// claimedRow is a row returned by a claim. If nothing was claimed, a claim returns one row with ID 0, in which seen and reached are still
-// set.
-type claimedRow struct {
+// claimState holds the values that each row of a claim repeats. Each row replaces them, so if a statement is sent again because its commit
+// failed, nothing of the first attempt remains.
+type claimState struct {
 	seen    int
 	took    time.Duration
 	reached []byte
-	Claimed
+}
+
+// claims returns the claims in the rows of a claim statement, the most urgent first. If nothing was claimed, there is one row with ID 0.
+func (s *claimState) claims(list []Claimed) (found Claims, err error) {
+	found = Claims{Seen: s.seen, Took: s.took}
+	if found.Reached, err = reached(s.reached); err != nil {
+		return Claims{}, fmt.Errorf("claim: %w", err)
+	}
+	if list[0].ID != 0 {
+		found.Jobs = list
+		slices.SortStableFunc(list, func(a, b Claimed) int { return a.Position().Compare(b.Position()) })
+	}
+	return found, nil
 }
 
 // reached decodes the entries of the lanes that a claim did not fill.
@@ -529,17 +552,18 @@ func reached(raw []byte) (map[string]Reached, error) {
 	return found, nil
 }
 
-func scanClaim(row pgx.CollectableRow) (c claimedRow, err error) {
+// scan scans a row of a claim statement.
+func (s *claimState) scan(row pgx.CollectableRow) (c Claimed, err error) {
 	var args, planned, checkpoint []byte
 	var micros int64
 	var trace *string
-	err = row.Scan(&c.seen, &micros, &c.reached, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
+	err = row.Scan(&s.seen, &micros, &s.reached, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
 		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
 		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &trace, &c.CreatedAt, &c.Ahead)
 	if trace != nil {
 		c.Trace = *trace
 	}
-	c.took = time.Duration(micros) * time.Microsecond
+	s.took = time.Duration(micros) * time.Microsecond
 	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"
 	return c, err
 }

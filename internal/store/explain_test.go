@@ -18,6 +18,7 @@ var hot = map[string]string{
 	"emit": emitSQL.text, "emit_many": emitManySQL.text, "claim_outcome": claimOutcomeSQL.text, "missing_claims": missingClaimsSQL.text, "note_started": noteStartedSQL.text,
 	"held_page": heldPageSQL.text, "finish_branches": finishBranchesSQL.text, "finish_branches_alone": endBranchesSQL.text,
 	"fan_out": fanOutSQL.text, "waiting": waitingSQL.text, "end_waiting": endWaitingSQL.text, "off_balance": offBalanceSQL.text,
+	"claim_ahead": claimAheadSQL.text, "claim_since_ahead": claimSinceAheadSQL.text,
 	"claim_since": claimSinceSQL.text, "enqueue_since": enqueueSinceSQL.text, "marks": marksSQL.text, "worker_claim": workerClaimSQL.text,
 	"worker_claim_since": workerSinceSQL.text, "worker_claim_subjects": workerSubjectsSQL.text, "id_blocks": idBlocksSQL.text,
 	"enqueue_free": enqueueFreeSQL.text, "hold_to_end": holdToEndSQL.text, "hold_group": holdGroupSQL.text,

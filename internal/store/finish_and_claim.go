@@ -24,21 +24,21 @@ func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, 
 		end, by = finishManyOf(boot, list)
 	}
 	w.N = 0
-	claim, _, wanted := claimOf(boot, []Want{w}, kinds, isolated, false)
-	wanted = append(wanted, args{{"short", kinds}}...)
+	claim, wanted := claimOf(s, boot, []Want{w}, kinds, kinds, isolated, false)
 	var ended []endedRow
-	var claimed []claimedRow
+	var claimed []Claimed
+	var state claimState
 	err := inOneCommit(ctx, s, []string{end.text, claim.text}, func(batch *pgx.Batch) error {
 		batch.Queue(shortWaitSQL, claimLockWait.Milliseconds())
 		if err := queue(batch, s, scanEnded, end, by, &ended); err != nil {
 			return err
 		}
-		return queue(batch, s, scanClaim, claim, wanted, &claimed)
+		return queue(batch, s, state.scan, claim, wanted, &claimed)
 	})
 	if err != nil {
 		return nil, Claims{}, fmt.Errorf("finish and claim: %w", err)
 	}
-	found, err := claimsOf(claimed)
+	found, err := state.claims(claimed)
 	return endedByID(ended), found, err
 }
 

@@ -78,7 +78,7 @@ func TestAFinishWhoseChildsSubjectWasTakenSinceItsSnapshotLeavesItPending(t *tes
 
 // fiveOf returns the arguments for claiming five jobs.
 func fiveOf(boot string) store.Args {
-	return store.By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "aheads", []int32{0}, "short", []string{}, "kinds", []string{"k"}, "isolated", true, "waits", true)
+	return store.By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "aheads", []int32{0}, "kinds", []string{"k"}, "isolated", true)
 }
 
 // gated returns a copy of the statement whose first row source waits for advisory lock 7. By then, the statement has taken its snapshot.

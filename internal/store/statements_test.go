@@ -32,6 +32,8 @@ var statements = map[string]string{
 	"bulkRestSQL":          bulkRestSQL.text,
 	"checkpointSQL":        checkpointSQL.text,
 	"claimOutcomeSQL":      claimOutcomeSQL.text,
+	"claimAheadSQL":        claimAheadSQL.text,
+	"claimSinceAheadSQL":   claimSinceAheadSQL.text,
 	"claimSinceSQL":        claimSinceSQL.text,
 	"claimSQL":             claimSQL.text,
 	"claimSubjectsSQL":     claimSubjectsSQL.text,
