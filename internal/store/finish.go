@@ -39,10 +39,10 @@ type Ended struct {
 	Here         bool      // set by the caller: Found, and an earlier attempt of this pod ended the claim, but its reply was lost
 }
 
-// A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. The ends CTE holds the rows
-// of the batch, the free CTE locks the claims that this pod still holds, and the gone CTE deletes them. The other CTEs read gone: they
-// insert into done, free keys, delete cancel requests and write events. If there is a next step, [placeParts] inserts it and may hand its
-// parent's run over to it. Otherwise the run ends. If jobs belong to fan-outs, their branches are counted.
+// A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. The gone CTE locks and deletes
+// the claims of the batch that this pod still holds. The other CTEs read gone: they insert into done, free keys, delete cancel requests and
+// write events. If there is a next step, [placeParts] inserts it and may hand its parent's run over to it. Otherwise the run ends. If jobs
+// belong to fan-outs, their branches are counted.
 
 // finishStatement builds the statement for a batch in which jobs may have next steps or belong to fan-outs.
 func finishStatement(nextSteps, fanOuts bool) *statement {
@@ -57,9 +57,7 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 		returned += nextReturned
 	}
 	parts := []string{
-		"ends as materialized (\n\tselect * from unnest(" + arrays + ") as e(" + columns + ")\n)",
-		endFree,
-		"gone as (\n\t" + endGone + returned + "\n)",
+		"gone as (\n\tdelete from trapeze.live l\n\tusing (select k.ctid as at, e.* from unnest(" + arrays + ") as e(" + columns + ")" + endLocked + ") e" + endGone + returned + "\n)",
 	}
 	started, due := "false", "null::bigint"
 	if nextSteps {
@@ -82,7 +80,7 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 
 // endSQL ends jobs that have no next step. Most jobs are of this kind when a backlog is drained, and for them the inserts of [finishSQL]
 // would be a quarter of the cost. It compares only id, fence and pod, because a condition on state makes the planner choose a worse plan
-// (102 µs per job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; inserts.
+// (102 µs per job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; a Tid Scan; inserts.
 //
 // endBranchesSQL is like endSQL, for batches in which some jobs are the last of a fan-out branch. It counts the branches that end. Plan: as
 // endSQL; fan_outs_pkey.
@@ -98,7 +96,7 @@ var (
 	finishBranchesSQL = finishStatement(true, true)
 )
 
-// These are the array arguments and the column names of the ends CTE. A finished job and its next step share one row, because a join would
+// These are the array arguments and the column names of the batch. A finished job and its next step share one row, because a join would
 // compare every job with every next step. The arrays of error classes and codes are null if no job of the batch failed.
 const (
 	endArrays = `@ids::bigint[], @fences::bigint[], @states::text[], @outcomes::text[], @reasons::text[], @results::text[], @errors::text[],
@@ -112,20 +110,20 @@ const (
 )
 
 const (
-	// endFree locks the rows whose id, fence and pod match those in the ends CTE. If it leaves out a row, the lease was lost or another
+	// endLocked locks the rows whose id, fence and pod match those of the batch. If it leaves out a row, the lease was lost or another
 	// transaction has locked the row; that transaction must not delay the rest of the batch. [Store.ClaimOutcomes] finds out which is the
 	// case. Plan: live_pkey.
-	endFree = `free as materialized (
-	select e.* from ends e join trapeze.live l on l.id = any(array[e.id])
-	where l.fence = e.fence and l.pod = @boot::uuid
-	for update of l skip locked
-)`
+	endLocked = `
+	join trapeze.live k on k.id = any(array[e.id])
+	where k.fence = e.fence and k.pod = @boot::uuid
+	for update of k skip locked`
 
-	// endGone deletes the rows in the free CTE. For a row that it does not return, nothing else is written. A cancel request that was
-	// committed first takes precedence, and the cancelled job gets no next step. [branchReturned] and [nextReturned] add the columns that the
-	// CTEs for fan-outs and next steps read. Plan: live_pkey.
-	endGone = `delete from trapeze.live l using free e
-	where l.id = any(array[e.id])
+	// endGone deletes the locked rows where they were found, which saves a second search by key. A row that changed between the statement's
+	// snapshot and its lock is left out, as if it were still locked. For a row that endGone does not return, nothing else is written. A
+	// cancel request that was committed first takes precedence, and the cancelled job gets no next step. [branchReturned] and
+	// [nextReturned] add the columns that the CTEs for fan-outs and next steps read. Plan: a Tid Scan.
+	endGone = `
+	where l.ctid = e.at
 	returning l.id, case when l.cancel_requested then 'cancelled' else e.state end as state,
 		case when l.cancel_requested then 'error' else e.outcome end as outcome,
 		case when l.cancel_requested then 'cancelled' else e.reason end as reason,
@@ -208,8 +206,8 @@ const (
 )
 
 // Finish ends a batch of this pod's claims in one statement and one commit. Each claim is fenced and reported separately. If an id is
-// missing from the result, nothing was written for it, because its lease was lost or its row is locked by another transaction.
-// [Store.ClaimOutcomes] reports which.
+// missing from the result, nothing was written for it, because its lease was lost or another transaction has locked or
+// just changed its row. [Store.ClaimOutcomes] reports which.
 //
 // After an error for which [Unknown] is true, read the outcome back with [Store.ClaimOutcomes] before sending the batch again. After an
 // error for which [Refused] is true, split the batch, or send its members one by one.
