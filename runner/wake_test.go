@@ -77,14 +77,14 @@ func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
 	release()
 }
 
-// All pods but one are dead, but their leases have not expired yet. The late claim of the living pod finds the jobs.
+// All pods of the front but one are dead, but their leases have not expired yet. The late claim of the living pod finds the jobs.
 func TestAJobStartsSoonAlthoughThePodsThatAreNotifiedFirstAreDead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	start(t, pool, onlyWoken, map[string]does{"k": nothing})
 	exec(t, pool, `insert into trapeze.pods (boot, name, version, kinds, slots, limits, lease_until)
-		select gen_random_uuid(), 'dead', p.version, p.kinds, p.slots, p.limits, now() + interval '1 hour' from trapeze.pods p, generate_series(1, 20)`)
+		select gen_random_uuid(), 'dead', p.version, p.kinds, p.slots, p.limits, now() + interval '1 minute' from trapeze.pods p, generate_series(1, 7)`)
 	beaten := func() (at time.Time) {
 		return one[time.Time](t, pool, `select lease_until from trapeze.pods where name <> 'dead'`)
 	}
