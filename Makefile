@@ -50,7 +50,7 @@ CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remot
 
 # Tests that take long with the race detector and whose code shorter tests also cover. make race runs them all.
 LONG_RACE := TestAnyPipelineEndsAsTheModelSays TestFivePodsFireOnceWhateverBecomesOfThem \
-	TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun
+	TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun
 empty :=
 space := $(empty) $(empty)
 

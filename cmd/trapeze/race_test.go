@@ -2,5 +2,6 @@
 
 package main
 
-// slow is the factor by which commands are slower than usual, because every process of a test runs with the race detector.
+// slow is the factor by which commands are slower than usual and need more memory, because every process of a test runs with the race
+// detector.
 const slow = 4

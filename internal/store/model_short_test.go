@@ -15,3 +15,6 @@ var pairEnds = []bool{true}
 
 // startsOf returns the state from which the first of two operations on one row begins. The long test run has all states in which it writes.
 func startsOf(v pairOperation) []string { return v.from[:1] }
+
+// runsPair reports whether the pair of operations i and k runs in this order. The long test run has all pairs in both orders.
+func runsPair(i, k int) bool { return i == k || ((i+k)%2 == 0) == (i < k) }

@@ -85,12 +85,15 @@ func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 	t.Parallel()
 	ran := &tally{how: map[string]int{}, pairs: map[[2]string]int{}}
 	t.Run("first", func(t *testing.T) {
-		for _, first := range pairOperations {
+		for i, first := range pairOperations {
 			t.Run(first.name, func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t)
 				for _, from := range startsOf(first) {
-					for _, second := range pairOperations {
+					for k, second := range pairOperations {
+						if !runsPair(i, k) {
+							continue
+						}
 						for _, commits := range pairEnds {
 							name := fmt.Sprintf("%s, then %s, commits %v", from, second.name, commits)
 							t.Run(name, func(t *testing.T) { ran.add(first, second, s.meet(t, from, first, second, commits)) })
@@ -105,22 +108,26 @@ func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 	}
 	is := is.New(t)
 	n := len(pairOperations)
-	unordered, starts := map[[2]string]bool{}, 0
+	unordered, pairs, want := map[[2]string]bool{}, 0, 0
 	for pair := range ran.pairs {
 		unordered[[2]string{min(pair[0], pair[1]), max(pair[0], pair[1])}] = true
 	}
-	for _, v := range pairOperations {
-		starts += len(startsOf(v))
+	for i, first := range pairOperations {
+		for k := range pairOperations {
+			if runsPair(i, k) {
+				pairs, want = pairs+1, want+len(startsOf(first))*len(pairEnds)
+			}
+		}
 	}
 	is.Equal(n, 14)
 	is.Equal(len(unordered), n*(n+1)/2) // every pair of operations has run
-	is.Equal(len(ran.pairs), n*n)       // every pair has run in both orders
+	is.Equal(len(ran.pairs), pairs)     // in the long test run, every pair has run in both orders
 	cases := 0
 	for _, times := range ran.pairs {
 		is.True(times >= len(pairEnds)) // each pair ran with a commit and, in the long test run, with a rollback
 		cases += times
 	}
-	is.Equal(cases, starts*n*len(pairEnds)) // each pair ran from every state in which the first operation writes, or from one in make test
+	is.Equal(cases, want) // each pair ran from every state in which the first operation writes, or from one in make test
 	for _, how := range []string{"waited", "passed by", "went on"} {
 		is.True(ran.how[how] > 0) // the second operation behaved in all three ways
 	}
