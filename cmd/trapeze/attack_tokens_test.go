@@ -94,6 +94,10 @@ func (p *provider) forged(evil string) map[string]string {
 		return p.token(jwt.SigningMethodHS256, key, map[string]any{"kid": kid}, "sub", "root")
 	}
 	good := strings.Split(es("sub", "root"), ".")
+	changed := "A"
+	if good[2][0] == 'A' {
+		changed = "B"
+	}
 	embedded, err := jose.JSONWebKey{Key: other.Public(), KeyID: "ec"}.MarshalJSON()
 	is.New(p.t).NoErr(err)
 	now := time.Now()
@@ -130,7 +134,7 @@ func (p *provider) forged(evil string) map[string]string {
 		"roles that are a number":    es("realm_access", map[string]any{"roles": 7}),
 		"no signature":               good[0] + "." + good[1] + ".",
 		"other claims":               good[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"root"}`)) + "." + good[2],
-		"a changed bit":              good[0] + "." + good[1] + "." + "A" + good[2][1:],
+		"a changed bit":              good[0] + "." + good[1] + "." + changed + good[2][1:],
 		"an encrypted token":         good[0] + "." + good[1] + "." + good[2] + ".a.b",
 		"padding":                    good[0] + "=." + good[1] + "." + good[2],
 		"a header that is not JSON":  "x." + good[1] + "." + good[2],
