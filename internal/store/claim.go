@@ -321,7 +321,7 @@ const (
 	// AllRanks lists all ranks, the most urgent first. A rank is a negated job priority. For an array, the planner assumes ten elements,
 	// and so chooses plans that suit the few jobs that a claim reads.
 	AllRanks = `unnest(array(select generate_series(-100, 100))) as rank`
-	// tookMicros is how long the statement has been running on the server, in microseconds. It is evaluated once per statement.
+	// tookMicros is the time since the statement reached the server, in microseconds. A statement evaluates it once.
 	tookMicros = `(select (extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint)`
 )
 

@@ -57,8 +57,8 @@ func (s *Store) SettleHistory(ctx context.Context) (string, error) {
 // exactly for 900,000 epochs.
 const fencesPerEpoch = 10_000_000_000
 
-// nextFence returns an expression for the next fence of a row whose fence is given. It is higher than that of any claim in an earlier epoch, including claims
-// whose commits were lost. If no pod has noticed a new timeline yet, it uses the epoch that settle_history() will write.
+// nextFence returns an expression for the next fence of a row with the given fence. It is higher than that of any claim in an earlier epoch,
+// including claims whose commits were lost. If no pod has noticed a new timeline yet, it uses the epoch that settle_history() will write.
 func nextFence(fence string) string {
 	return fmt.Sprintf(`%[1]s %% 10000000000 + 1 + greatest(%[1]s - %[1]s %% 10000000000, 10000000000 * (
 		select c.epoch + greatest(trapeze.timeline() - c.timeline, 0) from trapeze.cluster c where c.one))`, fence)

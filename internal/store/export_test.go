@@ -21,6 +21,7 @@ var (
 	AdvanceIDsSQL    = advanceIDsSQL
 	ClaimSQL         = claimSQL
 	ClaimSinceSQL    = claimSinceSQL
+	EndSQL           = endSQL
 	EnqueueSQL       = enqueueSQL
 	FinishSQL        = finishSQL
 	WorkerClaimSQL   = workerClaimSQL
@@ -43,6 +44,8 @@ const (
 	AttemptsApart  = attemptsApart
 	BlockSize      = blockSize
 	BulkFrom       = bulkFrom
+	EndColumns     = endColumns
+	EndRows        = `unnest(` + endArrays + `) as e(` + endColumns + `)`
 	FencesPerEpoch = fencesPerEpoch
 	LanesWanted    = lanesWanted
 	OutageAfter    = outageAfter

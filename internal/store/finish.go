@@ -206,8 +206,8 @@ const (
 )
 
 // Finish ends a batch of this pod's claims in one statement and one commit. Each claim is fenced and reported separately. If an id is
-// missing from the result, nothing was written for it, because its lease was lost or another transaction has locked or
-// just changed its row. [Store.ClaimOutcomes] reports which.
+// missing from the result, nothing was written for it, because its lease was lost, or because another transaction has locked or just
+// changed its row. [Store.ClaimOutcomes] reports which.
 //
 // After an error for which [Unknown] is true, read the outcome back with [Store.ClaimOutcomes] before sending the batch again. After an
 // error for which [Refused] is true, split the batch, or send its members one by one.

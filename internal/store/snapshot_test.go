@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
@@ -54,6 +55,31 @@ func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), ids[2:])
 	w.is.Equal(w.at(again[0]).State, job.Pending)
+}
+
+func TestAFinishLeavesOutAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.pod("a")
+	w.put(plain)
+	c := w.one(a)
+	release := w.freeze(`select pg_advisory_xact_lock(7)`)
+	finish := async(func() (int64, error) {
+		var none []string
+		return store.Do(context.Background(), w.Store, w.pool, gated(store.EndSQL, store.EndRows, store.EndColumns), store.By(
+			"ids", []int64{c.ID}, "fences", []int64{c.Fence}, "states", []string{"succeeded"}, "outcomes", []string{"ok"}, "reasons", []string{"ok"},
+			"results", none, "errors", none, "classes", none, "codes", none, "undos", none, "started", []time.Time(nil), "boot", a))
+	})
+	w.waiting(1)
+	w.exec(`update trapeze.live set priority = priority where id = $1`, c.ID)
+	release(false)
+	ended, err := finish()
+	w.is.NoErr(err)
+	w.is.Equal(ended, int64(0))
+	w.is.Equal(w.at(c.ID).State, job.Running) // nothing was written
+	_, ok := w.end(a, ending(c))              // the flusher sends the finish again
+	w.is.True(ok)
+	w.is.Equal(w.at(c.ID).State, job.Succeeded)
 }
 
 func TestAFinishWhoseChildsSubjectWasTakenSinceItsSnapshotLeavesItPending(t *testing.T) {
