@@ -61,21 +61,23 @@ func TestClaimsWithEndsKeepTheOrderOfALane(t *testing.T) {
 		called.add(j.ID())
 		return nil, nil
 	})
-	_, err := r.Admin().Pause(t.Context(), "me")
-	is.NoErr(err)
 	var want []int64
-	for i := range 5 { // a claim that shares a commit with a job's end leaves jobs with a subject to a normal claim
-		ids, err := r.EnqueueMany(t.Context(), many("job", 5))
+	for round := 0; one[int](t, pool, shared) == 0; round++ { // a slow machine shares fewer commits
+		is.True(round < 20)
+		_, err := r.Admin().Pause(t.Context(), "me")
 		is.NoErr(err)
-		want = append(append(want, ids...), enqueue(t, r, of("job"), runner.Subject(string(rune('a'+i)))))
+		for i := range 5 { // a claim that shares a commit with a job's end leaves jobs with a subject to a normal claim
+			ids, err := r.EnqueueMany(t.Context(), many("job", 5))
+			is.NoErr(err)
+			want = append(append(want, ids...), enqueue(t, r, of("job"), runner.Subject(string(rune('a'+i)))))
+		}
+		_, err = r.Admin().Unpause(t.Context(), "me")
+		is.NoErr(err)
+		for _, id := range want {
+			ended(t, r, id)
+		}
+		is.Equal(called.all(), want)
 	}
-	_, err = r.Admin().Unpause(t.Context(), "me")
-	is.NoErr(err)
-	for _, id := range want {
-		ended(t, r, id)
-	}
-	is.Equal(called.all(), want)
-	is.True(one[int](t, pool, shared) > 0)
 }
 
 func TestALostReplyToAnEndWithAClaimLosesAndDoublesNothing(t *testing.T) {
