@@ -101,6 +101,7 @@ func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(gates), len(lanes)) // the doctor examines each lane
 	w.is.True(gates[0].Paused && !gates[0].Frozen)
+	w.is.Equal(w.why(w.put(plain)[0]), []job.BlockerType{job.BlockerPaused})
 }
 
 func TestRemoteWorkersAreListedAsSuch(t *testing.T) {

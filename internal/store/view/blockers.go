@@ -21,11 +21,10 @@ with j as (
 	union all
 	select p.id, p.why, p.run_after, p.lane, p.kind, p.subject, p.isolated from trapeze.parked p where p.id = $1
 )
-select j.why, j.run_after, j.lane, j.kind, j.subject, j.isolated, coalesce(g.paused, false), coalesce(g.frozen, false),
+select j.why, j.run_after, j.lane, j.kind, j.subject, j.isolated, ` + gateColumns + `,
 	coalesce(n.enabled, false), coalesce(n.drained, false), coalesce(n.engine, 'postgres'), coalesce(n.next_engine, ''), p.served, n.slots, n.slots_per_pod, p.alive, p.known,
 	coalesce(p.boots, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(f.open, 0), coalesce(f.branches, 0)
 from j
-left join trapeze.gate g on true
 left join trapeze.lanes n on n.name = j.lane
 cross join lateral (
 	select count(*)::int as alive, coalesce(bool_or(n.engine = any(p.engines)), false) as served, (count(*) filter (where j.kind = any(p.kinds)))::int as known,
