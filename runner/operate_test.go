@@ -222,7 +222,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	is.True(resumed)
 	quiet(t, pool)
 	is.Equal(audited(t, r), []string{"ann lane.drain lane default", "ann lane.set lane other", "bob gate.freeze gate", "bob gate.thaw gate", "ann lane.resume lane default"})
-	is.Equal([]int{happened(t, pool, "lane.drained"), happened(t, pool, "lane.resumed"), happened(t, pool, "gate.paused"), happened(t, pool, "gate.unpaused")}, []int{1, 1, 1, 1})
+	is.Equal([]int{happened(t, pool, "lane.drained"), happened(t, pool, "lane.resumed"), happened(t, pool, "gate.frozen"), happened(t, pool, "gate.thawed")}, []int{1, 1, 1, 1})
 	_, err = r.Admin().DrainLane(t.Context(), "nowhere", 0, "ann")
 	is.True(errors.Is(err, job.ErrUnknownLane))
 	checkHistory(t, pool, r)

@@ -15,7 +15,7 @@ const operatorEventSQL = `
 insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
 select 1, $1::uuid, e.name, $3, $4, $5::text::json
 from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained', 'pod.resumed', 'gate.paused', 'gate.unpaused',
-	'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed']) as e(name)
+	'gate.frozen', 'gate.thawed', 'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed']) as e(name)
 where e.name = $2`
 
 // operation describes one change by an operator, with its audit entry and its event.
@@ -23,7 +23,7 @@ type operation struct {
 	AuditEntry
 	Boot  *string // the affected pod, if any
 	Event string
-	About string // the name of the lane, pod, schedule or kind, or the reason why the queue is closed
+	About string // the name of the lane, pod, schedule or kind, or paused or frozen for the queue
 }
 
 // operates records an operation in the transaction that makes the change, and notifies the pods on commit.

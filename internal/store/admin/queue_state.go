@@ -20,28 +20,24 @@ const (
 
 // Pause pauses the queue if closed is set, and resumes it otherwise. It reports whether that changed anything. A frozen queue stays frozen.
 func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
-	action := "gate.unpause"
+	action, event := "gate.unpause", "gate.unpaused"
 	if closed {
-		action = "gate.pause"
+		action, event = "gate.pause", "gate.paused"
 	}
-	return moveGate(ctx, s, action, actor, closed, "paused", func(g job.QueueState) job.QueueState { g.Paused = closed; return g })
+	return moveGate(ctx, s, action, event, actor, "paused", func(g job.QueueState) job.QueueState { g.Paused = closed; return g })
 }
 
 // Freeze freezes the queue for maintenance if closed is set, and thaws it otherwise. It reports whether that changed anything. A paused
 // queue stays paused.
 func Freeze(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
-	action := "gate.thaw"
+	action, event := "gate.thaw", "gate.thawed"
 	if closed {
-		action = "gate.freeze"
+		action, event = "gate.freeze", "gate.frozen"
 	}
-	return moveGate(ctx, s, action, actor, closed, "frozen", func(g job.QueueState) job.QueueState { g.Frozen = closed; return g })
+	return moveGate(ctx, s, action, event, actor, "frozen", func(g job.QueueState) job.QueueState { g.Frozen = closed; return g })
 }
 
-func moveGate(ctx context.Context, s *store.Store, action, actor string, closed bool, why string, move func(job.QueueState) job.QueueState) (changed bool, err error) {
-	event := "gate.unpaused"
-	if closed {
-		event = "gate.paused"
-	}
+func moveGate(ctx context.Context, s *store.Store, action, event, actor, about string, move func(job.QueueState) job.QueueState) (changed bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.In(gateRowSQL)); err != nil {
 			return err
@@ -57,7 +53,7 @@ func moveGate(ctx context.Context, s *store.Store, action, actor string, closed 
 		if _, err := tx.Exec(ctx, s.In(setGateSQL), after.Paused, after.Frozen); err != nil {
 			return err
 		}
-		return operates(ctx, s, tx, operation{AuditEntry: AuditEntry{Actor: actor, Action: action, Target: "gate", Before: before, After: after}, Event: event, About: why})
+		return operates(ctx, s, tx, operation{AuditEntry: AuditEntry{Actor: actor, Action: action, Target: "gate", Before: before, After: after}, Event: event, About: about})
 	})
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", action, err)
