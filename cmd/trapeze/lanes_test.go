@@ -102,6 +102,7 @@ func TestASettingThatCannotBeIsAUsageError(t *testing.T) {
 		"drain default --pod web-1":                "want a lane, or a pod",
 		"freeze --wait soon":                       "--help",
 		"lane rm default --move-to somewhere-else": "cannot be deleted",
+		"lane rm other --move-to other":            "to another lane",
 	} {
 		t.Run(args, func(t *testing.T) {
 			is := is.New(t)

@@ -26,7 +26,8 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 
 // DeleteLane deletes a lane, and moves its waiting jobs and its kinds to the lane named to. If to is empty, the lane must have no jobs, and
 // its kinds move to the default lane. Running jobs in the lane continue. Callers should call [Move] first, so that few jobs are left for
-// this transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the default lane.
+// this transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the default lane
+// or if to is the lane itself.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)
@@ -44,8 +45,11 @@ func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry
 
 func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, actor string) (done job.LaneChanged, err error) {
 	done = job.LaneChanged{Lane: name, Changed: []string{}}
-	if name == job.DefaultLane || name == to {
+	if name == job.DefaultLane {
 		return done, fmt.Errorf("%w: lane %q cannot be deleted", job.ErrInvalidSetting, name)
+	}
+	if name == to {
+		return done, fmt.Errorf("%w: move the jobs of lane %q to another lane", job.ErrInvalidSetting, name)
 	}
 	target := to // target lane for the kinds
 	if to == "" {
