@@ -36,11 +36,11 @@ const moveTries = 5
 // move moves waiting jobs to another lane and wakes the pods to run them.
 func (a Admin) move(ctx context.Context, m admin.Moving, actor string) (total int, err error) {
 	for try, backoff := 0, wait.NewBackoff(); try < moveTries; try++ {
-		moved, passed, err := admin.Move(ctx, a.pod.Commands, m, named(actor))
+		moved, skipped, err := admin.Move(ctx, a.pod.Commands, m, named(actor))
 		if total += moved; moved > 0 {
 			a.pod.WakeAll()
 		}
-		if err != nil || passed == 0 || !backoff.Wait(ctx) {
+		if err != nil || skipped == 0 || !backoff.Wait(ctx) {
 			return total, err
 		}
 	}

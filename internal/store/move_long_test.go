@@ -23,9 +23,9 @@ func TestAMoveOfABacklogTakesAsLongAsItHasJobs(t *testing.T) {
 	w.exec(`insert into trapeze.parked (id, why, run_after, event_no, priority, lane, kind, subject)
 		select $1::int + i, 'scheduled', now(), 1, 0, 'default', 'k', '' from generate_series(1, $1::int) i`, backlog)
 	began := time.Now()
-	moved, passed, err := admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
+	moved, skipped, err := admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
-	w.is.Equal([]int{moved, passed}, []int{2 * backlog, 0})
+	w.is.Equal([]int{moved, skipped}, []int{2 * backlog, 0})
 	w.is.True(time.Since(began) < 10*time.Second) // takes 0.5 s, or half a minute if each row is compared with all rows of the page
 	w.exec(`truncate trapeze.live, trapeze.parked, trapeze.job_events`)
 }

@@ -18,14 +18,14 @@ func TestAMoveKeepsEveryTurnAndPassesByWhatSomebodyHolds(t *testing.T) {
 	first, second, third := w.put(plain)[0], w.put(plain)[0], w.put(urgent)[0]
 	release := w.freeze(`select from trapeze.live where id = $1 for update`, first)
 
-	moved, passed, err := admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
+	moved, skipped, err := admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
-	w.is.Equal([]int{moved, passed}, []int{2, 1})
+	w.is.Equal([]int{moved, skipped}, []int{2, 1})
 	w.is.Equal(w.at(first).Lane, "default") // the transaction that locked the job may be about to start it there
 	release(false)
-	moved, passed, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
+	moved, skipped, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
-	w.is.Equal([]int{moved, passed}, []int{1, 0})
+	w.is.Equal([]int{moved, skipped}, []int{1, 0})
 
 	boot := w.pod("a")
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "other", N: 3}}, []string{"k"}, true)

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// waitingInLaneSQL reports whether any job is waiting in a lane. Plan: live_for_claim up to its first pending row; parked up to the
+	// waitingInLaneSQL reports whether a lane has any due or parked job. Plan: live_for_claim up to its first pending row; parked up to the
 	// first row of the lane, at worst one full pass.
 	waitingInLaneSQL = `
 select exists (select from trapeze.live where lane = $1 and state = 'pending')
@@ -24,10 +24,10 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 	deleteLaneSQL = `delete from trapeze.lanes where name = $1`
 )
 
-// DeleteLane deletes a lane, and moves its waiting jobs and its kinds to the lane named to. If to is empty, the lane must have no jobs, and
-// its kinds move to the default lane. Running jobs in the lane continue. Callers should call [Move] first, so that few jobs are left for
-// this transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the default lane
-// or if to is the lane itself.
+// DeleteLane deletes a lane, and moves its due and parked jobs and its kinds to the lane named to. If to is empty, the lane must have no
+// jobs, and its kinds move to the default lane. Running jobs in the lane continue. Callers should call [Move] first, so that few jobs are
+// left for this transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the
+// default lane or if to is the lane itself.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)
@@ -87,7 +87,7 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	})
 }
 
-// emptyLane moves the waiting jobs of a lane to the target lane, if there is one.
+// emptyLane moves the due and parked jobs of a lane to the target lane, if there is one.
 func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running int, actor string) error {
 	if m.To == "" && running > 0 {
 		return job.ErrLaneNotEmpty

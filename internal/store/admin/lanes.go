@@ -35,7 +35,7 @@ from trapeze.live where lane = $1`
 )
 
 // SetLane creates or changes a lane, and makes it the default lane of the given kinds. If the default lane of a kind changes, the kind's
-// waiting jobs must be moved: the caller passes the returned moves to [Move]. If nothing changes, SetLane writes no audit entry and no
+// due and parked jobs must be moved: the caller passes the returned moves to [Move]. If nothing changes, SetLane writes no audit entry and no
 // event. Errors: [job.ErrUnknownLane] if c requires an existing lane, [job.ErrInvalidSetting].
 func SetLane(ctx context.Context, s *store.Store, name string, c job.LaneChange, actor string) (done job.LaneChanged, moves []Moving, err error) {
 	err = c.Validate()
@@ -121,7 +121,7 @@ func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, exi
 	return err == nil && tag.RowsAffected() == 1, err
 }
 
-// countJobs counts the running and waiting jobs in a lane, and the jobs that have to be moved.
+// countJobs counts the running and the due jobs in a lane, and the jobs that have to be moved.
 func countJobs(ctx context.Context, s *store.Store, tx pgx.Tx, done *job.LaneChanged, moves []Moving) error {
 	type jobs struct{ Running, Waiting int }
 	n, err := store.QueryOne[jobs](ctx, s, tx, nil, laneJobsSQL, done.Lane)

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Moving describes a move of waiting jobs to another lane.
+// Moving describes a move of due and parked jobs to another lane.
 type Moving struct {
 	From  string
 	Kinds []string // nil means all kinds
@@ -25,11 +25,11 @@ type Moving struct {
 const moveLiveSQL = `
 with page as materialized (
 	select l.id, l.lane, l.kind, l.state from trapeze.live l where l.id > $2 order by l.id limit $3
-), wrong as materialized (
+), found as materialized (
 	select p.id, p.lane as was, coalesce($5, (select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default') as lane
 	from page p where p.lane = $1 and p.state = 'pending' and ($4::text[] is null or p.kind = any($4::text[]))
 ), hit as materialized (
-	select l.id, w.lane from wrong w join trapeze.live l on l.id = w.id
+	select l.id, w.lane from found w join trapeze.live l on l.id = w.id
 	where w.lane <> $1 and l.lane is not distinct from w.was and l.state = 'pending' and exists (select from trapeze.lanes n where n.name = w.lane)
 	order by l.id for update of l skip locked
 ), moved as (
@@ -40,18 +40,18 @@ with page as materialized (
 	select id, event_no, fence, 'pending', 'pending', 'job.moved', $6, json_build_object('from', $1::text, 'to', lane) from moved
 )
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
-	((select count(*) from wrong) - (select count(*) from moved))::int`
+	((select count(*) from found) - (select count(*) from moved))::int`
 
 // moveParkedSQL is like moveLiveSQL, but for jobs that are waiting for a time, for approval or for other jobs. Plan: Index Scan on
 // parked_pkey.
 const moveParkedSQL = `
 with page as materialized (
 	select p.id, p.lane, p.kind from trapeze.parked p where p.id > $2 order by p.id limit $3
-), wrong as materialized (
+), found as materialized (
 	select p.id, p.lane as was, coalesce($5, (select k.lane from trapeze.lane_kinds k where k.kind = p.kind), 'default') as lane
 	from page p where p.lane = $1 and ($4::text[] is null or p.kind = any($4::text[]))
 ), hit as materialized (
-	select l.id, w.lane from wrong w join trapeze.parked l on l.id = w.id
+	select l.id, w.lane from found w join trapeze.parked l on l.id = w.id
 	where w.lane <> $1 and l.lane is not distinct from w.was and exists (select from trapeze.lanes n where n.name = w.lane)
 	order by l.id for update of l skip locked
 ), moved as (
@@ -63,7 +63,7 @@ with page as materialized (
 	select id, event_no, fence, state, state, 'job.moved', $6, json_build_object('from', $1::text, 'to', lane) from moved
 )
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
-	((select count(*) from wrong) - (select count(*) from moved))::int`
+	((select count(*) from found) - (select count(*) from moved))::int`
 
 // countMovesSQL counts the jobs that a move would affect. Plan: live_for_claim, the lane's rows; one pass over parked.
 const countMovesSQL = `
@@ -73,30 +73,31 @@ select (select count(*) from trapeze.live l where l.lane = $1 and l.state = 'pen
 // movePage is the number of rows that one move statement reads.
 const movePage = 5000
 
-// Move moves waiting jobs to another lane, with one transaction per page. It returns how many jobs it moved, and how many it skipped
-// because their rows were locked. After an error, the pages already moved stay moved, and the call can be repeated.
-func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, passed int, err error) {
+// Move moves due and parked jobs to another lane, with one transaction per page. It returns how many jobs it moved, and how many it
+// skipped because their rows were locked, they had changed, or their target is the same lane or does not exist. After an error, the pages
+// already moved stay moved, and the call can be repeated.
+func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, skipped int, err error) {
 	for _, sql := range []string{moveLiveSQL, moveParkedSQL} {
 		for after := int64(0); ; {
 			p, err := moveNextPage(ctx, s, s.Pool(), sql, m, after, actor)
-			moved, passed = moved+p.Moved, passed+p.Passed
+			moved, skipped = moved+p.Moved, skipped+p.Skipped
 			if err != nil {
-				return moved, passed, fmt.Errorf("move jobs of lane %q: %w", m.From, err)
+				return moved, skipped, fmt.Errorf("move jobs of lane %q: %w", m.From, err)
 			}
 			if after = p.Last; p.Seen < movePage {
 				break
 			}
 		}
 	}
-	return moved, passed, nil
+	return moved, skipped, nil
 }
 
 // movedPage is the result of moving one page.
 type movedPage struct {
-	Seen   int
-	Last   int64
-	Moved  int
-	Passed int
+	Seen    int
+	Last    int64
+	Moved   int
+	Skipped int
 }
 
 func moveNextPage(ctx context.Context, s *store.Store, db store.DB, sql string, m Moving, after int64, actor string) (p movedPage, err error) {
