@@ -9,11 +9,11 @@ import (
 )
 
 var historyRoutes = []Route{
-	{Method: http.MethodGet, Path: "/events", Needs: access.JobsRead, Summary: "List the events of all jobs in commit order, after a cursor",
+	{Method: http.MethodGet, Path: "/events", Needs: access.JobsRead, Summary: "List the events of all jobs in transaction order, after a cursor",
 		query: []string{"after", "limit"}, out: page("events", component("Event")),
 		do: func(c *call) (any, error) { return listEvents(c, 0) }},
 	{Method: http.MethodGet, Path: "/pipelines/:id/events", Needs: access.JobsRead, scope: jobInPath,
-		Summary: "List the events of a pipeline in commit order, after a cursor",
+		Summary: "List the events of a pipeline in transaction order, after a cursor",
 		query:   []string{"after", "limit"}, out: page("events", component("Event")), do: onJob(listPipelineEvents)},
 }
 

@@ -18,7 +18,7 @@ import (
 // replaces its earlier contents for the same year.
 //
 // Ingest skips a row that cannot be used, reports it with its line and reason, and ends with a warning. If the file cannot be read, lacks a
-// column, or contains no usable row, the job fails without a retry.
+// column, or has rows but no usable one, the job fails without a retry. With a file without rows, it ends with a warning.
 type Ingest struct {
 	File     string `json:"file,omitempty"`     // has the columns of [SampleFlights], which is the default
 	Airports string `json:"airports,omitempty"` // lists the names of airports; the default is [SampleAirports]

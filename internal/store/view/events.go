@@ -88,8 +88,8 @@ func JobEvents(ctx context.Context, s *store.Store, id int64, after, limit int) 
 	return list, nil
 }
 
-// Events returns the whole history, or that of one pipeline, in commit order. It starts after the cursor, or at the beginning if the cursor
-// is empty.
+// Events returns the whole history, or that of one pipeline, in the order of transaction ids. It starts after the cursor, or at the
+// beginning if the cursor is empty.
 func Events(ctx context.Context, s *store.Store, pipeline int64, cursor string, limit int) ([]job.Event, error) {
 	xid, id, no, err := parseCursor(cursor)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 )
 
 // pipelineNewsSQL reads the unseen events of one pipeline, like newsSQL, but finds them through the pipeline's jobs. It reads no events of
-// other pipelines, no matter how old the reader's position is. Within the transactions bounded by $5 and $6, it skips the events up to a
-// given event of a job. Plan: as for jobEventsSQL, for each job of the pipeline.
+// other pipelines, no matter how old the reader's position is. Within the transactions bounded by $4 and $5, it starts after
+// event $7 of job $6. Plan: as for jobEventsSQL, for each job of the pipeline.
 const pipelineNewsSQL = `
 with of as materialized (
 	select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0
@@ -30,12 +30,12 @@ order by t.told_job, t.told_no`
 func PipelineNews(ctx context.Context, s *store.Store, id int64, seen Seen, within *Seen, after Position, limit int) ([]News, Seen, error) {
 	upto, open := seen.args()
 	var bound *string
-	none := []string{}
+	except := []string{}
 	if within != nil {
-		text, except := within.args()
-		bound, none = &text, except
+		bound = new(string)
+		*bound, except = within.args()
 	}
-	found, err := store.Rows(ctx, s, scanTold, pipelineNewsSQL, id, upto, open, bound, none, after.Job, after.EventNo, limit)
+	found, err := store.Rows(ctx, s, scanTold, pipelineNewsSQL, id, upto, open, bound, except, after.Job, after.EventNo, limit)
 	if err != nil {
 		return nil, seen, fmt.Errorf("read feed events of pipeline %d: %w", id, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 // Search is a parsed search, such as `refused args.user.id=7`. Text matches a job if it occurs in the kind, subject, submitter or error. A
 // number that is the id of a job matches only that job, unless it is quoted. Error must occur in the job's error, and the args must have
-// the given values. Case is ignored. The zero value matches every job.
+// the given values. Case matters only in args. The zero value matches every job.
 type Search struct {
 	Text  string
 	Error string

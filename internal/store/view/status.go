@@ -12,7 +12,8 @@ import (
 )
 
 // The API, the command line and the dashboard show the queue state, the lanes, the pods and the running jobs in the same form. [ReadStatus]
-// reads everything. [StatusUpTo] reads a limited amount, so that showing a page does not add load when millions of jobs are waiting.
+// reads everything. [StatusUpTo] limits the lists and the counts of due jobs, but still makes one or two passes over live, so callers share
+// its result.
 
 // gateSQL reads the queue state. If the row is missing, the queue counts as paused, as it does for heartbeats. Plan: gate_pkey, one row.
 const (
@@ -147,7 +148,7 @@ func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
 	return j, err
 }
 
-// BoardSlots is the number of jobs that a pod is running in a lane.
+// BoardSlots is the number of jobs that a pod, given by its boot id, is running in a lane.
 type BoardSlots struct {
 	Lane, Pod string
 	Running   int
