@@ -28,8 +28,8 @@ from j
 left join trapeze.lanes n on n.name = j.lane
 cross join lateral (
 	select count(*)::int as alive, coalesce(bool_or(n.engine = any(p.engines)), false) as served, (count(*) filter (where j.kind = any(p.kinds)))::int as known,
-		array_agg(p.boot::text) filter (where j.kind = any(p.kinds) and ` + alivePod + `) as boots,
-		array_agg(p.slots) filter (where j.kind = any(p.kinds) and ` + alivePod + `) as slots
+		array_agg(p.boot::text) filter (where j.kind = any(p.kinds) and ` + readyPod + `) as boots,
+		array_agg(p.slots) filter (where j.kind = any(p.kinds) and ` + readyPod + `) as slots
 	from trapeze.pods p where p.closed_at is null and p.lease_until > now()
 ) p
 left join lateral (
@@ -61,7 +61,7 @@ type laneStanding struct {
 // podStanding holds the pods that can run a job.
 type podStanding struct {
 	Alive, Known int      // number of live pods, and number of live pods with a handler
-	Boots        []string // pods that could run the job now
+	Boots        []string // boot ids of the pods that could run the job now
 	PodSlots     []int    // total slots of each of those pods
 }
 

@@ -10,13 +10,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// alivePod is an SQL condition that is true for a pod p that can currently start jobs.
-const alivePod = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
+// readyPod is an SQL condition that is true for a live pod p that can currently start jobs.
+const readyPod = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
 
 // waitingWorkSQL counts due jobs that are waiting, by lane and kind, together with the pods that could run them. Plan: one pass over live;
 // pods and lane_kinds are small.
 const waitingWorkSQL = `
-select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where ` + canRun + ` and ` + alivePod + `)::int,
+select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where ` + canRun + ` and ` + readyPod + `)::int,
 	exists (select from trapeze.lane_kinds k where k.kind = w.kind) or exists (select from trapeze.pods p where w.kind = any(p.kinds))
 from (
 	select l.lane, l.kind, count(*)::int as waiting, min(l.ready_at) filter (where l.ready_at > 'epoch') as oldest
@@ -54,7 +54,7 @@ select n.name, n.engine, coalesce(n.next_engine, ''),
 	exists (select from trapeze.pods p where n.engine = any(p.engines) and p.closed_at is null and p.lease_until > now()),
 	n.enabled, n.drained, n.slots, n.slots_per_pod, ` + gateColumns + `,
 	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
-	(select count(*) from trapeze.pods p where ` + alivePod + `
+	(select count(*) from trapeze.pods p where ` + readyPod + `
 		and p.kinds && coalesce((select array_agg(k.kind) from trapeze.lane_kinds k where k.lane = n.name), p.kinds))::int
 from trapeze.lanes n order by n.name`
 
