@@ -65,7 +65,7 @@ func (a Admin) Erase(ctx context.Context, e Erasure, actor string) (did Erased, 
 			return did, nil
 		}
 	}
-	rest, err := admin.EraseAudit(ctx, a.pod.Commands, e.Subject, e.Kind, e.DryRun, actor)
-	did.AuditEntries, did.Schedules, did.Engines = rest.AuditEntries, rest.Schedules, rest.Engines
+	done, err := admin.EraseAudit(ctx, a.pod.Commands, e.Subject, e.Kind, e.DryRun, actor)
+	did.AuditEntries, did.Schedules, did.Engines = done.AuditEntries, done.Schedules, done.Engines
 	return did, a.pod.CommandError(err)
 }

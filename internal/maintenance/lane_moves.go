@@ -19,7 +19,7 @@ const (
 // moveLanes completes the moves of lanes to other engines, in case the command that began a move has ended. A lane with running jobs is left
 // to the next run.
 func (m *Maintenance) moveLanes(ctx context.Context) (moved int, err error) {
-	lanes, err := admin.MovingLanes(ctx, m.o.Store)
+	lanes, err := admin.LanesChangingEngine(ctx, m.o.Store)
 	errs := []error{err}
 	for _, lane := range lanes {
 		for began := time.Now(); ; {

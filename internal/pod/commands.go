@@ -52,7 +52,7 @@ func (p *Pod) AwaitQuiet(ctx context.Context, atMost time.Duration, of admin.Sco
 		if err != nil {
 			return false, false, p.DBError(err)
 		}
-		all := heard.Took(leases) == 0
+		all := heard.Record(leases) == 0
 		q.Running, q.Quiet = running, running == 0 && all
 		return q.Quiet, !all, nil
 	})

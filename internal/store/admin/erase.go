@@ -252,24 +252,25 @@ func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64, locke
 	return ids, open, nil
 }
 
-// Rest is what remains of a subject when its jobs have been erased.
-type Rest struct {
+// AuditErasure is the result of [EraseAudit], with the other places that may still contain the subject.
+type AuditErasure struct {
 	AuditEntries int      // entries from which the subject was removed
 	Schedules    []string // schedules that will submit further jobs for the subject
 	Engines      []string // engines of lanes, except PostgreSQL, which may have copies of erased jobs
 }
 
-// EraseAudit removes a subject from the audit log, and writes an audit entry with the number of changed entries. With dryRun, it only counts.
-func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRun bool, actor string) (rest Rest, err error) {
-	if rest.Schedules, err = store.Rows(ctx, s, pgx.RowTo[string], schedulesOfSQL, subject, store.Some(kind)); err != nil {
-		return rest, err
+// EraseAudit removes a subject from the audit log, for all kinds, and writes an audit entry with the number of changed entries. With
+// dryRun, it only counts. It also lists the engines, and the schedules of the kind or, if kind is empty, of all kinds.
+func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRun bool, actor string) (done AuditErasure, err error) {
+	if done.Schedules, err = store.Rows(ctx, s, pgx.RowTo[string], schedulesOfSQL, subject, store.Some(kind)); err != nil {
+		return done, err
 	}
-	if rest.Engines, err = store.Rows(ctx, s, pgx.RowTo[string], enginesSQL, job.EnginePostgreSQL); err != nil {
-		return rest, err
+	if done.Engines, err = store.Rows(ctx, s, pgx.RowTo[string], enginesSQL, job.EnginePostgreSQL); err != nil {
+		return done, err
 	}
 	raw, err := json.Marshal(subject)
 	if err != nil {
-		return rest, err
+		return done, err
 	}
 	quoted := regexp.QuoteMeta
 	named := `"(subject|unique_key)": ?` + quoted(string(raw)) + `|subject=` + inQuery(subject) + `("|&|\\u0026)`
@@ -277,23 +278,23 @@ func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRu
 	if dryRun {
 		counted, err := store.Rows(ctx, s, pgx.RowTo[int], countAuditSQL, named, word)
 		if err != nil {
-			return rest, fmt.Errorf("count the audit entries of a subject: %w", err)
+			return done, fmt.Errorf("count the audit entries of a subject: %w", err)
 		}
-		rest.AuditEntries = counted[0]
-		return rest, nil
+		done.AuditEntries = counted[0]
+		return done, nil
 	}
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, s.In(eraseAuditSQL), named, word)
 		if err != nil {
 			return err
 		}
-		rest.AuditEntries = int(tag.RowsAffected())
-		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "subject.erase", Target: SubjectTarget(subject), After: map[string]any{"audit_entries": rest.AuditEntries}})
+		done.AuditEntries = int(tag.RowsAffected())
+		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "subject.erase", Target: SubjectTarget(subject), After: map[string]any{"audit_entries": done.AuditEntries}})
 	})
 	if err != nil {
-		return rest, fmt.Errorf("erase a subject from the audit: %w", err)
+		return done, fmt.Errorf("erase a subject from the audit: %w", err)
 	}
-	return rest, nil
+	return done, nil
 }
 
 // inQuery returns a regular expression that matches every way to write a text in a query string. Each character may be literal or

@@ -33,8 +33,8 @@ type HeardPod struct {
 	Times int    `json:"times"` // how many times it has changed
 }
 
-// Took records the leases read by one poll. It returns the number of pods that had not applied the command by the time of the previous poll.
-func (h Heard) Took(leases map[string]string) (missing int) {
+// Record records the leases read by one poll. It returns how many pods had not applied the command by the previous poll.
+func (h Heard) Record(leases map[string]string) (missing int) {
 	for boot, until := range leases {
 		one := h[boot]
 		if one == nil {
@@ -52,8 +52,8 @@ func (h Heard) Took(leases map[string]string) (missing int) {
 	return missing
 }
 
-// MovingLanes returns the lanes that are moving to another engine.
-func MovingLanes(ctx context.Context, s *store.Store) ([]string, error) {
+// LanesChangingEngine returns the lanes that are moving to another engine.
+func LanesChangingEngine(ctx context.Context, s *store.Store) ([]string, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[string], movingLanesSQL)
 	if err != nil {
 		return nil, fmt.Errorf("list the lanes that move: %w", err)
@@ -96,7 +96,7 @@ func moveOnIn(ctx context.Context, s *store.Store, tx pgx.Tx, lane, actor string
 	if err != nil {
 		return m, err
 	}
-	m.Running, m.Pods = running, heard.Took(leases)
+	m.Running, m.Pods = running, heard.Record(leases)
 	if m.Running > 0 || m.Pods > 0 {
 		now, err := json.Marshal(heard)
 		if err == nil {

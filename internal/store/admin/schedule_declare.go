@@ -18,7 +18,7 @@ import (
 // or nil if there are none.
 func DeclareSchedule(ctx context.Context, s *store.Store, name string, d job.ScheduleSetting) (changed []string, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
-		changed, err = declareIn(ctx, s, tx, name, inOneLine(d))
+		changed, err = declareIn(ctx, s, tx, name, normalize(d))
 		return err
 	})
 	if errors.Is(err, errMeanwhile) {
@@ -40,7 +40,7 @@ func declareIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, d jo
 	if err != nil && !errors.Is(err, job.ErrUnknownSchedule) {
 		return nil, err
 	}
-	was, after := inOneLine(row.ScheduleSetting), d
+	was, after := normalize(row.ScheduleSetting), d
 	if there {
 		if after, err = mergeDeclared(was, row.Declared, d); err != nil {
 			return nil, err
@@ -74,7 +74,7 @@ func mergeDeclared(is job.ScheduleSetting, last json.RawMessage, d job.ScheduleS
 	if err := json.Unmarshal(last, &before); err != nil {
 		return is, fmt.Errorf("decode the previous declaration: %w", err)
 	}
-	before = inOneLine(before)
+	before = normalize(before)
 	after := is
 	for i := range reflect.TypeFor[job.ScheduleSetting]().NumField() {
 		operators, programs := reflect.ValueOf(&after).Elem().Field(i), reflect.ValueOf(before).Field(i)

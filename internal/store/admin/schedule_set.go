@@ -91,7 +91,7 @@ func setScheduleIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 			return done, fmt.Errorf("read the program's declaration: %w", err)
 		}
 	}
-	after := inOneLine(c.Apply(base))
+	after := normalize(c.Apply(base))
 	base.Args = compact(base.Args)
 	if there && !row.Removed && c.From != nil && !equalSettings(base, *c.From) {
 		return done, job.ErrScheduleMoved
@@ -120,7 +120,7 @@ func setScheduleIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 }
 
 func equalSettings(a, b job.ScheduleSetting) bool {
-	return len(changedFields(inOneLine(a), inOneLine(b))) == 0
+	return len(changedFields(normalize(a), normalize(b))) == 0
 }
 
 // redactArgs returns a copy of a setting for the audit log and the history. The args are replaced, because they may contain secrets that
@@ -240,8 +240,8 @@ func PauseSchedule(ctx context.Context, s *store.Store, name string, pause bool,
 	return changed, nil
 }
 
-// inOneLine returns a copy of a setting with compact args and with defaults for empty fields.
-func inOneLine(s job.ScheduleSetting) job.ScheduleSetting {
+// normalize returns a copy of a setting with compact args and with defaults for empty fields.
+func normalize(s job.ScheduleSetting) job.ScheduleSetting {
 	usual := job.DefaultSchedule()
 	if s.Zone == "" {
 		s.Zone = usual.Zone
