@@ -31,8 +31,8 @@ type BootLane struct {
 	SlotsPerPod *int
 }
 
-// Bootstrap creates a lane unless its name is taken. It assigns the declared kinds that have no lane yet to the lane. It reports whether it
-// created the lane, and which kinds it did not assign. Several pods can safely call it at the same time.
+// Bootstrap creates a lane, and assigns to it the declared kinds that have no lane yet. If the name is taken, it does nothing. It reports
+// whether it created the lane, and which kinds it did not assign. Several pods can safely call it at the same time.
 func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
 	if exists, err := store.Rows(ctx, s, pgx.RowTo[bool], hasLaneSQL, l.Name); err != nil || exists[0] {
 		return false, nil, err

@@ -14,7 +14,7 @@ import (
 )
 
 // cancelLiveSQL cancels a due job immediately and requests the cancellation of a running one. With stop, it finishes a running job
-// immediately, and a late result from the job's owner then matches no row. The owner is notified by its heartbeat, which reads
+// immediately, and a late result from the job's pod then matches no row. The pod is notified by its heartbeat, which reads
 // cancel_requests. Plan: Index Scan on live_pkey, one row.
 var cancelLiveSQL = `
 with held as materialized (
@@ -74,7 +74,7 @@ const (
 // Cancellation is the result of a cancel or stop command.
 type Cancellation struct {
 	State job.State // cancelled, or running until the handler returns; with [job.ErrAlreadyTerminal], the terminal state
-	Pod   *string   // the pod that owned the job, if it was running
+	Pod   *string   // boot id of the pod that ran the job, if it was running
 	Fence int64
 	Ended *job.End // nil if this command did not finish the job
 }

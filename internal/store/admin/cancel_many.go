@@ -58,7 +58,7 @@ union all select null, null, null, id, null from counted where due`
 // CancelledMany is the result of cancelling several jobs.
 type CancelledMany struct {
 	Ended      []job.End   // jobs that were cancelled
-	Asked      []job.Lease // running jobs whose owners have to be notified
+	Asked      []job.Lease // running jobs whose pods have to be notified
 	OffBalance []int64     // fan-outs that must be settled
 }
 

@@ -44,8 +44,8 @@ where s.id > $1 and s.state in ('failed', 'cancelled') and s.state = any($2::tex
 order by s.id limit $9`
 
 // Match returns the ids of up to limit jobs that match a filter, in order, starting after the id after. The filter matches the same jobs as
-// when it is used to list jobs. If ended is set, Match selects failed and cancelled jobs in the filter's states. Otherwise it selects jobs
-// that have not ended and have no cancel request. It ignores the filter's page and limit.
+// when it is used to list jobs. If ended is set, Match selects failed and cancelled jobs in the filter's states, of which there must be at
+// least one. Otherwise it selects jobs that have not ended and have no cancel request. It ignores the filter's page and limit.
 func Match(ctx context.Context, s *store.Store, f job.Filter, ended bool, after int64, limit int) ([]int64, error) {
 	sql := matchOpenSQL
 	if ended {
