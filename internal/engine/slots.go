@@ -24,12 +24,12 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()
 	heard := c.heard.Swap(false)
-	spans, most, later := c.Lanes.Unused(heard, time.Now())
+	spans, limit, later := c.Lanes.Unused(heard, time.Now())
 	c.askAgain(later)
 	var found []string
 	if len(spans) > 0 {
 		var err error
-		if found, err = store.LanesWithWork(asking, c.Store, spans, c.HandledKinds, most); err != nil {
+		if found, err = store.LanesWithWork(asking, c.Store, spans, c.HandledKinds, limit); err != nil {
 			if heard {
 				c.heard.Store(true)
 			}

@@ -29,7 +29,7 @@ const (
 // Ahead holds the jobs that were claimed ahead of time and are waiting for a slot, in claim order within each lane. Use [NewAhead] to
 // create an Ahead. It is safe for concurrent use.
 type Ahead struct {
-	Added wait.Signal // set when the first claim is added
+	Added wait.Signal // set when claims are added while none is waiting
 
 	waiting atomic.Int64
 	refill  atomic.Bool // half of the claims have been used
@@ -59,8 +59,9 @@ func NewAhead() *Ahead {
 func (a *Ahead) Any() bool { return a.waiting.Load() > 0 }
 
 // Wants returns how many jobs to claim ahead of time for a lane with n slots. The took argument is how long a job runs, and roundTrip is
-// how long a claim takes. The result is the number of jobs that the slots finish during a claim, minus the jobs that are already waiting. It
-// is 0 for more than 500 slots.
+// how long a claim takes. The result is the number of jobs that the slots finish during a claim, minus the jobs of all lanes that are already
+// waiting. The number before the subtraction is at most 100, and at most n times a limit that adapts to how long claims wait. The result is
+// 0 for more than 500 slots.
 func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	if n == 0 || n > aheadSlots || took == 0 {
 		return 0

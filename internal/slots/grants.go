@@ -30,7 +30,7 @@ type grant struct {
 	waits       bool      // the lane had jobs to run at that time
 	touched     bool      // a job has started since the last heartbeat
 	unconfirmed bool      // the latest reply was lost, so the grant must be confirmed
-	giveBack    bool      // unused slots are returned: the lane is idle since the previous heartbeat, or see ReturnIdle
+	giveBack    bool      // unused slots are returned: the lane has been idle since the previous heartbeat, or see ReturnIdle
 }
 
 // usable returns how many jobs of the lane may run on this pod now. While other pods wait, that is at most this pod's share. It is 0 if
@@ -64,38 +64,39 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 	}
 }
 
-// apply applies a heartbeat's report about a lane, and reports whether a claim must read the lane again. Two kinds of report may be outdated:
+// apply applies a heartbeat's report about a lane, and reports whether the pod must poll. Two kinds of report may be outdated:
 // that the lane is no longer over its limit, and that this pod holds fewer slots than it was granted. The second kind occurs after the lane
 // was deleted and created again. A request confirms such a report before it is applied.
-func (one *lane) apply(b store.Lane) (look bool) {
+func (one *lane) apply(b store.Lane) (poll bool) {
 	g := &one.grant
 	if one.slots == nil {
 		*g = grant{}
 		return false
 	}
-	// A sweep is needed if another pod is waiting, or if this pod is waiting and a slot has become free without a notification.
-	look = b.Wanted && !g.wanted && g.held > 0 || b.Free > 0 && g.waits
+	// A poll is needed if another pod is waiting, or if this pod is waiting and a slot has become free without a notification.
+	poll = b.Wanted && !g.wanted && g.held > 0 || b.Free > 0 && g.waits
 	g.wanted = b.Wanted
 	if (b.Over != g.over || b.Held < g.held) && g.held > 0 {
-		g.unconfirmed, look = true, true
+		g.unconfirmed, poll = true, true
 	}
 	g.over, g.warned = g.over || b.Over, g.warned || b.Over
 	if idle := !g.touched && g.held > one.used; idle {
-		g.giveBack, look = true, true
+		g.giveBack, poll = true, true
 	}
 	g.touched = false
-	return look
+	return poll
 }
 
 // Unused returns the limited lanes in which this pod could run jobs, but neither holds nor awaits slots, as spans of lanes that are adjacent
-// in the latest heartbeat. The caller searches them for jobs, and passes at most most of the lanes that it finds to Asks. Unused returns no
-// spans if heard is not set and the previous search was a moment ago, but then the delay after which to search. The first lane changes with
-// each call, so that no lane always comes last.
-func (l *Lanes) Unused(heard bool, now time.Time) (spans []store.Span, most int, later time.Duration) {
+// in the latest heartbeat. The caller searches them for jobs, and passes at most limit of the lanes that it finds to Asks. limit is one more
+// than the number of free slots, so that Asks sees whether more lanes have jobs. Unused returns no spans if heard is not set and the
+// previous search was a moment ago, but then the delay after which to search. The first lane changes with each call, so that no lane always
+// comes last.
+func (l *Lanes) Unused(heard bool, now time.Time) (spans []store.Span, limit int, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sought = max(0, l.total-l.used)
-	if l.sought == 0 || l.stopped() || l.closing || len(l.order) == 0 {
+	l.freeAtSearch = max(0, l.total-l.used)
+	if l.freeAtSearch == 0 || l.stopped() || l.closing || len(l.order) == 0 {
 		return nil, 0, 0
 	}
 	first := rand.IntN(len(l.order)) // #nosec G404 -- fairness
@@ -119,7 +120,7 @@ func (l *Lanes) Unused(heard bool, now time.Time) (spans []store.Span, most int,
 	if l.more = false; len(spans) > 0 {
 		l.searched = now
 	}
-	return spans, l.sought + 1, 0
+	return spans, l.freeAtSearch + 1, 0
 }
 
 // unused reports whether the lane has a limit across all pods, and this pod may request slots but neither holds nor awaits any.
@@ -135,8 +136,8 @@ func (one *lane) unused() bool {
 func (l *Lanes) Asks(found []string, heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(found) > l.sought {
-		found, l.more, later = found[:l.sought], true, askAgainAfter
+	if len(found) > l.freeAtSearch {
+		found, l.more, later = found[:l.freeAtSearch], true, askAgainAfter
 	}
 	for _, name := range l.order {
 		one := l.byName[name]

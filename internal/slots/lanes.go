@@ -32,14 +32,14 @@ type Lanes struct {
 	order   []string
 	turn    int // lane that comes first when scarce slots are next shared
 
-	searched time.Time // when the unused lanes were last searched for jobs
-	sought   int       // number of free slots at that time
-	more     bool      // more lanes had jobs
-	kinds    map[string]string
-	lost     time.Time                                // when a lane was last found to be deleted, or a deleted lane to have running jobs
-	poll     time.Duration                            // poll interval of lanes that set none
-	mayUse   func(name string) bool                   // all lanes if nil
-	stale    atomic.Pointer[map[string]time.Duration] // stale limits by lane, or nil if no lane sets one
+	searched     time.Time // when the unused lanes were last searched for jobs
+	freeAtSearch int       // number of free slots when Unused was last called
+	more         bool      // more lanes had jobs
+	kinds        map[string]string
+	lost         time.Time                                // when a lane was last found to be deleted, or a deleted lane to have running jobs
+	poll         time.Duration                            // poll interval of lanes that set none
+	mayUse       func(name string) bool                   // all lanes if nil
+	stale        atomic.Pointer[map[string]time.Duration] // stale limits by lane, or nil if no lane sets one
 }
 
 type lane struct {
@@ -59,11 +59,12 @@ func NewLanes(total int, poll time.Duration, mayUse func(lane string) bool) *Lan
 	return &Lanes{total: total, poll: poll, mayUse: mayUse, byName: map[string]*lane{}, kinds: map[string]string{}}
 }
 
-// Apply applies a heartbeat response, and reports whether more jobs may start than before.
-func (l *Lanes) Apply(b store.Beat) (opened bool) {
+// Apply applies a heartbeat response. It reports whether the pod must poll, because more jobs may start than before, or because a grant
+// must be requested, confirmed or returned.
+func (l *Lanes) Apply(b store.Beat) (poll bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	opened = l.stopped() && !b.Paused && !b.Drained
+	poll = l.stopped() && !b.Paused && !b.Drained
 	l.known, l.paused, l.drained = true, b.Paused, b.Drained
 	l.order = l.order[:0]
 	seen := map[string]bool{}
@@ -75,9 +76,9 @@ func (l *Lanes) Apply(b store.Beat) (opened bool) {
 			l.byName[reported.Name] = one
 		}
 		open := reported.Enabled && !reported.Drained && (l.mayUse == nil || l.mayUse(reported.Name))
-		opened = opened || open && !one.open || more(one.limit, reported.SlotsPerPod) || more(one.slots, reported.Slots)
+		poll = poll || open && !one.open || more(one.limit, reported.SlotsPerPod) || more(one.slots, reported.Slots)
 		one.open, one.limit, one.slots, one.every = open, reported.SlotsPerPod, reported.Slots, lengthOf(reported.PollIntervalMS, time.Millisecond)
-		opened = one.apply(reported) || opened
+		poll = one.apply(reported) || poll
 		l.order = append(l.order, reported.Name)
 	}
 	for name, one := range l.byName {
@@ -92,7 +93,7 @@ func (l *Lanes) Apply(b store.Beat) (opened bool) {
 	for _, k := range b.LaneKinds {
 		l.kinds[k.Kind] = k.Lane
 	}
-	return opened
+	return poll
 }
 
 // Drained reports whether an operator has drained this pod.
