@@ -51,7 +51,8 @@ Exit code 0 when no check fails, 1 otherwise. A warning is not urgent.`,
 	return c
 }
 
-// examine runs all checks. If the API fails, a single finding takes the place of the API's checks.
+// examine runs all checks. With a server, it returns the findings or the error of the API. Otherwise, a single finding takes the place of
+// the API's checks if the API fails, and they are left out if the API cannot use the schema.
 func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	config, err := env.Load()
 	if err != nil {
@@ -109,7 +110,7 @@ func report(c *cobra.Command, findings []doctor.Finding) error {
 		return err
 	}
 	if failures > 0 {
-		return exit.Refused("%s of %d: follow the arrows, then run trapeze doctor again", humanize.Count(failures, "check fails", "checks fail"), len(findings))
+		return exit.Refused("%d of %s failed: apply the proposed remedies, then run trapeze doctor again", failures, humanize.Count(len(findings), "check", "checks"))
 	}
 	return nil
 }
