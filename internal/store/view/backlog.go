@@ -27,11 +27,11 @@ select n.name, (select count(*)::int from (
 	(select count(*)::int from trapeze.pods p where p.closed_at is null)
 from trapeze.lanes n`
 
-// Backlog describes the jobs that are waiting in a lane.
+// Backlog describes the due jobs in a lane.
 type Backlog struct {
 	Lane          string
 	Waiting       int     // the count stops at 100,000
-	OldestSeconds float64 // 0 if no jobs are waiting, or only recovered ones
+	OldestSeconds float64 // 0 if no jobs are due, or only recovered ones
 	Pods          int     // number of all open pods, which is the same for every lane
 }
 
