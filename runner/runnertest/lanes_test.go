@@ -3,6 +3,7 @@ package runnertest_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -26,6 +27,32 @@ func TestTheLanesOfTheOptionsExistBeforeAnythingRuns(t *testing.T) {
 	h.RunUntilIdle()
 	h.RequireState(named, job.Succeeded)
 	h.RequireState(byKind, job.Succeeded)
+}
+
+// A job that a drained lane or a frozen queue holds back does not keep the harness from being idle.
+func TestClosedLanesAndQueuesAreIdle(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := runnertest.New(t, effects(t), runner.Options{Lanes: []runner.LaneSetup{{Name: "slow"}}}, steps)
+	admin := h.Runner().Admin()
+	_, err := admin.DrainLane(t.Context(), "slow", time.Second, "ann")
+	is.NoErr(err)
+	held, free := h.Enqueue(step{}, runner.Lane("slow")), h.Enqueue(step{})
+	h.RunUntilIdle()
+	h.RequireState(held, job.Pending)
+	h.RequireState(free, job.Succeeded)
+
+	_, err = admin.ResumeLane(t.Context(), "slow", "ann")
+	is.NoErr(err)
+	_, err = admin.Freeze(t.Context(), time.Second, "ann")
+	is.NoErr(err)
+	h.RunUntilIdle()
+	h.RequireState(held, job.Pending)
+
+	_, err = admin.Thaw(t.Context(), "ann")
+	is.NoErr(err)
+	h.RunUntilIdle()
+	h.RequireState(held, job.Succeeded)
 }
 
 type invoiceMail struct{}

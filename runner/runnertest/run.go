@@ -10,14 +10,14 @@ import (
 )
 
 // leftSQL lists the jobs that keep the harness from being idle: running jobs, due jobs that are allowed to start, and waiting jobs that
-// need to be settled. $1 lists the kinds with a handler here. It omits jobs that cannot start because their lane is drained or the queue is
-// paused.
+// need to be settled. $1 lists the kinds with a handler here. It omits jobs that cannot start because their lane is disabled, drained or
+// without slots, or because the queue is paused or frozen.
 const leftSQL = `
 select l.id, l.kind, l.state, l.attempt, l.crashes,
 	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.boot = l.pod), '') else '' end as pod
 from trapeze.live l join trapeze.lanes n on n.name = l.lane
-where l.state = 'running' or l.kind = any($1::text[]) and n.enabled and n.slots is distinct from 0 and n.slots_per_pod is distinct from 0
-	and not (select paused from trapeze.gate)
+where l.state = 'running' or l.kind = any($1::text[]) and n.enabled and not n.drained and n.slots is distinct from 0 and n.slots_per_pod is distinct from 0
+	and not (select paused or frozen from trapeze.gate)
 union all
 select id, kind, 'about to be due', attempt, crashes, '' from trapeze.parked
 where why in ('scheduled', 'retry', 'retry_later') and run_after <= now()
@@ -46,9 +46,10 @@ func (l left) String() string {
 // pollInterval is the interval at which RunUntilIdle checks for remaining jobs.
 const pollInterval = 5 * time.Millisecond
 
-// RunUntilIdle runs all due jobs, and those that become due as a result, until no job is due or running. The remaining jobs are waiting for
-// a time, an approval, their branches or a completion. If the pod dies, RunUntilIdle lets its lease expire as [Harness.Advance] does, and
-// continues with a new pod. After [Harness].Patience, it fails the test and lists the jobs that are left.
+// RunUntilIdle runs all due jobs, and those that become due as a result, until no other job can run. The remaining jobs are waiting for a
+// time, an approval, their branches or a completion, or their lane or the queue is closed. If the pod dies, RunUntilIdle lets its lease
+// expire as [Harness.Advance] does, and continues with a new pod. After [Harness].Patience, it fails the test and lists the jobs that are
+// left.
 //
 // It also performs a runner's periodic maintenance: it ends jobs that are too old or were not approved in time.
 func (h *Harness) RunUntilIdle() {
