@@ -79,12 +79,12 @@ func search(t testing.TB, db Querier, schema string, args job.Args) (found []job
 func otherJobs(t testing.TB, db Querier, schema, kind string) string {
 	t.Helper()
 	if jobs := enqueued(t, db, schema, kind); len(jobs) > 0 {
-		return ", but of its kind:" + lines(jobs)
+		return "; jobs of this kind:" + lines(jobs)
 	}
 	if jobs := enqueued(t, db, schema, ""); len(jobs) > 0 {
-		return ", and none of its kind, but:" + lines(jobs)
+		return "; jobs of other kinds:" + lines(jobs)
 	}
-	return ", nor any other"
+	return "; there are no jobs"
 }
 
 func enqueued(t testing.TB, db Querier, schema, kind string) []job.Job {

@@ -73,10 +73,10 @@ func TestAFailureListsWhatIsEnqueuedInstead(t *testing.T) {
 	}
 	want := func(h *runnertest.Harness) { h.RequireEnqueued(step{Name: "b"}) }
 	is.Equal(numbered(says(want, step{Name: "a"}, last{}, step{Name: "c"})),
-		"runnertest: no job step with {\"Name\":\"b\"} is enqueued, but of its kind:\n\tjob: step {\"Name\":\"a\"}, pending\n\tjob: step {\"Name\":\"c\"}, pending")
+		"runnertest: no job step with {\"Name\":\"b\"} is enqueued; jobs of this kind:\n\tjob: step {\"Name\":\"a\"}, pending\n\tjob: step {\"Name\":\"c\"}, pending")
 	is.Equal(numbered(says(want, last{})),
-		"runnertest: no job step with {\"Name\":\"b\"} is enqueued, and none of its kind, but:\n\tjob: last {\"Name\":\"\"}, pending")
-	is.Equal(says(want), "runnertest: no job step with {\"Name\":\"b\"} is enqueued, nor any other")
+		"runnertest: no job step with {\"Name\":\"b\"} is enqueued; jobs of other kinds:\n\tjob: last {\"Name\":\"\"}, pending")
+	is.Equal(says(want), "runnertest: no job step with {\"Name\":\"b\"} is enqueued; there are no jobs")
 	is.Equal(numbered(says(func(h *runnertest.Harness) { h.RequireNotEnqueued(runner.Raw{Name: "last"}) }, last{})),
 		"runnertest: a job last is enqueued:\n\tjob: last {\"Name\":\"\"}, pending")
 	many := make([]job.Args, 13)

@@ -102,7 +102,7 @@ func TestWhatIsNotAsRequiredIsSaid(t *testing.T) {
 		is.Equal(h.RequireEnqueued(step{Name: "a"}).State, job.Pending) // RequireEnqueued returns an existing job
 		h.RequireEnqueued(step{Name: "b"})
 	})
-	is.True(strings.HasPrefix(said, `runnertest: no job step with {"Name":"b"} is enqueued, but of its kind:`)) // the message lists the jobs that do exist
+	is.True(strings.HasPrefix(said, `runnertest: no job step with {"Name":"b"} is enqueued; jobs of this kind:`)) // the message lists the jobs that do exist
 	is.True(strings.HasSuffix(said, `: step {"Name":"a"}, pending`))
 }
 

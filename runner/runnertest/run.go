@@ -19,10 +19,10 @@ from trapeze.live l join trapeze.lanes n on n.name = l.lane
 where l.state = 'running' or l.kind = any($1::text[]) and n.enabled and not n.drained and n.slots is distinct from 0 and n.slots_per_pod is distinct from 0
 	and not (select paused or frozen from trapeze.gate)
 union all
-select id, kind, 'about to be due', attempt, crashes, '' from trapeze.parked
+select id, kind, 'due, but not yet in its lane', attempt, crashes, '' from trapeze.parked
 where why in ('scheduled', 'retry', 'retry_later') and run_after <= now()
 union all
-select f.id, j.kind, 'waiting, though its branches call for something', 0, 0, '' from trapeze.fan_outs f join trapeze.jobs j using (id)
+select f.id, j.kind, 'waiting, although its branches have ended or failed', 0, 0, '' from trapeze.fan_outs f join trapeze.jobs j using (id)
 where (f.open = 0) <> f.ended or f.fail_fast and f.failed > 0 and not f.ended
 order by id limit 11`
 
