@@ -12,15 +12,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/inside"
 )
 
-// calendar is the clock that schedules follow. It stands still between calls of [Harness.Advance], so the number of occurrences does not
-// depend on how long the test takes.
+// calendar is the clock that schedules follow. It moves only with [Harness.Advance], and by the lease time after a pod has died, so the
+// number of occurrences does not depend on the duration of the test.
 type calendar struct {
 	now    time.Time
 	anchor map[string]time.Time // start time that the harness set for each schedule
 }
 
-// Now returns the time on the test's clock: the real time of [New], plus the time added with [Harness.Advance]. Schedules follow this
-// clock. To advance to a time t, call h.Advance(t.Sub(h.Now())).
+// Now returns the time on the test's clock: the real time of [New], plus the time added with [Harness.Advance], and the lease time for
+// each pod that died. Schedules follow this clock. To advance to a time t, call h.Advance(t.Sub(h.Now())).
 func (h *Harness) Now() time.Time { return h.calendar.now }
 
 // startCalendar sets the clock and declares the schedules. No pod fires these schedules on its own.

@@ -13,8 +13,8 @@
 //	}
 //
 // Jobs run only during calls of [Harness.RunUntilIdle]; a submitted job is pending until then. For delays and schedules, time passes only
-// with [Harness.Advance]. Each harness has its own tables, in a schema that is dropped when the test ends. Tests can therefore share a
-// database and run in parallel.
+// with [Harness.Advance] and when a pod dies. Each harness has its own tables, in a schema that is dropped when the test ends. Tests can
+// therefore share a database and run in parallel.
 //
 // # How a pod dies
 //
