@@ -42,9 +42,9 @@ select name, least(slots, $2::int) from limited`
 	openLane = `n.engine = $1 and n.next_engine is null and n.enabled and not n.drained
 		and not coalesce((select g.paused or g.frozen from trapeze.gate g), true)`
 
-	// roomSQL returns how many more jobs may run in each lane. Its snapshot is newer than the lane locks. In a lane without slots, it counts the
-	// rows of the outbox up to $3, of which a few may belong to jobs that have ended. Plan: outbox_of_lane, and live_pkey for each running job
-	// of a lane with slots.
+	// roomSQL returns how many more jobs may run in each lane. Its snapshot is newer than the lane locks. In a lane without a slot limit,
+	// it counts the rows of the outbox up to $3, of which a few may belong to jobs that have ended. Plan: outbox_of_lane, and live_pkey for
+	// each running job of a lane with a limit.
 	roomSQL = `
 select n.name, least(case when n.slots is null
 	then $3::int - (select count(*) from (select from trapeze.outbox o where o.lane = n.name limit $3::int) o)
@@ -146,8 +146,8 @@ func (b *Outbox) Due(ctx context.Context, limit int) (list []Item, err error) {
 }
 
 // scan decides from which ready time Due reads the lanes. A scan of a whole lane also reads the lane's running jobs, of which an engine can
-// have very many. Therefore, whole scans take at most a twentieth of the time. The scans between them skip jobs that became due before the
-// latest scan that claimed everything.
+// have very many. After a scan that claimed everything, the next ones therefore skip jobs that became due before it, until forget is
+// called. To find jobs that they missed, further whole scans follow, which take at most a twentieth of the time.
 type scan struct {
 	mu     sync.Mutex
 	mark   time.Time // on the database's clock

@@ -97,8 +97,8 @@ type Options struct {
 	RetakeAfter time.Duration
 	// MaxCrashes is the number of lost runs after which a job fails if it has no limit of its own. The default is 3.
 	MaxCrashes int
-	// MaxOpen is the number of jobs that a lane without slots hands to the engine at the same time. Further jobs wait in the lane, where
-	// priorities, pauses and moves still apply to them. The default is 2,000.
+	// MaxOpen is the number of jobs that a lane without a slot limit hands to the engine at the same time. Further jobs wait in the lane,
+	// where priorities, pauses and moves still apply to them. The default is 2,000.
 	MaxOpen int
 	// Ended is called with each job that the outbox ended, after the commit. It may be nil.
 	Ended func(job.End)
