@@ -32,9 +32,10 @@ const (
 	listenerConnections  = 1
 	sharedConnections    = 4
 
-	// Connections is the maximum number of connections that a pod opens.
+	// Connections is the number of connections that a pod needs. An export and a replacement add to it for a short time.
 	Connections = heartbeatConnections + listenerConnections + sharedConnections
 
+	// hotTurns and commandsTurns limit the shared connections that each group uses at the same time.
 	hotTurns      = sharedConnections - 1
 	commandsTurns = sharedConnections - engine.Flushers
 

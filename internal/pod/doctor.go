@@ -26,7 +26,7 @@ func (p *Pod) Examine(ctx context.Context, s *store.Store, t doctor.Thresholds) 
 // checkInDatabase warns about kinds of this pod that fail in their lane, because they need a transaction of PostgreSQL and another engine runs
 // the lane.
 func (p *Pod) checkInDatabase(ctx context.Context, s *store.Store, findings []doctor.Finding) ([]doctor.Finding, error) {
-	if len(p.engines.all()) == 0 {
+	if len(p.laneEngines.all()) == 0 {
 		return findings, nil
 	}
 	lanes, err := view.Lanes(ctx, s)

@@ -12,8 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// engines are the engines that the program serves besides PostgreSQL.
-type engines struct {
+// laneEngines are the engines besides PostgreSQL that the program serves. They run the jobs of the lanes that name them, in contrast to the
+// embedded [engine.Engine], which runs handlers.
+type laneEngines struct {
 	mu    sync.Mutex
 	list  []job.LaneEngine
 	woken []func() // called after notifications
@@ -21,14 +22,14 @@ type engines struct {
 	serve []func(context.Context)
 }
 
-func (e *engines) all() []job.LaneEngine {
+func (e *laneEngines) all() []job.LaneEngine {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.list[:len(e.list):len(e.list)]
 }
 
 // names returns the names of the engines, or nil if there are none.
-func (e *engines) names() (names []string) {
+func (e *laneEngines) names() (names []string) {
 	for _, one := range e.all() {
 		names = append(names, one.Name())
 	}
@@ -41,14 +42,14 @@ func (p *Pod) UseEngine(e job.LaneEngine) error {
 	if name == job.EnginePostgreSQL || job.ValidateLaneName(name) != nil {
 		return fmt.Errorf("%w: engine %q: want 1 to 100 letters, digits, dots, underscores or minus signs, and not postgres", job.ErrInvalidSetting, name)
 	}
-	p.engines.mu.Lock()
-	defer p.engines.mu.Unlock()
-	for _, one := range p.engines.list {
+	p.laneEngines.mu.Lock()
+	defer p.laneEngines.mu.Unlock()
+	for _, one := range p.laneEngines.list {
 		if one.Name() == name {
 			return fmt.Errorf("%w: engine %q is registered twice", job.ErrInvalidSetting, name)
 		}
 	}
-	p.engines.list = append(p.engines.list, e)
+	p.laneEngines.list = append(p.laneEngines.list, e)
 	return nil
 }
 
@@ -59,20 +60,20 @@ func (p *Pod) Outbox(engine string) *outbox.Outbox {
 
 // OnWake makes the pod call do for each notification that jobs may be due. do must not block.
 func (p *Pod) OnWake(do func()) {
-	p.engines.mu.Lock()
-	defer p.engines.mu.Unlock()
-	p.engines.woken = append(p.engines.woken, do)
+	p.laneEngines.mu.Lock()
+	defer p.laneEngines.mu.Unlock()
+	p.laneEngines.woken = append(p.laneEngines.woken, do)
 }
 
 // OnRun makes Run call serve, which serves an engine until ctx ends. Run waits for it before the pod leaves the fleet.
 func (p *Pod) OnRun(serve func(ctx context.Context)) {
-	p.engines.mu.Lock()
-	defer p.engines.mu.Unlock()
-	p.engines.serve = append(p.engines.serve, serve)
+	p.laneEngines.mu.Lock()
+	defer p.laneEngines.mu.Unlock()
+	p.laneEngines.serve = append(p.laneEngines.serve, serve)
 }
 
 // run calls the functions that serve engines, and returns when all of them have returned.
-func (e *engines) run(ctx context.Context) {
+func (e *laneEngines) run(ctx context.Context) {
 	e.mu.Lock()
 	serve := e.serve
 	e.mu.Unlock()
@@ -84,21 +85,21 @@ func (e *engines) run(ctx context.Context) {
 }
 
 // hear calls the functions that wait for notifications, at a limited rate.
-func (e *engines) hear(u wake.Up) {
+func (e *laneEngines) hear(u wake.Up) {
 	if e.listen() {
 		e.turns.Hear(u, true, e.wake)
 	}
 }
 
 // listen reports whether there are functions that wait for notifications.
-func (e *engines) listen() bool {
+func (e *laneEngines) listen() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.woken) > 0
 }
 
 // wake calls the functions that wait for notifications.
-func (e *engines) wake() {
+func (e *laneEngines) wake() {
 	e.mu.Lock()
 	woken := e.woken
 	e.mu.Unlock()
@@ -113,11 +114,11 @@ const (
 	checkFor = 10 * time.Second
 )
 
-// AddEngineUse completes lanes with what their engines report. An engine that does not answer is reported in its lanes.
+// AddEngineUse adds the reports of their engines to lanes. An engine that does not answer is reported in its lanes.
 func (p *Pod) AddEngineUse(ctx context.Context, lanes []job.LaneUse) {
 	ctx, cancel := context.WithTimeout(ctx, useFor)
 	defer cancel()
-	for _, e := range p.engines.all() {
+	for _, e := range p.laneEngines.all() {
 		var names []string
 		for _, l := range lanes {
 			if l.Engine == e.Name() {
@@ -139,13 +140,13 @@ func (p *Pod) AddEngineUse(ctx context.Context, lanes []job.LaneUse) {
 	}
 }
 
-// NameEngine completes a job that another engine runs or has ended with the engine's name, the page of its run and, while it is running, the
-// progress that the engine keeps. An engine that does not answer leaves the progress out.
+// NameEngine adds the engine's name, the page of its run and, while it is running, the progress that the engine keeps, to a job that
+// another engine runs or has ended. An engine that does not answer leaves the progress out.
 func (p *Pod) NameEngine(ctx context.Context, j *job.Job) {
 	if j.Pod == nil || !outbox.IsEngine(*j.Pod) {
 		return
 	}
-	for _, e := range p.engines.all() {
+	for _, e := range p.laneEngines.all() {
 		if outbox.Boot(e.Name()) == *j.Pod {
 			j.Engine, j.EngineURL = e.Name(), e.JobURL(*j)
 			if keeps, ok := e.(job.EngineProgress); ok && j.State == job.Running {
@@ -165,7 +166,7 @@ func (p *Pod) NameEngine(ctx context.Context, j *job.Job) {
 func (p *Pod) checkEngines(ctx context.Context, findings []doctor.Finding) []doctor.Finding {
 	ctx, cancel := context.WithTimeout(ctx, checkFor)
 	defer cancel()
-	for _, e := range p.engines.all() {
+	for _, e := range p.laneEngines.all() {
 		for _, f := range e.Check(ctx) {
 			findings = append(findings, doctor.Finding{Check: e.Name(), Status: doctor.Health(f.Status), Says: f.Says, Do: f.Do})
 		}

@@ -70,7 +70,7 @@ func (l *listener) setWake(wake context.CancelFunc) {
 // idleBeats is the number of heartbeats after which a pod that need not hear every notification stops doing so.
 const idleBeats = 5
 
-// begin is called before a session is opened.
+// begin resets the state for a session that was just opened.
 func (l *listener) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,7 +212,7 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 // watches events. The others hear only notifications that the front of the fleet passes on, because reading one costs a pod about 0.1 ms of
 // processor time (ADR 0046). The database's share is the same for both.
 func (p *Pod) hearsAll() bool {
-	all := p.HearsAll() || p.Feed.Watched() || p.engines.listen()
+	all := p.HearsAll() || p.Feed.Watched() || p.laneEngines.listen()
 	p.sessions().Each(func(e *engine.Engine) { all = all || e.HearsAll() })
 	return all
 }
@@ -250,7 +250,7 @@ func (p *Pod) notified(note *pgconn.Notification) {
 	up := wake.Parse(note.Payload, note.PID)
 	p.Feed.Wake()
 	p.Hear(up)
-	p.engines.hear(up)
+	p.laneEngines.hear(up)
 	p.sessions().Each(func(e *engine.Engine) { e.Hear(up) })
 }
 
@@ -263,17 +263,17 @@ func (p *Pod) requestHeartbeats() {
 // notifyOthers wakes the sessions of remote workers on this pod, and the other pods.
 func (p *Pod) notifyOthers() {
 	p.sessions().Each((*engine.Engine).WakeForPeers)
-	p.engines.wake()
+	p.laneEngines.wake()
 	p.notifyPods(wake.Up{})
 }
 
 // notifyPods sends a wake-up to the other pods. A program that only submits jobs may end at any time, so there notifyPods returns after the
-// wake-up was sent. If another was sent less than [wake.Interval] ago, the two are merged; [Pod.Close] sends the planned one.
+// wake-up was sent. Wake-ups shortly after another are merged; [Pod.Close] and [Pod.Run] send the planned one at their end.
 func (p *Pod) notifyPods(u wake.Up) {
 	if p.NotificationsDisabled() {
 		return
 	}
-	to := p.peers
+	to := p.front
 	if u.ForRest() {
 		to = p.rest
 	}

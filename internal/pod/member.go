@@ -38,7 +38,7 @@ func (m podMember) Apply(b store.Beat) {
 	}
 }
 
-// LeaseLost restarts this process under a new boot ID, because other pods have declared the old one dead and recovered its jobs.
+// LeaseLost makes this pod rejoin the fleet under a new boot ID, because other pods have declared the old one dead and recovered its jobs.
 func (m podMember) LeaseLost(ctx context.Context) {
 	p := m.p
 	old := p.LoseLease()
@@ -60,7 +60,7 @@ func (m podMember) PassOn(u wake.Up) { m.p.notifyPods(u) }
 
 func (m podMember) Cancel(claim job.Lease, why job.Reason) {
 	if outbox.IsEngine(claim.Pod) {
-		m.p.engines.wake()
+		m.p.laneEngines.wake()
 		return
 	}
 	m.p.CancelClaim(claim, why)
@@ -96,7 +96,7 @@ var errClosedAtOnce = errors.New("pod row closed before the first heartbeat")
 // register opens the pod's row and applies the response to the first heartbeat.
 func (p *Pod) register(ctx context.Context) error {
 	sent := time.Now()
-	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Limits: p.Limits(), Engines: p.engines.names(), Before: p.Lease.PreviousID()}
+	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Limits: p.Limits(), Engines: p.laneEngines.names(), Before: p.Lease.PreviousID()}
 	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
 		return err
 	}

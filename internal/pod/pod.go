@@ -38,13 +38,13 @@ type Pod struct {
 	maintenance *maintenance.Maintenance
 	fleet       fleet
 	collecting  sync.Mutex
-	peers, rest *wake.Sender // notify the front of the fleet, and the other pods
+	front, rest *wake.Sender // notify the front of the fleet and the rest, see package wake
 	runs        atomic.Bool  // true from the start of Run to its end, while heartbeats are sent
 
 	pass  slowPass    // searches for orphaned claims
 	known knownClaims // counted for doctor
 
-	engines engines // besides PostgreSQL
+	laneEngines laneEngines
 
 	hosting sync.Mutex
 	workers WorkerSessions
@@ -100,7 +100,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),
 		listener: listener{gone: errors.New("not open yet")}, pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
-	p.peers, p.rest = wake.NewSender(wake.Interval, p.sendWakeUp), wake.NewSender(wake.RestInterval, p.sendWakeUp)
+	p.front, p.rest = wake.NewSender(wake.Interval, p.sendWakeUp), wake.NewSender(wake.RestInterval, p.sendWakeUp)
 	p.Engine = engine.New(shared, o.Options, podMember{p})
 	p.Calendar = newCalendar(p)
 	p.maintenance = newMaintenance(p)
@@ -134,7 +134,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	claimers.Go(func() { p.maintenance.Run(ctx) })
 	claimers.Go(func() { p.Calendar.Run(ctx) })
 	claimers.Go(func() { p.warm(ctx) })
-	engines.Go(func() { p.engines.run(ctx) })
+	engines.Go(func() { p.laneEngines.run(ctx) })
 	claimers.Go(func() {
 		<-ctx.Done()
 		p.StopClaims()
@@ -153,7 +153,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	die()
 	life.Wait()
 	p.rest.Flush()
-	p.peers.Flush() // for example for jobs that were handed back
+	p.front.Flush() // for example for jobs that were handed back
 	p.writeLastStats(ctx)
 	p.leave(ctx)
 	p.Ends.Drain()
@@ -247,7 +247,7 @@ func (p *Pod) warm(ctx context.Context) {
 
 // Close closes the pod's connections.
 func (p *Pod) Close() {
-	p.peers.Flush()
+	p.front.Flush()
 	p.Ends.Drain()
 	p.Feed.Close()
 	p.Store.Close()
