@@ -84,7 +84,7 @@ type Many struct {
 func retryFailures(c *call) (any, error) {
 	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.Many, error) {
 		if f.Failures == "" {
-			return runner.Many{}, problem.Invalid("filter: failures is missing: want the set of a group from GET /failures")
+			return runner.Many{}, problem.Invalid("filter: failures is missing: want the set value of a failure group from GET /failures")
 		}
 		f.Owner = c.caller.Owner(access.JobsRetry)
 		return c.r.Admin().RunManyAgain(ctx, f, dryRun, actor)

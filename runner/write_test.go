@@ -151,7 +151,7 @@ func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
 	}{
 		"commit":   {runner.Done(nil).Write(`insert into mine values (1)`).Write(" -- a comment\n /* and \n one */ COMMIT"), `invalid request: statement 2 begins with "commit"`},
 		"set":      {runner.Done(nil).Write(`set role postgres`), `statement 1 begins with "set"`},
-		"many":     {many, "101 statements of a job, at most 100"},
+		"many":     {many, "the job has 101 statements, at most 100 are allowed"},
 		"large":    {runner.Done(nil).Write(`insert into mine select length($1)`, strings.Repeat("x", 1<<20)), "at most 1048576"},
 		"array":    {runner.Done(nil).Write(`insert into mine select 1 from unnest($1::text[])`, []string{strings.Repeat("x", 1<<19), strings.Repeat("x", 1<<19)}), "at most 1048576"},
 		"read":     {runner.Done(nil).WriteBatch(read), "WriteBatch: statement 1 has a function that reads its result"},

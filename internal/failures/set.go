@@ -41,7 +41,7 @@ func ParseSet(text string) (s Set, err error) {
 			return s, nil
 		}
 	}
-	return s, fmt.Errorf("%w: failures %.100q: want the set of a group of failures", job.ErrInvalid, text)
+	return s, fmt.Errorf("%w: failures %.100q: want the set value of a failure group", job.ErrInvalid, text)
 }
 
 // IDs returns the ids of the set's jobs in ascending order. jobs must hold the jobs that failed from First to Last. IDs returns

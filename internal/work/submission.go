@@ -77,7 +77,7 @@ type Submitted struct {
 	Duplicate  bool
 }
 
-// Plan holds the steps planned after a job, in the order of [job.Step].
+// Plan holds the steps planned after a job, grouped by the condition under which they run. Each group keeps its order.
 type Plan struct {
 	Own   []Step // run if the job itself fails
 	Chain []Step // run after its success, each with its own failure steps

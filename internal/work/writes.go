@@ -163,9 +163,9 @@ func (w Writes) check() error {
 	}
 	switch {
 	case statements > maxStatements:
-		return fmt.Errorf("%w: %d statements of a job, at most %d", job.ErrTooLarge, statements, maxStatements)
+		return fmt.Errorf("%w: the job has %d statements, at most %d are allowed", job.ErrTooLarge, statements, maxStatements)
 	case bytes > maxStatementBytes:
-		return fmt.Errorf("%w: statements of %d bytes of a job, at most %d", job.ErrTooLarge, bytes, maxStatementBytes)
+		return fmt.Errorf("%w: the statements of the job have %d bytes, at most %d are allowed", job.ErrTooLarge, bytes, maxStatementBytes)
 	}
 	return nil
 }
