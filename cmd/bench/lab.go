@@ -25,8 +25,8 @@ type lab struct {
 	n      atomic.Int64
 }
 
-// size scales a workload's size by the lab's scale. It returns at least 1.
-func (b *lab) size(n int) int { return max(int(float64(n)*b.scale), 1) }
+// size scales a workload's size by the lab's scale. It returns at least 1 unless n is 0.
+func (b *lab) size(n int) int { return max(int(float64(n)*b.scale), min(n, 1)) }
 
 func (b *lab) version(ctx context.Context) (version string, err error) {
 	conn, err := pgx.Connect(ctx, b.url)
