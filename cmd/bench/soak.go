@@ -189,7 +189,7 @@ func soakFigures(l *line, w *soakWatch) {
 		of   *soakSpan
 	}{{"before", &early}, {"under the snapshot", &held}, {"at the end", &late}} {
 		l.set("jobs/s "+span.name, span.of.rate())
-		l.set("enqueue to start p99 ms "+span.name, span.of.p99())
+		l.set("due to start p99 ms "+span.name, span.of.p99())
 		l.set("dead tuples at most "+span.name, float64(span.of.dead))
 		l.set("live MB at most "+span.name, float64(span.of.live)/1e6)
 	}

@@ -51,7 +51,7 @@ func (w *soakWatch) panels() []panel {
 			curve{"", class + " dashed", func(s soakSample) float64 { return float64(s.Tables[table].Index) / 1e6 }})
 		dead.curves = append(dead.curves, curve{table, class, func(s soakSample) float64 { return float64(max(s.Tables[table].Dead, 1)) }})
 	}
-	latency := panel{title: "enqueue to start, ms", log: true, curves: []curve{
+	latency := panel{title: "due to start, ms", log: true, curves: []curve{
 		{"p50", "c0", func(s soakSample) float64 { return s.P50 }},
 		{"p99", "c1", func(s soakSample) float64 { return s.P99 }},
 	}}

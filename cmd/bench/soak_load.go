@@ -85,7 +85,7 @@ func (g *rig) dateBack(ctx context.Context) error {
 // soakLoad submits jobs at a steady rate, regardless of how they progress, and records how long each took to start.
 type soakLoad struct {
 	rate  float64                                               // jobs per second
-	today time.Time                                             // start of the load; jobs that finished earlier belong to the capacity run
+	today time.Time                                             // start of the UTC day; jobs that finished earlier belong to the capacity run
 	job   func(ctx context.Context, i int, due time.Time) error // submits job number i; set by handle
 	sent  atomic.Int64
 	begun atomic.Int64

@@ -20,8 +20,8 @@ type soakSample struct {
 	Seconds float64              `json:"seconds"`
 	Jobs    int                  `json:"jobs"` // number of jobs started
 	Rate    float64              `json:"jobs_per_s"`
-	P50     float64              `json:"enqueue_to_start_p50_ms"`
-	P99     float64              `json:"enqueue_to_start_p99_ms"`
+	P50     float64              `json:"due_to_start_p50_ms"`
+	P99     float64              `json:"due_to_start_p99_ms"`
 	Poll    float64              `json:"poll_ms,omitempty"` // duration of a claim that finds no job
 	Held    bool                 `json:"snapshot_held"`
 	Tables  map[string]soakTable `json:"tables"`
