@@ -13,14 +13,14 @@ import (
 
 // order resembles the arguments of a web shop's job, with IDs, numbers, and text that compresses like real text.
 type order struct {
-	ID       string     `json:"id"`
-	Customer string     `json:"customer"`
-	Placed   string     `json:"placed_at"`
-	Note     string     `json:"note"`
-	Lines    []position `json:"lines"`
+	ID       string      `json:"id"`
+	Customer string      `json:"customer"`
+	Placed   string      `json:"placed_at"`
+	Note     string      `json:"note"`
+	Lines    []orderLine `json:"lines"`
 }
 
-type position struct {
+type orderLine struct {
 	Article  string `json:"article"`
 	Title    string `json:"title"`
 	Quantity int    `json:"quantity"`
@@ -48,7 +48,7 @@ func newOrder(rnd *rand.Rand, bytes int) (o order, size int, err error) {
 		return o, 0, err
 	}
 	for size = len(head); size < bytes; {
-		p := position{fmt.Sprintf("a-%010x", rnd.Uint64N(1<<40)), phrase(rnd, 4), 1 + rnd.IntN(9), rnd.IntN(20_000)}
+		p := orderLine{fmt.Sprintf("a-%010x", rnd.Uint64N(1<<40)), phrase(rnd, 4), 1 + rnd.IntN(9), rnd.IntN(20_000)}
 		o.Lines = append(o.Lines, p)
 		encoded, err := json.Marshal(p)
 		if err != nil {

@@ -90,8 +90,8 @@ func (w *waits) take(n int) (list []float64, err error) {
 	return list, nil
 }
 
-// untaken returns an error unless the database contains exactly n finished jobs, all of which succeeded on their first claim.
-func (g *rig) untaken(ctx context.Context, n int) error {
+// endedAtFirstClaim returns an error unless the database contains exactly n finished jobs, all of which succeeded on their first claim.
+func (g *rig) endedAtFirstClaim(ctx context.Context, n int) error {
 	var all, well int
 	err := g.pool.QueryRow(ctx, `select count(*), count(*) filter (where state = 'succeeded' and fence = 1) from trapeze.done`).Scan(&all, &well)
 	if err == nil && (all != n || well != n) {

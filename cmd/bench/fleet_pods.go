@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// pods measures fleets of different sizes, each pod in a separate process. It uses its own server, because it needs pg_stat_statements.
-func (b *lab) pods(ctx context.Context) (l line, err error) {
+// fleet measures fleets of different sizes, each pod in a separate process. It uses its own server, because it needs pg_stat_statements.
+func (b *lab) fleet(ctx context.Context) (l line, err error) {
 	idle, load := b.length(20*time.Second), arrivals{N: b.size(4000), Seed: 7, Mean: 5 * time.Millisecond}
 	l = line{What: fmt.Sprintf("fleets of pods with default options and 4 host connections, each pod in a separate process: idle for %s, after 100 s in which it closes the connections of its start; then another process submits no-op jobs to one lane, 200 jobs/s (open loop), for 100 s, in which connections are opened and plans prepared, then %d more that are measured; then each pod runs 50 queries on its host's pool; then kill -9 of a pod. The processor time per job is that of server and pods, less what they use when idle", idle, load.N),
 		Goal: "idle cost per pod flat; processor time per job at 50 pods ≤ 1.3 × at 5; p99 at 50 pods ≤ 3 × at 5; ≤ 497 connections busy, ≤ 197 idle"}
@@ -26,7 +26,7 @@ func (b *lab) pods(ctx context.Context) (l line, err error) {
 	alone := &lab{url: server.URL(), scale: b.scale, quiet: b.quiet}
 	for _, n := range b.fleets {
 		b.printf("fleet: %d pods", n)
-		if err := alone.podsOnce(ctx, &l, n, idle, load); err != nil {
+		if err := alone.fleetOnce(ctx, &l, n, idle, load); err != nil {
 			return l, fmt.Errorf("%d pods: %w", n, err)
 		}
 	}
@@ -45,8 +45,8 @@ func fleetSizes(list string) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// podsOnce measures a fleet of n pods.
-func (b *lab) podsOnce(ctx context.Context, l *line, n int, idle time.Duration, load arrivals) error {
+// fleetOnce measures a fleet of n pods.
+func (b *lab) fleetOnce(ctx context.Context, l *line, n int, idle time.Duration, load arrivals) error {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
 		return err

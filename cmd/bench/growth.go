@@ -165,7 +165,7 @@ func (h *history) fill(ctx context.Context) error {
 	return h.g.tidy(ctx)
 }
 
-// fillDay fills the next day, in transactions of a few thousand jobs.
+// fillDay fills the next day, in transactions of 10,000 jobs.
 func (h *history) fillDay(ctx context.Context) error {
 	const atOnce = 10_000
 	h.say("growth: day %d", h.next+1)

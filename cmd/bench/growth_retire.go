@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// growthRetired simulates the passing of days. While jobs run, each round fills one day and deletes the day that has become too old.
+// growthRetired simulates the passing of days. Each round fills one day, and then deletes the day that has become too old while jobs run.
 func (b *lab) growthRetired(ctx context.Context, l *line, h *history) error {
 	g := h.g
 	pod, err := runner.New(g.pool, growthKeeps)

@@ -65,7 +65,7 @@ func (t *trial) median() float64 {
 // try runs a trial and returns its rate in jobs per second.
 func (b *lab) try(ctx context.Context, t *trial) (rate float64, err error) {
 	var c crowd
-	f, err := b.fleet(ctx, t.pods, runner.Options{Slots: t.slots}, func(r *runner.Runner) {
+	f, err := b.rigs(ctx, t.pods, runner.Options{Slots: t.slots}, func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[nap]) (*runner.Outcome, error) {
 			c.enter()
 			defer c.leave()
@@ -108,7 +108,7 @@ func (b *lab) manyLanes(ctx context.Context) (l line, err error) {
 		Goal: "no lane over its limit; slot utilization ≥ 0.8"}
 	var crowds [lanes]crowd
 	var total crowd
-	f, err := b.fleet(ctx, pods, runner.Options{Slots: 32}, func(r *runner.Runner) {
+	f, err := b.rigs(ctx, pods, runner.Options{Slots: 32}, func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[nap]) (*runner.Outcome, error) {
 			c := &crowds[j.Args.Lane]
 			c.enter()

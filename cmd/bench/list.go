@@ -40,7 +40,7 @@ var workloads = []workload{
 	{"remote-backlog", (*lab).remoteBacklog},
 	{"schedules", (*lab).schedules},
 	{"streams", (*lab).streams},
-	{"fleet", (*lab).pods},
+	{"fleet", (*lab).fleet},
 	{"soak", (*lab).soak},
 	{"growth", (*lab).growth},
 	{"held-day", (*lab).heldDay},

@@ -1,5 +1,5 @@
-// Command bench measures the performance of Trapeze through its public API. It uses default options unless a result states otherwise, and
-// its own PostgreSQL with fsync and synchronous_commit on. The workloads are listed in list.go, and each has its own file.
+// Command bench measures the performance of Trapeze, mostly through its public API, with default options unless a result states otherwise.
+// It uses the server at DATABASE_URL, or else starts a PostgreSQL with fsync and synchronous_commit on. list.go lists the workloads.
 //
 //	go run ./cmd/bench                        everything except workloads that must be named
 //	go run ./cmd/bench -only drain,chains     some workloads
@@ -50,7 +50,7 @@ func main() {
 			return
 		}
 	}
-	only := flag.String("only", "", "`workloads` to run, separated by commas; default: all but growth and held-day: "+strings.Join(names(), ", "))
+	only := flag.String("only", "", "`workloads` to run, separated by commas; default: all but "+strings.Join(whenNamed, ", ")+": "+strings.Join(names(), ", "))
 	asJSON := flag.Bool("json", false, "print one JSON object per line")
 	scale := flag.Float64("scale", 1, "multiply the size of every workload: 0.1 tries them out in a minute")
 	pods := flag.String("pods", "1,5,20,50", "`sizes` of the fleets that the workload fleet measures, separated by commas")

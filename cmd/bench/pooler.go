@@ -70,7 +70,7 @@ func (b *lab) drainOn(ctx context.Context, w route, n int) (float64, error) {
 	}
 	defer g.close()
 	runner.Handle(g.r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
-	if _, err := g.r.EnqueueMany(ctx, repeat(noop{}, n)); err != nil {
+	if _, err := g.r.EnqueueMany(ctx, copies(noop{}, n)); err != nil {
 		return 0, err
 	}
 	if err := g.tidy(ctx); err != nil {

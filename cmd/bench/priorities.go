@@ -32,7 +32,7 @@ func (b *lab) priorities(ctx context.Context) (l line, err error) {
 }
 
 func (b *lab) prioritiesOnce(ctx context.Context, pods, calls int) (rate, share float64, err error) {
-	f, err := b.fleet(ctx, pods, runner.Options{Slots: 100 / pods}, func(r *runner.Runner) {
+	f, err := b.rigs(ctx, pods, runner.Options{Slots: 100 / pods}, func(r *runner.Runner) {
 		runner.Handle(r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
 	})
 	if err != nil {

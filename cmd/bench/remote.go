@@ -51,7 +51,7 @@ func (b *lab) remote(ctx context.Context) (l line, err error) {
 	for i := range pairs {
 		pairs[i] = rates[20][i] / rates[8][i]
 	}
-	l.set("jobs/s over 20 by those over 8", median(pairs))
+	l.set("jobs/s, 20 ÷ 8 workers", median(pairs))
 	return l, nil
 }
 
@@ -198,16 +198,15 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 		return err
 	}
 	for kind, n := range map[string]int{"bench.other": g.others, remoteNoop{}.Kind(): g.own} {
-		// Older jobs come first. The jobs are submitted in portions, because a million in a single call would need a gigabyte for
-		// arguments.
-		urgent := runner.Priority(0)
+		// The jobs are submitted in portions, because a million in a single call would need a gigabyte for arguments.
+		priority := runner.Priority(0)
 		if kind == "bench.other" {
-			urgent = runner.Priority(1)
+			priority = runner.Priority(1)
 		}
 		for part := 0; part < n; part += 50_000 {
 			list := make([]job.Args, min(50_000, n-part))
 			for i := range list {
-				list[i] = runner.Step(runner.Raw{Name: kind, JSON: json.RawMessage(`{}`)}, runner.Foreign(), urgent)
+				list[i] = runner.Step(runner.Raw{Name: kind, JSON: json.RawMessage(`{}`)}, runner.Foreign(), priority)
 			}
 			if _, err := g.r.EnqueueMany(ctx, list); err != nil {
 				return err

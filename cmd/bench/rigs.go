@@ -12,11 +12,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fleet is a set of pods in this process that share a fresh database, each with its own pool. The first pod created the database.
-type fleet []*rig
+// rigs is a set of pods in this process that share a fresh database, each with its own pool. The first pod created the database.
+type rigs []*rig
 
-// fleet creates n pods without starting them. It calls handle to register the handlers of each pod.
-func (b *lab) fleet(ctx context.Context, n int, o runner.Options, handle func(*runner.Runner)) (f fleet, err error) {
+// rigs creates n pods without starting them. It calls handle to register the handlers of each pod.
+func (b *lab) rigs(ctx context.Context, n int, o runner.Options, handle func(*runner.Runner)) (f rigs, err error) {
 	for i := range n {
 		var g *rig
 		if i == 0 {
@@ -51,7 +51,7 @@ func (g *rig) peer(ctx context.Context, o runner.Options) (*rig, error) {
 }
 
 // start runs all pods until close is called.
-func (f fleet) start(ctx context.Context) {
+func (f rigs) start(ctx context.Context) {
 	var ready sync.WaitGroup
 	for _, g := range f {
 		ready.Go(func() { g.start(ctx) })
@@ -59,7 +59,7 @@ func (f fleet) start(ctx context.Context) {
 	ready.Wait()
 }
 
-func (f fleet) close() {
+func (f rigs) close() {
 	for _, g := range slices.Backward(f) {
 		g.close()
 	}

@@ -7,18 +7,17 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// napping is a job that sleeps for a second. held is a job that waits until it is released.
+// oneSecond is a job that sleeps for a second. waiter is a job that waits until it is released.
 type (
-	napping struct{}
-	held    struct{}
+	oneSecond struct{}
+	waiter    struct{}
 )
 
-func (napping) Kind() string { return "bench.nap" }
-func (held) Kind() string    { return "bench.held" }
+func (oneSecond) Kind() string { return "bench.one-second" }
+func (waiter) Kind() string    { return "bench.waiter" }
 
 // sleepers measures the cost of ten thousand running jobs that do nothing but wait.
 func (b *lab) sleepers(ctx context.Context) (l line, err error) {
@@ -38,7 +37,7 @@ func (b *lab) sleepOnce(ctx context.Context, l *line, n int) error {
 	}
 	defer g.close()
 	var at crowd
-	runner.Handle(g.r, func(ctx context.Context, _ *runner.Job[napping]) (*runner.Outcome, error) {
+	runner.Handle(g.r, func(ctx context.Context, _ *runner.Job[oneSecond]) (*runner.Outcome, error) {
 		at.enter()
 		defer at.leave()
 		select {
@@ -48,7 +47,7 @@ func (b *lab) sleepOnce(ctx context.Context, l *line, n int) error {
 			return nil, context.Cause(ctx)
 		}
 	})
-	if _, err := g.r.EnqueueMany(ctx, repeat(napping{}, n)); err != nil {
+	if _, err := g.r.EnqueueMany(ctx, copies(oneSecond{}, n)); err != nil {
 		return err
 	}
 	if err := g.tidy(ctx); err != nil {
@@ -74,7 +73,7 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 	defer g.close()
 	letGo := make(chan struct{})
 	var at crowd
-	runner.Handle(g.r, func(ctx context.Context, _ *runner.Job[held]) (*runner.Outcome, error) {
+	runner.Handle(g.r, func(ctx context.Context, _ *runner.Job[waiter]) (*runner.Outcome, error) {
 		at.enter()
 		defer at.leave()
 		select {
@@ -91,7 +90,7 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 	}
 	defer watcher.close()
 	goroutines, bytes := runtime.NumGoroutine(), inUse()
-	if _, err := g.r.EnqueueMany(ctx, repeat(held{}, n)); err != nil {
+	if _, err := g.r.EnqueueMany(ctx, copies(waiter{}, n)); err != nil {
 		return err
 	}
 	b.printf("sleepers: %d held", n)
@@ -113,7 +112,7 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 	if err := g.drained(ctx); err != nil {
 		return err
 	}
-	return g.untaken(ctx, n) // no job was taken over
+	return g.endedAtFirstClaim(ctx, n) // no job was taken over
 }
 
 // renewedForALease waits until the pod's lease has been extended by more than its duration. Without renewals, the lease would have expired
@@ -168,12 +167,4 @@ func until(ctx context.Context, atMost time.Duration, what string, is func() (bo
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-func repeat(args job.Args, n int) []job.Args {
-	list := make([]job.Args, n)
-	for i := range list {
-		list[i] = args
-	}
-	return list
 }

@@ -80,7 +80,7 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 		fleet.start(ctx)
 	}
 	// By then, every connection has been opened and used, and the first poll of the lanes is done.
-	err = until(ctx, time.Minute, "every pod listens, has polled and has sent two heartbeats", func() (bool, error) {
+	err = until(ctx, time.Minute, "the pods together have listened and polled once each, and sent three heartbeats each", func() (bool, error) {
 		t := heard.counts()
 		return t["listen"] >= pods && t["poll"] >= pods && t["heartbeat"] >= 3*pods, nil
 	})

@@ -60,7 +60,7 @@ func (b *lab) streams(ctx context.Context) (l line, err error) {
 	}
 	l.set("idle clients", float64(n))
 	l.set("KB a client", float64(memoryInUse()-before)/float64(n)/1024)
-	l.set("connections to the database more", float64(g.connections(ctx)-connections))
+	l.set("additional database connections", float64(g.connections(ctx)-connections))
 
 	reads := bufio.NewReader(first)
 	var late []float64

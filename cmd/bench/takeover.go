@@ -25,7 +25,7 @@ func (sleeper) Kind() string { return "bench.sleep" }
 
 const takeoverJobs = 50
 
-// podProcess runs a pod in this process, with default options except for the number of slots.
+// podProcess runs a pod in this process, with default options except for the slots and the shutdown grace.
 func podProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -49,7 +49,7 @@ func podProcess() error {
 // takeover sends SIGKILL to a pod with 50 running jobs, and measures how long it takes until each job runs on another pod.
 func (b *lab) takeover(ctx context.Context) (l line, err error) {
 	rounds := b.size(10)
-	l = line{What: fmt.Sprintf("kill -9 of a pod with %d running jobs (64 slots, otherwise defaults: lease 8 s, heartbeat 2 s, poll 10 s), seconds until each job runs on another pod, %d rounds", takeoverJobs, rounds),
+	l = line{What: fmt.Sprintf("kill -9 of a pod with %d running jobs (64 slots, a shutdown grace of 1 ms, otherwise defaults: lease 8 s, heartbeat 2 s, poll 10 s), seconds until each job runs on another pod, %d rounds", takeoverJobs, rounds),
 		Goal: "maximum ≤ 10 s"}
 	var all []float64
 	for round := range rounds {

@@ -18,7 +18,7 @@ func (b *lab) tenants(ctx context.Context) (l line, err error) {
 	lanes, jobs, rounds := b.size(2000), 200, 5
 	l = line{What: fmt.Sprintf("%d lanes with a limit of 2 slots, %d pods in one process; another runner submits %d no-op jobs in one transaction, each in a lane chosen at random: from the commit until the last job has ended, %d rounds", lanes, pods, jobs, rounds),
 		Goal: "maximum ≤ 2 s"}
-	f, err := b.fleet(ctx, pods, runner.Options{}, func(r *runner.Runner) {
+	f, err := b.rigs(ctx, pods, runner.Options{}, func(r *runner.Runner) {
 		runner.Handle(r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
 	})
 	if err != nil {
