@@ -167,5 +167,5 @@ func (d *door) ownSession(request *http.Request, prefix string) *http.Request {
 
 // usedTLS reports whether a request arrived over TLS at this server or at a trusted proxy.
 func usedTLS(r *http.Request, trusted Proxies) bool {
-	return r.TLS != nil || trusted.Believe(access.Peer(r)) && r.Header.Get("X-Forwarded-Proto") == "https"
+	return r.TLS != nil || trusted.Trusts(access.Peer(r)) && r.Header.Get("X-Forwarded-Proto") == "https"
 }

@@ -70,7 +70,7 @@ func TestServeDoesNotStartWithAWrongFileOfTokens(t *testing.T) {
 	is.NoErr(os.WriteFile(tokens, []byte(`{"tokens":[{"token":"short","name":"vic"}]}`), 0o600))
 	s := trapeze(t, []string{"DATABASE_URL=" + pgtest.EmptyURL(t), "TRAPEZE_TOKENS_FILE=" + tokens, "TRAPEZE_HTTP_ADDR=127.0.0.1:0"}, "serve")
 	is.Equal(s.code, exit.CodeUsage)
-	is.True(strings.Contains(s.err, "token 1: want at least 20 characters"))
+	is.True(strings.Contains(s.err, "token 1: want 20 characters to 8192 bytes"))
 	is.Equal(s.out, "") // the pod never became ready
 }
 

@@ -173,7 +173,7 @@ func FuzzAProxyIsAnAddressOrRefused(f *testing.F) {
 		if err != nil || !slices.Equal(again, proxies) {
 			t.Errorf("%q is %v, which is %v: %v", block, proxies, again, err)
 		}
-		if client := proxies.Client(r); !proxies.Believe(Peer(r)) && client != Peer(r) {
+		if client := proxies.Client(r); !proxies.Trusts(Peer(r)) && client != Peer(r) {
 			t.Errorf("%s, not a proxy in %v, is taken for %s", from, proxies, client)
 		}
 	})

@@ -213,7 +213,7 @@ func TestTheErrorOfARefusedJWTSaysWhyWithoutTheToken(t *testing.T) {
 		es(claims("iss", "https://evil.example")):                                       `issuer (iss "https://evil.example", want "https://id.example.org")`,
 		es(claims("aud", []string{"a", "b"})):                                           `audience (aud "[a b]", want "trapeze")`,
 		es(claims("sub", nil)):                                                          "the claim sub is not a name",
-		i.token(jwt.SigningMethodES256, "next", i.ec, claims()):                         `unknown kid (alg "ES256", kid "next")`,
+		i.token(jwt.SigningMethodES256, "next", i.ec, claims()):                         `kid and algorithm (alg "ES256", kid "next")`,
 		i.token(jwt.SigningMethodHS256, "hs", []byte("another secret"), claims()):       `signature is invalid (alg "HS256", kid "hs")`,
 		i.token(jwt.SigningMethodNone, nil, jwt.UnsafeAllowNoneSignatureType, claims()): "signing method none is invalid",
 		"opaque-0123456789-0123456789":                                                  "invalid number of segments",

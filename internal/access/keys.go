@@ -92,7 +92,7 @@ func (k *key) parse() (err error) {
 }
 
 // errUnknownKey means that no key matches the kid and algorithm of a token.
-var errUnknownKey = errors.New("the token has an unknown kid")
+var errUnknownKey = errors.New("no key matches the token's kid and algorithm")
 
 // find returns the key that a token names. If the key is unknown, find reads the key set again, because the provider may have added the
 // key.
@@ -121,7 +121,7 @@ func pick(keys []*key, t *jwt.Token) (any, error) {
 		case named:
 			return one.key, nil
 		case found != nil:
-			return nil, errors.New("the token has no kid")
+			return nil, errors.New("the token has no kid, and several keys have its algorithm")
 		default:
 			found = one
 		}

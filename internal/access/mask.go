@@ -19,7 +19,7 @@ type Mask struct {
 	strict bool
 }
 
-// MaskAll hides every value and shows only member names. It is for kinds whose secrets are unknown.
+// MaskAll hides every value except null, and shows member names. It is for kinds whose secrets are unknown.
 var MaskAll = Mask{all: true}
 
 // Strict returns a mask that also hides values that do not have the shape described by the pointers, such as a string where the pointers
@@ -46,8 +46,8 @@ func MaskOf(pointers ...string) (Mask, error) {
 	return m, nil
 }
 
-// JSON returns raw with its secrets hidden. If raw cannot be parsed, JSON hides all of it. If there is nothing to hide, it returns raw
-// itself.
+// JSON returns raw with its secrets hidden. If raw cannot be parsed, JSON hides all of it. An empty mask returns raw itself. Otherwise, the
+// white space and the escapes of the result may differ from raw.
 func (m Mask) JSON(raw json.RawMessage) json.RawMessage {
 	shown, _ := m.Hide(raw)
 	return shown

@@ -35,8 +35,8 @@ func ParseProxies(list []string) (Proxies, error) {
 	return proxies, nil
 }
 
-// Believe reports whether an address belongs to a trusted proxy.
-func (p Proxies) Believe(addr netip.Addr) bool {
+// Trusts reports whether an address belongs to a trusted proxy.
+func (p Proxies) Trusts(addr netip.Addr) bool {
 	for _, block := range p {
 		if block.Contains(addr) {
 			return true
@@ -47,12 +47,12 @@ func (p Proxies) Believe(addr netip.Addr) bool {
 
 // Authenticate returns the sender of a request. It trusts the headers only in requests that come from a trusted proxy.
 func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
-	if from := Peer(r); !p.Believe(from) {
+	if from := Peer(r); !p.Trusts(from) {
 		return Principal{}, fmt.Errorf("%w: %s is not a trusted proxy", ErrUnauthenticated, from)
 	}
 	users := r.Header.Values(UserHeader)
 	if len(users) != 1 || users[0] == "" {
-		return Principal{}, fmt.Errorf("%w: the proxy sent %d user headers", ErrUnauthenticated, len(users))
+		return Principal{}, fmt.Errorf("%w: want one user name from the proxy in %s, got %.100q", ErrUnauthenticated, UserHeader, users)
 	}
 	who := Principal{Name: users[0]}
 	for _, groups := range r.Header.Values(GroupsHeader) {
@@ -70,7 +70,7 @@ func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
 func (p Proxies) Client(r *http.Request) netip.Addr {
 	client := Peer(r)
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for len(hops) > 0 && p.Believe(client) {
+	for len(hops) > 0 && p.Trusts(client) {
 		before, err := netip.ParseAddr(strings.TrimSpace(hops[len(hops)-1]))
 		if err != nil {
 			break

@@ -31,7 +31,7 @@ const (
 	Worker        = "worker" // for remote workers; can run jobs, but use no other route
 )
 
-// BuiltIn lists the built-in roles, starting with the one that has the fewest permissions.
+// BuiltIn lists the built-in roles: those for people in ascending order of permissions, then the one for remote workers.
 var BuiltIn = []Role{
 	{Name: Viewer, Permissions: []Permission{JobsRead, WorkersView}, Scope: All},
 	{Name: Submitter, Permissions: []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsArgs}, Scope: Own},

@@ -48,7 +48,7 @@ func (t *Tokens) resume(session string, now time.Time) (token, error) {
 			return one, nil
 		}
 	}
-	return token{}, fmt.Errorf("%w: the session's token was removed", ErrUnauthenticated)
+	return token{}, fmt.Errorf("%w: invalid session, or its token was removed", ErrUnauthenticated)
 }
 
 // mark returns the identifier that represents a token in a session.

@@ -118,9 +118,12 @@ func parseTokens(raw []byte) (all secrets, err error) {
 			continue
 		}
 		hash := sha256.Sum256([]byte(one.Token))
-		if len([]rune(one.Token)) < minToken || len(one.Token) > maxToken {
-			complain(fmt.Errorf("want at least %d characters", minToken))
-		} else if seen[hash] {
+		switch {
+		case one.Token == "":
+			complain(errors.New("want a token or a certificate"))
+		case len([]rune(one.Token)) < minToken || len(one.Token) > maxToken:
+			complain(fmt.Errorf("want %d characters to %d bytes", minToken, maxToken))
+		case seen[hash]:
 			complain(errors.New("listed twice"))
 		}
 		seen[hash] = true

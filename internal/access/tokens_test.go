@@ -79,9 +79,10 @@ func TestWhatIsNoTokenOfTheFileIsRefused(t *testing.T) {
 
 func TestAFileOfTokensIsCheckedWhole(t *testing.T) {
 	is := is.New(t)
-	_, err := TokenFile(written(t, `{"tokens":[`+line("short", "ana")+`,`+line(anasToken, "")+`,`+line(anasToken, "system")+`]}`))
+	_, err := TokenFile(written(t, `{"tokens":[`+line("short", "ana")+`,`+line(anasToken, "")+`,`+line(anasToken, "system")+`,`+line("", "bob")+`,`+line(strings.Repeat("x", maxToken+1), "bob")+`]}`))
 	is.True(err != nil)
-	for _, wrong := range []string{"token 1: want at least 20", "token 2: name", "token 3: listed twice", "token 3: name"} {
+	for _, wrong := range []string{"token 1: want 20 characters to 8192 bytes", "token 2: name", "token 3: listed twice", "token 3: name",
+		"token 4: want a token or a certificate", "token 5: want 20 characters to 8192 bytes"} {
 		is.True(strings.Contains(err.Error(), wrong)) // the error reports every mistake
 	}
 	is.True(!strings.Contains(err.Error(), anasToken)) // the error quotes no token
