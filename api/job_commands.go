@@ -187,7 +187,7 @@ func mayChange(c *call, id int64) error {
 	}
 	asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, kinds)
 	second := asks.FourEyes || c.fourEyes()
-	if err != nil || c.caller.Sees(access.JobsApprove, step.Submitter) && !second {
+	if err != nil || c.caller.CanFor(access.JobsApprove, step.Submitter) && !second {
 		return err
 	}
 	var history []job.Event

@@ -171,7 +171,7 @@ func maySchedule(c *call, change job.ScheduleChange) (current *job.ScheduleSetti
 		return nil, err
 	}
 	after := change.Apply(setting)
-	if current != nil && after.Kind != setting.Kind && change.Args == nil && !c.caller.Sees(access.JobsArgs, "") {
+	if current != nil && after.Kind != setting.Kind && change.Args == nil && !c.caller.CanFor(access.JobsArgs, "") {
 		return nil, problem.Forbidden("the new kind %q would get the args of %q: send args too, or get permission %s to keep them", after.Kind, setting.Kind, access.JobsArgs)
 	}
 	return current, mayRun(c, after)
@@ -208,7 +208,7 @@ func mayRun(c *call, setting job.ScheduleSetting) error {
 		return err
 	case asks.FourEyes || c.fourEyes():
 		return problem.Forbidden("its lane, or the lane of its kind, requires approval by another person, and jobs of a schedule run without approval")
-	case c.caller.Sees(access.JobsApprove, ""):
+	case c.caller.CanFor(access.JobsApprove, ""):
 		return nil
 	}
 	return problem.Forbidden("its lane, or the lane of its kind, requires approval: permission %s is required to schedule there", access.JobsApprove)

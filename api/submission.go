@@ -207,7 +207,7 @@ func mayLearn(c *call, id int64) error {
 	if errors.Is(err, job.ErrNotFound) { // the job was pruned
 		return nil
 	}
-	if err != nil || owner == c.caller.Name || c.caller.Sees(access.JobsRead, owner) {
+	if err != nil || owner == c.caller.Name || c.caller.CanFor(access.JobsRead, owner) {
 		return err
 	}
 	return &problem.Problem{Status: http.StatusConflict, Code: "unique_key_held", Message: job.ErrKeyHeld.Error(), Detail: "another submitter's job holds it"}

@@ -20,12 +20,12 @@ type approval struct {
 // Approval returns the buttons that the visitor may use for a job that awaits approval. second means that a lane requires approval by another
 // person.
 func (p *page) Approval(id int64, epoch int, submitter string, second bool) *approval {
-	may := p.Sees(access.JobsApprove, submitter)
+	may := p.CanFor(access.JobsApprove, submitter)
 	own := may && (p.FourEyes || second) && submitter == p.Name
-	return &approval{ID: id, Epoch: epoch, Approve: may && !own, Reject: may && p.Sees(access.JobsCancel, submitter), Own: own}
+	return &approval{ID: id, Epoch: epoch, Approve: may && !own, Reject: may && p.CanFor(access.JobsCancel, submitter), Own: own}
 }
 
 // hides reports whether values in a job's arguments are hidden from the visitor.
 func (v visitor) hides(j job.Job) bool {
-	return !v.Sees(access.JobsArgs, j.Submitter) && bytes.Contains(j.Args, []byte(access.Masked))
+	return !v.CanFor(access.JobsArgs, j.Submitter) && bytes.Contains(j.Args, []byte(access.Masked))
 }

@@ -67,9 +67,9 @@ func showJob(rd *reader, p *page, r *http.Request) error {
 	show.Newest = slices.Clone(h.Events)
 	slices.Reverse(show.Newest)
 	show.OfChain = h.State == job.Running && len(job.Following(h.Planned)) > 0
-	show.CanReprio = p.Sees(access.WorkersManage, h.Submitter) && (h.State == job.Pending || h.State == job.AwaitingApproval || show.OfChain)
-	show.CanStack = h.State == job.Running && h.Worker == nil && p.Sees(access.JobsStack, h.Submitter)
-	if p.Sees(access.JobsRetry, h.Submitter) && p.Sees(access.JobsArgs, h.Submitter) && (h.State == job.Failed || h.State == job.Cancelled) {
+	show.CanReprio = p.CanFor(access.WorkersManage, h.Submitter) && (h.State == job.Pending || h.State == job.AwaitingApproval || show.OfChain)
+	show.CanStack = h.State == job.Running && h.Worker == nil && p.CanFor(access.JobsStack, h.Submitter)
+	if p.CanFor(access.JobsRetry, h.Submitter) && p.CanFor(access.JobsArgs, h.Submitter) && (h.State == job.Failed || h.State == job.Cancelled) {
 		show.Editable = editable(h.Args)
 	}
 	if h.State == job.Failed {
@@ -120,17 +120,17 @@ func (rd *reader) asksRetry(ctx context.Context, j job.Job) (string, error) {
 func (v visitor) jobActions(j job.Job, retry string) (list []action) {
 	id := strconv.FormatInt(j.ID, 10)
 	offer := func(needs access.Permission, when bool, a action) {
-		if when && v.Sees(needs, j.Submitter) {
+		if when && v.CanFor(needs, j.Submitter) {
 			list = append(list, a)
 		}
 	}
 	over := j.State.Terminal()
 	offer(access.JobsRetry, j.State == job.Failed || j.State == job.Cancelled, action{"POST", "jobs/" + id + "/retry", "Retry",
 		retry + " Its arguments stay the same.", false})
-	rejects := j.State == job.AwaitingApproval && v.Sees(access.JobsApprove, j.Submitter) // the Reject button sends the same request
+	rejects := j.State == job.AwaitingApproval && v.CanFor(access.JobsApprove, j.Submitter) // the Reject button sends the same request
 	offer(access.JobsCancel, !over && !j.CancelRequested && !rejects, action{"POST", "jobs/" + id + "/cancel", "Cancel",
 		"Job " + id + " is cancelled: at once if it is not running, otherwise when its handler returns.", true})
-	offer(access.WorkersManage, j.State == job.Running && v.Sees(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",
+	offer(access.WorkersManage, j.State == job.Running && v.CanFor(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",
 		"Job " + id + " ends at once, without waiting for its handler. A later result of the handler is rejected.", true})
 	return list
 }

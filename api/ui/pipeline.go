@@ -31,15 +31,15 @@ func showPipeline(rd *reader, p *page, r *http.Request) error {
 	owner := t.Jobs[0].Submitter // all jobs of a pipeline have the same submitter
 	show := pipelinePage{tree: t, Drawing: draw(t, p.Now), Gantt: ganttOf(t, p.Now)}
 	number := strconv.FormatInt(id, 10)
-	if t.Status == job.PipelineRunning && p.Sees(access.JobsCancel, owner) {
+	if t.Status == job.PipelineRunning && p.CanFor(access.JobsCancel, owner) {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/abort", "Abort",
 			"Every job of pipeline " + number + " that has not finished is cancelled, and no further step starts.", true})
 	}
-	if (t.Status == job.PipelineFailed || t.Status == job.PipelineCancelled) && p.Sees(access.JobsRetry, owner) {
+	if (t.Status == job.PipelineFailed || t.Status == job.PipelineCancelled) && p.CanFor(access.JobsRetry, owner) {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/retry", "Retry from here",
 			"Pipeline " + number + " continues from the step where it ended. For a fan-out, only children that did not succeed run again.", false})
 	}
-	if t.Status == job.PipelinePartial && p.Sees(access.JobsRetry, owner) {
+	if t.Status == job.PipelinePartial && p.CanFor(access.JobsRetry, owner) {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/children/retry", "Retry failed children",
 			"The failed children of pipeline " + number + " run again independently. The step after them does not run again, and the pipeline stays partial.", false})
 	}

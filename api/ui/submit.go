@@ -40,7 +40,7 @@ func showSubmit(rd *reader, p *page, r *http.Request) error {
 		if r.URL.Query().Get("like") != "" { // copy this particular job, not only its kind
 			show.Lane, show.Subject, show.Priority = like.Lane, like.Subject, &like.Priority
 		}
-		if show.Hidden = !p.Sees(access.JobsArgs, like.Submitter); !show.Hidden {
+		if show.Hidden = !p.CanFor(access.JobsArgs, like.Submitter); !show.Hidden {
 			shown, err := rd.o.Shown(r, p.Principal, *like) // if the secrets belong to another principal, Shown audits that they were read
 			if err != nil {
 				return err
@@ -66,7 +66,7 @@ func (rd *reader) template(ctx context.Context, who access.Principal, like, kind
 			return nil, until, err
 		}
 		j, err := storeview.Job(ctx, rd.o.Store, id)
-		if err == nil && !who.Sees(access.JobsRead, j.Submitter) {
+		if err == nil && !who.CanFor(access.JobsRead, j.Submitter) {
 			err = fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
 		}
 		return &j, until, err

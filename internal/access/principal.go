@@ -80,8 +80,8 @@ func (p Principal) Owner(what Permission) string {
 	return ""
 }
 
-// Sees reports whether p has a permission for a submitter's jobs.
-func (p Principal) Sees(what Permission, submitter string) bool {
+// CanFor reports whether p has a permission for a submitter's jobs.
+func (p Principal) CanFor(what Permission, submitter string) bool {
 	allowed, own := p.Can(what)
 	return allowed && (!own || submitter == p.Name)
 }

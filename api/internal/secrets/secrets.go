@@ -54,7 +54,7 @@ type View struct {
 
 // HideJob returns a job without the secrets that the principal may not see.
 func (v *View) HideJob(j job.Job) job.Job {
-	bare := v.to.Sees(access.JobsArgs, j.Submitter)
+	bare := v.to.CanFor(access.JobsArgs, j.Submitter)
 	if bare && (v.known || j.Submitter == v.to.Name) {
 		return j // the job belongs to the caller
 	}
@@ -171,7 +171,7 @@ func (s *Secrets) Searched(request *http.Request, to access.Principal, search st
 func (v *View) HideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
 	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {
-	case !v.to.Sees(access.JobsArgs, ""):
+	case !v.to.CanFor(access.JobsArgs, ""):
 		one.Args = args
 	case hid && !slices.Contains(v.shownOf, "schedule "+name):
 		v.shownOf = append(v.shownOf, "schedule "+name)
