@@ -30,6 +30,10 @@ func Onward(next string) string {
 
 // hasPage reports whether a page exists for a path.
 func hasPage(path string) bool {
-	first, _, _ := strings.Cut(path, "/")
-	return slices.ContainsFunc(routes, func(v Route) bool { return v.here == first })
+	segments := strings.Split(path, "/")
+	return slices.ContainsFunc(routes, func(v Route) bool {
+		return slices.EqualFunc(segments, strings.Split(v.Path[1:], "/"), func(segment, pattern string) bool {
+			return segment == pattern || pattern[0] == '{' && pattern != "{$}"
+		})
+	})
 }

@@ -15,14 +15,14 @@ func TestALoginLeadsBackToAPageOfTheDashboardAndNowhereElse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for next, want := range map[string]string{
-		"jobs": "jobs", "jobs/7": "jobs/7", "jobs?state=failed&kind=a+b": "jobs?kind=a+b&state=failed", "pipelines/12?": "pipelines/12",
+		"jobs": "jobs", "jobs/7": "jobs/7", "jobs/7/children": "jobs/7/children", "settings/doctor": "settings/doctor", "jobs?state=failed&kind=a+b": "jobs?kind=a+b&state=failed", "pipelines/12?": "pipelines/12",
 		"jobs?subject=%2F%2Fevil.example": "jobs?subject=%2F%2Fevil.example",
 	} {
 		is.Equal(Onward(next), want)
 	}
 	for _, next := range []string{"", "//evil.example", "/jobs", "https://evil.example/jobs", "https:evil.example", "javascript:alert(1)", `\\evil.example`,
 		`jobs\..\..\..`, "jobs/../..", "jobs/..", "../jobs", "jobs/%2e%2e/x", "jobs//evil.example", "jobs/7/", "jobs/.", "jobs#x", "jobs\n", "jobs\r\nSet-Cookie: a=b",
-		" jobs", "login", "logout", "static/app.js", "evil.example", "now.evil.example", "@evil.example", "jobs@evil.example",
+		" jobs", "now", "jobs/7/nothing", "lanes/default", "jobs/1/no/such/page", "login", "logout", "static/app.js", "evil.example", "now.evil.example", "@evil.example", "jobs@evil.example",
 		"jobs?q=" + strings.Repeat("x", maxNext)} {
 		is.Equal(Onward(next), "") // not a page of the dashboard
 	}
