@@ -42,15 +42,11 @@ func (b *board) overlay() {
 	for _, l := range b.Lanes {
 		lanes[l.Name] = l
 	}
-	alive, slots := 0, 0
-	for _, p := range b.Pods {
-		if p.Open() {
-			alive, slots = alive+1, slots+p.Slots
-		}
-	}
+	alive, slots := b.Alive(), b.Slots()
 	for i := range b.Waiting {
 		w := &b.Waiting[i]
 		l := lanes[w.Lane]
+		limit := b.Limit(l)
 		switch {
 		case b.Queue.Paused || b.Queue.Frozen:
 			w.Why = "gate"
@@ -64,7 +60,7 @@ func (b *board) overlay() {
 			w.Why = "due"
 		case w.Why == "no_handler" && alive == 0:
 			w.Why = "no_pods"
-		case w.Why == "due" && l.Slots != nil && l.Running >= *l.Slots, w.Why == "due" && l.SlotsPerPod != nil && l.Running >= *l.SlotsPerPod*alive:
+		case w.Why == "due" && limit != nil && l.Running >= *limit:
 			w.Why = "full_lane"
 		case w.Why == "due" && b.Used >= slots:
 			w.Why = "full_pods"
@@ -125,12 +121,16 @@ func (l lane) OfEngine() string {
 	return l.Engine
 }
 
-// Limit returns how many of the lane's jobs may run at a time, or nil if its settings have no limit.
+// Limit returns how many of the lane's jobs may run at a time on the open pods, or nil if its settings have no limit.
 func (b board) Limit(l lane) *int {
 	var limit *int
 	if l.SlotsPerPod != nil {
-		open := *l.SlotsPerPod * b.Alive()
-		limit = &open
+		limit = new(0)
+		for _, p := range b.Pods {
+			if p.Open() {
+				*limit += *l.SlotsPerPod
+			}
+		}
 	}
 	if l.Slots != nil && (limit == nil || *l.Slots < *limit) {
 		limit = l.Slots
@@ -138,7 +138,7 @@ func (b board) Limit(l lane) *int {
 	return limit
 }
 
-// Alive returns the number of live pods.
+// Alive returns the number of live pods, including those that claim no jobs because they are drained or stopping.
 func (b board) Alive() (n int) {
 	for _, p := range b.Pods {
 		if p.ClosedAt == nil && !p.Lapsed {
