@@ -60,8 +60,8 @@ func (f filters) begins() (string, error) {
 	return at, nil
 }
 
-// Set reports whether any filter other than the period is set.
-func (f filters) Set() bool {
+// Any reports whether any filter other than the period is set.
+func (f filters) Any() bool {
 	for key, values := range f.Values {
 		if key != "cursor" && key != "since" && values[0] != "" {
 			return true
@@ -127,7 +127,7 @@ func jobFilter(f *filters, now time.Time) (s job.Filter, err error) {
 	if err := s.Validate(); err != nil {
 		return s, invalid(err)
 	}
-	if f.Get("since") == "" && f.Set() && s.Pipeline == 0 && s.Parent == 0 {
+	if f.Get("since") == "" && f.Any() && s.Pipeline == 0 && s.Parent == 0 {
 		f.Values.Set("since", defaultSince)
 	}
 	s.Since, err = parseSince(f.Get("since"), now)
@@ -145,7 +145,7 @@ func pipelineFilter(f *filters, now time.Time) (s storeview.PipelineFilter, err 
 			return s, invalid(err)
 		}
 	}
-	if f.Get("since") == "" && f.Set() {
+	if f.Get("since") == "" && f.Any() {
 		f.Values.Set("since", defaultSince)
 	}
 	s.Since, err = parseSince(f.Get("since"), now)

@@ -24,7 +24,7 @@ const mostWords = 60
 // manyOf returns the buttons that act on all jobs matching a list's filter. It returns none for an unfiltered list or a search, and omits
 // buttons that have no effect on the selected states.
 func (v visitor) manyOf(f *filters) (list []many) {
-	if !f.Set() && f.Get("since") == "" || f.Get("search") != "" { // a command ignores the search, so it would affect other jobs too
+	if !f.Any() && f.Get("since") == "" || f.Get("search") != "" { // a command ignores the search, so it would affect other jobs too
 		return nil
 	}
 	var states []job.State

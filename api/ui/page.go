@@ -21,7 +21,7 @@ type page struct {
 	Root  string    // the path from this page to the dashboard's first page
 	API   string    // the path from this page to the API
 	Live  string    // the stream to follow, relative to the API's root, or empty
-	Still bool      // the page no longer changes
+	Still bool      // the page does not refresh itself
 	Now   time.Time // when the data was read
 	Data  any
 	file  *download // if not nil, sent instead of a page

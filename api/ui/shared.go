@@ -15,8 +15,8 @@ type shared[T any] struct {
 	until time.Time
 }
 
-// Pages share a result for a little less than a second, the shortest polling interval of a page. A slow result is shared longer, so that
-// reads use at most a fifth of one connection's time.
+// Pages share a result for a little less than a second, the shortest interval at which a page's script refreshes it. A slow result is
+// shared longer, so that reads use at most a fifth of one connection's time.
 const (
 	sharedFor   = 900 * time.Millisecond
 	sharedTimes = 5

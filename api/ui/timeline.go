@@ -43,8 +43,8 @@ type attempt struct {
 // mostAttempts limits the number of claims that are drawn. The latest ones are drawn.
 const mostAttempts = 25
 
-// attemptsOf returns the claims of a job for drawing. The time axis runs from the job's creation, or the first event that was read, to its
-// completion or now.
+// attemptsOf returns the claims of a job for drawing. The time axis runs from the job's creation or, if earlier attempts may be left out,
+// from the first attempt drawn. It ends with the job or now.
 func attemptsOf(h history, now time.Time) []attempt {
 	var list []attempt
 	for _, e := range h.Events {
