@@ -1,6 +1,7 @@
 // Package journal writes the events and the progress of claims to the database at a limited rate. [Events] keeps the order, and reports
-// every lost event: with the error of the next call, or in the log if no call follows. [Progress] writes only the latest value. Both write at most four times a second for each claim, and
-// once more before the claim ends. When handlers of several jobs wait for their events to be written, those events share one commit.
+// every lost event: Add returns the error of an immediate write, and later losses are logged. The next Add also returns the error of a late
+// write. [Progress] writes only the latest value. Both write at most four times a second for each claim, and once more before the claim
+// ends. When handlers of several jobs wait for their events to be written, those events share one commit.
 //
 // The package encapsulates the rate limit, the buffers, the group commit and the retries. It does not depend on the engine, and does not
 // decide which code may emit events.
@@ -22,8 +23,8 @@ import (
 const interval = 250 * time.Millisecond
 
 const (
-	firstWriters = 2   // maximum number of concurrent statements for first events
-	firstLimit   = 500 // maximum number of events in such a statement
+	singleWriters = 2   // maximum number of concurrent statements for single events of many jobs
+	singleLimit   = 500 // maximum number of events in such a statement
 )
 
 // Store is the part of [store.Store] that a journal uses.
@@ -36,15 +37,15 @@ type Store interface {
 
 // Writer writes for all claims of a process.
 type Writer struct {
-	store Store
-	log   *slog.Logger
-	count func(error) error
-	first *batch.Batcher[store.Emitted, bool] // events that handlers are waiting for; the result is false if an event was not written with the others
+	store   Store
+	log     *slog.Logger
+	count   func(error) error
+	singles *batch.Batcher[store.Emitted, bool] // single events of many jobs; the result is false if an event was not written with the others
 }
 
 // NewWriter returns a writer. count is called with every database error and returns it.
 func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
-	return &Writer{store: s, log: log, count: count, first: batch.New(firstWriters, firstLimit, func(list []store.Emitted) ([]bool, error) {
+	return &Writer{store: s, log: log, count: count, singles: batch.New(singleWriters, singleLimit, func(list []store.Emitted) ([]bool, error) {
 		written, err := s.EmitMany(context.Background(), list) // the store sets a timeout
 		if err != nil && !store.Refused(err) {
 			return nil, err
@@ -69,7 +70,7 @@ type Claim interface {
 // write writes the events of a claim in one statement. A single event shares the statement with events of other jobs.
 func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) error {
 	if len(list) == 1 {
-		if written, err := w.first.Do(ctx, store.Emitted{Lease: c.ID(), Emission: list[0]}); written || err != nil {
+		if written, err := w.singles.Do(ctx, store.Emitted{Lease: c.ID(), Emission: list[0]}); written || err != nil {
 			return w.count(err)
 		}
 	}
