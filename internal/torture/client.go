@@ -22,8 +22,8 @@ const (
 	unsent         = "unsent"        // error code of a call of which no byte was sent
 )
 
-// Crowd is the set of numbered clients that send HTTP requests to the pods and record the responses. Client 0 is the nemesis, which causes
-// the faults. Its methods are safe for concurrent use.
+// Crowd is the set of numbered clients that send HTTP requests to the pods and record the responses. Client 0 stands for the nemesis, the
+// operators and the tests of the idle fleet. The methods of Crowd are safe for concurrent use.
 type Crowd struct {
 	w     *World
 	http  *http.Client

@@ -40,7 +40,7 @@ func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 			short, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 			defer cancel()
 			began := time.Now()
-			is.NoErr(Carry(short, crowd, []history.Act{act}))
+			is.NoErr(Inject(short, crowd, []history.Act{act}))
 			is.True(time.Since(began) < 2*undoWithin) // the injector returns in time
 			well(t, w, crowd)
 		})

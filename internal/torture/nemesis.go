@@ -15,12 +15,12 @@ import (
 // undoWithin is the time limit for an injector to undo its fault.
 const undoWithin = 15 * time.Second
 
-// Carry injects the faults of a plan and records the result of each. Each fault starts at its planned time, and faults may overlap. Carry
+// Inject causes the faults of a plan and records the result of each. Each fault starts at its planned time, and faults may overlap. Inject
 // returns when every fault has been undone; if ctx ends, it undoes them early. A fault that cannot be injected is noted in its record and
 // is not an error. A plan made for another fleet is an error.
 //
 // The crowd submits the jobs that are themselves faults.
-func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
+func Inject(ctx context.Context, crowd *Crowd, plan []history.Act) error {
 	n := &nemesis{w: crowd.w, crowd: crowd, fleet: make(chan struct{}, 1), pods: map[string]chan struct{}{}}
 	for _, p := range n.w.places() {
 		n.pods[p.Name()] = make(chan struct{}, 1)
@@ -38,7 +38,7 @@ func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
 		if !sleep(ctx, act.At-n.w.Since()) {
 			break
 		}
-		acting.Go(func() { n.carry(ctx, act) })
+		acting.Go(func() { n.inject(ctx, act) })
 	}
 	acting.Wait()
 	return nil
@@ -51,9 +51,9 @@ type nemesis struct {
 	pods  map[string]chan struct{} // held while a fault affects this pod or worker
 }
 
-// carry injects one planned fault. Faults that do not overlap in the plan do not overlap here either, even if one takes longer than
+// inject causes one planned fault. Faults that do not overlap in the plan do not overlap here either, even if one takes longer than
 // planned.
-func (n *nemesis) carry(ctx context.Context, act history.Act) {
+func (n *nemesis) inject(ctx context.Context, act history.Act) {
 	v, _ := injectorNamed(act.Verb)
 	s := &injection{w: n.w, crowd: n.crowd, ctx: ctx, act: act}
 	lock := make(chan struct{}, 1)
@@ -83,16 +83,14 @@ func (n *nemesis) carry(ctx context.Context, act history.Act) {
 	if err != nil && !errors.Is(err, errOver) {
 		record.Error = err.Error()
 	}
-	if err := n.w.Faults.Write(record); err != nil {
-		n.w.fail(err)
-	}
+	n.w.RecordFault(record)
 }
 
 // errOver means that the run ended before the fault could be injected.
 var errOver = errors.New("the run is over")
 
-// injection is a fault that is being injected. The injector's function injects the fault, waits with the method last for the planned
-// duration, and always undoes the fault before it returns. The methods of injection are safe for concurrent use.
+// injection is a fault that is being injected. The injector's function injects the fault, waits with waitPlanned for the planned duration,
+// and always undoes the fault before it returns. The methods of injection are safe for concurrent use.
 type injection struct {
 	w     *World
 	crowd *Crowd
@@ -157,8 +155,8 @@ func (s *injection) outcome() (int, map[string]any) {
 	return s.struck, s.noted
 }
 
-// last waits for the planned duration of the fault or until the run is over.
-func (s *injection) last() { s.wait(s.act.For) }
+// waitPlanned waits for the planned duration of the fault or until the run is over.
+func (s *injection) waitPlanned() { s.wait(s.act.For) }
 
 // wait waits for d and returns false if the run ended first.
 func (s *injection) wait(d time.Duration) bool { return sleep(s.ctx, d) }

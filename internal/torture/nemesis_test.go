@@ -17,7 +17,7 @@ func TestAPlanOfAnotherFleetIsRefusedBeforeAnythingIsDone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			err := Carry(t.Context(), NewCrowd(&World{}), []history.Act{act})
+			err := Inject(t.Context(), NewCrowd(&World{}), []history.Act{act})
 			is.True(err != nil) // the error names the planned fault
 		})
 	}

@@ -17,8 +17,8 @@ type PlanOptions struct {
 	Only    []string      // names of faults such as F24; if empty, all faults
 }
 
-// These constants set the pace of a plan. An outage of the whole fleet, including recovery, is shorter than longestOutage, and two outages
-// are at least airBetween apart.
+// These constants set the pace of a plan. Two outages of the whole fleet are at least airBetween apart. A test checks that an outage,
+// including recovery, is not longer than longestOutage.
 const (
 	firstAct      = 3 * time.Second
 	actsApart     = 5 * time.Second // on average

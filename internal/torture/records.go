@@ -6,8 +6,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Struck records a fault after it has been undone.
-func (w *World) Struck(f history.Fault) {
+// RecordFault records a fault after it has been undone.
+func (w *World) RecordFault(f history.Fault) {
 	if err := w.Faults.Write(f); err != nil {
 		w.fail(err)
 	}
@@ -28,7 +28,7 @@ func (w *World) noteFault(one any) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.struck++
+	w.recorded++
 	if w.lastFault = f.Fault + " " + f.Verb; f.Pod != "" {
 		w.lastFault += " " + f.Pod
 	}
@@ -66,7 +66,7 @@ type Progress struct {
 	Phase     string        // current activity, as text for the user
 	Elapsed   time.Duration // time since the phase began
 	Total     time.Duration // length or time limit of the phase, or 0 if unknown
-	Faults    int           // faults that were injected and undone
+	Faults    int           // recorded faults, and tests of the idle fleet
 	Jobs      int           // jobs that were submitted successfully
 	LastFault string
 }
@@ -75,7 +75,7 @@ type Progress struct {
 func (w *World) Progress() Progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Progress{Phase: w.phase, Elapsed: time.Since(w.phaseBegan), Total: w.phaseTotal, Faults: w.struck, Jobs: w.submitted, LastFault: w.lastFault}
+	return Progress{Phase: w.phase, Elapsed: time.Since(w.phaseBegan), Total: w.phaseTotal, Faults: w.recorded, Jobs: w.submitted, LastFault: w.lastFault}
 }
 
 // enter begins a phase. total is its length or time limit, or 0 if unknown.

@@ -57,7 +57,7 @@ func (c *Crowd) AskAtRest(ctx context.Context) error {
 			if err != nil && ctx.Err() == nil {
 				record.Error = err.Error()
 			}
-			c.w.Struck(record)
+			c.w.RecordFault(record)
 			if id != 0 {
 				c.w.ask(ctx, wakeWithin, endedSQL, id)
 			}

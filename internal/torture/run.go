@@ -25,10 +25,10 @@ const (
 
 // Script defines what is done to a world during a run. Each function returns soon after its context is cancelled.
 type Script struct {
-	Plan  []history.Act                                      // recorded before anything is done
-	Carry func(context.Context, *World, []history.Act) error // injects the faults of the plan
-	Work  func(context.Context, *World) error                // submits jobs
-	Last  func(context.Context, *World) error                // runs the tests of the idle fleet before the quiet tail; may be nil
+	Plan   []history.Act                                      // recorded before anything is done
+	Inject func(context.Context, *World, []history.Act) error // injects the faults of the plan
+	Work   func(context.Context, *World) error                // submits jobs
+	AtRest func(context.Context, *World) error                // runs the tests of the idle fleet before the quiet tail; may be nil
 }
 
 // NewScript returns the script for the world's seed. It uses every fault, or only the named ones. To replay a plan, replace the script's
@@ -36,10 +36,10 @@ type Script struct {
 func NewScript(w *World, only ...string) Script {
 	crowd := NewCrowd(w)
 	return Script{
-		Plan:  PlanFor(w.Settings.Seed, PlanOptions{For: w.Duration, Pods: len(w.pods), Workers: len(w.workers), Only: only}),
-		Carry: func(ctx context.Context, _ *World, plan []history.Act) error { return Carry(ctx, crowd, plan) },
-		Work:  func(ctx context.Context, _ *World) error { return crowd.Work(ctx) },
-		Last: func(ctx context.Context, _ *World) error {
+		Plan:   PlanFor(w.Settings.Seed, PlanOptions{For: w.Duration, Pods: len(w.pods), Workers: len(w.workers), Only: only}),
+		Inject: func(ctx context.Context, _ *World, plan []history.Act) error { return Inject(ctx, crowd, plan) },
+		Work:   func(ctx context.Context, _ *World) error { return crowd.Work(ctx) },
+		AtRest: func(ctx context.Context, _ *World) error {
 			if err := crowd.EndSchedules(ctx); err != nil {
 				return err
 			}
@@ -74,12 +74,12 @@ func (w *World) Torture(ctx context.Context, s Script) error {
 	if err := w.act(ctx, s); err != nil {
 		return err
 	}
-	w.enter("healing", 2*healWithin)
+	w.enter("healing", healWithin+startWithin)
 	if err := w.heal(ctx); err != nil {
 		return err
 	}
-	if s.Last != nil {
-		if err := s.Last(ctx, w); err != nil {
+	if s.AtRest != nil {
+		if err := s.AtRest(ctx, w); err != nil {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func (w *World) act(ctx context.Context, s Script) error {
 	acting, cancel := context.WithTimeout(ctx, w.Duration)
 	defer cancel()
 	ended := make(chan error, 2)
-	go func() { ended <- w.part(acting, "nemesis", func() error { return s.Carry(acting, w, s.Plan) }) }()
+	go func() { ended <- w.part(acting, "nemesis", func() error { return s.Inject(acting, w, s.Plan) }) }()
 	go func() { ended <- w.part(acting, "clients", func() error { return s.Work(acting, w) }) }()
 	watch := time.NewTicker(sampleEvery)
 	defer watch.Stop()
@@ -185,7 +185,7 @@ func (w *World) heal(ctx context.Context) error {
 	if err := w.wakeServer(ctx); err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("not within %s of quiet", startWithin))
+	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("%s have passed since the faults", startWithin))
 	defer cancel()
 	for _, p := range w.places() {
 		for p.Start(within) != nil { // its keeper retries too

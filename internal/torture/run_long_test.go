@@ -24,7 +24,7 @@ func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
 		{No: 2, At: 3 * time.Second, Fault: "F71", Verb: "worker_moves", Pod: "worker1", For: time.Second},
 		{No: 3, At: 6 * time.Second, Fault: "F23", Verb: "reset", Pod: "pod1", For: time.Second, Number: 2},
 	}
-	script.Last = nil
+	script.AtRest = nil
 	is.NoErr(w.Torture(t.Context(), script))
 
 	r, err := history.Read(w.Dir)

@@ -38,5 +38,5 @@ func freezeFullHouse(s *injection) error {
 	for range podSlots {
 		s.submit(s.pod, simple("demo.sleep", `{"ms":600}`))
 	}
-	return s.frozen(s.at, s.last)
+	return s.frozen(s.at, s.waitPlanned)
 }

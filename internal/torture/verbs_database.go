@@ -45,7 +45,7 @@ func settings(name, value string) func(*injection) error {
 		whole := context.WithoutCancel(s.ctx)
 		err := s.admin(s.ctx, func(c *pgx.Conn) error { return set(whole, c, "set "+name+" = '"+value+"'") })
 		if err == nil {
-			s.last()
+			s.waitPlanned()
 		}
 		healed := s.heal(func(ctx context.Context, c *pgx.Conn) error { return set(ctx, c, "reset "+name) })
 		if err != nil {
@@ -140,7 +140,7 @@ func longTransaction(s *injection) error {
 			}
 		}
 		s.hit(1)
-		s.last()
+		s.waitPlanned()
 		return nil
 	})
 }
@@ -221,7 +221,7 @@ func lockTable(s *injection) error {
 			}
 		}
 		s.hit(1)
-		s.last()
+		s.waitPlanned()
 		return nil
 	})
 }

@@ -60,7 +60,7 @@ func diskFull(s *injection) (err error) {
 		return s.unlessOver(err)
 	}
 	s.hit(1)
-	s.last()
+	s.waitPlanned()
 	return nil
 }
 

@@ -32,7 +32,7 @@ func failover(s *injection) error {
 	s.began = time.Now()
 	s.w.killServer()
 	s.hit(1)
-	s.last()
+	s.waitPlanned()
 	if err := s.promote(standby); err != nil {
 		// The old primary has every commit that the standby has, so it can continue.
 		healing, cancel := s.healing()

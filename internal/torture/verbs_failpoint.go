@@ -94,7 +94,7 @@ func freezeAt(s *injection) error {
 func failAt(s *injection) error {
 	return s.armed(func() error {
 		s.hit(1)
-		s.last()
+		s.waitPlanned()
 		return nil
 	})
 }

@@ -90,7 +90,7 @@ func endless(text string) func(*injection) error {
 		}
 		s.hit(1)
 		s.note("jobs", texts([]int64{id}))
-		s.last()
+		s.waitPlanned()
 		return s.stop(id)
 	}
 }
@@ -177,7 +177,7 @@ func fewerKinds(s *injection) error {
 	if err := s.pod.Start(starting, "TRAPEZE_KINDS=demo.noop,demo.chain,demo.sleep"); err != nil {
 		return s.unlessOver(err)
 	}
-	s.last()
+	s.waitPlanned()
 	return nil
 }
 

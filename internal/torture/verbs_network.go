@@ -44,7 +44,7 @@ func through(do func(*faultnet.Proxy)) func(*injection) error {
 		s.hit(p.Links())
 		do(p)
 		defer p.Pass()
-		s.last()
+		s.waitPlanned()
 		return nil
 	}
 }
@@ -68,7 +68,7 @@ func halfOpen(s *injection) error {
 	s.hit(p.Links())
 	p.Stall()
 	defer p.Reset()
-	s.last()
+	s.waitPlanned()
 	return nil
 }
 

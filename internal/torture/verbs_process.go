@@ -69,7 +69,7 @@ func freeze(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
-	return s.frozen(s.at, s.last)
+	return s.frozen(s.at, s.waitPlanned)
 }
 
 // frozen freezes a process, calls the function meanwhile, and resumes the process.
@@ -91,7 +91,7 @@ func freezeFinishing(s *injection) error {
 	for range 4 {
 		s.submit(s.pod, simple("demo.sleep", `{"ms":300}`))
 	}
-	return s.frozen(s.at, s.last)
+	return s.frozen(s.at, s.waitPlanned)
 }
 
 func (s *injection) term() error {

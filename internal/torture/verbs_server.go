@@ -32,7 +32,7 @@ func down(s *injection) error {
 		return err
 	}
 	s.hit(1)
-	s.last()
+	s.waitPlanned()
 	ctx, cancel := s.healing()
 	defer cancel()
 	return s.w.Server().Restart(ctx, "immediate")
@@ -86,7 +86,7 @@ func freezeServer(s *injection) error {
 			s.hit(1)
 		}
 	}
-	s.last()
+	s.waitPlanned()
 	return nil
 }
 

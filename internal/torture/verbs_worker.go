@@ -62,7 +62,7 @@ func onItsLinks(do func(p *faultnet.Proxy, number int)) func(*injection) error {
 			do(way, s.act.Number)
 		}
 		defer s.worker.pass()
-		s.last()
+		s.waitPlanned()
 		return nil
 	}
 }
@@ -95,7 +95,7 @@ func dropToWorker(s *injection) error {
 	}
 	defer s.worker.pass()
 	s.occupy(400)
-	s.last()
+	s.waitPlanned()
 	return nil
 }
 
@@ -109,7 +109,7 @@ func workerFreezes(s *injection) error {
 	if err := s.busy(800); err != nil {
 		return err
 	}
-	return s.frozen(s.at, s.last)
+	return s.frozen(s.at, s.waitPlanned)
 }
 
 func workerKilled(s *injection) error {
@@ -140,7 +140,7 @@ func workerMoves(s *injection) error {
 	way.Refuse()
 	way.Reset()
 	defer way.Pass()
-	s.last()
+	s.waitPlanned()
 	return nil
 }
 
@@ -158,6 +158,6 @@ func servingPodKilled(s *injection) error {
 		return err
 	}
 	s.hit(1)
-	s.last()
+	s.waitPlanned()
 	return nil
 }

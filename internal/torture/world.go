@@ -76,12 +76,12 @@ type World struct {
 	phase      string
 	phaseBegan time.Time
 	phaseTotal time.Duration
-	struck     int // number of faults injected
+	recorded   int // number of recorded faults
 	lastFault  string
 	submitted  int
 }
 
-// PodsFor returns the number of pods for a seed, 3 to 6. Even seeds and odd seeds differ in whether they use the race detector; each group
+// PodsFor returns the number of pods for a seed, 3 to 6. Callers use the race detector for either the even or the odd seeds, so each group
 // covers all four numbers.
 func PodsFor(seed uint64) int { return 3 + int(seed/2%4) }
 
