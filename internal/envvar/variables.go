@@ -73,7 +73,7 @@ type API struct {
 	// The address on which `serve` listens. Without a host, it listens on loopback. Port 0 selects any free port.
 	Addr string `envconfig:"TRAPEZE_HTTP_ADDR"`
 	// How callers authenticate: `token`, `jwt`, `header` (set by a proxy), or `none`, which requires a loopback address. If it is not set,
-	// `none` applies if the address is loopback and there is no tokens file.
+	// `none` applies if the address is loopback and there is no tokens file, and otherwise `token`.
 	Auth string `envconfig:"TRAPEZE_AUTH"`
 	// The file with the tokens for `TRAPEZE_AUTH=token`.
 	TokensFile string `envconfig:"TRAPEZE_TOKENS_FILE"`
