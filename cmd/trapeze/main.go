@@ -66,12 +66,12 @@ func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.
 	if err != nil {
 		return err
 	}
-	demo := demokinds.Options{Schema: config.Options.Schema, LedgerURL: config.LedgerURL}
-	if pool == nil {
+	kinds := demokinds.Options{Schema: config.Options.Schema, LedgerURL: config.LedgerURL}
+	if pool == nil { // a remote worker runs only kinds that need no database
 		if !config.DemoHandlers {
 			return exit.Usage("no handlers: set TRAPEZE_DEMO_HANDLERS=true for the demo kinds, or write a worker with package remote/worker")
 		}
-		demokinds.RegisterRemote(r, demo)
+		demokinds.RegisterRemote(r, kinds)
 		return nil
 	}
 	options := handlers.Options{Dir: e.files}
@@ -83,5 +83,5 @@ func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.
 	if err := handlers.Register(r, pool, options); err != nil || !config.DemoHandlers {
 		return err
 	}
-	return demokinds.Register(ctx, r, pool, demo)
+	return demokinds.Register(ctx, r, pool, kinds)
 }

@@ -1,4 +1,4 @@
-// Command program is the trapeze command, with all its subcommands and one additional handler.
+// Command program has the command line of package cmd/app and one handler.
 package main
 
 import (

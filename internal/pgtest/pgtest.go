@@ -6,7 +6,7 @@
 //		pool := pgtest.Pool(t) // migrated and empty
 //	}
 //
-// The package uses the server at DATABASE_URL if that server is PostgreSQL 14 or newer and the user is a superuser. Otherwise it uses the
+// The package uses the server at DATABASE_URL if the user there is a superuser; it must be PostgreSQL 14 or newer. Otherwise it uses the
 // server that internal/testdb/with started for all packages. If there is none, the test process starts one on first use and stops it on
 // exit. pgtest never touches databases that it did not create.
 //
@@ -129,8 +129,9 @@ func pairs(t testing.TB, settings []string) map[string]string {
 	return m
 }
 
-// AllDays creates the partitions of a migrated database that a program creates, for yesterday, today and the next seven days. Other tests
-// have no more days than yesterday, today and tomorrow, because each session that reads a finished job loads all partitions.
+// AllDays gives a database from [Pool] or [URL] the partitions that pods create in production: for yesterday, today and the next seven days.
+// Without it, there are only yesterday, today and tomorrow, because each session that reads a finished job loads all partitions. Call it at
+// most once per database.
 func AllDays(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), testdb.AllDaysSQL); err != nil {
