@@ -27,6 +27,7 @@ func TestWhatIsSaidTwiceIsRefusedAndSaysWhere(t *testing.T) {
 			a := h.send("POST", "/jobs", body)
 			is.Equal(a.status, http.StatusBadRequest)
 			is.Equal(a.body["code"], "invalid_request")
+			is.Equal(a.body["message"], "invalid JSON body")
 			is.True(strings.Contains(a.body["detail"].(string), "duplicate member "+at))
 		})
 	}

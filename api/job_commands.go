@@ -30,7 +30,7 @@ var jobCommandRoutes = []Route{
 	{Method: http.MethodPost, Path: "/jobs/:id/approve", Needs: access.JobsApprove, scope: jobInPath, Summary: "Approve a job that awaits approval",
 		query: []string{"epoch"}, do: onJob(approveJob)},
 	{Method: http.MethodPost, Path: "/jobs/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry a failed or cancelled job, optionally with other args",
-		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryJob)},
+		in: again{}, optional: true, statuses: []int{http.StatusAccepted}, do: onJob(retryJob)},
 	{Method: http.MethodPost, Path: "/jobs/:id/complete", Needs: access.JobsSubmit, scope: jobInPath, Summary: "Complete a deferred job, or one part of it, with its token",
 		in: completion{}, do: onJob(completeJob)},
 	{Method: http.MethodPatch, Path: "/admin/workers/jobs/:id/priority", Needs: access.WorkersManage, right: access.JobsRead, scope: jobInPath,

@@ -85,7 +85,7 @@ func (b requestBody) Read(p []byte) (int, error) {
 
 var (
 	errText = errors.New("invalid text")
-	errJSON = errors.New("JSON of an unexpected type")
+	errJSON = errors.New("invalid JSON body")
 )
 
 // duplicateMember returns a JSON pointer to a duplicate member of an object in valid JSON. Some readers use the first duplicate and some

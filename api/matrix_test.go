@@ -201,3 +201,35 @@ func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 
 // never is a handler for jobs that must not run.
 func never(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("it runs") }
+
+func TestTheDocumentDescribesWhereARouteDiffersFromOthers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var document struct {
+		Paths map[string]map[string]struct {
+			Parameters  []struct{ Name, Description string }
+			RequestBody struct{ Required bool }
+		}
+	}
+	is.NoErr(json.Unmarshal([]byte(newHost(t, api.Options{}).send("GET", "/openapi.json", "").text), &document))
+	meaning := func(path, name string) string {
+		for _, p := range document.Paths[path]["get"].Parameters {
+			if p.Name == name {
+				return p.Description
+			}
+		}
+		return ""
+	}
+	is.Equal(meaning("/jobs", "limit"), "1 to 1000, default 50")
+	for _, path := range []string{"/events", "/jobs/{id}/events", "/pipelines/{id}/events"} {
+		is.Equal(meaning(path, "limit"), "1 to 1000, default 1000")
+	}
+	is.True(strings.HasPrefix(meaning("/jobs", "since"), "created since"))
+	for _, path := range []string{"/failures", "/failures/{id}"} {
+		is.True(strings.HasPrefix(meaning(path, "since"), "failed since"))
+	}
+	is.True(document.Paths["/jobs"]["post"].RequestBody.Required)
+	for _, path := range []string{"/jobs/{id}/retry", "/pipelines/{id}/retry"} {
+		is.True(!document.Paths[path]["post"].RequestBody.Required)
+	}
+}

@@ -25,7 +25,7 @@ var pipelineRoutes = []Route{
 	{Method: http.MethodPost, Path: "/pipelines/:id/abort", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel all unfinished jobs of a pipeline",
 		do: onJob(abortPipeline)},
 	{Method: http.MethodPost, Path: "/pipelines/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry a pipeline from the step that failed",
-		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryPipeline)},
+		in: again{}, optional: true, statuses: []int{http.StatusAccepted}, do: onJob(retryPipeline)},
 	{Method: http.MethodPost, Path: "/pipelines/:id/children/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry the failed children of a pipeline",
 		out: of[childrenRetried](), statuses: []int{http.StatusAccepted}, do: onJob(retryChildren)},
 }

@@ -25,6 +25,7 @@ type Route struct {
 	query    []string // the accepted parameters, see openapi.meanings; others are rejected
 	headers  []string
 	in       any            // a value of the body's type; nil if the body is not described
+	optional bool           // the body may be empty
 	form     bool           // the body is a form, not JSON
 	out      openapi.Schema // the response schema; nil means any object
 	media    string         // the media type of the response, if it is not JSON
@@ -79,7 +80,7 @@ func (r Route) checkQuery(query map[string][]string) error {
 // described returns the route in the form for the OpenAPI document.
 func (r Route) described() openapi.Route {
 	to := openapi.Route{Method: r.Method, Path: r.Path, Summary: r.Summary, Changes: r.changes(), Query: r.query, Headers: r.headers,
-		In: r.in, Form: r.form, Out: r.out, Media: r.media, Statuses: r.statuses}
+		In: r.in, Optional: r.optional, Form: r.form, Out: r.out, Media: r.media, Statuses: r.statuses}
 	if r.Needs != access.Nothing {
 		to.Needs = r.permissions()
 	}

@@ -3,6 +3,7 @@
 package openapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"reflect"
@@ -23,6 +24,7 @@ type Route struct {
 	Query    []string            // see meanings
 	Headers  []string
 	In       any    // a value of the body's type; nil if the body is not described
+	Optional bool   // the body may be empty
 	Form     bool   // the body is a form, not JSON
 	Out      Schema // the response; nil means any object
 	Media    string // the media type of the response, if it is not JSON
@@ -31,7 +33,7 @@ type Route struct {
 
 var pathParameter = regexp.MustCompile(`:(\w+)`)
 
-// meanings describes query parameters and headers, by name.
+// meanings describes query parameters and headers, by name, or by path and name where one route differs.
 var meanings = map[string]string{
 	"state":           "one state or several, separated by commas",
 	"pipeline":        "id of a pipeline, which is the id of its first job",
@@ -62,6 +64,12 @@ var meanings = map[string]string{
 	"window":          "1h, 24h, 7d or 30d, default 1h",
 	"by":              "lane or kind, default kind",
 	"zone":            "IANA time zone, default UTC",
+
+	"/events limit":               "1 to 1000, default 1000",
+	"/jobs/:id/events limit":      "1 to 1000, default 1000",
+	"/pipelines/:id/events limit": "1 to 1000, default 1000",
+	"/failures since":             "failed since: a time in RFC 3339, or an age such as 90m, default 24h",
+	"/failures/:id since":         "failed since: a time in RFC 3339, or an age such as 90m, default 24h",
 }
 
 // Document describes routes and /metrics, which is not among them, as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid below any prefix.
@@ -117,7 +125,7 @@ func operation(route Route, types Types) map[string]any {
 		taken = append(taken, describeParameter(found[1], "path", ""))
 	}
 	for _, name := range route.Query {
-		taken = append(taken, describeParameter(name, "query", meanings[name]))
+		taken = append(taken, describeParameter(name, "query", cmp.Or(meanings[route.Path+" "+name], meanings[name])))
 	}
 	for _, name := range route.Headers {
 		taken = append(taken, describeParameter(name, "header", meanings[name]))
@@ -133,7 +141,7 @@ func operation(route Route, types Types) map[string]any {
 		if route.Form {
 			media = "application/x-www-form-urlencoded"
 		}
-		o["requestBody"] = map[string]any{"required": true, "content": content(media, types.Of(reflect.TypeOf(route.In)))}
+		o["requestBody"] = map[string]any{"required": !route.Optional, "content": content(media, types.Of(reflect.TypeOf(route.In)))}
 	}
 	return o
 }
