@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrReadOnly matches the error of a connection that [RequireWrites] rejected.
+// ErrReadOnly matches the error of a connection that [RequireWrites] rejected because the server accepts no writes.
 var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or default_transaction_read_only is on; " +
 	"use the address of the primary, or list all hosts with target_session_attrs=read-write")
 
 // RequireWrites rejects connections to read-only servers, so that the next host is tried, or the same host again later. If the user has set
-// target_session_attrs, that setting applies instead. behindPooler means that there is a transaction pooler in front of the server.
+// target_session_attrs to a value other than any, that setting applies instead. behindPooler means that there is a transaction pooler in front of the server.
 func RequireWrites(config *pgx.ConnConfig, behindPooler bool) {
 	validate := config.ValidateConnect
 	config.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
@@ -22,10 +22,10 @@ func RequireWrites(config *pgx.ConnConfig, behindPooler bool) {
 			return acceptsWrites(ctx, conn, behindPooler)
 		}
 		err := validate(ctx, conn)
-		if _, second := errors.AsType[*pgconn.NotPreferredError](err); err == nil || second {
-			return err
+		if errors.Is(err, pgconn.ErrReadOnlyConnection) || errors.Is(err, pgconn.ErrStandbyConnection) {
+			err = fmt.Errorf("%w (%w)", ErrReadOnly, err)
 		}
-		return fmt.Errorf("%w (%w)", ErrReadOnly, err)
+		return err
 	}
 }
 
