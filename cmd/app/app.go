@@ -16,16 +16,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	_ "time/tzdata" // schedules use time zones, and a container with only this program has no zone data
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/trapeze-run/trapeze/internal/cli/doctor"
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
 	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -66,7 +67,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	if !running { // cobra rejected the command line
 		err = exit.Usage("%w; see %s --help", err, command.CommandPath())
 	}
-	fmt.Fprintln(os.Stderr, root.Name()+": "+humanize.OneLine(err))
+	fmt.Fprintln(os.Stderr, root.Name()+": "+show.Named(root, humanize.OneLine(err)))
 	return exit.Code(err)
 }
 
@@ -137,7 +138,7 @@ NO_COLOR=1 disables colors.`,
 	plainUsage(root)
 	root.SetFlagErrorFunc(flagError)
 	group(root)
-	rename(root, root.Name())
+	rename(root)
 	return root
 }
 
@@ -169,15 +170,11 @@ func group(root *cobra.Command) {
 	}
 }
 
-// commandName matches the program's name in the commands that help texts show.
-var commandName = regexp.MustCompile(`(?m)(^|[ (;|])trapeze ([a-z])`)
-
 // rename replaces the program's name in the help texts of c and its subcommands.
-func rename(c *cobra.Command, name string) {
-	for _, text := range []*string{&c.Long, &c.Example} {
-		*text = commandName.ReplaceAllString(*text, "${1}"+strings.ReplaceAll(name, "$", "$$")+" ${2}")
-	}
+func rename(c *cobra.Command) {
+	c.Short, c.Long, c.Example = show.Named(c, c.Short), show.Named(c, c.Long), show.Named(c, c.Example)
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = show.Named(c, f.Usage) })
 	for _, below := range c.Commands() {
-		rename(below, name)
+		rename(below)
 	}
 }

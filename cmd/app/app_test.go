@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -96,4 +97,20 @@ func TestAPartIsCompletedWithAnEmptyErrorAsFailed(t *testing.T) {
 		is.NoErr(root.ExecuteContext(t.Context()))
 		is.Equal(sent, c.want)
 	}
+}
+
+func TestTextsShowTheNameOfTheProgram(t *testing.T) {
+	is := is.New(t)
+	root := Command(Options{Name: "greeter"})
+	var check func(c *cobra.Command)
+	check = func(c *cobra.Command) {
+		texts := c.Short + "\n" + c.Long + "\n" + c.Example + "\n" + c.LocalFlags().FlagUsages()
+		is.True(!strings.Contains(texts, "trapeze serve") && show.Named(c, texts) == texts)
+		for _, below := range c.Commands() {
+			check(below)
+		}
+	}
+	check(root)
+	is.Equal(show.Named(root, "schema trapeze is at version 3; run trapeze migrate up, then trapeze doctor"),
+		"schema trapeze is at version 3; run greeter migrate up, then greeter doctor")
 }

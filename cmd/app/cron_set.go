@@ -140,7 +140,7 @@ func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
 		fmt.Fprintf(&b, "  %s\n", humanize.ClockIn(done.After.Zone, &done.NextFires[i]))
 	}
 	if done.After.Paused {
-		fmt.Fprintf(&b, "The schedule is paused; resume it with trapeze cron resume %s\n", done.Schedule)
+		fmt.Fprintf(&b, "The schedule is paused; resume it with %s cron resume %s\n", c.Root().Name(), done.Schedule)
 	}
 	for line := range strings.Lines(b.String()) {
 		if _, err := fmt.Fprintln(c.OutOrStdout(), humanize.Printable(strings.TrimSuffix(line, "\n"))); err != nil {

@@ -127,7 +127,7 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 		drawBranch(b, below, indent+"│  ", now)
 	}
 	if more := f.Branches - f.States[job.Succeeded] - f.States[job.Pending] - len(f.Shown); more > 0 && len(f.Shown) > 0 {
-		fmt.Fprintf(b, "%s│  … %d more: trapeze jobs --parent %d\n", indent, more, j.ID)
+		fmt.Fprintf(b, "%s│  … %d more, see jobs --parent %d\n", indent, more, j.ID)
 	}
 }
 

@@ -69,7 +69,7 @@ func printStack(c *cobra.Command, at *client.Client, id int64) error {
 func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	out := c.OutOrStdout()
 	if closed := gateCloses(s.Queue); closed != "" {
-		fmt.Fprintf(out, "%s\n\n", show.InkFor(out).Colour(show.Red, closed))
+		fmt.Fprintf(out, "%s\n\n", show.InkFor(out).Colour(show.Red, show.Named(c, closed)))
 	}
 	remote := map[string]bool{}
 	for _, p := range s.Pods {

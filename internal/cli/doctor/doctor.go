@@ -133,7 +133,7 @@ func printFindings(c *cobra.Command, findings []doctor.Finding) error {
 		says := show.Wrap(humanize.Printable(f.Says), 100-indent, strings.Repeat(" ", indent))
 		fmt.Fprintf(&b, "%s  %-11s  %s\n", shown(f.Status, ink), humanize.Printable(f.Check), says)
 		if f.Do != "" {
-			fmt.Fprintf(&b, "%*s→ %s\n", indent, "", show.Wrap(humanize.Printable(f.Do), 98-indent, strings.Repeat(" ", indent+2)))
+			fmt.Fprintf(&b, "%*s→ %s\n", indent, "", show.Wrap(humanize.Printable(show.Named(c, f.Do)), 98-indent, strings.Repeat(" ", indent+2)))
 		}
 	}
 	number := count(findings)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -110,6 +111,21 @@ func Done(c *cobra.Command, v any, format string, args ...any) error {
 	if WantsJSON(c) {
 		return JSON(c, v)
 	}
-	_, err := fmt.Fprintln(c.OutOrStdout(), humanize.Printable(fmt.Sprintf(format, args...)))
+	_, err := fmt.Fprintln(c.OutOrStdout(), humanize.Printable(Named(c, fmt.Sprintf(format, args...))))
 	return err
+}
+
+// commandName matches a command in a text.
+var commandName = regexp.MustCompile(`(?m)(^|[ (;|])trapeze [a-z]+`)
+
+// Named replaces trapeze with the program's name in the commands that a text shows.
+func Named(c *cobra.Command, text string) string {
+	root := c.Root()
+	return commandName.ReplaceAllStringFunc(text, func(found string) string {
+		before, command, _ := strings.Cut(found, "trapeze ")
+		if to, _, err := root.Find([]string{command}); err != nil || to == root {
+			return found // such as the schema trapeze
+		}
+		return before + root.Name() + " " + command
+	})
 }
