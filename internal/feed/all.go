@@ -28,7 +28,7 @@ func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error
 			return nil, err
 		}
 	}
-	return f.open(ctx, topic{kind: everything}, func(now stand) (s *Stream, err error) {
+	return f.open(ctx, topic{kind: everything}, func(now position) (s *Stream, err error) {
 		r.epoch = now.epoch
 		s = &Stream{Snapshot: struct{}{}, source: r}
 		if given {
@@ -46,7 +46,7 @@ func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error
 
 func (r *allSource) cursor() cursor { return cursor{r.epoch, everything, r.at.String()} }
 
-func (r *allSource) behind(ctx context.Context) ([]Item, bool, error) {
+func (r *allSource) readBacklog(ctx context.Context) ([]Item, bool, error) {
 	if r.now {
 		return nil, false, nil
 	}

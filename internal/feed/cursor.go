@@ -66,14 +66,14 @@ func ofAll(text string) (epoch string, at view.Position, err error) {
 	return c.epoch, at, err
 }
 
-// sight records which events of a pipeline were delivered: all events of some transactions, but only the first events of others.
-type sight struct {
+// delivered records which events of a pipeline were delivered: all events of some transactions, but only the first events of others.
+type delivered struct {
 	seen   view.Seen
 	within *view.Seen // nil if no transaction is partially delivered
 	at     view.Position
 }
 
-func (s sight) String() string {
+func (s delivered) String() string {
 	if s.within == nil {
 		return s.seen.String()
 	}
@@ -81,7 +81,7 @@ func (s sight) String() string {
 }
 
 // ofPipeline parses the cursor of a pipeline's stream, and returns the record of the delivered events.
-func ofPipeline(text string) (epoch string, s sight, err error) {
+func ofPipeline(text string) (epoch string, s delivered, err error) {
 	c, err := parseCursor(text, aPipeline)
 	if err != nil {
 		return "", s, err

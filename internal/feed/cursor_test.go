@@ -28,7 +28,7 @@ func TestCursorsAreReadAsTheyWereWritten(t *testing.T) {
 	is.Equal(epoch, "5f0c2a91")
 	is.Equal(got, at)
 	within := view.Seen{Upto: 20, Open: []uint64{13}}
-	for _, s := range []sight{
+	for _, s := range []delivered{
 		{seen: view.Seen{Upto: 12, Open: []uint64{3, 7}}},
 		{seen: view.Seen{Upto: 12}, within: &within, at: view.Position{Job: 3, EventNo: 9}},
 	} {

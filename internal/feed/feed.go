@@ -21,9 +21,9 @@ var (
 	ErrSlow    = bus.ErrSlow // the client did not keep up
 )
 
-// room is how many batches are buffered for a slow stream. Each poll of the tail produces at most one batch. Polls are usually 250 ms
-// apart, and at least 20 ms.
-const room = 128
+// bufferedBatches is the number of batches that are buffered for a slow stream. A poll produces one batch per 1,000 events, and one for
+// progress. Polls are usually 250 ms apart, and at least 20 ms.
+const bufferedBatches = 128
 
 // Options configures a [Feed]. The zero value is usable.
 type Options struct {
@@ -111,13 +111,13 @@ func (f *Feed) Close() {
 
 // join subscribes to a topic. It waits until a poll that includes the topic has finished, so there is no gap between later reads and the
 // tail's batches. It also returns the tail's position after that poll.
-func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch], stand, error) {
+func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch], position, error) {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
-		return nil, stand{}, ErrClosing
+		return nil, position{}, ErrClosing
 	}
-	listener := f.bus.Listen(t, room)
+	listener := f.bus.Listen(t, bufferedBatches)
 	polled := make(chan error, 1)
 	f.joining = append(f.joining, polled)
 	if f.tail == nil {
@@ -136,9 +136,9 @@ func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch],
 	}
 	if err != nil {
 		f.leave(listener)
-		return nil, stand{}, err
+		return nil, position{}, err
 	}
-	return listener, tail.standing(), nil
+	return listener, tail.position(), nil
 }
 
 // leave ends a subscription. When the last subscription ends, leave stops the tail and waits for it. Subscribers that were cut before their

@@ -21,7 +21,7 @@ func TestAClientThatSubscribesWhenAllStreamsAreCutGetsAnError(t *testing.T) {
 		f := New(nil, Options{})
 		ended := make(chan struct{})
 		f.tail = &tail{f: f, cancel: func() { close(ended) }, ended: ended} // its poll hangs until it is stopped
-		watching := f.bus.Listen(topic{aJob, 1}, room)
+		watching := f.bus.Listen(topic{aJob, 1}, bufferedBatches)
 		joined := make(chan error, 1)
 		go func() {
 			_, _, err := f.join(t.Context(), topic{aJob, 2})
@@ -52,7 +52,7 @@ func TestAClientWhosePollIsStoppedIsNotTakenForOneThatHasGone(t *testing.T) {
 	defer s.Close()
 	f := New(s, Options{})
 	f.tail = &tail{f: f}
-	f.bus.Listen(topic{aJob, 1}, room)
+	f.bus.Listen(topic{aJob, 1}, bufferedBatches)
 	polled := make(chan error, 1)
 	f.joining = []chan error{polled}
 	stopped, stop := context.WithCancel(t.Context())

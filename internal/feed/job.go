@@ -35,7 +35,7 @@ func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error)
 			return nil, err
 		}
 	}
-	return f.open(ctx, topic{aJob, id}, func(now stand) (*Stream, error) {
+	return f.open(ctx, topic{aJob, id}, func(now position) (*Stream, error) {
 		r.epoch = now.epoch
 		s := &Stream{Snapshot: j, source: r}
 		switch {
@@ -62,7 +62,7 @@ func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error)
 
 func (r *jobSource) cursor() cursor { return cursor{r.epoch, aJob, fmt.Sprint(r.no)} }
 
-func (r *jobSource) behind(ctx context.Context) ([]Item, bool, error) {
+func (r *jobSource) readBacklog(ctx context.Context) ([]Item, bool, error) {
 	page, err := view.JobEvents(ctx, r.feed.store, r.id, r.no, pageSize)
 	if err != nil {
 		return nil, false, err

@@ -9,11 +9,11 @@ import (
 
 // pipelineSource follows the transactions that wrote events of one pipeline, because the events of its jobs have no common order.
 type pipelineSource struct {
-	feed   *Feed
-	epoch  string
-	id     int64
-	sight  sight
-	status job.Status
+	feed      *Feed
+	epoch     string
+	id        int64
+	delivered delivered
+	status    job.Status
 }
 
 // Pipeline opens the stream of all jobs of a pipeline, as [Feed.Job] does for one job.
@@ -25,14 +25,14 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 	epoch := ""
 	if after != Now && after != Beginning && after != "" {
 		var err error
-		if epoch, r.sight, err = ofPipeline(after); err != nil {
+		if epoch, r.delivered, err = ofPipeline(after); err != nil {
 			return nil, err
 		}
 	}
-	return f.open(ctx, topic{aPipeline, id}, func(now stand) (*Stream, error) {
+	return f.open(ctx, topic{aPipeline, id}, func(now position) (*Stream, error) {
 		r.epoch = now.epoch
 		if after == Now {
-			r.sight.seen = now.seen
+			r.delivered.seen = now.seen
 		}
 		p, err := view.Pipeline(ctx, f.store, id) // read after the tail's position, so at least as recent
 		if err != nil {
@@ -41,12 +41,12 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 		r.status = p.Status
 		s := &Stream{Snapshot: p, source: r}
 		if epoch != "" {
-			if s.Reset, err = f.check(ctx, epoch, r.sight.earliest(), r.sight.latest()); err != nil {
+			if s.Reset, err = f.check(ctx, epoch, r.delivered.earliest(), r.delivered.latest()); err != nil {
 				return nil, err
 			}
 		}
 		if s.Reset != "" {
-			r.sight = sight{}
+			r.delivered = delivered{}
 		}
 		s.Cursor = r.cursor().String()
 		return s, nil
@@ -71,7 +71,7 @@ func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (st
 }
 
 // latest returns the latest transaction with a delivered event.
-func (s sight) latest() uint64 {
+func (s delivered) latest() uint64 {
 	if s.within != nil {
 		return max(s.seen.Upto, s.within.Upto)
 	}
@@ -79,12 +79,12 @@ func (s sight) latest() uint64 {
 }
 
 // earliest returns the transaction after which undelivered events may have been written, or 0 if any transaction may have written some.
-func (s sight) earliest() uint64 { return s.seen.Upto }
+func (s delivered) earliest() uint64 { return s.seen.Upto }
 
-func (r *pipelineSource) cursor() cursor { return cursor{r.epoch, aPipeline, r.sight.String()} }
+func (r *pipelineSource) cursor() cursor { return cursor{r.epoch, aPipeline, r.delivered.String()} }
 
-func (r *pipelineSource) behind(ctx context.Context) ([]Item, bool, error) {
-	page, now, err := view.PipelineNews(ctx, r.feed.store, r.id, r.sight.seen, r.sight.within, r.sight.at, pageSize)
+func (r *pipelineSource) readBacklog(ctx context.Context) ([]Item, bool, error) {
+	page, now, err := view.PipelineNews(ctx, r.feed.store, r.id, r.delivered.seen, r.delivered.within, r.delivered.at, pageSize)
 	if err != nil {
 		return nil, false, err
 	}
@@ -92,7 +92,7 @@ func (r *pipelineSource) behind(ctx context.Context) ([]Item, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	more := len(page) == pageSize || r.sight.within != nil // a partially delivered transaction has more events
+	more := len(page) == pageSize || r.delivered.within != nil // a partially delivered transaction has more events
 	return r.deliver(events, now, len(page) < pageSize), more, nil
 }
 
@@ -103,7 +103,7 @@ func (r *pipelineSource) take(b *batch) []Item { return r.deliver(b.events, b.se
 func (r *pipelineSource) deliver(events []*event, now view.Seen, whole bool) (list []Item) {
 	var fresh []*event
 	for _, e := range events {
-		if !r.sight.seen.Has(e.Xid) {
+		if !r.delivered.seen.Has(e.Xid) {
 			fresh = append(fresh, e)
 		}
 	}
@@ -111,7 +111,7 @@ func (r *pipelineSource) deliver(events []*event, now view.Seen, whole bool) (li
 		if e.Status != "" {
 			r.status = e.Status
 		}
-		r.sight.within, r.sight.at = &now, view.Position{Job: *e.Job, EventNo: *e.EventNo}
+		r.delivered.within, r.delivered.at = &now, view.Position{Job: *e.Job, EventNo: *e.EventNo}
 		if whole && i == len(fresh)-1 {
 			r.see(now)
 		}
@@ -123,7 +123,9 @@ func (r *pipelineSource) deliver(events []*event, now view.Seen, whole bool) (li
 	return list
 }
 
-func (r *pipelineSource) see(now view.Seen) { r.sight = sight{seen: r.sight.seen.With(now)} }
+func (r *pipelineSource) see(now view.Seen) {
+	r.delivered = delivered{seen: r.delivered.seen.With(now)}
+}
 
 func (r *pipelineSource) end() any {
 	if r.status.Over() {

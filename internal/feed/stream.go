@@ -41,8 +41,8 @@ type Stream struct {
 
 // source is the interface that each kind of stream implements.
 type source interface {
-	// behind reads a page of the backlog that precedes the subscription, and reports whether there may be another page.
-	behind(ctx context.Context) (list []Item, more bool, err error)
+	// readBacklog reads a page of the backlog that precedes the subscription, and reports whether there may be another page.
+	readBacklog(ctx context.Context) (list []Item, more bool, err error)
 	// take converts a batch from the tail to items.
 	take(*batch) []Item
 	// end returns the last item if no others can follow, and nil otherwise.
@@ -57,12 +57,12 @@ const (
 )
 
 // open subscribes to a topic and opens a stream.
-func (f *Feed) open(ctx context.Context, t topic, begin func(stand) (*Stream, error)) (*Stream, error) {
-	listener, stand, err := f.join(ctx, t)
+func (f *Feed) open(ctx context.Context, t topic, begin func(position) (*Stream, error)) (*Stream, error) {
+	listener, position, err := f.join(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	s, err := begin(stand)
+	s, err := begin(position)
 	if err != nil {
 		f.leave(listener)
 		return nil, err
@@ -83,10 +83,10 @@ func (s *Stream) Close() {
 // Dropped counts a stream that was closed because its client was too slow.
 func (s *Stream) Dropped() { s.feed.opts.Metrics.StreamsDropped.Inc() }
 
-// Next blocks until there are items. If nothing happens for the given duration, it returns no items. After the last item, named end, it
+// Next blocks until there are items. If nothing happens for the duration idle, it returns no items. After the last item, named end, it
 // returns [io.EOF]. If the stream is closed early, it returns [ErrClosing], [ErrSlow], [ErrMoved] or [ErrStuck], or ctx's error.
-func (s *Stream) Next(ctx context.Context, while time.Duration) ([]Item, error) {
-	silence := time.NewTimer(while)
+func (s *Stream) Next(ctx context.Context, idle time.Duration) ([]Item, error) {
+	silence := time.NewTimer(idle)
 	defer silence.Stop()
 	for {
 		if s.over {
@@ -121,7 +121,7 @@ func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Ite
 			return nil, false, ErrClosing
 		default:
 		}
-		list, more, err := s.source.behind(ctx)
+		list, more, err := s.source.readBacklog(ctx)
 		s.live = !more && err == nil
 		return list, false, err
 	}

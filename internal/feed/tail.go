@@ -39,8 +39,8 @@ type event struct {
 	data []byte
 }
 
-// stand is the position of the tail.
-type stand struct {
+// position is the position of the tail.
+type position struct {
 	epoch string
 	seen  view.Seen
 	last  view.Position
@@ -62,7 +62,7 @@ type tail struct {
 	failed  time.Time // first failed poll since the last successful one; zero if none failed
 
 	mu  sync.Mutex
-	now stand
+	now position
 }
 
 func startTail(f *Feed) *tail {
@@ -84,7 +84,7 @@ func (t *tail) stop() {
 	}
 }
 
-func (t *tail) standing() stand {
+func (t *tail) position() position {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.now
