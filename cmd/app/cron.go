@@ -179,7 +179,7 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 		line("then", moments(s.Zone, s.NextFires[1:]))
 	}
 	line("kind", s.Kind)
-	line("args", humanize.Short(compacted(s.Args), 2000))
+	line("args", humanize.Short(omitEmptyArgs(s.Args), 2000))
 	line("lane", s.Lane)
 	line("subject", s.Subject)
 	line("priority", strconv.Itoa(s.Priority))
@@ -197,7 +197,7 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	return printFires(c, show.Rows(s.LastFires[:min(len(s.LastFires), 5)]))
 }
 
-func compacted(raw json.RawMessage) string {
+func omitEmptyArgs(raw json.RawMessage) string {
 	if string(raw) == "{}" {
 		return ""
 	}

@@ -154,7 +154,7 @@ func changeAt(c *cobra.Command, at *client.Client, now, path string) error {
 const waitAtOnce = 20 * time.Second
 
 // awaitIdle runs a command that drains or freezes. It repeats the request until no affected job is running or the wait is over, and prints
-// the running jobs. If jobs are still running by then, the exit code is 1.
+// how many jobs are still running. If jobs are still running by then, the exit code is 1.
 func awaitIdle(c *cobra.Command, now, path string, wait time.Duration) error {
 	return onClient(c, func(at *client.Client) error {
 		changed := false

@@ -100,7 +100,7 @@ func (e *enqueueFlags) run(c *cobra.Command, kind string) error {
 		warnUnhandled(ctx, c, at, made.ID, made.State)
 		return nil
 	}
-	last, err := follow(ctx, at, made.ID, newFollowing(c.ErrOrStderr(), show.WantsJSON(c)))
+	last, err := follow(ctx, at, made.ID, newProgressLine(c.ErrOrStderr(), show.WantsJSON(c)))
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ const (
 
 func newEventsCommand() *cobra.Command {
 	var jobText, pipelineText, after string
-	var goOn bool
+	var follow bool
 	c := &cobra.Command{
 		Use:   "events",
 		Short: "Print the events of a job, of a pipeline, or of all jobs",
@@ -37,7 +37,7 @@ interrupted, or, with --job, until the job has finished.`,
   trapeze events --pipeline 4711 --after 812.4711.3`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			w := watch{path: "/events", after: after, goOn: goOn}
+			w := watch{path: "/events", after: after, follow: follow}
 			if jobText != "" && pipelineText != "" {
 				return exit.Usage("want --job or --pipeline, not both")
 			}
@@ -73,24 +73,24 @@ interrupted, or, with --job, until the job has finished.`,
 	f.StringVar(&jobText, "job", "", "only this job")
 	f.StringVar(&pipelineText, "pipeline", "", "only this pipeline")
 	f.StringVar(&after, "after", "", "only events after this cursor")
-	f.BoolVar(&goOn, "follow", false, "wait for new events")
+	f.BoolVar(&follow, "follow", false, "wait for new events")
 	return c
 }
 
 // watch reads the events at a path: those of a job, of a pipeline or of all jobs.
 type watch struct {
-	at    *client.Client
-	path  string
-	job   int64 // 0 unless the path is that of a job
-	after string
-	goOn  bool
+	at     *client.Client
+	path   string
+	job    int64 // 0 unless the path is that of a job
+	after  string
+	follow bool
 }
 
 func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 	tick := time.NewTicker(eventsEvery)
 	defer tick.Stop()
 	ended := false
-	if w.goOn && w.job != 0 && w.after != "" { // all events of a finished job may come before the cursor
+	if w.follow && w.job != 0 && w.after != "" { // all events of a finished job may come before the cursor
 		j, err := client.Get[job.Job](ctx, w.at, client.Path("/jobs/:id", w.job), nil)
 		if err != nil && !client.MayBeTemporary(err) {
 			return err
@@ -101,7 +101,7 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 		page, err := client.Get[struct {
 			Events []job.Event `json:"events"`
 		}](ctx, w.at, w.path, client.Query("limit", strconv.Itoa(eventsAtOnce), "after", w.after))
-		if err != nil && (!w.goOn || !client.MayBeTemporary(err)) {
+		if err != nil && (!w.follow || !client.MayBeTemporary(err)) {
 			return err
 		}
 		list := page.Events
@@ -115,7 +115,7 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 		switch {
 		case len(list) == eventsAtOnce:
 			continue
-		case !w.goOn, ended:
+		case !w.follow, ended:
 			return nil
 		}
 		select {

@@ -96,7 +96,7 @@ type progressLine struct {
 	began time.Time
 }
 
-func newFollowing(to io.Writer, silent bool) *progressLine {
+func newProgressLine(to io.Writer, silent bool) *progressLine {
 	f := &progressLine{to: to, began: time.Now()}
 	if silent {
 		f.to = nil

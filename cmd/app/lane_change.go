@@ -14,10 +14,10 @@ import (
 // parseLaneChange parses settings such as slots=3. Each setting may occur only once.
 func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 	limits := map[string]func(text string) error{
-		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod), "poll_interval_ms": length(&c.PollInterval, time.Millisecond, "milliseconds"),
-		"stale_after_s": length(&c.StaleAfter, time.Second, "seconds"), "max_age_s": length(&c.MaxAge, time.Second, "seconds"),
+		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod), "poll_interval_ms": durationSetting(&c.PollInterval, time.Millisecond, "milliseconds"),
+		"stale_after_s": durationSetting(&c.StaleAfter, time.Second, "seconds"), "max_age_s": durationSetting(&c.MaxAge, time.Second, "seconds"),
 	}
-	truths := map[string]**bool{"requires_approval": &c.RequiresApproval, "four_eyes": &c.FourEyes, "enabled": &c.Enabled}
+	bools := map[string]**bool{"requires_approval": &c.RequiresApproval, "four_eyes": &c.FourEyes, "enabled": &c.Enabled}
 	seen := map[string]bool{}
 	for _, one := range settings {
 		name, value, ok := strings.Cut(one, "=")
@@ -29,12 +29,12 @@ func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 		}
 		seen[name] = true
 		limit, isLimit := limits[name]
-		truth, isTruth := truths[name]
+		flag, isBool := bools[name]
 		switch {
 		case isLimit:
 			err = limit(value)
-		case isTruth:
-			*truth, err = parseTruth(value)
+		case isBool:
+			*flag, err = parseBool(value)
 		case name == "kinds":
 			c.Kinds = parseKinds(value)
 		default:
@@ -63,8 +63,8 @@ func number(into *job.Limit[int]) func(text string) error {
 	}
 }
 
-// length returns a parser that accepts a number of units, a duration, or "none".
-func length[T job.Seconds | job.Millis](into *job.Limit[T], unit time.Duration, units string) func(text string) error {
+// durationSetting returns a parser that accepts a number of units, a duration, or "none".
+func durationSetting[T job.Seconds | job.Millis](into *job.Limit[T], unit time.Duration, units string) func(text string) error {
 	return func(text string) error {
 		n, err := strconv.ParseInt(text, 10, 32)
 		d := time.Duration(n) * unit
@@ -83,7 +83,7 @@ func length[T job.Seconds | job.Millis](into *job.Limit[T], unit time.Duration, 
 	}
 }
 
-func parseTruth(text string) (*bool, error) {
+func parseBool(text string) (*bool, error) {
 	yes, err := strconv.ParseBool(text)
 	if err != nil {
 		return nil, fmt.Errorf("want true or false")

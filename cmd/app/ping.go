@@ -26,7 +26,7 @@ func newPingCommand() *cobra.Command {
 		Use:   "ping",
 		Short: "Check that a pod responds: a health check for containers without a shell",
 		Long: `Ask the pod at --server whether it is alive (GET /healthz) or, with --ready, whether it accepts work (GET /readyz). Without
---server, ask the pod on this machine, at TRAPEZE_HTTP_ADDR. The exit code is 0 for yes, and 3 for no.
+--server and TRAPEZE_SERVER, ask the pod on this machine, at TRAPEZE_HTTP_ADDR. The exit code is 0 for yes, and 3 for no.
 
 If TRAPEZE_TLS_CLIENT_CA is set, the pod's own certificate is presented, so the authority must have signed it for clients, too.`,
 		Example: "  trapeze ping\n  trapeze ping --ready --server https://jobs.example.org",

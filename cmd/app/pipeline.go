@@ -30,7 +30,8 @@ func newPipelineCommand() *cobra.Command {
 		Long: `Draw a pipeline, given the id of its first job: its finished, current and planned steps. A fan-out shows a progress bar of its
 children, and lists the running and failed ones.
 
-  ✓ succeeded   ! with a warning   ✗ failed   ⊘ cancelled   ▶ running   ⧗ waiting for its children   · planned
+  ✓ succeeded   ! with a warning   ✗ failed   ⊘ cancelled   ▶ running
+  ⧗ waiting for children or parts   · pending or planned   ? awaiting approval
 
 --follow redraws until the pipeline has finished, or with --json prints each change; the exit code is 0 only if it succeeded.`,
 		Example: "  trapeze pipeline 4711\n  trapeze pipeline 4711 --follow\n  trapeze pipeline retry 4711",
@@ -156,8 +157,8 @@ func elapsed(began, ended *time.Time, now time.Time) string {
 	return humanize.Since(began, now)
 }
 
-// followEveryTree is the redraw interval of a followed pipeline.
-const followEveryTree = 300 * time.Millisecond
+// followTreeEvery is the redraw interval of a followed pipeline.
+const followTreeEvery = 300 * time.Millisecond
 
 // followTree follows a pipeline until it has finished. With --json it prints each change, on a terminal it redraws in place, and otherwise it
 // draws only the finished pipeline.
@@ -165,7 +166,7 @@ func followTree(c *cobra.Command, at *client.Client, id int64, branches int) err
 	ctx, stop := exit.OnSignal(c.Context())
 	defer stop()
 	out, live := c.OutOrStdout(), show.IsTerminal(c.OutOrStdout())
-	tick := time.NewTicker(followEveryTree)
+	tick := time.NewTicker(followTreeEvery)
 	defer tick.Stop()
 	var printed tree
 	for lines := 0; ; {

@@ -24,8 +24,8 @@ func newPipelinesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pipelines",
 		Short: "List pipelines, newest first",
-		Long: `List pipelines, newest first. A pipeline is a job with a name, or with more than one planned or finished step. It is running until its
-last step has finished. Status partial: the last step succeeded, but a child of a fan-out failed.`,
+		Long: `List pipelines that have a name, or more than one planned or finished step, newest first. A pipeline is running until its last step
+has finished. Status partial: the last step succeeded, but a child of a fan-out failed.`,
 		Example: `  trapeze pipelines --status running
   trapeze pipelines --status failed,partial --since 24h
   trapeze pipelines --name "emissions 2024" --json | jq -r .id`,

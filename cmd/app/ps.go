@@ -22,8 +22,8 @@ func newPsCommand() *cobra.Command {
 whether the lane is open. All values are from one snapshot. A paused or frozen queue is shown first. Jobs on remote
 workers are marked.
 
---stack prints the stack of the goroutine that is running a job's handler, on any pod, and nothing else. Exit code 1 when no pod is running
-the job, or when a remote worker is.`,
+--stack prints the stack of the goroutine that is running a job's handler, on any pod or remote worker, and nothing else.
+The exit code is 1 if the job is not running, or if its pod or worker does not answer.`,
 		Example: `  trapeze ps
   trapeze ps --watch=1s
   trapeze ps --stack 4711

@@ -15,7 +15,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	grpc "connectrpc.com/connect"
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/remote/worker"
@@ -99,8 +99,8 @@ func workerEnded(err error) error {
 	if errors.Is(err, worker.ErrDistrusted) {
 		return exit.Refused("%w", err)
 	}
-	switch grpc.CodeOf(err) {
-	case grpc.CodeUnauthenticated, grpc.CodePermissionDenied, grpc.CodeInvalidArgument, grpc.CodeUnimplemented:
+	switch connect.CodeOf(err) {
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
 		if err != nil {
 			return exit.Refused("%w", err)
 		}

@@ -24,8 +24,8 @@ type answerError struct {
 func (e *answerError) Error() string { return e.text }
 func (e *answerError) Unwrap() error { return e.cause }
 
-// passing reports whether a retry might succeed.
-func (e *answerError) passing() bool {
+// temporary reports whether a retry might succeed.
+func (e *answerError) temporary() bool {
 	return e.status == http.StatusTooManyRequests || e.status >= http.StatusInternalServerError && e.code != "internal"
 }
 
@@ -87,7 +87,7 @@ func NotFound(err error) bool {
 // MayBeTemporary reports whether err may be temporary because the database or the server is not responding.
 func MayBeTemporary(err error) bool {
 	if answer, ok := errors.AsType[*answerError](err); ok {
-		return answer.passing()
+		return answer.temporary()
 	}
 	return store.Transient(err)
 }
