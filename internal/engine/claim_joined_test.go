@@ -35,7 +35,7 @@ func TestClaimsAreNotJoinedBeyondALoweredLimitOrDuringASweep(t *testing.T) {
 			t.Parallel()
 			i := &Identity{Opts: Options{ClaimAhead: true}, Lanes: slots.NewLanes(4, time.Minute, nil), Marks: &slots.Marks{}, ahead: slots.NewAhead(),
 				Lease: lease.New("")}
-			i.Lease.Beaten(time.Now(), time.Now(), time.Minute, true)
+			i.Lease.Renewed(time.Now(), time.Now(), time.Minute, true)
 			i.Lanes.Apply(store.Beat{Lanes: []store.Lane{lane}})
 			for range 4 {
 				i.Lanes.Reserve(lane.Name)

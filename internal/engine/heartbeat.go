@@ -86,7 +86,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 		e.Member.LeaseLost(ctx)
 		return e.Lease.Registered()
 	}
-	if e.Lease.Beaten(sent, b.Now, b.Left, counts) {
+	if e.Lease.Renewed(sent, b.Now, b.Left, counts) {
 		e.Log.InfoContext(ctx, "pod trusts its lease again", telemetry.Pod, e.Opts.Name)
 		e.Wake()
 	}

@@ -15,7 +15,7 @@ import (
 // FirstBeat applies the first heartbeat of an identity that was just registered or that this process has just taken over.
 func (e *Engine) FirstBeat(sent time.Time, b store.Beat) {
 	e.apply(b) // apply the lanes before trusting the lease, so that a job submitted to a ready engine can start here
-	e.Lease.Beaten(sent, b.Now, b.Left, true)
+	e.Lease.Renewed(sent, b.Now, b.Left, true)
 }
 
 // Live claims jobs until ctx ends, and then calls drain. It keeps renewing the lease and writing outcomes until drain returns.

@@ -16,7 +16,7 @@ func TestASubmissionTakesNoSlotForWhichAClaimWaits(t *testing.T) {
 	is := is.New(t)
 	i := &Identity{handled: handled{Handled: map[string]bool{"k": true}}, Lanes: slots.NewLanes(1, time.Minute, nil), ahead: slots.NewAhead(), Lease: lease.New("a")}
 	i.Lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "default", Enabled: true}}})
-	i.Lease.Beaten(time.Now(), time.Now(), time.Minute, true)
+	i.Lease.Renewed(time.Now(), time.Now(), time.Minute, true)
 	reserves := func(priority int) bool {
 		_, reserved := i.reserveFor("k", "default", 0, priority)
 		if reserved {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Lease is an engine's lease in the table of pods. It holds the boot ID and the time until which the engine can trust that other pods leave
+// Lease is a pod's lease in the table of pods. It holds the boot ID and the time until which the pod can trust that other pods leave
 // its jobs alone. Trust is measured on the monotonic clock from when the last successful heartbeat was sent, less a margin. It therefore
 // ends before the lease in the table expires, unless the machine is suspended: the monotonic clock then stands still, and the next heartbeat
 // is refused. Lease is safe for concurrent use.
@@ -79,10 +79,10 @@ func (l *Lease) MayJudge() bool {
 	return l.beats >= 2 && time.Now().Before(l.trust)
 }
 
-// Beaten records a successful heartbeat or registration. It was sent at the time sent, on the pod's clock, and answered at the time
-// answered, on the database's clock. lasts is the duration of the lease. counts states whether the heartbeat counts for MayJudge. Beaten
-// reports whether the trust had ended before this heartbeat.
-func (l *Lease) Beaten(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
+// Renewed records a successful heartbeat or registration. It was sent at the time sent, on the pod's clock, and answered at the time
+// answered, on the database's clock. lasts is the duration of the lease. counts states whether the heartbeat counts for MayJudge. Renewed
+// reports whether the trust had ended, or had not begun, before this heartbeat.
+func (l *Lease) Renewed(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	regained = time.Now().After(l.trust)

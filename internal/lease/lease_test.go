@@ -9,7 +9,7 @@ import (
 func TestAPodJudgesOthersAfterTwoHeartbeatsInARow(t *testing.T) {
 	t.Parallel()
 	l := New("")
-	beat := func(counts bool) { l.Beaten(time.Now(), time.Now(), time.Minute, counts) }
+	beat := func(counts bool) { l.Renewed(time.Now(), time.Now(), time.Minute, counts) }
 	for _, step := range []struct {
 		what string
 		do   func()
