@@ -56,7 +56,7 @@ type View struct {
 func (v *View) HideJob(j job.Job) job.Job {
 	bare := v.to.CanFor(access.JobsArgs, j.Submitter)
 	if bare && (v.known || j.Submitter == v.to.Name) {
-		return j // the job belongs to the caller
+		return j // the caller's job, or already audited
 	}
 	hidden, mask := j, v.masks.of(j.Kind)
 	var args, result, plan bool
@@ -83,12 +83,12 @@ func (v *View) hideJobs(list []job.Job) []job.Job {
 // hidePipeline returns a pipeline in the form that its reader may see. A caller that can see only its own pipelines sees them in full.
 func (v *View) hidePipeline(p job.Pipeline) job.Pipeline {
 	planned, hid := v.masks.plan(p.Planned)
-	_, reads := v.to.Can(access.JobsRead)
-	allowed, own := v.to.Can(access.JobsArgs)
+	_, readsOwn := v.to.Can(access.JobsRead)
+	allowed, argsOwn := v.to.Can(access.JobsArgs)
 	switch {
-	case !allowed || own && !reads:
+	case !allowed || argsOwn && !readsOwn:
 		p.Planned = planned
-	case hid && !reads:
+	case hid && !readsOwn:
 		v.shownOf = append(v.shownOf, "pipeline "+strconv.FormatInt(p.ID, 10))
 	}
 	return p
@@ -276,7 +276,7 @@ func (r *readings) note(request *http.Request, v *View, target string) error {
 		deed := admin.AuditEntry{Actor: v.to.Name, Action: "job.read_args", Target: target,
 			After: reading{Asked: asked(request), Shown: named, More: len(v.shownOf) - len(named)}}
 		if err := admin.Audit(ctx, r.store, deed); err != nil {
-			return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "secrets are hidden: the access could not be recorded in the audit log", Err: err}
+			return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the response contains secrets, and the access could not be recorded in the audit log", Err: err}
 		}
 		r.remember(key, now)
 	}
