@@ -187,7 +187,7 @@ func (o Options) validate() error {
 	complain(o.MaxAge >= 0, "max age of %s is negative", o.MaxAge)
 	complain(o.ApprovalTTL >= 0, "approval TTL of %s is negative", o.ApprovalTTL)
 	complain(o.StaleAfter >= 0, "stale-after of %s is negative", o.StaleAfter)
-	complain(o.MinScheduleInterval > 0, "least interval of schedules of %s, want more than 0", o.MinScheduleInterval)
+	complain(o.MinScheduleInterval > 0, "minimum schedule interval of %s, want more than 0", o.MinScheduleInterval)
 	if o.DirectURL != "" && o.DirectURL != "off" {
 		_, err := dburl.Config(o.DirectURL)
 		complain(err == nil, "direct URL: %w", err)

@@ -138,8 +138,8 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 	return len(reasons) == 0, reasons
 }
 
-// Maintain runs every maintenance task once. A running runner does this every minute; Maintain is for tools and tests that cannot wait that
-// long. It continues after an error and returns the errors of all tasks. It is safe for concurrent use.
+// Maintain runs every maintenance task once. Running pods run each task at an interval between a minute and an hour; Maintain is for tools
+// and tests that cannot wait that long. It continues after an error and returns the errors of all tasks. It is safe for concurrent use.
 func (r *Runner) Maintain(ctx context.Context) error { return r.pod.Maintain(ctx) }
 
 // HandBackNow cuts short the grace period of a shutdown in progress: it cancels the handlers' contexts and hands back their jobs

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// confirmFor is how long one run of the task waits for the pods to confirm that they start no jobs in a lane that is moving.
+	// confirmFor limits how long the task waits, for each moving lane, until the pods confirm that they start no jobs in it.
 	confirmFor   = 10 * time.Second
 	confirmEvery = 500 * time.Millisecond
 )

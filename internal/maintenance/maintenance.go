@@ -2,8 +2,8 @@
 // and vacuum. No pod depends on a leader. The pod that holds an advisory lock runs the tasks, and the other pods run overdue ones. Without
 // direct connections, each task is run by the first pod to ask for it. Two pods may run the same task at the same time.
 //
-// The package encapsulates the lock, the rows that distribute the tasks, and the pacing, which leaves a connection idle for half of the
-// time. Package pod runs one Maintenance in each pod. Tools and tests call [Maintenance.RunOnce].
+// The package encapsulates the lock, the rows that distribute the tasks, and the pauses between batches.
+// Package pod runs one Maintenance in each pod. Tools and tests call [Maintenance.RunOnce].
 package maintenance
 
 import (

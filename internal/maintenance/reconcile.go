@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// reconcilePage is the number of waiting jobs, and of subject runs, that one reconciliation reads or corrects.
+// reconcilePage is the number of waiting jobs, and of held subjects, that one reconciliation reads or corrects.
 const reconcilePage = 100
 
 // reconcile compares counts and other derived values with the rows that they summarize, corrects them, and returns the number of
@@ -35,7 +35,7 @@ func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err 
 	return len(drifts), err
 }
 
-// reconcileRuns frees subjects held by runs that have no job.
+// reconcileRuns frees subjects held for jobs that are not running.
 func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 	ended, err := upkeep.ReconcileRuns(ctx, m.o.Store, reconcilePage)
 	for _, run := range ended {

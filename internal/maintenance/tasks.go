@@ -57,7 +57,7 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 		{"engines", time.Minute, false, m.moveLanes},
 		{"reconcile", time.Minute, false, m.reconcile},
 		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.prunePipelines(ctx, pace) }},
-		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) {
+		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) { // idempotency keys
 			return untilDry(ctx, pace, prunesAtOnce, keepSubmissions, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
 				return upkeep.PruneSubmissions(ctx, m.o.Store, keep, limit)
 			})
@@ -65,7 +65,7 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 		{"fires", 10 * time.Minute, false, func(ctx context.Context) (int, error) {
 			return upkeep.PruneFires(ctx, m.o.Store, m.o.RetainEvents, pace)
 		}},
-		{"keys", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return upkeep.PruneKeys(ctx, m.o.Store, pace) }},
+		{"keys", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return upkeep.PruneKeys(ctx, m.o.Store, pace) }}, // unique keys
 		{"stats", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.sumStats(ctx, pace) }},
 		{"vacuum", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.vacuum(ctx, pace) }},
 	}

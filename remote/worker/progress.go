@@ -9,8 +9,8 @@ import (
 // Heartbeats carry a handler's progress, but reports do not. The last progress is therefore delivered before the report. Otherwise, a
 // progress bar would stop at the value of the previous heartbeat.
 
-// restWithin is the longest time that a report waits for the last progress to be delivered.
-const restWithin = time.Second
+// flushWithin is the longest time that a report waits for the last progress to be delivered.
+const flushWithin = time.Second
 
 // takeProgress returns the progress made since the last heartbeat, to be sent with the next one.
 func (t *task) takeProgress() *remotepb.Progress {
@@ -47,7 +47,7 @@ func (t *task) hasNews() bool {
 
 // flushProgress blocks until a heartbeat has delivered the handler's last progress.
 func (t *task) flushProgress() {
-	for over := time.NewTimer(restWithin); ; {
+	for over := time.NewTimer(flushWithin); ; {
 		beaten := t.w.nextBeat()
 		if !t.hasNews() {
 			over.Stop()

@@ -60,8 +60,9 @@ func (w *Worker) stream(ctx context.Context) error {
 	return nil
 }
 
-// streamOnce opens the stream and starts the jobs that it receives. If a pod accepted the stream, open is true.
-func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
+// streamOnce opens the stream and starts the jobs that it receives. lasted reports whether the stream received a message or was open for
+// more than two seconds.
+func (w *Worker) streamOnce(ctx context.Context) (lasted bool, err error) {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	w.mu.Lock()
@@ -85,7 +86,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 		w.greet()
 	}
 	for in.Receive() {
-		open = true
+		lasted = true
 		if in.Msg().GetJobId() == 0 { // a nudge: a handler must end
 			w.heartbeatNow()
 			continue
@@ -100,7 +101,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 		w.greets = false
 		w.mu.Unlock()
 	}
-	return open || time.Since(began) > 2*time.Second, err
+	return lasted || time.Since(began) > 2*time.Second, err
 }
 
 func (w *Worker) introduction() *remotepb.StreamJobsRequest {
@@ -135,7 +136,7 @@ func (w *Worker) restart(why error) {
 	}
 	cut, id := w.cut, w.id
 	w.mu.Unlock()
-	w.log.Warn("lease lost: registered again with a new worker id", telemetry.Boot, id, telemetry.Running, len(lost), telemetry.Err, why)
+	w.log.Warn("lease lost: registering again with a new worker id", telemetry.Boot, id, telemetry.Running, len(lost), telemetry.Err, why)
 	for _, t := range lost {
 		t.lose(job.ErrLeaseLost)
 	}
