@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These kinds fail, each in its own way.
+// These kinds misbehave.
 type (
 	// fail returns an error that consists of Message followed by Bytes, which need not be valid text.
 	fail struct {

@@ -89,7 +89,7 @@ type claim[A job.Args] struct {
 	line   line
 }
 
-// post reports an event to the ledger.
+// post reports an event to the ledger. The cause of start states how the job was claimed; that of ctx_done and end, why it ended.
 func (c *claim[A]) post(ctx context.Context, event, cause string) error {
 	return c.ledger.post(ctx, c.line, event, cause)
 }

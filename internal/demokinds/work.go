@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These kinds succeed.
+// These kinds behave normally.
 type (
 	noop struct{}
 

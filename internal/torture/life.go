@@ -121,7 +121,7 @@ func (l *life) said(line []byte) {
 }
 
 // introductions lists the log messages with which a process announces a new boot ID.
-var introductions = []string{"runner started", "pod registered again", "remote worker started", "lease lost: registered again with a new worker id"}
+var introductions = []string{"runner started", "pod registered again", "remote worker started", "lease lost: registering again with a new worker id"}
 
 // saidObject processes a line of JSON output, which is the readiness message or a log entry.
 func (l *life) saidObject(line []byte) {

@@ -2,27 +2,27 @@ package checker
 
 import "github.com/trapeze-run/trapeze/job"
 
-// oneChild (I6) checks that a successful step has exactly the next step that it requested or that was declared. Other jobs must have no
+// oneNextStep (I6) checks that a successful step has exactly the next step that it requested or that was declared. Other jobs must have no
 // next step. The next step must carry the compensations of the steps before it, and must be created in the transaction that ends its
 // predecessor.
-func oneChild(v *view, f *Finding) {
+func oneNextStep(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
 			continue
 		}
 		steps := stepsAfter(s.job)
-		if len(steps) == 0 && len(s.children) == 0 {
+		if len(steps) == 0 && len(s.next) == 0 {
 			continue
 		}
 		want := 0
 		if s.job.State == job.Succeeded && len(steps) > 0 {
 			want = 1
 		}
-		if !f.judge(len(s.children) == want, s.id, "job %d (%s) is %s and has %d next steps, want %d", s.id, s.job.Kind, s.job.State,
-			len(s.children), want) || want == 0 {
+		if !f.judge(len(s.next) == want, s.id, "job %d (%s) is %s and has %d next steps, want %d", s.id, s.job.Kind, s.job.State,
+			len(s.next), want) || want == 0 {
 			continue
 		}
-		child, step := s.children[0], steps[0]
+		child, step := s.next[0], steps[0]
 		if child.tampered || child.job == nil {
 			continue
 		}
@@ -69,16 +69,16 @@ func chainsComplete(v *view, f *Finding) {
 			continue
 		}
 		want := len(stepsAfter(s.job)) // kinds that request steps inside a chain may have more steps
-		if want == 0 && len(s.children) == 0 {
+		if want == 0 && len(s.next) == 0 {
 			continue
 		}
 		f.Checked++
 		at, reached, broken := s, 0, false
-		for len(at.children) > 0 && !broken {
+		for len(at.next) > 0 && !broken {
 			if at.job.State != job.Succeeded {
 				f.accuse(at.id, "pipeline %d continues after step %d, job %d, which is %s", s.id, at.job.Step, at.id, at.job.State)
 			}
-			at = at.children[0]
+			at = at.next[0]
 			reached++
 			broken = at.job == nil || at.tampered || reached > job.MaxChainSteps
 			if !broken {

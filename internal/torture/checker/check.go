@@ -32,7 +32,7 @@ var invariants = []struct {
 	{"I3", "no write by an earlier claim is accepted", fenceHolds},
 	{"I4", "a job has one owner at a time, and the previous owner stops", ownersExclude},
 	{"I5", "attempts and crashes stay within their limits", budgetsHold},
-	{"I6", "a step that succeeds has exactly its next step, in the same commit", oneChild},
+	{"I6", "a step that succeeds has exactly its next step, in the same commit", oneNextStep},
 	{"I7", "histories are valid, numbered without gaps, and end in the job's state", historyLegal},
 	{"I8", "one job of a kind and subject runs at a time", subjectsExclude},
 	{"I9", "responses to commands are true; a cancel reaches the handler and takes effect", cancelReaches},
@@ -86,7 +86,7 @@ func (f *Finding) accuse(job int64, format string, args ...any) {
 var NotYet = []struct{ Invariant, Why string }{
 	{"I12", "no demo kind has a timeout, so no handler has a deadline"},
 	{"I15", "the records do not include the schema; pods refuse to start on an incompatible one, and a run needs them to start"},
-	{"I20", "streams do not exist"},
-	{"I22", "permissions do not exist"},
-	{"I23", "arguments are not masked yet, so there is no secret to protect"},
+	{"I20", "a run does not watch streams"},
+	{"I22", "all clients of a run have all permissions"},
+	{"I23", "no demo kind has secret arguments"},
 }

@@ -32,7 +32,7 @@ func demoArgsOf(j *job.Job) (a demoArgs) {
 // DemoKinds returns the demo kinds in sorted order.
 func DemoKinds() []string { return slices.Sorted(maps.Keys(demoKinds)) }
 
-// demoKinds lists the kinds that every pod and remote worker handles, unless it was started with only some of them.
+// demoKinds lists the kinds that a pod handles, unless it was started with only some of them. Remote workers handle all but demo.tx.
 var demoKinds = map[string]bool{
 	"demo.noop": true, "demo.echo": true, "demo.result": true, "demo.sleep": true, "demo.progress": true, "demo.fail": true,
 	"demo.flaky": true, "demo.panic": true, "demo.exit": true, "demo.goexit": true, "demo.spin": true, "demo.block": true,

@@ -7,7 +7,7 @@ import (
 
 // joinsHold (I13b) checks fan-outs. A job that fans out must have as many branches as it requested, all created in the transaction in which
 // it began to wait. Its outcome must follow from its policy and the outcomes of its branches, and it must not succeed before all branches
-// have ended. A job that never waited must have no branches. [oneChild] checks what follows the join. A pipeline's status must match its
+// have ended. A job that never waited must have no branches. [oneNextStep] checks what follows the join. A pipeline's status must match its
 // jobs.
 func joinsHold(v *view, f *Finding) {
 	for _, s := range v.ordered {
@@ -71,10 +71,10 @@ func (s *story) endsAsItsBranches(f *Finding, failFast bool) {
 func (s *story) tail() *story {
 	at := s
 	for range job.MaxChainSteps {
-		if len(at.children) == 0 {
+		if len(at.next) == 0 {
 			break
 		}
-		at = at.children[0]
+		at = at.next[0]
 	}
 	return at
 }

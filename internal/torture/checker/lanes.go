@@ -21,7 +21,7 @@ type rule struct {
 }
 
 // lanes contains the settings of the lanes and of the whole queue, taken from the operator's calls. While a change is in progress, the
-// setting is unknown. For a lane that starts with a limit, it is also unknown before the first change.
+// setting is unknown. For every lane but the default one, it is also unknown before the first change.
 type lanes struct {
 	byName map[string][]rule
 	gate   []rule

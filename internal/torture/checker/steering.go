@@ -57,10 +57,10 @@ func (s *story) triedAgain() bool {
 				return true
 			}
 		}
-		if len(at.children) == 0 {
+		if len(at.next) == 0 {
 			break
 		}
-		at = at.children[0]
+		at = at.next[0]
 	}
 	return false
 }

@@ -10,18 +10,25 @@ type span struct{ from, to time.Time }
 
 func (s span) meets(from, to time.Time) bool { return !s.from.After(to) && !s.to.Before(from) }
 
-// harmless lists the faults that slow nothing down: the end of a process, which its record shows; jobs that are faults themselves; clients
-// that disconnect; forged notifications; and a long-lived snapshot.
-var harmless = []string{"F1", "F5", "F6", "F9", "F10", "F11", "F12", "F13", "F15", "F16", "F25", "F33", "F34", "F35", "F49"}
+// harmless lists the faults that slow nothing down.
+var harmless = []string{
+	"F1", "F5", "F6", "F10", // the end of a process, which its record shows
+	"F9", "F11", "F12", "F13", "F15", "F16", // jobs that are faults themselves
+	"F25", "F49", // clients that disconnect, or send the same submission
+	"F33", "F34", "F35", // a stuck listener, forged notifications, and a long-lived snapshot
+}
+
+// clockJump is the fault that changes the database's clock, as far as leases can tell.
+const clockJump = "F36"
 
 // trouble contains the periods in which the database or a pod was disturbed. Every check of timing consults it.
 type trouble struct {
-	all    []span            // affects every pod
-	of     map[string][]span // by pod
-	far    map[string][]span // by remote worker, including the troubles of its pods
-	noCPU  map[string][]span // by pod, the periods in which it got no CPU time
-	skewed []span            // periods in which a fault had changed the leases in the database
-	settle time.Duration     // recovery time after a fault was undone
+	all        []span            // affects every pod
+	of         map[string][]span // by pod
+	far        map[string][]span // by remote worker, including the troubles of its pods
+	shortOfCPU map[string][]span // by pod, the periods in which it was short of CPU time
+	skewed     []span            // periods in which a fault had changed the leases in the database
+	settle     time.Duration     // recovery time after a fault was undone
 }
 
 // troubleOf derives the troubles of a run from its faults. A fault that names no pod affects all pods. A fault with a negative number was
@@ -29,7 +36,7 @@ type trouble struct {
 // the time at which it was triggered. If one was triggered in a process, the process therefore counts as disturbed for its whole life.
 func troubleOf(v *view) trouble {
 	s := v.run.Settings
-	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), noCPU: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
+	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), shortOfCPU: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
 	for _, f := range v.run.Faults {
 		one := span{f.Began, f.Began}
 		if f.Healed.After(f.Began) {
@@ -42,7 +49,7 @@ func troubleOf(v *view) trouble {
 		default:
 			t.all = append(t.all, one)
 		}
-		if f.Fault == "F36" {
+		if f.Fault == clockJump {
 			t.skewed = append(t.skewed, one)
 		}
 	}
@@ -98,9 +105,9 @@ func (t trouble) quietAfter(pod string, from time.Time, d time.Duration) time.Ti
 	return from.Add(d)
 }
 
-// starved reports whether a pod got no CPU time at the given time, or so shortly before that time that it may still be catching up.
+// starved reports whether a pod was short of CPU time at the given time, or so shortly before that time that it may still be catching up.
 func (t trouble) starved(pod string, at time.Time) bool {
-	return slices.ContainsFunc(t.noCPU[pod], func(s span) bool { return s.meets(at.Add(-t.settle), at) })
+	return slices.ContainsFunc(t.shortOfCPU[pod], func(s span) bool { return s.meets(at.Add(-t.settle), at) })
 }
 
 // skewedAt reports whether a fault changed the leases in the database around the given time.

@@ -37,7 +37,7 @@ type story struct {
 	events   []*job.Event
 	claims   []*claim
 	lines    []*history.Line
-	children []*story // its next steps
+	next     []*story // its next steps
 	branches []*story // the first job of each branch of its fan-out
 	onFail   []*story // its on-failure jobs
 	tampered bool     // a fault changed its rows directly
@@ -110,7 +110,7 @@ func look(run *history.Run) *view {
 		case s.job.GroupID != nil && *s.job.GroupID == parent.id:
 			parent.branches = append(parent.branches, s)
 		default:
-			parent.children = append(parent.children, s)
+			parent.next = append(parent.next, s)
 		}
 	}
 	v.lanes = lanesOf(run)
