@@ -49,7 +49,7 @@ type call struct {
 	echo.Context
 	*service
 
-	to     Route
+	route  Route
 	caller access.Principal // the authenticated sender; it has no permissions if the route needs none
 }
 

@@ -35,16 +35,16 @@ func (s *service) pageRoutes() []Route {
 }
 
 // jobShown returns a job without the secrets that the visitor may not see.
-func (s *service) jobShown(request *http.Request, to access.Principal, j job.Job) (job.Job, error) {
-	v := s.secrets.View(to)
+func (s *service) jobShown(request *http.Request, reader access.Principal, j job.Job) (job.Job, error) {
+	v := s.secrets.View(reader)
 	shown := v.HideJob(j)
 	inside.Of(s.r).Pod.NameEngine(request.Context(), &shown)
 	return shown, s.secrets.Note(request, v, "job "+idText(j.ID))
 }
 
 // scheduleShown returns a schedule without the secrets that the visitor may not see.
-func (s *service) scheduleShown(request *http.Request, to access.Principal, name string, one job.ScheduleSetting) (job.ScheduleSetting, error) {
-	v := s.secrets.View(to)
+func (s *service) scheduleShown(request *http.Request, reader access.Principal, name string, one job.ScheduleSetting) (job.ScheduleSetting, error) {
+	v := s.secrets.View(reader)
 	shown := v.HideSetting(name, one)
 	return shown, s.secrets.Note(request, v, "schedule "+name)
 }

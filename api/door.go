@@ -43,14 +43,14 @@ func newDoor(st *store.Store, o Options) *door {
 
 // admit admits a request to a route and stores its caller in the context, or returns the reason for the rejection. It does not read the
 // body.
-func (d *door) admit(c echo.Context, to Route) error {
+func (d *door) admit(c echo.Context, route Route) error {
 	from := d.origin(c)
 	ctx := job.WithOrigin(c.Request().Context(), from)
 	c.SetRequest(c.Request().WithContext(ctx))
-	if err := d.guard(c.Request(), to); err != nil {
+	if err := d.guard(c.Request(), route); err != nil {
 		return err
 	}
-	if to.Needs == access.Nothing {
+	if route.Needs == access.Nothing {
 		return nil
 	}
 	p, err := d.who(c.Request())
@@ -58,24 +58,24 @@ func (d *door) admit(c echo.Context, to Route) error {
 		return err
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
-	if to.changes() { // checked after authentication, so that unauthenticated callers at the same address do not use up the limit
+	if route.changes() { // checked after authentication, so that unauthenticated callers at the same address do not use up the limit
 		if err := d.clients.enforce(neighbourhood(from.Source)); err != nil {
 			return err
 		}
 	}
-	if err := d.may(ctx, p, to, c.Param("id")); err != nil || !to.changes() {
+	if err := d.may(ctx, p, route, c.Param("id")); err != nil || !route.changes() {
 		return err
 	}
 	return d.principals.enforce(p.Name)
 }
 
 // recheck authenticates the sender of an admitted request again, because a stream may outlive the sender's token and permissions.
-func (d *door) recheck(c echo.Context, to Route) (access.Principal, error) {
+func (d *door) recheck(c echo.Context, route Route) (access.Principal, error) {
 	p, err := d.who(c.Request())
 	if err != nil {
 		return p, err
 	}
-	return p, d.may(c.Request().Context(), p, to, c.Param("id"))
+	return p, d.may(c.Request().Context(), p, route, c.Param("id"))
 }
 
 // who returns the sender of a request with its permissions.
@@ -106,9 +106,9 @@ func (d *door) audit(ctx context.Context, entry admin.AuditEntry) error {
 }
 
 // may returns an error if a principal may not use a route on the job or pipeline in the route's path.
-func (d *door) may(ctx context.Context, p access.Principal, to Route, id string) error {
+func (d *door) may(ctx context.Context, p access.Principal, route Route, id string) error {
 	own := false
-	for _, permission := range to.permissions() {
+	for _, permission := range route.permissions() {
 		allowed, only := p.Can(permission)
 		if !allowed {
 			return problem.Forbidden("permission %s is required", permission)
@@ -116,9 +116,9 @@ func (d *door) may(ctx context.Context, p access.Principal, to Route, id string)
 		own = own || only
 	}
 	switch {
-	case !own || to.scope == ownJobs:
+	case !own || route.scope == ownJobs:
 		return nil
-	case to.scope == jobInPath:
+	case route.scope == jobInPath:
 		return d.mustOwn(ctx, p, id)
 	}
 	return problem.Forbidden("your permissions cover only your own jobs")
@@ -140,7 +140,7 @@ func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) err
 }
 
 // guard rejects requests that may come from a page of another origin.
-func (d *door) guard(request *http.Request, to Route) error {
+func (d *door) guard(request *http.Request, route Route) error {
 	if d.opts.LoopbackOnly && !loopback(request.Host) && !slices.Contains(d.opts.Hosts, nameOf(request.Host)) {
 		return &problem.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "this server accepts only loopback host names",
 			Detail: "use 127.0.0.1 or localhost", Refused: true}
@@ -153,7 +153,7 @@ func (d *door) guard(request *http.Request, to Route) error {
 	if err == nil && usedTLS(request, d.opts.TrustedProxies) && strings.HasPrefix(request.Header.Get("Origin"), "http:") {
 		err = errors.New("the page was not loaded over TLS") // the check above compares only the host names
 	}
-	if err == nil && to.changes() {
+	if err == nil && route.changes() {
 		err = requirePageOrigin(request)
 	}
 	if err != nil {

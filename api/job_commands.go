@@ -17,11 +17,11 @@ import (
 
 var jobCommandRoutes = []Route{
 	{Method: http.MethodPost, Path: "/jobs/:id/cancel", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job; returns a finished job unchanged",
-		query: []string{"epoch"}, out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
+		query: []string{"epoch"}, out: of[jobState](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/cancel", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job",
-		query: []string{"epoch"}, out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
+		query: []string{"epoch"}, out: of[jobState](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/stop", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath,
-		Summary: "End a job at once, without waiting for its handler", out: of[endedJob](), do: onJob(adminStop)},
+		Summary: "End a job at once, without waiting for its handler", out: of[jobState](), do: onJob(adminStop)},
 	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath,
 		Summary: "Cancel a job that is not running, or delete a finished job, or a pipeline by the id of its first job",
 		out:     object("id", textual, "deleted", whole, "state", textual), do: onJob(deleteJob)},
@@ -37,10 +37,10 @@ var jobCommandRoutes = []Route{
 		Summary: "Change the priority of a waiting job, or of the next steps of a running one", in: newPriority{}, do: onJob(setPriority)},
 }
 
-// endedJob is the response to a command that cancels or stops a job.
-type endedJob struct {
+// jobState is the response to a command that cancels, stops or approves a job.
+type jobState struct {
 	ID    int64     `json:"id,string"`
-	State job.State `json:"state"` // running until its handler returns
+	State job.State `json:"state"` // a cancelled job is running until its handler returns
 }
 
 // cancelJob cancels a job. If the job has already ended, it returns the final state without an error.
@@ -53,7 +53,7 @@ func cancelJob(c *call, id int64) (any, error) {
 	if errors.Is(err, job.ErrAlreadyTerminal) {
 		err = nil
 	}
-	return endedBy(id, did.State), err
+	return stateReply(id, did.State), err
 }
 
 func adminCancel(c *call, id int64) (any, error) {
@@ -62,20 +62,20 @@ func adminCancel(c *call, id int64) (any, error) {
 		return nil, err
 	}
 	did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name, only...)
-	return endedBy(id, did.State), err
+	return stateReply(id, did.State), err
 }
 
 func adminStop(c *call, id int64) (any, error) {
 	did, err := c.r.Admin().Stop(c.ctx(), id, c.caller.Name)
-	return endedBy(id, did.State), err
+	return stateReply(id, did.State), err
 }
 
-func endedBy(id int64, state job.State) reply {
+func stateReply(id int64, state job.State) reply {
 	status := http.StatusOK
 	if state == job.Running {
 		status = http.StatusAccepted
 	}
-	return reply{status, endedJob{ID: id, State: state}}
+	return reply{status, jobState{ID: id, State: state}}
 }
 
 // deleteJob deletes a finished job, and cancels a waiting one. A job that is running must be cancelled first, because its handler may need
@@ -119,7 +119,7 @@ func approveJob(c *call, id int64) (any, error) {
 		p.Refused = true
 		err = &p
 	}
-	return endedJob{ID: id, State: job.Pending}, err
+	return jobState{ID: id, State: job.Pending}, err
 }
 
 // again is the body of a retry request. Without a body, the job keeps its arguments.

@@ -36,9 +36,9 @@ func listLanes(c *call) (any, error) {
 	return map[string]any{"lanes": orEmpty(found)}, err
 }
 
-// setLane returns a handler that changes a lane. The handler first applies the function as to the requested change. For a PUT request, as
-// sets missing settings to their defaults.
-func setLane(as func(job.LaneChange) job.LaneChange) handler {
+// setLane returns a handler that changes a lane. The handler first applies adjust to the requested change. For a PUT request, adjust sets
+// missing settings to their defaults.
+func setLane(adjust func(job.LaneChange) job.LaneChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()
 		if err != nil {
@@ -48,7 +48,7 @@ func setLane(as func(job.LaneChange) job.LaneChange) handler {
 		if err != nil {
 			return nil, err
 		}
-		change = as(change)
+		change = adjust(change)
 		change.DryRun = dry
 		done, err := c.r.Admin().SetLane(c.ctx(), c.Param("name"), change, c.caller.Name)
 		return done, laneInPath(err)

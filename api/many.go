@@ -50,12 +50,12 @@ func (s Selection) Jobs() (f job.Filter, err error) {
 	}
 	for _, id := range []struct {
 		text string
-		to   *int64
+		into *int64
 	}{{s.Filter.Pipeline, &f.Pipeline}, {s.Filter.Parent, &f.Parent}} {
 		if id.text == "" {
 			continue
 		}
-		if *id.to, err = query.ID(id.text); err != nil {
+		if *id.into, err = query.ID(id.text); err != nil {
 			return f, err
 		}
 	}

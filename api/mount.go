@@ -79,8 +79,8 @@ func (s *service) metricsRoute() Route {
 }
 
 // serve returns the echo handler of a route. It writes error responses itself, because a host's echo may have a different error handler.
-func (s *service) serve(to Route) echo.HandlerFunc {
-	answer := recovered(func(c echo.Context) error { return s.serveRoute(c, to) })
+func (s *service) serve(route Route) echo.HandlerFunc {
+	answer := recovered(func(c echo.Context) error { return s.serveRoute(c, route) })
 	return func(c echo.Context) error {
 		c = plain{c}
 		unescape(c)
@@ -88,13 +88,13 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 		if s.opts.HSTS && usedTLS(c.Request(), s.opts.TrustedProxies) && !loopback(c.Request().Host) {
 			c.Response().Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
-		c.SetRequest(s.door.ownSession(c.Request(), prefixOf(c, to)))
+		c.SetRequest(s.door.ownSession(c.Request(), prefixOf(c, route)))
 		err := answer(c)
 		if err == nil {
 			return nil
 		}
 		begun := c.Response().Committed
-		s.door.refusals.note(c.Request(), to, err)
+		s.door.refusals.note(c.Request(), route, err)
 		s.reportFailure(c.Request(), err)
 		if problem.Of(err).Status == http.StatusUnauthorized {
 			c.Response().Header().Set("WWW-Authenticate", s.opts.Challenge)
@@ -108,33 +108,33 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 }
 
 // serveRoute admits a request, calls the route's handler and writes its response.
-func (s *service) serveRoute(c echo.Context, to Route) error {
-	if !to.changes() && to.Needs != access.Nothing && s.cutOff() { // changes are admitted, because they either fail or reach the new primary
+func (s *service) serveRoute(c echo.Context, route Route) error {
+	if !route.changes() && route.Needs != access.Nothing && s.cutOff() { // changes are admitted, because they either fail or reach the new primary
 		return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "this pod has lost its database connection: try again, or another pod",
 			Err: store.ErrCutOff}
 	}
-	err := s.door.admit(c, to)
+	err := s.door.admit(c, route)
 	if err == nil {
 		err = checkText(c)
 	}
 	if err == nil {
-		err = to.checkQuery(c.QueryParams())
+		err = route.checkQuery(c.QueryParams())
 	}
 	if err != nil {
 		return err
 	}
 	c.Request().Body = requestBody{http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)}
-	v, err := to.do(&call{Context: c, service: s, to: to, caller: access.Of(c.Request().Context())})
+	v, err := route.do(&call{Context: c, service: s, route: route, caller: access.Of(c.Request().Context())})
 	if err != nil || c.Response().Committed {
 		return err
 	}
 	switch v := v.(type) {
 	case nil:
-		return c.NoContent(to.usualStatus())
+		return c.NoContent(route.usualStatus())
 	case reply:
 		return c.JSON(v.status, v.body)
 	}
-	return c.JSON(to.usualStatus(), v)
+	return c.JSON(route.usualStatus(), v)
 }
 
 // errPanic is the error of a handler that panicked.

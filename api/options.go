@@ -11,7 +11,8 @@ import (
 // Options configures [Mount]. Either Authenticate or InsecureAllowAll must be set; every other field may be zero.
 type Options struct {
 	// Authenticate returns the sender of a request. It may use the host's sessions, [TokenFile], [KeysFile] or [TrustedProxies]. If it
-	// returns an error, the response is 401; the error text is written only to the log.
+	// returns an error, the response is 401, or 429 after too many. The error is logged if the request carries a token, a session cookie of
+	// the dashboard, X-Forwarded-User or a client certificate.
 	Authenticate func(*http.Request) (Principal, error)
 	// Challenge is the WWW-Authenticate header of a 401, which names the scheme that Authenticate accepts. Default: Bearer.
 	Challenge string
@@ -127,7 +128,7 @@ type (
 // X-Forwarded-User and X-Forwarded-Groups, which the proxy must set or remove in every request.
 type Proxies = access.Proxies
 
-// ErrUnauthenticated is the error that Authenticate returns for a request without credentials. It is not logged.
+// ErrUnauthenticated is the error that Authenticate returns for a request without credentials.
 var ErrUnauthenticated = access.ErrUnauthenticated
 
 // TokenFile reads a file of tokens in the format {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. Each token has at least 20

@@ -34,9 +34,9 @@ func newRefusals(st *store.Store) *refusals {
 }
 
 // note writes an audit entry if err is the rejection of a change.
-func (r *refusals) note(request *http.Request, to Route, err error) {
+func (r *refusals) note(request *http.Request, route Route, err error) {
 	p, ok := errors.AsType[*problem.Problem](err)
-	if !ok || !p.Refused || !to.changes() {
+	if !ok || !p.Refused || !route.changes() {
 		return
 	}
 	actor, limit := access.Of(request.Context()).Name, r.known
@@ -47,7 +47,7 @@ func (r *refusals) note(request *http.Request, to Route, err error) {
 		r.left.Add(1)
 		return
 	}
-	entry := admin.AuditEntry{Actor: actor, Action: to.Method + " " + to.Path, Target: job.Storable(request.URL.EscapedPath(), 200), Refused: p.Because()}
+	entry := admin.AuditEntry{Actor: actor, Action: route.Method + " " + route.Path, Target: job.Storable(request.URL.EscapedPath(), 200), Refused: p.Because()}
 	if left := r.left.Swap(0); left > 0 {
 		entry.After = map[string]int64{"not_written": left}
 	}

@@ -33,16 +33,16 @@ func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 // worker authenticates a call from a remote worker. It audits a rejection as other routes do. Calls without valid credentials count against
 // the limit for their address; see [strangers]. Admitted calls are not limited: a worker's heartbeats and writes are frequent.
 func (d *door) worker(request *http.Request) (Worker, error) {
-	to := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}
+	route := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}
 	from := d.originOfCall(request)
 	request = request.WithContext(job.WithOrigin(request.Context(), from))
-	p, err := d.mayStream(request, to)
+	p, err := d.mayStream(request, route)
 	if err == nil {
 		request := request.WithContext(access.Into(request.Context(), p))
-		refused := func(why string) { d.refusals.note(request, to, problem.Forbidden("%s", why)) }
+		refused := func(why string) { d.refusals.note(request, route, problem.Forbidden("%s", why)) }
 		return Worker{Name: p.Name, Kind: p.MayRun, Lane: p.MayUse, Refused: refused}, nil
 	}
-	d.refusals.note(request.WithContext(access.Into(request.Context(), p)), to, err)
+	d.refusals.note(request.WithContext(access.Into(request.Context(), p)), route, err)
 	switch is := problem.Of(err); {
 	case is.Status == http.StatusTooManyRequests:
 		return Worker{}, connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: %w", withDetail(err)))
@@ -58,15 +58,15 @@ func (d *door) worker(request *http.Request) (Worker, error) {
 
 // mayStream admits a call from a remote worker, or returns the reason for the rejection. If it returns both an error and a principal, the
 // principal lacks the permission.
-func (d *door) mayStream(request *http.Request, to Route) (p Principal, err error) {
-	if err := d.guard(request, to); err != nil {
+func (d *door) mayStream(request *http.Request, route Route) (p Principal, err error) {
+	if err := d.guard(request, route); err != nil {
 		return p, err
 	}
 	if p, err = d.who(request); err != nil {
 		return Principal{}, err
 	}
-	if may, _ := p.Can(to.Needs); !may {
-		return p, problem.Forbidden("permission %s is required", to.Needs)
+	if may, _ := p.Can(route.Needs); !may {
+		return p, problem.Forbidden("permission %s is required", route.Needs)
 	}
 	return p, nil
 }

@@ -147,11 +147,11 @@ func validateRole(one admin.Role) error {
 	for i, what := range one.Permissions {
 		switch {
 		case !slices.Contains(access.Permissions, access.Permission(what)):
-			return fmt.Errorf("permission %q: want some of %v", what, access.Permissions)
+			return fmt.Errorf("permission %q: want one of %v", what, access.Permissions)
 		case slices.Contains(one.Permissions[:i], what):
 			return fmt.Errorf("permission %q is listed twice", what)
 		case one.Scope == string(access.Own) && !strings.HasPrefix(what, "jobs:"):
-			return fmt.Errorf("permission %q is not for jobs: scope own is impossible, want scope all", what)
+			return fmt.Errorf("permission %q needs scope all: scope own allows only jobs:* permissions", what)
 		}
 	}
 	return nil

@@ -79,15 +79,15 @@ func (r Route) checkQuery(query map[string][]string) error {
 
 // described returns the route in the form for the OpenAPI document.
 func (r Route) described() openapi.Route {
-	to := openapi.Route{Method: r.Method, Path: r.Path, Summary: r.Summary, Changes: r.changes(), Query: r.query, Headers: r.headers,
+	route := openapi.Route{Method: r.Method, Path: r.Path, Summary: r.Summary, Changes: r.changes(), Query: r.query, Headers: r.headers,
 		In: r.in, Optional: r.optional, Form: r.form, Out: r.out, Media: r.media, Statuses: r.statuses}
 	if r.Needs != access.Nothing {
-		to.Needs = r.permissions()
+		route.Needs = r.permissions()
 	}
-	if len(to.Statuses) == 0 {
-		to.Statuses = []int{http.StatusOK}
+	if len(route.Statuses) == 0 {
+		route.Statuses = []int{http.StatusOK}
 	}
-	return to
+	return route
 }
 
 // types lists the types whose JSON form does not follow from their fields.

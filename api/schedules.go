@@ -91,9 +91,9 @@ type scheduleBody struct {
 	Foreign bool `json:"foreign,omitempty"` // another program handles the kind, so this pod need not know it
 }
 
-// setSchedule returns a handler that changes a schedule. The handler first applies the function as to the requested change. For a PUT
-// request, as sets missing settings to their defaults.
-func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
+// setSchedule returns a handler that changes a schedule. The handler first applies adjust to the requested change. For a PUT
+// request, adjust sets missing settings to their defaults.
+func setSchedule(adjust func(job.ScheduleChange) job.ScheduleChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()
 		if err != nil {
@@ -103,10 +103,10 @@ func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 		if err != nil {
 			return nil, err
 		}
-		change := as(body.ScheduleChange)
+		change := adjust(body.ScheduleChange)
 		change.DryRun = dry
 		if change.Kind != nil && *change.Kind != "" && !body.Foreign && !inside.Of(c.r).Handles(*change.Kind) {
-			return nil, fmt.Errorf(`%w: schedule %q: register its handler, or say "foreign": true when another program has it`, job.ErrUnknownKind, *change.Kind)
+			return nil, fmt.Errorf(`%w: schedule %q: register its handler, or set "foreign": true if another program handles it`, job.ErrUnknownKind, *change.Kind)
 		}
 		var done job.ScheduleChanged
 		err = retryMoved(func() error {
@@ -187,10 +187,10 @@ func mayTrigger(c *call) (*job.ScheduleSetting, error) {
 	return &one.ScheduleSetting, mayRun(c, one.ScheduleSetting)
 }
 
-// retryMoved retries do a few times if the schedule changes between the decision and the write.
-func retryMoved(do func() error) (err error) {
+// retryMoved calls change up to four times, while the schedule changes between the decision and the write.
+func retryMoved(change func() error) (err error) {
 	for range 4 {
-		if err = do(); !errors.Is(err, job.ErrScheduleMoved) {
+		if err = change(); !errors.Is(err, job.ErrScheduleMoved) {
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ func login(c *call) (any, error) {
 		if !acceptsHTML(c) {
 			return nil, no
 		}
-		c.door.refusals.note(c.Request(), c.to, no)
+		c.door.refusals.note(c.Request(), c.route, no)
 		return nil, c.Redirect(http.StatusSeeOther, "login?"+back(next).Encode())
 	}
 	if err := c.door.audit(c.ctx(), admin.AuditEntry{Actor: who.Name, Action: "session.start", Target: "session", After: map[string]time.Time{"until": until.UTC()}}); err != nil {
@@ -110,7 +110,7 @@ func acceptsHTML(c echo.Context) bool {
 // sessionCookie returns a session cookie. Scripts cannot read it, browsers do not send it with requests from other sites, and it is limited
 // to the prefix of the API.
 func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
-	prefix := prefixOf(c, c.to)
+	prefix := prefixOf(c, c.route)
 	return &http.Cookie{ // #nosec G124 -- Secure is set if the request used TLS
 		Name: c.door.cookieName(c.Request(), prefix), Value: value, Path: cmp.Or(prefix, "/"), Expires: until, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: usedTLS(c.Request(), c.opts.TrustedProxies),
@@ -118,9 +118,9 @@ func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
 }
 
 // prefixOf returns the path prefix under which the API is mounted, as the client sees it. The prefix is empty if the API is at the root.
-func prefixOf(c echo.Context, to Route) string {
+func prefixOf(c echo.Context, route Route) string {
 	stripped := strings.TrimSuffix(access.RequestURL(c.Request()).Path, c.Request().URL.Path) // the part removed by http.StripPrefix
-	return stripped + strings.TrimSuffix(c.Path(), to.Path)
+	return stripped + strings.TrimSuffix(c.Path(), route.Path)
 }
 
 // cookieName returns the name of the session cookie in browsers. Browsers send cookies to all ports of a host, so the name contains the

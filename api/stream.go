@@ -74,7 +74,7 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 // stillAllowed reports whether the caller may still read its stream. Since the stream began, a token may have expired or a role may have
 // been revoked.
 func (c *call) stillAllowed() bool {
-	p, err := c.door.recheck(c, c.to)
+	p, err := c.door.recheck(c, c.route)
 	if err == nil {
 		return p.Owner(access.JobsRead) == c.caller.Owner(access.JobsRead)
 	}

@@ -25,7 +25,7 @@ type Options struct {
 	// others, Shown writes an audit entry, and returns an error if that fails. By default nothing is hidden.
 	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
 	// ShownSchedule does the same for the arguments of the named schedule. By default nothing is hidden.
-	ShownSchedule func(request *http.Request, to access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
+	ShownSchedule func(request *http.Request, reader access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
 	// Searched writes an audit entry before a visitor searches other principals' args or errors. It returns an error if the entry cannot be
 	// written. By default, searches are not audited.
 	Searched func(*http.Request, access.Principal, storeview.Search) error

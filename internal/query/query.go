@@ -56,7 +56,7 @@ func States(values []string) ([]job.State, error) {
 func Statuses(values []string) (list []job.Status, err error) {
 	for _, name := range strings.Split(strings.Join(values, ","), ",") {
 		if !slices.Contains(job.Statuses(), job.Status(name)) {
-			return nil, fmt.Errorf("unknown status %q: want some of %v", name, job.Statuses())
+			return nil, fmt.Errorf("unknown status %q: want one of %v", name, job.Statuses())
 		}
 		list = append(list, job.Status(name))
 	}

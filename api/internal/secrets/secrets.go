@@ -35,7 +35,7 @@ func New(pointers func(kind string) (list []string, known bool), always []string
 }
 
 // View returns the view of a principal, for one response.
-func (s *Secrets) View(to access.Principal) *View { return &View{masks: s.masks, to: to} }
+func (s *Secrets) View(reader access.Principal) *View { return &View{masks: s.masks, reader: reader} }
 
 // Note writes an audit entry if v shows other principals' secrets. target names the requested job, pipeline or list.
 func (s *Secrets) Note(request *http.Request, v *View, target string) error {
@@ -47,15 +47,15 @@ func (s *Secrets) Note(request *http.Request, v *View, target string) error {
 // shown as their handlers wrote them, including any secrets. A View must be used by one goroutine only.
 type View struct {
 	masks   *masks
-	to      access.Principal
+	reader  access.Principal
 	shownOf []string // what shows secrets of other principals, such as a job, a pipeline, a schedule or a search
 	known   bool     // already audited, so further secrets are not recorded
 }
 
 // HideJob returns a job without the secrets that the principal may not see.
 func (v *View) HideJob(j job.Job) job.Job {
-	bare := v.to.CanFor(access.JobsArgs, j.Submitter)
-	if bare && (v.known || j.Submitter == v.to.Name) {
+	bare := v.reader.CanFor(access.JobsArgs, j.Submitter)
+	if bare && (v.known || j.Submitter == v.reader.Name) {
 		return j // the caller's job, or already audited
 	}
 	hidden, mask := j, v.masks.of(j.Kind)
@@ -83,8 +83,8 @@ func (v *View) hideJobs(list []job.Job) []job.Job {
 // hidePipeline returns a pipeline in the form that its reader may see. A caller that can see only its own pipelines sees them in full.
 func (v *View) hidePipeline(p job.Pipeline) job.Pipeline {
 	planned, hid := v.masks.plan(p.Planned)
-	_, readsOwn := v.to.Can(access.JobsRead)
-	allowed, argsOwn := v.to.Can(access.JobsArgs)
+	_, readsOwn := v.reader.Can(access.JobsRead)
+	allowed, argsOwn := v.reader.Can(access.JobsArgs)
 	switch {
 	case !allowed || argsOwn && !readsOwn:
 		p.Planned = planned
@@ -115,8 +115,8 @@ func (v *View) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 
 // Present returns a value in the form that a caller may see. The value may be a job, a list of jobs, a pipeline, a tree, or schedules; any
 // other value is returned unchanged. Before Present reveals other principals' secrets, it writes an audit entry.
-func (s *Secrets) Present(request *http.Request, to access.Principal, what any) (any, error) {
-	v, target := s.View(to), ""
+func (s *Secrets) Present(request *http.Request, reader access.Principal, what any) (any, error) {
+	v, target := s.View(reader), ""
 	switch shows := what.(type) {
 	case job.Job:
 		what, target = v.HideJob(shows), "job "+strconv.FormatInt(shows.ID, 10)
@@ -157,11 +157,11 @@ func (s *Secrets) Present(request *http.Request, to access.Principal, what any) 
 }
 
 // Searched writes an audit entry for a search of the args or errors of other principals' jobs, because its result reveals them.
-func (s *Secrets) Searched(request *http.Request, to access.Principal, search storeview.Search) error {
-	if !search.Secret() || to.Owner(access.JobsArgs) != "" {
+func (s *Secrets) Searched(request *http.Request, reader access.Principal, search storeview.Search) error {
+	if !search.Secret() || reader.Owner(access.JobsArgs) != "" {
 		return nil
 	}
-	v := s.View(to)
+	v := s.View(reader)
 	v.shownOf = []string{"search " + search.String()}
 	return s.readings.note(request, v, "jobs")
 }
@@ -171,7 +171,7 @@ func (s *Secrets) Searched(request *http.Request, to access.Principal, search st
 func (v *View) HideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
 	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {
-	case !v.to.CanFor(access.JobsArgs, ""):
+	case !v.reader.CanFor(access.JobsArgs, ""):
 		one.Args = args
 	case hid && !slices.Contains(v.shownOf, "schedule "+name):
 		v.shownOf = append(v.shownOf, "schedule "+name)
@@ -270,10 +270,10 @@ func (r *readings) note(request *http.Request, v *View, target string) error {
 	}
 	ctx := request.Context()
 	now := time.Now()
-	key := strings.Join(append([]string{v.to.Name, job.OriginOf(ctx).Source, target}, v.shownOf...), "\x00")
+	key := strings.Join(append([]string{v.reader.Name, job.OriginOf(ctx).Source, target}, v.shownOf...), "\x00")
 	if !r.again(key, now) {
 		named := v.shownOf[:min(len(v.shownOf), mostBaredRows)]
-		deed := admin.AuditEntry{Actor: v.to.Name, Action: "job.read_args", Target: target,
+		deed := admin.AuditEntry{Actor: v.reader.Name, Action: "job.read_args", Target: target,
 			After: reading{Asked: asked(request), Shown: named, More: len(v.shownOf) - len(named)}}
 		if err := admin.Audit(ctx, r.store, deed); err != nil {
 			return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the response contains secrets, and the access could not be recorded in the audit log", Err: err}
