@@ -90,7 +90,7 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids
 	if err := admin.PlanSchedules(ctx, c.o.Store, tx, plans...); err != nil || !fired {
 		return err
 	}
-	return failpoint.Hit(failpoint.FireSubmitted)
+	return failpoint.Hit(failpoint.FireCommit)
 }
 
 // fireIn records occurrences of schedules and submits their jobs in chronological order. It skips occurrences that have already been

@@ -21,5 +21,5 @@ const (
 	CheckpointDone  = "checkpoint.done"  // after the commit of a handler's batch and its checkpoint
 	HeartbeatSend   = "heartbeat.send"   // before a heartbeat is sent
 	RecoverPage     = "recover.page"     // after one page of a recovery
-	FireSubmitted   = "fire.submitted"   // before the commit that stores processed occurrences and the jobs submitted for them
+	FireCommit      = "fire.commit"      // before the commit that stores processed occurrences and the jobs submitted for them
 )

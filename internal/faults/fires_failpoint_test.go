@@ -21,9 +21,9 @@ func TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			w := newWorld(t, pgtest.URL(t))
-			armed := w.start(podConfig{Name: "armed"}, failpoint.FireSubmitted+"="+action)
+			armed := w.start(podConfig{Name: "armed"}, failpoint.FireCommit+"="+action)
 			w.schedule("s", "*/2 * * * * *")
-			pgtest.Wait(t, "it has submitted", func() bool { return armed.log.says("failpoint " + failpoint.FireSubmitted) })
+			pgtest.Wait(t, "it has submitted", func() bool { return armed.log.says("failpoint " + failpoint.FireCommit) })
 			is.Equal(w.fires(), 0) // nothing about the occurrence is visible
 			w.start(podConfig{Name: "other"}, "")
 			pgtest.Wait(t, "the other one fires", func() bool { return w.fires() >= 3 })
