@@ -38,8 +38,8 @@ recalculation for each of 220 airports, and the totals that join them. Each step
 run it again on two pods, kill -9 the pod that runs the ingest, and watch the other pod take over, with an identical result. The
 demo lists airports that cannot be recalculated; the pipeline is then partial.
 
-Without DATABASE_URL the demo starts its own PostgreSQL; otherwise it uses separate schemas. It removes both at the end, and
-leaves no process running.`,
+Without DATABASE_URL the demo starts its own PostgreSQL; otherwise it uses separate schemas. At the end it removes them
+and leaves no process running. With DATABASE_URL, --keep keeps the schemas.`,
 		Example: `  trapeze demo
   trapeze demo --file flights.csv    columns flown_at, origin, destination, distance_miles
   trapeze demo --keep                stay up with the API until Ctrl-C
@@ -64,7 +64,7 @@ leaves no process running.`,
 			return d.run(c.Context())
 		},
 	}
-	c.Flags().BoolVar(&d.keep, "keep", false, "keep the API and the data of the demo after the runs")
+	c.Flags().BoolVar(&d.keepFlag, "keep", false, "keep the API and the data of the demo after the runs")
 	c.Flags().StringVar(&d.file, "file", d.file, "CSV file with your own flights")
 	c.AddCommand(newDemoPodCommand())
 	return c
@@ -74,16 +74,16 @@ leaves no process running.`,
 type demo struct {
 	*screen
 	stage
-	file    string
-	keep    bool
-	json    bool
-	print   func(v any) error
-	began   time.Time
-	report  demoReport
-	totals  []handlers.UnitTotal
-	counted int64   // number of flights in the totals
-	bad     int64   // number of units that were left out
-	shown   []int64 // the pipelines that the user can inspect
+	file     string
+	keepFlag bool
+	json     bool
+	print    func(v any) error
+	began    time.Time
+	report   demoReport
+	totals   []handlers.UnitTotal
+	counted  int64   // number of flights in the totals
+	bad      int64   // number of units that were left out
+	shown    []int64 // the pipelines that the user can inspect
 }
 
 // demoReport is the output of --json.
@@ -147,7 +147,7 @@ func (d *demo) run(parent context.Context) (err error) {
 			return err
 		}
 	}
-	if d.keep {
+	if d.keepFlag {
 		return d.stay(ctx)
 	}
 	d.next(

@@ -13,7 +13,7 @@ import (
 
 // stay serves the results of the demo, with its handlers and the API, until the process receives a signal.
 func (d *demo) stay(ctx context.Context) error {
-	d.keeps = true
+	d.keepSchemas = true
 	if os.Getenv("TRAPEZE_HTTP_ADDR") == "" {
 		if l, err := net.Listen("tcp", d.config.API.Addr); err != nil {
 			d.config.API.Addr = "127.0.0.1:0" // another process is using the default port

@@ -21,13 +21,13 @@ const demoYear = 2024
 // demoSteps lists the steps of the pipeline. Each has a unit of progress and a description of how it is started. The recalculations consist
 // of many jobs. The factor sync waits for them and reports their combined progress.
 var demoSteps = []demoStepKind{
-	{"csv_ingest", "rows", ""}, {demoFans, "", "hand-off"}, {demoFan, "airports", "fan-out"}, {"unit_totals", "airports", "join"},
+	{"csv_ingest", "rows", ""}, {fanOutKind, "", "hand-off"}, {childKind, "airports", "fan-out"}, {"unit_totals", "airports", "join"},
 }
 
 type demoStepKind struct{ kind, unit, reached string }
 
-// demoFans is the kind of the job that starts the fan-out. demoFan is the kind of its children.
-const demoFans, demoFan = "factor_sync", "emission_recalc"
+// fanOutKind starts the fan-out of jobs of childKind.
+const fanOutKind, childKind = "factor_sync", "emission_recalc"
 
 // pollInterval is the interval at which the demo polls the pipeline.
 const pollInterval = 25 * time.Millisecond
@@ -142,8 +142,8 @@ type part struct {
 // taken from the factor sync, which reports no other progress.
 func partsOf(spine []job.Job) (list []part) {
 	for _, j := range spine {
-		if j.Kind == demoFans && j.Progress != nil {
-			list = append(list, part{j.Kind, nil, true}, part{demoFan, j.Progress, j.State.Terminal()})
+		if j.Kind == fanOutKind && j.Progress != nil {
+			list = append(list, part{j.Kind, nil, true}, part{childKind, j.Progress, j.State.Terminal()})
 			continue
 		}
 		list = append(list, part{j.Kind, j.Progress, j.State == job.Succeeded})
@@ -156,7 +156,7 @@ func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, o
 	// The steps must be read in order. The commit that finishes a step also inserts the next one, so the pipeline has ended once the last
 	// job found has ended.
 	for _, step := range demoSteps {
-		if step.kind == demoFan {
+		if step.kind == childKind {
 			continue
 		}
 		page, err := view.Jobs(ctx, st, job.Filter{Pipeline: id, Kind: step.kind, Limit: 1})
@@ -174,7 +174,7 @@ func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 	if last.State == job.Succeeded {
 		return nil
 	}
-	if last.Kind == demoFans && last.Reason != nil && *last.Reason == job.ReasonChildrenFailed {
+	if last.Kind == fanOutKind && last.Reason != nil && *last.Reason == job.ReasonChildrenFailed {
 		for b, err := range r.Branches(ctx, last.ID) {
 			if err == nil && b.State != job.Succeeded {
 				return exit.Refused("%s %s: %s, the first is %s: %s", last.Kind, last.State, show.Text(last.Error), b.Subject, b.Error)

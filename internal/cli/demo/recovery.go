@@ -166,14 +166,14 @@ func (n *recoveryRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 func (n *recoveryRun) showFan(b *bar, steps []job.Job) *bar {
 	for _, part := range partsOf(steps) {
 		switch {
-		case part.kind != demoFan || !n.live:
+		case part.kind != childKind || !n.live:
 		case part.ended:
 			if b != nil {
 				b.remove()
 			}
 		default:
 			if b == nil {
-				b = n.bar(demoFan, unitOf(demoFan))
+				b = n.bar(childKind, unitOf(childKind))
 			}
 			b.set(*part.progress.Done, *part.progress.Total)
 		}
@@ -243,7 +243,7 @@ func (n *recoveryRun) printEvent(e job.Event, j job.Job) {
 	switch {
 	case e.Event == "job.waiting":
 		n.line(e.At, "%s fans out into one recalculation per airport", pod)
-	case e.Event == "job.succeeded" && j.Kind == demoFans:
+	case e.Event == "job.succeeded" && j.Kind == fanOutKind:
 		n.line(e.At, "the last airport has been recalculated")
 	case e.Event == "job.succeeded":
 		n.line(e.At, "%s ends %s", pod, j.Kind)

@@ -24,12 +24,12 @@ import (
 // stage is the database that a demo uses. It is either a separate server, or separate schemas in the database that DATABASE_URL names. The
 // demo never touches an existing schema, not even the one in TRAPEZE_SCHEMA.
 type stage struct {
-	config env.Settings // DatabaseURL and Schema refer to the stage
-	log    *slog.Logger
-	keeps  bool // whether to keep the schemas after the demo
-	co2    string
-	pool   *pgxpool.Pool
-	server *pgembed.Server
+	config      env.Settings // DatabaseURL and Schema refer to the stage
+	log         *slog.Logger
+	keepSchemas bool // whether to keep the schemas after the demo
+	co2         string
+	pool        *pgxpool.Pool
+	server      *pgembed.Server
 }
 
 // demoLogger returns a logger that discards everything unless TRAPEZE_LOG is set, because the screen already shows the important
@@ -78,12 +78,12 @@ func (s *stage) set(ctx context.Context, screen *screen) error {
 }
 
 // co2Recovery returns the schema for the second run, which must not use data from the first run.
-func (s *stage) co2Recovery() string { return s.co2 + "_net" }
+func (s *stage) co2Recovery() string { return s.co2 + "_recovery" }
 
 // strike removes the stage. It does not use the demo's context, which may already be cancelled.
 func (s *stage) strike() (err error) {
 	if s.pool != nil {
-		if s.server == nil && !s.keeps {
+		if s.server == nil && !s.keepSchemas {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			for _, schema := range []string{s.config.Options.Schema, s.co2, s.co2Recovery()} {
