@@ -118,7 +118,7 @@ func Get(t *testing.T, r *runner.Runner, id int64) job.Job {
 	return j
 }
 
-// Begun submits a job and waits until its handler has been called. The job may not start on insert, because a claim may be in progress.
+// Begun submits a job and waits until it has been claimed. It might not start on insert, because a claim may be in progress.
 func Begun(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
 	t.Helper()
 	id := Enqueue(t, r, args, options...)

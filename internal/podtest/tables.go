@@ -44,7 +44,7 @@ func Exec(t Tester, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// Quiet waits until no job is running or due.
+// Quiet waits until every job has ended.
 func Quiet(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	pgtest.Wait(t, "every job has ended", func() bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// prunePodsSQL deletes the rows of closed pods together with their cancel requests. It also deletes claim requests that the commands that
-// made them did not remove. pruneSubmissionsSQL deletes expired idempotency keys. Each statement deletes one small batch.
+// prunePodsSQL deletes a batch of rows of closed pods. It also deletes, without a limit, cancel requests and claim requests older than ten
+// minutes whose claims or commands are gone. pruneSubmissionsSQL deletes a batch of expired idempotency keys.
 const (
 	prunePodsSQL = `
 with old as (
@@ -69,7 +69,7 @@ func PrunePipelines(ctx context.Context, s *store.Store, keep time.Duration, pac
 }
 
 // PrunePods deletes at most limit rows of pods whose jobs have been recovered. The pods must have been closed for longer than keep. It
-// returns the number of deleted rows.
+// also deletes old requests that no claim or command needs. It returns the number of deleted rows of pods.
 func PrunePods(ctx context.Context, s *store.Store, keep time.Duration, limit int) (int, error) {
 	return prune(ctx, s, prunePodsSQL, keep, limit)
 }

@@ -216,8 +216,8 @@ func LockEnded(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) ([]i
 	return store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(lockJobsSQL), []any{ids})
 }
 
-// DeleteJobs deletes locked jobs except for their rows in done. It keeps jobs whose results an unfinished job may still read, and returns
-// the number of jobs that it kept.
+// DeleteJobs deletes locked jobs except for their rows in done. It keeps children of a job that still waits for them, and returns their
+// number. The caller must leave out all other awaited jobs; see awaitedSQL.
 func DeleteJobs(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (awaited int, err error) {
 	counted, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(forgetJobsSQL), []any{ids})
 	if err != nil {

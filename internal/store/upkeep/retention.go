@@ -42,7 +42,7 @@ func (d pastDay) over(keep time.Duration) bool {
 func oldDays(ctx context.Context, s *store.Store, table string) ([]pastDay, error) {
 	days, err := store.Rows(ctx, s, pgx.RowToStructByPos[pastDay], daysSQL, s.Schema()+"."+table)
 	if err != nil {
-		return nil, fmt.Errorf("list expired partitions of %s: %w", table, err)
+		return nil, fmt.Errorf("list past partitions of %s: %w", table, err)
 	}
 	return days, nil
 }
