@@ -17,7 +17,7 @@ const lateAfter = 4 * time.Hour
 
 // maintenance finds tasks that failed or are late. If no pod is open, all tasks are late, but the pods check already reports that.
 func (e *examination) maintenance(ctx context.Context) error {
-	turns, err := upkeep.Turns(ctx, e.store)
+	runs, err := upkeep.TaskRuns(ctx, e.store)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (e *examination) maintenance(ctx context.Context) error {
 	}
 	bad := false
 	var late []string
-	for _, t := range turns {
+	for _, t := range runs {
 		if t.Error != "" {
 			bad = true
 			e.find("maintenance", Warning, fmt.Sprintf("the maintenance task %s failed on %s: %s", t.Task, t.Pod, humanize.OneLine(fmt.Errorf("%s", t.Error))),
@@ -42,7 +42,7 @@ func (e *examination) maintenance(ctx context.Context) error {
 		e.find("maintenance", Warning, "late: "+strings.Join(late, ", "), "check the logs of the pods; select * from "+e.store.Schema()+".maintenance")
 	}
 	if !bad {
-		e.find("maintenance", Healthy, fmt.Sprintf("%s on time", humanize.Count(len(turns), "maintenance task is", "maintenance tasks are")), "")
+		e.find("maintenance", Healthy, fmt.Sprintf("%s on time", humanize.Count(len(runs), "maintenance task is", "maintenance tasks are")), "")
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (r *run) start(ctx context.Context) {
 		}
 		r.asked = time.Now()
 	}
-	mine, err := upkeep.TakeTurn(ctx, r.m.o.Store, r.name, r.m.o.Pod, within)
+	mine, err := upkeep.BeginTask(ctx, r.m.o.Store, r.name, r.m.o.Pod, within)
 	if err == nil && !mine {
 		return
 	}
@@ -70,7 +70,7 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	metrics, log := r.m.o.Metrics, r.m.o.Log
 	metrics.Tasks.WithLabelValues(r.name).Add(float64(n))
 	metrics.TaskSeconds.WithLabelValues(r.name).Observe(took.Seconds())
-	note := upkeep.Turn{Task: r.name, Pod: r.m.o.Pod, Count: int64(n), Seconds: took.Seconds()}
+	note := upkeep.TaskRun{Task: r.name, Pod: r.m.o.Pod, Count: int64(n), Seconds: took.Seconds()}
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errLeadLost):
@@ -87,7 +87,7 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 			log.InfoContext(ctx, "maintenance done", telemetry.Task, r.name, telemetry.Count, n)
 		}
 	}
-	if err := upkeep.EndTurn(ctx, r.m.o.Store, note); err != nil && ctx.Err() == nil {
+	if err := upkeep.EndTask(ctx, r.m.o.Store, note); err != nil && ctx.Err() == nil {
 		log.DebugContext(ctx, "could not record the end of a maintenance task", telemetry.Task, r.name, telemetry.Err, r.m.o.Count(err))
 	}
 }
@@ -101,7 +101,7 @@ func (r *run) pace(ctx context.Context) error {
 		return errLeadLost
 	}
 	if time.Since(r.noted) > r.every/2 { // prevents a long task from becoming overdue
-		if _, err := upkeep.TakeTurn(ctx, r.m.o.Store, r.name, r.m.o.Pod, 0); err != nil {
+		if _, err := upkeep.BeginTask(ctx, r.m.o.Store, r.name, r.m.o.Pod, 0); err != nil {
 			return err
 		}
 		r.noted = time.Now()

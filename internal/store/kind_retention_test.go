@@ -210,13 +210,13 @@ func TestOfPodsThatAskForATurnOneGetsItUntilItIsOverdue(t *testing.T) {
 	w := newWorld(t)
 	take := func(pod string, within time.Duration) bool {
 		t.Helper()
-		given, err := upkeep.TakeTurn(w.ctx(), w.Store, "c", pod, within)
+		given, err := upkeep.BeginTask(w.ctx(), w.Store, "c", pod, within)
 		w.is.NoErr(err)
 		return given
 	}
 	var asks []func() (bool, error)
 	for range 6 {
-		asks = append(asks, async(func() (bool, error) { return upkeep.TakeTurn(w.ctx(), w.Store, "c", "p", time.Minute) }))
+		asks = append(asks, async(func() (bool, error) { return upkeep.BeginTask(w.ctx(), w.Store, "c", "p", time.Minute) }))
 	}
 	given := 0
 	for _, ask := range asks {
@@ -233,12 +233,12 @@ func TestOfPodsThatAskForATurnOneGetsItUntilItIsOverdue(t *testing.T) {
 	w.is.True(take("b", time.Minute))
 	w.exec(`update trapeze.maintenance set begun_at = now() + interval '1 day'`) // the clock was set back
 	w.is.True(take("b", time.Minute))
-	w.is.NoErr(upkeep.EndTurn(w.ctx(), w.Store, upkeep.Turn{Task: "c", Pod: "b", Count: 3, Seconds: 0.5}))
-	turns, err := upkeep.Turns(w.ctx(), w.Store)
+	w.is.NoErr(upkeep.EndTask(w.ctx(), w.Store, upkeep.TaskRun{Task: "c", Pod: "b", Count: 3, Seconds: 0.5}))
+	runs, err := upkeep.TaskRuns(w.ctx(), w.Store)
 	w.is.NoErr(err)
-	w.is.Equal(len(turns), 1)
-	w.is.Equal(turns[0].Count, int64(3))
-	w.is.Equal(turns[0].Pod, "b")
+	w.is.Equal(len(runs), 1)
+	w.is.Equal(runs[0].Count, int64(3))
+	w.is.Equal(runs[0].Pod, "b")
 }
 
 func TestATableThatAutovacuumDoesNotKeepUpWithIsVacuumed(t *testing.T) {

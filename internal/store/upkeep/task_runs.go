@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// takeTurnSQL assigns a maintenance task to a pod unless a pod began the task less than $2 ms ago, by the database's clock. If several
+	// beginTaskSQL assigns a maintenance task to a pod unless a pod began the task less than $2 ms ago, by the database's clock. If several
 	// pods ask at the same time, only one of them gets the task. If $2 is 0, every pod gets it. A start time in the future, which can occur
 	// after a clock was set back, is ignored. Plan: primary key, one row.
-	takeTurnSQL = `
+	beginTaskSQL = `
 insert into trapeze.maintenance as m (chore, begun_at, pod) values ($1, clock_timestamp(), $3)
 on conflict (chore) do update set begun_at = excluded.begun_at, pod = excluded.pod
 where $2::bigint = 0 or m.begun_at not between clock_timestamp() - $2 * interval '1 millisecond' and clock_timestamp()
 returning 1`
-	// endTurnSQL records the result of a task.
-	endTurnSQL = `
+	// endTaskSQL records the result of a task.
+	endTaskSQL = `
 update trapeze.maintenance set done_at = clock_timestamp(), pod = $2, count = $3, seconds = $4, error = $5 where chore = $1 returning 1`
-	turnsSQL = `
+	taskRunsSQL = `
 select chore, begun_at, done_at, pod, count, seconds, error, extract(epoch from clock_timestamp() - coalesce(done_at, begun_at))::float8
 from trapeze.maintenance order by chore`
 )
 
-// Turn is the record of a maintenance task. It shows when the task last ran, on which pod, and with what result.
-type Turn struct {
+// TaskRun records the last run of a maintenance task. It shows when the task last ran, on which pod, and with what result.
+type TaskRun struct {
 	Task    string
 	BegunAt time.Time
 	DoneAt  *time.Time // nil if the task has never finished
@@ -39,27 +39,27 @@ type Turn struct {
 	Ago     float64 // seconds since the task finished, or since it began if it has never finished
 }
 
-// TakeTurn assigns a task to a pod unless a pod began the task within the given time, and reports whether it did. If within is 0, it always
+// BeginTask assigns a task to a pod unless a pod began the task within the given time, and reports whether it did. If within is 0, it always
 // assigns the task.
-func TakeTurn(ctx context.Context, s *store.Store, task, pod string, within time.Duration) (bool, error) {
-	given, err := store.Rows(ctx, s, pgx.RowTo[int], takeTurnSQL, task, within.Milliseconds(), pod)
+func BeginTask(ctx context.Context, s *store.Store, task, pod string, within time.Duration) (bool, error) {
+	given, err := store.Rows(ctx, s, pgx.RowTo[int], beginTaskSQL, task, within.Milliseconds(), pod)
 	if err != nil {
 		return false, fmt.Errorf("start maintenance task %s: %w", task, err)
 	}
 	return len(given) > 0, nil
 }
 
-// EndTurn records that a task has finished, with or without an error.
-func EndTurn(ctx context.Context, s *store.Store, t Turn) error {
-	if _, err := store.Rows(ctx, s, pgx.RowTo[int], endTurnSQL, t.Task, t.Pod, t.Count, t.Seconds, t.Error); err != nil {
+// EndTask records that a task has finished, with or without an error.
+func EndTask(ctx context.Context, s *store.Store, t TaskRun) error {
+	if _, err := store.Rows(ctx, s, pgx.RowTo[int], endTaskSQL, t.Task, t.Pod, t.Count, t.Seconds, t.Error); err != nil {
 		return fmt.Errorf("record the end of maintenance task %s: %w", t.Task, err)
 	}
 	return nil
 }
 
-// Turns returns the records of all tasks that have ever begun.
-func Turns(ctx context.Context, s *store.Store) ([]Turn, error) {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Turn], turnsSQL)
+// TaskRuns returns the last run of each task that has ever begun.
+func TaskRuns(ctx context.Context, s *store.Store) ([]TaskRun, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[TaskRun], taskRunsSQL)
 	if err != nil {
 		return nil, fmt.Errorf("read the runs of maintenance tasks: %w", err)
 	}
