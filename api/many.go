@@ -77,7 +77,7 @@ type Many struct {
 	More    bool     `json:"more"`    // more jobs match; repeat the command
 	DryRun  bool     `json:"dry_run"`
 	Done    int      `json:"done"`
-	Passed  int      `json:"passed"` // number of skipped jobs: already finished, changed concurrently, or not retryable
+	Skipped int      `json:"skipped"` // number of skipped jobs: already finished, changed concurrently, or not retryable
 }
 
 // retryFailures retries a group of failures. A caller who may retry only its own jobs can name only groups of those.
@@ -101,5 +101,5 @@ func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (run
 		return nil, problem.Invalid("filter: %s", err)
 	}
 	m, err := do(c.ctx(), filter, body.DryRun, c.caller.Name)
-	return Many{Matched: m.Matched, Sample: idTexts(m.Sample), More: m.More, DryRun: m.DryRun, Done: m.Done, Passed: m.Passed}, err
+	return Many{Matched: m.Matched, Sample: idTexts(m.Sample), More: m.More, DryRun: m.DryRun, Done: m.Done, Skipped: m.Skipped}, err
 }

@@ -135,5 +135,5 @@ func retryChildren(c *call, id int64) (any, error) {
 	if err == nil && did.Matched == 0 {
 		err = fmt.Errorf("retry the children of pipeline %d, status %s: %w", id, p.Status, job.ErrNotFailed)
 	}
-	return childrenRetried{Pipeline: id, Retried: did.Done, Skipped: did.Passed, More: did.More}, err
+	return childrenRetried{Pipeline: id, Retried: did.Done, Skipped: did.Skipped, More: did.More}, err
 }

@@ -28,7 +28,7 @@ type Many struct {
 	More    bool    // more jobs match than the 10,000 that one command affects; repeat it
 	DryRun  bool    // nothing was changed
 	Done    int     // jobs cancelled or asked to cancel; or jobs retried, not counting their branches
-	Passed  int     // jobs skipped because their state had changed, or because they could not be retried
+	Skipped int     // jobs skipped because their state had changed, or because they could not be retried
 }
 
 // CancelMany cancels all unfinished jobs that match a filter, as [Admin.Cancel] does. It works in batches and affects at most 10,000 jobs.
@@ -52,7 +52,7 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 			return m, fmt.Errorf("cancel %d jobs: %w", len(ids), a.pod.CommandError(err))
 		}
 	}
-	m.Passed = len(ids) - m.Done
+	m.Skipped = len(ids) - m.Done
 	if err := a.pod.SettleFanOut(ctx, more...); err != nil {
 		a.pod.Log.WarnContext(ctx, "fan-outs of cancelled jobs not settled yet", telemetry.Err, a.pod.DBError(err))
 	}
@@ -77,7 +77,7 @@ func (a Admin) RunManyAgain(ctx context.Context, f job.Filter, dryRun bool, acto
 			return m, fmt.Errorf("retry %d jobs: %w", len(ids), a.pod.CommandError(err))
 		}
 		m.Done += len(page) - len(did.Refused)
-		m.Passed += len(did.Refused)
+		m.Skipped += len(did.Refused)
 	}
 	a.wakeRetried(ctx)
 	return m, nil

@@ -96,7 +96,7 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	is.Equal(len(auditEntries(t, r, "jobs")), 0) // a dry run changes nothing
 	m, err := r.Admin().CancelMany(t.Context(), runner.Filter{Kind: "k"}, false, "ann")
 	is.NoErr(err)
-	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
+	is.Equal([]int{m.Matched, m.Done, m.Skipped}, []int{n, n, 0})
 	m, err = r.Admin().CancelMany(t.Context(), runner.Filter{Subject: "x", States: []job.State{job.Running}}, false, "ann")
 	is.NoErr(err)
 	is.Equal(m.Done, 1)
@@ -109,7 +109,7 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	is.Equal(m.Matched, 0) // no job failed, and the filter does not include cancelled jobs
 	m, err = r.Admin().RunManyAgain(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}, Since: time.Now().Add(-time.Hour)}, false, "bob")
 	is.NoErr(err)
-	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
+	is.Equal([]int{m.Matched, m.Done, m.Skipped}, []int{n, n, 0})
 	pgtest.Wait(t, "all of the jobs have run", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.job where kind = 'k' and state = 'succeeded' and epoch = 2`) == n
 	})

@@ -97,7 +97,7 @@ func (m *manyOrOne) summary(did api.Many) string {
 			sample += " …"
 		}
 		fmt.Fprintf(&b, "%s would be %s: %s", jobs, m.did, sample)
-	case did.Passed > 0:
+	case did.Skipped > 0:
 		fmt.Fprintf(&b, "%d of %s %s; the others changed state concurrently or were refused", did.Done, jobs, m.did)
 	default:
 		fmt.Fprintf(&b, "%s %s", jobs, m.did)

@@ -45,7 +45,7 @@ async function many(button) {
   button.disabled = true;
   const { said, wrong } = await request(what, body(false), reason);
   button.disabled = false;
-  tell(wrong ? "" : `${label}: ${jobs(said.done)} done` + (said.passed ? `, ${said.passed} skipped because their state changed` : ""), wrong && `${label}: ${wrong}`);
+  tell(wrong ? "" : `${label}: ${jobs(said.done)} done` + (said.skipped ? `, ${said.skipped} skipped because their state changed` : ""), wrong && `${label}: ${wrong}`);
   revive();
 }
 
