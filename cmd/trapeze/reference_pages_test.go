@@ -252,8 +252,11 @@ type operation struct {
 	Summary     string
 	Permissions []string `json:"x-permissions"`
 	Parameters  []struct{ Name, In, Description string }
-	RequestBody struct{ Content map[string]media }
-	Responses   map[string]struct{ Content map[string]media }
+	RequestBody struct {
+		Required bool
+		Content  map[string]media
+	}
+	Responses map[string]struct{ Content map[string]media }
 }
 
 type media struct{ Schema shape }
@@ -324,7 +327,11 @@ func httpPage(t *testing.T) string {
 			}
 		}
 		for _, content := range o.RequestBody.Content {
-			b.WriteString("\nBody:\n\n")
+			optional := ""
+			if !o.RequestBody.Required {
+				optional = ", optional"
+			}
+			fmt.Fprintf(&b, "\nBody%s:\n\n", optional)
 			writeFields(&b, content.Schema)
 		}
 		for _, status := range slices.Sorted(maps.Keys(o.Responses)) {
