@@ -34,7 +34,7 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 		return fmt.Errorf("%w: submit %s: Always is an option of a join", job.ErrInvalid, w.Kind)
 	}
 	if sub.Kinds[w.Kind] == nil && !w.Foreign {
-		return fmt.Errorf("%w: submit %q: register its handler, or use Foreign() if another program has it", job.ErrUnknownKind, w.Kind)
+		return fmt.Errorf("%w: submit %q: register its handler, or use Foreign() if another program handles it", job.ErrUnknownKind, w.Kind)
 	}
 	if n := len(w.Planned); n > job.MaxChainSteps {
 		return fmt.Errorf("%w: submit %s: a chain of %d steps, at most %d", job.ErrTooLarge, w.Kind, n+1, job.MaxChainSteps)
@@ -51,7 +51,7 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	for _, s := range steps {
 		if sub.Kinds[s.Kind] == nil && !foreign && !s.Foreign {
-			return fmt.Errorf("%w: plan step %q: register its handler, or use Foreign() if another program has it", job.ErrUnknownKind, s.Kind)
+			return fmt.Errorf("%w: plan step %q: register its handler, or use Foreign() if another program handles it", job.ErrUnknownKind, s.Kind)
 		}
 	}
 	return nil
