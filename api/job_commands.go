@@ -150,7 +150,7 @@ func retryJob(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.r.Admin().RunAgain(c.ctx(), id, c.caller.Name, body.otherArgs())
+	ids, err := c.r.Admin().Retry(c.ctx(), id, c.caller.Name, body.otherArgs())
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ var manyRoutes = []Route{
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/cancel", Needs: access.WorkersManage, right: access.JobsCancel, Summary: "Cancel all jobs that match a filter",
 		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().CancelMany) }},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/retry", Needs: access.WorkersManage, right: access.JobsRetry, Summary: "Retry all failed jobs that match a filter",
-		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().RunManyAgain) }},
+		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().RetryMany) }},
 	{Method: http.MethodPost, Path: "/failures/retry", Needs: access.JobsRetry, scope: ownJobs, Summary: "Retry exactly the jobs of a group of failures",
 		in: Selection{}, out: of[Many](), do: retryFailures},
 }
@@ -87,7 +87,7 @@ func retryFailures(c *call) (any, error) {
 			return runner.Many{}, problem.Invalid("filter: failures is missing: want the set value of a failure group from GET /failures")
 		}
 		f.Owner = c.caller.Owner(access.JobsRetry)
-		return c.r.Admin().RunManyAgain(ctx, f, dryRun, actor)
+		return c.r.Admin().RetryMany(ctx, f, dryRun, actor)
 	})
 }
 

@@ -106,7 +106,7 @@ func retryPipeline(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.r.Admin().RunPipelineAgain(c.ctx(), id, c.caller.Name, body.otherArgs())
+	ids, err := c.r.Admin().RetryPipeline(c.ctx(), id, c.caller.Name, body.otherArgs())
 	return map[string]any{"pipeline": idText(id), "retried": idTexts(ids)}, err
 }
 
@@ -130,7 +130,7 @@ func retryChildren(c *call, id int64) (any, error) {
 	}
 	var did runner.Many
 	if p.Status == job.PipelinePartial || p.Status == job.PipelineRunning { // in any other state, the failed jobs include the step that failed
-		did, err = c.r.Admin().RunManyAgain(c.ctx(), job.Filter{Pipeline: id, States: []job.State{job.Failed}}, false, c.caller.Name)
+		did, err = c.r.Admin().RetryMany(c.ctx(), job.Filter{Pipeline: id, States: []job.State{job.Failed}}, false, c.caller.Name)
 	}
 	if err == nil && did.Matched == 0 {
 		err = fmt.Errorf("retry the children of pipeline %d, status %s: %w", id, p.Status, job.ErrNotFailed)

@@ -20,7 +20,7 @@ type Filter struct {
 	Reason     Reason
 	ErrorClass ErrorClass
 	ErrorCode  string
-	Failures   string // a failure set, as returned by GET /failures; only for Admin.RunManyAgain, without other fields
+	Failures   string // a failure set, as returned by GET /failures; only for Admin.RetryMany, without other fields
 	Owner      string // the submitter
 	Limit      int    // page size: default 50, at most 1000; commands ignore it
 	Cursor     string // where the previous page ended; commands ignore it

@@ -89,7 +89,7 @@ func TestAnApprovedPipelineIsNotAskedForAgain(t *testing.T) {
 	// The new arguments have not been approved.
 	last := one[int64](t, pool, `select max(id) from trapeze.job where kind = 'risky' and parent_id is not null`)
 	exec(t, pool, `update trapeze.done set state = 'failed' where id = $1`, last)
-	_, err := r.Admin().RunAgain(t.Context(), last, "ann", 1)
+	_, err := r.Admin().Retry(t.Context(), last, "ann", 1)
 	is.NoErr(err)
 	is.Equal(get(t, r, last).State, job.AwaitingApproval)
 	is.NoErr(r.Admin().Approve(t.Context(), last, "bob"))
@@ -137,7 +137,7 @@ func TestAChildThatNobodyApprovesEndsItsFanOutAndAwaitsApprovalAgainAfterARetry(
 	child := awaiting(t, pool, "risky", 1)[0]
 	pgtest.Wait(t, "the approval expires", func() bool { return r.Maintain(t.Context()) == nil && get(t, r, child).State == job.Cancelled })
 	is.Equal(ended(t, r, id).State, job.Failed) // its only child was cancelled
-	_, err := r.Admin().RunPipelineAgain(t.Context(), id, "ann", nil)
+	_, err := r.Admin().RetryPipeline(t.Context(), id, "ann", nil)
 	is.NoErr(err)
 	is.Equal(get(t, r, child).State, job.AwaitingApproval)
 	is.Equal(get(t, r, id).State, job.Waiting)
@@ -159,7 +159,7 @@ func TestAFanOutIsRetriedTogetherWithItsChildrenThatNeedApproval(t *testing.T) {
 	is.NoErr(err)
 	quiet(t, pool)
 	all := true
-	m, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled, job.Failed}, Children: &all}, false, "ann")
+	m, err := r.Admin().RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled, job.Failed}, Children: &all}, false, "ann")
 	is.NoErr(err)
 	is.Equal(m.Done, 3)
 	is.Equal(one[[]int](t, pool, `select array[open, failed] from trapeze.fan_outs where id = $1`, id), []int{2, 0})

@@ -133,10 +133,10 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 		_, err := r.Admin().Cancel(t.Context(), id, "ann")
 		is.NoErr(err)
 	}
-	again, err := r.Admin().RunAgain(t.Context(), asks, "ann", nil)
+	again, err := r.Admin().Retry(t.Context(), asks, "ann", nil)
 	is.NoErr(err)
 	is.Equal(len(again), 0) // no job is pending
-	many, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false, "ann")
+	many, err := r.Admin().RetryMany(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{many.Done, many.Skipped}, []int{1, 0})
 	for _, id := range []int64{asks, lane} {
@@ -144,12 +144,12 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 		pgtest.Wait(t, "the job has failed again", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
 	}
-	again, err = r.Admin().RunAgain(t.Context(), asks, "ann", nil)
+	again, err = r.Admin().Retry(t.Context(), asks, "ann", nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{asks}) // this job was approved before
 	pgtest.Wait(t, "it has failed again", func() bool { j := get(t, r, asks); return j.State == job.Failed && j.Epoch == 3 })
 	for _, id := range []int64{asks, lane} {
-		_, err = r.Admin().RunAgain(t.Context(), id, "ann", json.RawMessage("true"))
+		_, err = r.Admin().Retry(t.Context(), id, "ann", json.RawMessage("true"))
 		is.NoErr(err)
 		is.Equal(get(t, r, id).State, job.AwaitingApproval) // the new arguments were not approved
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
@@ -163,7 +163,7 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	free := enqueue(t, r, of("fails", "true"), runner.Delay(time.Hour))
 	_, err = r.Admin().Cancel(t.Context(), free, "ann")
 	is.NoErr(err)
-	again, err = r.Admin().RunAgain(t.Context(), free, "ann", nil)
+	again, err = r.Admin().Retry(t.Context(), free, "ann", nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{free}) // a job that never needed approval runs immediately
 	checkHistory(t, pool, r)

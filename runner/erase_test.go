@@ -153,7 +153,7 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 
 	// An erased job cannot run again.
 	for _, id := range []int64{failed, planner, fast, one[int64](t, pool, `select id from trapeze.jobs where parent_id = $1 and group_id is null`, mixed), one[int64](t, pool, `select id from trapeze.jobs where pipeline_id = $1 and kind = 'fails'`, chain)} {
-		_, err := r.Admin().RunAgain(t.Context(), id, "ann", nil)
+		_, err := r.Admin().Retry(t.Context(), id, "ann", nil)
 		if !errors.Is(err, job.ErrPruned) {
 			t.Errorf("job %d runs again: %v", id, err)
 		}
@@ -230,7 +230,7 @@ func TestAnErasureKeepsAJobThatRunsAgainWhileItWaitsForItsLocks(t *testing.T) {
 		}
 	}()
 	pgtest.Wait(t, "the erasure is waiting for a lock", func() bool { return one[int](t, pool, waitForLocks) > 0 })
-	_, err = r.Admin().RunAgain(t.Context(), again, "ann", nil)
+	_, err = r.Admin().Retry(t.Context(), again, "ann", nil)
 	is.NoErr(err)
 	followers := func() int { return one[int](t, pool, `select count(*)::int from trapeze.jobs where subject = 'b'`) }
 	pgtest.Wait(t, "it fails again", func() bool { return followers() == 2 })

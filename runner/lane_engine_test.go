@@ -239,7 +239,7 @@ func TestEachWayIntoALaneLeavesTheJobToTheLanesEngine(t *testing.T) {
 	again := enqueue(t, r, of("a"), runner.Lane("video"))
 	_, err = r.Admin().Cancel(t.Context(), again, "ana")
 	is.NoErr(err)
-	_, err = r.Admin().RunAgain(t.Context(), again, "ana", nil)
+	_, err = r.Admin().Retry(t.Context(), again, "ana", nil)
 	is.NoErr(err)
 	is.Equal(ends("Retry").State, job.Succeeded)
 }

@@ -60,10 +60,10 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 	return m, nil
 }
 
-// RunManyAgain retries all failed jobs that match a filter, as [Admin.RunAgain] does. It retries cancelled jobs only if the filter names
+// RetryMany retries all failed jobs that match a filter, as [Admin.Retry] does. It retries cancelled jobs only if the filter names
 // that state. It works in batches and affects at most 10,000 jobs. With dryRun it only counts them. The command writes one audit entry. It
 // returns the same errors as [Admin.CancelMany].
-func (a Admin) RunManyAgain(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
+func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
 	m, ids, err := match(ctx, a.pod, f, true, dryRun)
 	if err != nil || dryRun {

@@ -104,10 +104,10 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	open()
 	is.Equal(get(t, r, kept).State, job.Pending)
 
-	m, err = r.Admin().RunManyAgain(t.Context(), runner.Filter{Kind: "k"}, false, "bob")
+	m, err = r.Admin().RetryMany(t.Context(), runner.Filter{Kind: "k"}, false, "bob")
 	is.NoErr(err)
 	is.Equal(m.Matched, 0) // no job failed, and the filter does not include cancelled jobs
-	m, err = r.Admin().RunManyAgain(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}, Since: time.Now().Add(-time.Hour)}, false, "bob")
+	m, err = r.Admin().RetryMany(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}, Since: time.Now().Add(-time.Hour)}, false, "bob")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done, m.Skipped}, []int{n, n, 0})
 	pgtest.Wait(t, "all of the jobs have run", func() bool {
@@ -118,7 +118,7 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	for _, f := range []runner.Filter{{}, {States: []job.State{job.Succeeded}}} {
 		_, err = r.Admin().CancelMany(t.Context(), f, true, "ann")
 		is.True(errors.Is(err, job.ErrInvalid))
-		_, err = r.Admin().RunManyAgain(t.Context(), f, true, "ann")
+		_, err = r.Admin().RetryMany(t.Context(), f, true, "ann")
 		is.True(errors.Is(err, job.ErrInvalid))
 	}
 }
@@ -161,7 +161,7 @@ func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
 	is.Equal(auditEntries(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // a single audit entry, not one per job
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), 1)
 	free.Store(true)
-	m, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")
+	m, err := r.Admin().RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done}, []int{7, 7})
 	inState(t, r, id, job.Succeeded)

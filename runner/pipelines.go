@@ -44,14 +44,14 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 	return slices.Compact(aborted), nil
 }
 
-// RunPipelineAgain retries a failed or cancelled pipeline, starting a new epoch of the failed step. If args is not nil, it replaces that
+// RetryPipeline retries a failed or cancelled pipeline, starting a new epoch of the failed step. If args is not nil, it replaces that
 // job's arguments. A job that fanned out does not run again: it waits for its unsuccessful branches, which are retried in the same way. A
-// deferred job runs again, and its successful parts still count. RunPipelineAgain returns the ids of the jobs that are pending again.
+// deferred job runs again, and its successful parts still count. RetryPipeline returns the ids of the jobs that are pending again.
 //
 // It returns [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrInvalidArgs], or [job.ErrOutcomeUnknown]. It returns
 // [job.ErrPruned] if branches have been pruned, and [job.ErrKeyHeld] if another job holds one of their unique keys. It returns
 // [job.ErrInvalid] if args is set for a job that fanned out.
-func (a Admin) RunPipelineAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
+func (a Admin) RetryPipeline(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	actor = named(actor)
 	encoded, err := encodeNewArgs(args)
 	if err != nil {

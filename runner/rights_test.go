@@ -142,7 +142,7 @@ func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
 	is.Equal(ended(t, r, enqueue(t, r, of("snoozes"))).State, job.Succeeded)
 	failed := enqueue(t, r, of("fails"))
 	is.Equal(ended(t, r, failed).State, job.Failed)
-	_, err := admin.RunAgain(ctx, failed, "ann", nil)
+	_, err := admin.Retry(ctx, failed, "ann", nil)
 	is.NoErr(err)
 	later := enqueue(t, r, of("later"))
 	is.NoErr(r.Complete(ctx, later, <-waiting, nil))

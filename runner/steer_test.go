@@ -45,11 +45,11 @@ func TestAFailedJobIsTriedAgainWithOtherArguments(t *testing.T) {
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fails": unlessTrue})
 	id := enqueue(t, r, of("fails", "false"), runner.Subject("s"))
 	before := inState(t, r, id, job.Failed)
-	again, err := r.Admin().RunAgain(t.Context(), id, "ann", nil)
+	again, err := r.Admin().Retry(t.Context(), id, "ann", nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{id})
 	pgtest.Wait(t, "the job has failed again", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
-	_, err = r.Admin().RunAgain(t.Context(), id, "bob", json.RawMessage("true"))
+	_, err = r.Admin().Retry(t.Context(), id, "bob", json.RawMessage("true"))
 	is.NoErr(err)
 	after := inState(t, r, id, job.Succeeded)
 	is.Equal(after.Epoch, before.Epoch+2)
@@ -59,11 +59,11 @@ func TestAFailedJobIsTriedAgainWithOtherArguments(t *testing.T) {
 		"job.operator_retry", "job.claimed", "job.succeeded"})
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", id)), []string{"job.retry by ann", "job.retry by bob"})
 
-	_, err = r.Admin().RunAgain(t.Context(), id, "ann", nil)
+	_, err = r.Admin().Retry(t.Context(), id, "ann", nil)
 	is.True(errors.Is(err, job.ErrNotFailed)) // the job has already succeeded
-	_, err = r.Admin().RunAgain(t.Context(), 1<<40, "ann", nil)
+	_, err = r.Admin().Retry(t.Context(), 1<<40, "ann", nil)
 	is.True(errors.Is(err, job.ErrNotFound))
-	_, err = r.Admin().RunAgain(t.Context(), id, "ann", make(chan int))
+	_, err = r.Admin().Retry(t.Context(), id, "ann", make(chan int))
 	is.True(errors.Is(err, job.ErrInvalidArgs))
 	is.Equal(len(auditEntries(t, r, fmt.Sprint("job ", id))), 2) // refused commands are not recorded
 }
@@ -78,14 +78,14 @@ func TestARetriedJobRespectsItsUniqueKey(t *testing.T) {
 	is.NoErr(err)
 	second := enqueue(t, r, of("k"), unique)
 	is.True(second != first)
-	_, err = r.Admin().RunAgain(t.Context(), first, "ann", nil)
+	_, err = r.Admin().Retry(t.Context(), first, "ann", nil)
 	is.True(errors.Is(err, job.ErrKeyHeld)) // another pending job holds the key
 	_, err = r.Admin().Cancel(t.Context(), second, "ann")
 	is.NoErr(err)
-	_, err = r.Admin().RunAgain(t.Context(), first, "ann", nil)
+	_, err = r.Admin().Retry(t.Context(), first, "ann", nil)
 	is.NoErr(err)
 	is.Equal(enqueue(t, r, of("k"), unique), first) // the retried job holds the key again
-	many, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}}, false, "ann")
+	many, err := r.Admin().RetryMany(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{many.Matched, many.Done, many.Skipped}, []int{1, 0, 1})
 }
@@ -129,7 +129,7 @@ func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 	}
 	is.Equal(counts(), [3]int{3, 1, 2})
 	good.Store(true)
-	_, err := r.Admin().RunAgain(t.Context(), failed[0], "ann", nil)
+	_, err := r.Admin().Retry(t.Context(), failed[0], "ann", nil)
 	is.NoErr(err)
 	inState(t, r, failed[0], job.Succeeded)
 	is.Equal(counts(), [3]int{3, 1, 1}) // the new result counts
@@ -137,7 +137,7 @@ func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 	inState(t, r, parent, job.Succeeded)
 	pgtest.Wait(t, "the join has run", func() bool { return joins.Load() == 1 })
 
-	_, err = r.Admin().RunAgain(t.Context(), failed[1], "ann", nil)
+	_, err = r.Admin().Retry(t.Context(), failed[1], "ann", nil)
 	is.NoErr(err)
 	inState(t, r, failed[1], job.Succeeded)
 	is.Equal(counts(), [3]int{3, 0, 1}) // the fan-out had already finished

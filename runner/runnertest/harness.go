@@ -111,7 +111,7 @@ func (h *Harness) drop(ctx context.Context) error {
 }
 
 // Runner returns the runner through which the harness submits jobs. Use it for other calls, such as Approve, Cancel, Complete, EnqueueTx or
-// RunPipelineAgain. The runner itself runs no jobs.
+// RetryPipeline. The runner itself runs no jobs.
 func (h *Harness) Runner() *runner.Runner { return h.client }
 
 // Schema returns the schema of the harness's tables.

@@ -236,7 +236,7 @@ var fanOuts = []testCase{
 		id := w.enqueue(of("parent"))
 		w.Equal(w.over(id), job.PipelineFailed)
 		close(fixed)
-		again, err := w.r.Admin().RunPipelineAgain(w.Context(), id, "ana", nil)
+		again, err := w.r.Admin().RetryPipeline(w.Context(), id, "ana", nil)
 		w.NoErr(err)
 		w.Equal(len(again), 4)
 		w.wait("the pipeline succeeds", func() bool { return w.over(id) == job.PipelineSucceeded })

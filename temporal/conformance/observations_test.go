@@ -71,7 +71,7 @@ var observations = []testCase{
 		w.start()
 		id := w.enqueue(of("a"))
 		w.Equal(w.ended(id).State, job.Failed)
-		_, err := w.r.Admin().RunAgain(w.Context(), id, "ana", nil)
+		_, err := w.r.Admin().Retry(w.Context(), id, "ana", nil)
 		w.NoErr(err)
 		w.Equal(string(w.inState(id, job.Succeeded).Result), "2")
 	}},
@@ -194,7 +194,7 @@ var observations = []testCase{
 		w.start()
 		id := w.enqueue(of("a"))
 		w.Equal(w.ended(id).State, job.Failed)
-		_, err := w.r.Admin().RunAgain(w.Context(), id, "ana", nil)
+		_, err := w.r.Admin().Retry(w.Context(), id, "ana", nil)
 		w.NoErr(err)
 		w.wait("it has failed again", func() bool { j := w.get(id); return j.State == job.Failed && j.Epoch == 2 })
 		w.Equal(len(fences), 6)

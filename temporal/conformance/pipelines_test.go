@@ -94,7 +94,7 @@ var pipelines = []testCase{
 		w.start()
 		id := w.enqueue(runner.Chain(of("a"), of("b", "1"), of("a")))
 		w.Equal(w.over(id), job.PipelineFailed)
-		again, err := w.r.Admin().RunPipelineAgain(w.Context(), id, "ana", of("b", "2"))
+		again, err := w.r.Admin().RetryPipeline(w.Context(), id, "ana", of("b", "2"))
 		w.NoErr(err)
 		w.Equal(again, w.ids("b"))
 		w.wait("the pipeline succeeds", func() bool { return w.over(id) == job.PipelineSucceeded })

@@ -10,17 +10,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// RunAgain retries a failed or cancelled job in a new epoch. If args is not nil, it replaces the job's arguments. The job's fence continues
+// Retry retries a failed or cancelled job in a new epoch. If args is not nil, it replaces the job's arguments. The job's fence continues
 // to increase, its attempts and crashes are counted from zero again, and the job holds its unique key again until it is claimed.
 //
 // A job that fanned out does not run again: it waits for its unsuccessful branches, which are retried in the same way. A retried branch
 // counts toward its fan-out again if the fan-out has not finished; otherwise it runs independently. A job that needed approval when it was
-// submitted needs it again if it never ran, or if its arguments have changed. RunAgain returns the ids of the jobs that are pending again.
+// submitted needs it again if it never ran, or if its arguments have changed. Retry returns the ids of the jobs that are pending again.
 //
 // It returns [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrKeyHeld], [job.ErrInvalidArgs], or
 // [job.ErrOutcomeUnknown]. It returns [job.ErrPruned] if branches have been pruned, and [job.ErrInvalid] if args is set for a job that
 // fanned out.
-func (a Admin) RunAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
+func (a Admin) Retry(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	encoded, err := encodeNewArgs(args)
 	if err != nil {
 		return nil, fmt.Errorf("%w (the new args of job %d)", err, id)
