@@ -310,12 +310,14 @@ func (x *executor) concludeError(one *Run, err, cause error) {
 		}
 		x.Log.WarnContext(one.Ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, e.Class, telemetry.ErrorCode, e.Code,
 			telemetry.Err, e.Error)...)
-		if x.ends.park(one, wait, store.Retry{Started: one.started(), Message: e.Error, Class: e.Class, Code: e.Code}) {
+		err := x.ends.park(one, wait, store.Retry{Started: one.started(), Message: e.Error, Class: e.Class, Code: e.Code})
+		if err == nil {
 			one.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			x.Ends.ReportRetry(endOf(one, e, job.Pending))
+		}
+		if !notParked(err) {
 			return
 		}
-		// The job was not parked because the lease is lost or a cancel was committed first.
 	}
 	x.ends.finish(one, e)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// park schedules a job's next attempt after a delay. It returns false if the lease is lost or a cancel was committed.
-func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) bool {
+// park schedules a job's next attempt after a delay. For its errors, see parkBy.
+func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) error {
 	return fin.parkBy(one, wait, func(ctx context.Context) error {
 		_, err := fin.Store.Park(ctx, one.Lease, wait, why)
 		return err
@@ -28,10 +28,11 @@ func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	if s.Backoff {
 		wait = snoozeWait(wait, times)
 	}
-	if fin.parkBy(one, wait, func(ctx context.Context) error {
+	err := fin.parkBy(one, wait, func(ctx context.Context) error {
 		_, err := fin.Store.Snooze(ctx, one.Lease, times, wait, why)
 		return err
-	}) {
+	})
+	if !notParked(err) {
 		return
 	}
 	// Either a cancel was committed and this write finishes the job, or the lease is lost and the write matches no row.
@@ -49,8 +50,8 @@ func snoozeWait(d time.Duration, n int) time.Duration {
 	return time.Duration(math.Min(float64(longestSnooze), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
 }
 
-// parkBy parks a job by calling write, which stores the delay. It reports whether the job is parked.
-func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context.Context) error) bool {
+// parkBy parks a job by calling write, which stores the delay. If it returns an error for which notParked is false, the outcome is unknown.
+func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context.Context) error) error {
 	err := fin.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
 		if store.Unknown(err) {
@@ -60,21 +61,22 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, job.ErrLeaseLost) && !store.Refused(err) {
-		// The pod is stopping and the database does not respond. The lease will expire, and another pod will recover the job.
-		fin.Log.ErrorContext(one.Ctx, "could not park a job", append(one.attrs(), telemetry.Err, err)...)
-		return true
-	}
-	if err == nil {
+	switch {
+	case err == nil:
 		one.Wrote.Store(true)
 		fin.wakeAfter(wait)
 		if fin.freeSubject(one) {
 			fin.Poller.Wake()
 		}
-		return true
+	case !notParked(err):
+		// The pod is stopping and the database does not respond. If the job is not parked, the lease will expire, and another pod will recover it.
+		fin.Log.ErrorContext(one.Ctx, "could not park a job", append(one.attrs(), telemetry.Err, err)...)
 	}
-	return false
+	return err
 }
+
+// notParked reports whether err means that the lease is lost, a cancel was committed, or PostgreSQL refused the values.
+func notParked(err error) bool { return errors.Is(err, job.ErrLeaseLost) || store.Refused(err) }
 
 // handBack returns a job to its lane without spending an attempt.
 func (fin *finisher) handBack(one *Run, why string) {
