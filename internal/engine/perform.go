@@ -34,7 +34,7 @@ type RemoteKind struct {
 	Timeout     *time.Duration `json:"timeout,omitempty"`
 	MaxAttempts int            `json:"max_attempts,omitempty"`
 	MaxCrashes  int            `json:"max_crashes,omitempty"`
-	Backoff     job.Backoff    `json:"backoff,omitzero"`
+	Backoff     *job.Backoff   `json:"backoff,omitempty"`
 	StaleAfter  *time.Duration `json:"stale_after,omitempty"`
 	KeepRunning bool           `json:"-"` // whether handlers keep running while no pod responds; used only by the worker
 }
@@ -43,9 +43,12 @@ type RemoteKind struct {
 func RemoteKinds(e *Engine) (list []RemoteKind) {
 	for _, name := range slices.Sorted(maps.Keys(e.Kinds)) {
 		k := e.Kinds[name]
-		one := RemoteKind{Name: name, MaxAttempts: k.MaxAttempts, MaxCrashes: k.MaxCrashes, Backoff: k.Backoff, StaleAfter: k.StaleAfter, KeepRunning: k.KeepRunning}
+		one := RemoteKind{Name: name, MaxAttempts: k.MaxAttempts, MaxCrashes: k.MaxCrashes, StaleAfter: k.StaleAfter, KeepRunning: k.KeepRunning}
 		if k.Timeout > 0 {
 			one.Timeout = &k.Timeout
+		}
+		if k.MaxAttempts > 0 {
+			one.Backoff = &k.Backoff // Retry sets both
 		}
 		list = append(list, one)
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/internal/host"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
@@ -180,7 +181,7 @@ func kind(k *remotepb.Kind) engine.RemoteKind {
 		kind.StaleAfter = &after
 	}
 	if b := k.GetBackoff(); b != nil {
-		kind.Backoff.Base, kind.Backoff.Cap = b.GetFirst().AsDuration(), b.GetMost().AsDuration()
+		kind.Backoff = &job.Backoff{Base: b.GetFirst().AsDuration(), Cap: b.GetMost().AsDuration()}
 	}
 	return kind
 }

@@ -120,7 +120,7 @@ func kind(k engine.RemoteKind) *remotepb.Kind {
 	if k.StaleAfter != nil {
 		m.StaleAfter = durationpb.New(*k.StaleAfter)
 	}
-	if k.MaxAttempts > 0 {
+	if k.Backoff != nil {
 		m.Backoff = &remotepb.Backoff{First: durationpb.New(k.Backoff.Base), Most: durationpb.New(k.Backoff.Cap)}
 	}
 	return m

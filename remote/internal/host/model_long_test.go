@@ -43,7 +43,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	goroutines := runtime.NumGoroutine()
 	o := runner.Options{LeaseFor: lease, HeartbeatEvery: 100 * time.Millisecond, PollEvery: 500 * time.Millisecond}
 	c := &chaos{t: t, pool: pgtest.Pool(t), dice: rand.New(rand.NewPCG(seed, 1)), ends: map[int64]int{}, kinds: []engine.RemoteKind{
-		{Name: "far", MaxAttempts: 3, MaxCrashes: 100, Backoff: runner.Backoff{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}}, {Name: "near"}}}
+		{Name: "far", MaxAttempts: 3, MaxCrashes: 100, Backoff: &runner.Backoff{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}}, {Name: "near"}}}
 	podtest.Exec(t, c.pool, `insert into trapeze.lanes (name, slots) values ('gpu', 3)`)
 	c.start(o)
 	c.start(o)

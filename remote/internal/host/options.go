@@ -50,7 +50,7 @@ func (o Options) withDefaults(h *Host) (Options, error) {
 	}
 	for _, k := range o.Kinds {
 		errs = append(errs, job.ValidateKind(k.Name))
-		if k.Timeout != nil && *k.Timeout < 0 || k.StaleAfter != nil && *k.StaleAfter < 0 || k.Backoff.Base < 0 || k.Backoff.Cap < 0 || k.MaxAttempts < 0 || k.MaxCrashes < 0 {
+		if k.Timeout != nil && *k.Timeout < 0 || k.StaleAfter != nil && *k.StaleAfter < 0 || k.Backoff != nil && min(k.Backoff.Base, k.Backoff.Cap) < 0 || k.MaxAttempts < 0 || k.MaxCrashes < 0 {
 			errs = append(errs, fmt.Errorf("%w: kind %q: negative policy", job.ErrInvalid, job.Storable(k.Name, 50)))
 		}
 	}

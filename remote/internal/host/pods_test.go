@@ -19,7 +19,7 @@ func TestAReportToAPodWithoutTheStreamIsSettledByThePoliciesOfTheWorker(t *testi
 	pool := pgtest.Pool(t)
 	first, second := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
-	w.open(t, first, 1, engine.RemoteKind{Name: "far", MaxAttempts: 3, Backoff: runner.Backoff{Base: time.Hour, Cap: time.Hour}})
+	w.open(t, first, 1, engine.RemoteKind{Name: "far", MaxAttempts: 3, Backoff: &runner.Backoff{Base: time.Hour, Cap: time.Hour}})
 	w.keepBeating(t, first)
 	id := foreign(t, first, podtest.Of("far"))
 	a := w.takes(t, first)
@@ -28,6 +28,28 @@ func TestAReportToAPodWithoutTheStreamIsSettledByThePoliciesOfTheWorker(t *testi
 	j := podtest.Get(t, second, id)
 	is.Equal(j.State, job.Pending)                                                                                                // it has two attempts left, as set by the worker's options for the kind
 	is.True(podtest.One[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // the worker's backoff applies
+}
+
+func TestARemoteWorkerMayDeclareMaxAttemptsAndBackoffSeparately(t *testing.T) {
+	is := is.New(t)
+	hours := runner.Backoff{Base: time.Hour, Cap: time.Hour}
+	for _, c := range []struct {
+		onPod    runner.HandleOption
+		onWorker engine.RemoteKind
+	}{
+		{runner.Retry(1, hours), engine.RemoteKind{Name: "far", MaxAttempts: 3}},
+		{runner.Retry(3, runner.Backoff{}), engine.RemoteKind{Name: "far", Backoff: &hours}},
+	} {
+		pool := pgtest.Pool(t)
+		r := podtest.Start(t, pool, runner.Options{Kinds: []string{"local"}}, map[string]does{"local": podtest.Nothing, "far": podtest.Nothing}, c.onPod)
+		w := newFar()
+		w.open(t, r, 1, c.onWorker)
+		w.keepBeating(t, r)
+		id := podtest.Enqueue(t, r, podtest.Of("far"))
+		_, err := w.reports(t, r, w.takes(t, r), nil, errors.New("it was not its day"))
+		is.NoErr(err)
+		is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.parked where id = $1 and run_after > now() + interval '40 minutes'`, id), 1)
+	}
 }
 
 // A stopped job ends immediately, but its handler may keep running. Even a pod that did not send the job must treat its slot as in use.

@@ -115,7 +115,10 @@ func (g *Session) remoteKind(declared engine.RemoteKind, known *engine.Handler) 
 		k.Timeout = *declared.Timeout
 	}
 	if declared.MaxAttempts > 0 {
-		k.MaxAttempts, k.Backoff = declared.MaxAttempts, declared.Backoff
+		k.MaxAttempts = declared.MaxAttempts
+	}
+	if declared.Backoff != nil {
+		k.Backoff = *declared.Backoff
 	}
 	if declared.MaxCrashes > 0 {
 		k.MaxCrashes = declared.MaxCrashes
