@@ -50,8 +50,6 @@ func callError(ctx context.Context, err error) error {
 		return connect.NewError(connect.CodeUnavailable, errors.New("outcome_unknown: the database connection was lost before the reply"))
 	case errors.Is(err, job.ErrShutdown):
 		return says(connect.CodeUnavailable, "unavailable")
-	case errors.Is(err, context.Canceled):
-		return connect.NewError(connect.CodeCanceled, errors.New("the client cancelled the call"))
 	case errors.Is(err, context.DeadlineExceeded):
 		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("timed out: try again"))
 	}
