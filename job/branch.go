@@ -23,7 +23,11 @@ type Branch struct {
 // Result decodes the result of the branch into v. It returns [ErrNotFound] if the branch has no result.
 func (b *Branch) Result(v any) error {
 	if b.JSON == nil {
-		return fmt.Errorf("child %d ended without a result: %w", b.No, ErrNotFound)
+		name := fmt.Sprintf("child %d", b.No)
+		if b.Part != "" {
+			name = fmt.Sprintf("part %q", b.Part)
+		}
+		return fmt.Errorf("%s ended without a result: %w", name, ErrNotFound)
 	}
 	return json.Unmarshal(b.JSON, v)
 }

@@ -13,8 +13,8 @@ var (
 	ErrLeaseLost = errors.New("lease lost: the job has been given to another claim or has ended")
 	// ErrGone means that a running job was deleted. Nothing was written. It also matches [ErrLeaseLost] with errors.Is.
 	ErrGone error = goneError{}
-	// ErrNotFound means that the job does not exist.
-	ErrNotFound = errors.New("no such job")
+	// ErrNotFound means that the job, or the result or other data to read, does not exist.
+	ErrNotFound = errors.New("not found")
 	// ErrAlreadyTerminal means that the job ended before the command reached it.
 	ErrAlreadyTerminal = errors.New("the job has already ended")
 	// ErrNotAwaitingApproval means that there is nothing to approve: the job is already approved, never needed approval, or has ended.
