@@ -65,7 +65,7 @@ func (m member) LeaseLost(ctx context.Context) {
 		why = ErrClosed
 		m.host.pod.Metrics.LeasesLost.Inc()
 	}
-	m.host.pod.Log.WarnContext(ctx, "remote worker moved to another pod", telemetry.Pod, m.opts.Name, telemetry.Boot, m.opts.ID, telemetry.Why, why)
+	m.host.pod.Log.WarnContext(ctx, "this pod no longer serves a remote worker", telemetry.Pod, m.opts.Name, telemetry.Boot, m.opts.ID, telemetry.Why, why)
 	m.finish(why)
 }
 
