@@ -45,7 +45,7 @@ func openHome(o Options, as account) (*home, error) {
 	if err := os.MkdirAll(dir, as.homeMode()); err != nil {
 		return nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o644) // #nosec G302 -- it is empty
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o644) // #nosec G302 -- it contains only a PID
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (h *home) version() string {
 func (h *home) checkAccess(ctx context.Context, binDir string, as account) error {
 	_, err := run(ctx, as, h.dir, filepath.Join(binDir, "postgres"), "--version")
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("user %s, which runs PostgreSQL, cannot access %s: make its parent directories accessible (chmod a+x) or use another directory",
+		return fmt.Errorf("%s, which runs PostgreSQL, cannot access %s: make its parent directories accessible (chmod a+x) or use another directory",
 			as.name, h.dir)
 	}
 	return err

@@ -26,8 +26,8 @@ type Options struct {
 	// Port is the TCP port on 127.0.0.1. The default, 0, selects a free port, which Restart keeps.
 	Port int
 
-	// BinDir is a folder that contains initdb and postgres, version 14 or newer. By default, Start searches for one. If it finds none, the
-	// error lists the places that it searched.
+	// BinDir is a folder that contains initdb and postgres, version 14 or newer. By default, Start uses PGBIN from the
+	// environment, or else searches the machine, or else downloads PostgreSQL.
 	BinDir string
 
 	// StandbyOf is the URL of a primary. A server with a new data directory starts as a hot standby that streams from that primary, which
@@ -80,8 +80,8 @@ type Server struct {
 	stopped bool
 }
 
-// Start returns a server that accepts connections. If the home is new, it blocks for about a second. ctx limits only Start; cancelling it
-// later does not stop the server.
+// Start returns a server that accepts connections. A new home takes about a second, plus the time of a download. ctx limits only Start;
+// cancelling it later does not stop the server.
 //
 // Start returns an error that matches [ErrInUse] if a living process is using o.DataDir. It returns an error that matches [ErrNoBinaries],
 // with a remedy, if there is no PostgreSQL to run.
