@@ -197,7 +197,7 @@ func (m *model) fan(n *node, f *prediction) (sees []string) {
 		f.outcome, f.reason = job.Warning, job.ReasonChildrenFailed
 		f.message = fmt.Sprintf("%d of %d children failed", len(bad), len(n.Kids))
 		if harmed > 0 {
-			f.message += fmt.Sprintf(", %d in part", harmed)
+			f.message += fmt.Sprintf(" completely, %d in part", harmed)
 		}
 	}
 	race := n.FailFast && len(bad) > 0

@@ -240,7 +240,7 @@ func newCronFiresCommand() *cobra.Command {
 		Use:   "fires NAME",
 		Short: "List the occurrences of a schedule and their outcomes, newest first",
 		Long: `List the occurrences of a schedule, newest first. Outcomes: fired (with the state of its job), duplicate (an earlier job holds the
-unique key), overlap (the previous job was unfinished), missed (no pod was alive), failed (the job was rejected).`,
+unique key), overlap (the previous job was unfinished), missed (no pod processed it in time), failed (the job was rejected).`,
 		Example: "  trapeze cron fires nightly\n  trapeze cron fires nightly --limit 200 --json | jq -r 'select(.outcome == \"missed\") | .fire_at'",
 	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
 		if limit < 1 {

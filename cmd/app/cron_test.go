@@ -23,7 +23,7 @@ func aSchedule() job.ScheduleUse {
 			{Schedule: "nightly", FireAt: noon.Add(-9 * time.Hour), DecidedAt: noon.Add(-9 * time.Hour).Add(120 * time.Millisecond), Outcome: job.FireFired,
 				JobID: &id, State: job.Succeeded, Took: &took},
 			{Schedule: "nightly", FireAt: noon.Add(-33 * time.Hour), DecidedAt: noon.Add(-32 * time.Hour), Outcome: job.FireMissed, Missed: 2,
-				Message: "no pod was alive, and missed occurrences are skipped"},
+				Message: "no pod processed it in time, and missed occurrences are skipped"},
 			{Schedule: "nightly", FireAt: noon.Add(-50 * time.Hour), DecidedAt: noon.Add(-50 * time.Hour), Outcome: job.FireDuplicate, Manual: true,
 				Message: "job 4700 holds the unique key\x1b[31m"},
 		},

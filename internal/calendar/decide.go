@@ -68,11 +68,11 @@ func missedOccurrences(cal *scheduler.Calendar, s job.ScheduleSetting, first, en
 	rest := max(0, min(count, countMissedTo)-want)
 	switch s.Missed {
 	case job.MissedSkip:
-		return []job.Fire{{FireAt: latest[0], Outcome: job.FireMissed, Missed: rest, Message: "no pod was alive, and missed occurrences are skipped"}}
+		return []job.Fire{{FireAt: latest[0], Outcome: job.FireMissed, Missed: rest, Message: "no pod processed it in time, and missed occurrences are skipped"}}
 	case job.MissedCatchUp:
 		var list []job.Fire
 		if len(latest) > want {
-			list = append(list, job.Fire{FireAt: latest[want], Outcome: job.FireMissed, Missed: max(0, rest-1), Message: "no pod was alive, and only later occurrences are caught up"})
+			list = append(list, job.Fire{FireAt: latest[want], Outcome: job.FireMissed, Missed: max(0, rest-1), Message: "no pod processed it in time, and only later occurrences are caught up"})
 			latest = latest[:want]
 		}
 		for i := len(latest) - 1; i >= 0; i-- {

@@ -159,7 +159,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 		e.Reason, e.Impaired = job.ReasonChildrenFailed, true
 		e.Error = fmt.Sprintf("%d of %d children failed", w.Failed, w.Branches)
 		if w.Harmed > 0 {
-			e.Error += fmt.Sprintf(", %d in part", w.Harmed)
+			e.Error += fmt.Sprintf(" completely, %d in part", w.Harmed)
 		}
 		if e.Outcome = job.Warning; !always && (w.Failed == w.Branches || w.Failed > 0 && w.FailFast) {
 			e.State, e.Outcome, e.Class, e.Result = job.Failed, job.Error, job.ClassChildrenFailed, nil

@@ -53,7 +53,7 @@ type Waiting struct {
 	Branch
 }
 
-// branchCounts counts the branches of a fan-out: all of them, the unfinished ones, the failed ones, and those that failed in part.
+// branchCounts counts the branches of a fan-out: all of them, the unfinished ones, the failed ones, and those that ended impaired.
 type branchCounts struct{ Branches, Open, Failed, Harmed int }
 
 // Waiting returns the fan-out of a job, or [job.ErrNotFound] if the job never fanned out.
