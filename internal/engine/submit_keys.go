@@ -98,12 +98,12 @@ func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submis
 			return work.Submitted{}, err
 		}
 		if key := w.Key(); key != "" {
-			if err := store.NameSubmission(ctx, sub.Commands, tx, key, n.ID); err != nil {
+			if err := store.AssignSubmission(ctx, sub.Commands, tx, key, n.ID); err != nil {
 				return work.Submitted{}, err
 			}
 		}
 		if w.UniqueKey != nil {
-			if err := store.RenameKey(ctx, sub.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
+			if err := store.AssignKey(ctx, sub.Commands, tx, n.Kind, *w.UniqueKey, n.ID); err != nil {
 				return work.Submitted{}, err
 			}
 		}
@@ -128,7 +128,7 @@ func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submissio
 			return work.Submitted{}, err
 		}
 		if holder != n.ID && key != "" {
-			if err := store.NameSubmission(ctx, sub.Commands, tx, key, holder); err != nil {
+			if err := store.AssignSubmission(ctx, sub.Commands, tx, key, holder); err != nil {
 				return work.Submitted{}, err
 			}
 		}

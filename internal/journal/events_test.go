@@ -61,7 +61,7 @@ func (c *chronicle) EmitIn(ctx context.Context, _ store.DB, claim job.Lease, lis
 	return c.Emit(ctx, claim, list...)
 }
 
-func (c *chronicle) EmitMany(ctx context.Context, list []store.Emitted) (map[job.Lease]bool, error) {
+func (c *chronicle) EmitMany(ctx context.Context, list []store.ClaimEmission) (map[job.Lease]bool, error) {
 	written := map[job.Lease]bool{}
 	for _, e := range list {
 		if err := c.Emit(ctx, e.Lease, e.Emission); err != nil {

@@ -31,7 +31,7 @@ const (
 type Store interface {
 	Emit(ctx context.Context, claim job.Lease, list ...store.Emission) error
 	EmitIn(ctx context.Context, tx store.DB, claim job.Lease, list ...store.Emission) error
-	EmitMany(ctx context.Context, list []store.Emitted) (written map[job.Lease]bool, err error)
+	EmitMany(ctx context.Context, list []store.ClaimEmission) (written map[job.Lease]bool, err error)
 	Progress(ctx context.Context, claim job.Lease, p job.Progress) error
 }
 
@@ -40,12 +40,12 @@ type Writer struct {
 	store   Store
 	log     *slog.Logger
 	count   func(error) error
-	singles *batch.Batcher[store.Emitted, bool] // single events of many jobs; the result is false if an event was not written with the others
+	singles *batch.Batcher[store.ClaimEmission, bool] // single events of many jobs; the result is false if an event was not written with the others
 }
 
 // NewWriter returns a writer. count is called with every database error and returns it.
 func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
-	return &Writer{store: s, log: log, count: count, singles: batch.New(singleWriters, singleLimit, func(list []store.Emitted) ([]bool, error) {
+	return &Writer{store: s, log: log, count: count, singles: batch.New(singleWriters, singleLimit, func(list []store.ClaimEmission) ([]bool, error) {
 		written, err := s.EmitMany(context.Background(), list) // the store sets a timeout
 		if err != nil && !store.Refused(err) {
 			return nil, err
@@ -70,7 +70,7 @@ type Claim interface {
 // write writes the events of a claim in one statement. A single event shares the statement with events of other jobs.
 func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) error {
 	if len(list) == 1 {
-		if written, err := w.singles.Do(ctx, store.Emitted{Lease: c.ID(), Emission: list[0]}); written || err != nil {
+		if written, err := w.singles.Do(ctx, store.ClaimEmission{Lease: c.ID(), Emission: list[0]}); written || err != nil {
 			return w.count(err)
 		}
 	}

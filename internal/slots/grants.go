@@ -56,7 +56,7 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 		g.since = now
 	}
 	// If a heartbeat has since reported that the lane is over its limit, the heartbeat may have read a newer state than this reply.
-	g.held, g.share, g.wanted, g.over = s.Held, s.Share, s.Want, s.Over || g.warned
+	g.held, g.share, g.wanted, g.over = s.Held, s.Share, s.OthersWait, s.Over || g.warned
 	g.giveBack, g.unconfirmed = false, g.warned
 	g.short, g.waits = time.Time{}, false
 	if s.Held < wish {

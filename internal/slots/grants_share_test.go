@@ -36,7 +36,7 @@ func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	lane.Held, lane.Wanted = 4, true // another pod is waiting
 	l.Apply(store.Beat{Lanes: []store.Lane{lane}})
 	asks, _ = ask(l, "shared", true, now)
-	l.Settle(asks, []store.Slots{{Lane: "shared", Held: 4, Share: 2, Want: true}}, now, still)
+	l.Settle(asks, []store.Slots{{Lane: "shared", Held: 4, Share: 2, OthersWait: true}}, now, still)
 	l.Release("shared", 1) // a job has finished
 	if l.Reserve("shared") {
 		t.Error("a pod above its share started a job, while another pod waits")

@@ -539,7 +539,7 @@ func reached(raw []byte) (map[string]Reached, error) {
 		Fresh time.Time
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, fmt.Errorf("decode the claim's low-water marks: %w", err)
+		return nil, fmt.Errorf("decode the positions that a claim reached: %w", err)
 	}
 	found := make(map[string]Reached, len(list))
 	for _, r := range list {

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// cluster holds the database history that this process read most recently. All stores of a process share it.
+// cluster holds the database history that was read most recently. A store shares it with its clones.
 type cluster struct{ history atomic.Pointer[string] }
 
-// History returns the database history that this process read most recently, or an empty string before the first read.
+// History returns the database history that was read most recently, or an empty string before the first read.
 func (c *cluster) History() string {
 	if known := c.history.Load(); known != nil {
 		return *known
@@ -27,7 +27,7 @@ func (c *cluster) learn(history string) {
 	}
 }
 
-// History returns the ID of the database history that this process read most recently, or an empty string before the first read. When it
+// History returns the ID of the database history that was read most recently, or an empty string before the first read. When it
 // changes, a standby was promoted or a backup was restored, and the latest commits may be missing.
 func (s *Store) History() string { return s.cluster.History() }
 

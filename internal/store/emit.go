@@ -94,14 +94,15 @@ with held as materialized (
 )
 select id, fence from numbered`)
 
-type Emitted struct {
+// ClaimEmission is an event to append to the history of a claim.
+type ClaimEmission struct {
 	Lease job.Lease
 	Emission
 }
 
 // EmitMany appends one event to the history of each claim, all in one commit. It returns the claims whose event was written. The others are
 // no longer the latest, or their rows are locked; call [Store.Emit] to find out why.
-func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.Lease]bool, err error) {
+func (s *Store) EmitMany(ctx context.Context, list []ClaimEmission) (written map[job.Lease]bool, err error) {
 	var (
 		ids, fences, ages      []int64
 		pods, events, messages []string

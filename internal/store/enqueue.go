@@ -163,7 +163,7 @@ func scanPlaced(row pgx.CollectableRow) (p placedRow, err error) {
 var (
 	reserveSubmissionSQL = newStatement(`insert into trapeze.submissions (key, job_id, fingerprint) values (@key, @id, @fingerprint) on conflict (key) do nothing`)
 	readSubmissionSQL    = newStatement(`select job_id, fingerprint from trapeze.submissions where key = @key`)
-	nameSubmissionSQL    = newStatement(`update trapeze.submissions set job_id = @id where key = @key`)
+	assignSubmissionSQL  = newStatement(`update trapeze.submissions set job_id = @id where key = @key`)
 )
 
 // Fingerprint returns a hash of a submission's content: its kind, subject, arguments and next steps.
@@ -204,8 +204,9 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 	return 0, errors.New("reserve idempotency key: its holder keeps changing")
 }
 
-// notifySQL notifies the listening pods when the transaction commits. The seed of the [wake.Up] is the transaction's id, which NOTIFY
-// assigns in any case. All notifications of a transaction are equal, so PostgreSQL sends only one.
+// notifySQL notifies the listening pods when the transaction commits. The payload, from which package wake chooses the pods that claim
+// first, is the transaction's id, which NOTIFY assigns in any case. All notifications of a transaction are equal, so PostgreSQL sends only
+// one.
 const (
 	notifySQL     = `select pg_notify($1, pg_current_xact_id()::text)`
 	notifyThisSQL = `select pg_notify($1, $2)`
@@ -214,10 +215,11 @@ const (
 // Settings is the payload of a wake-up after lanes, pods or the queue have changed.
 const Settings = "settings"
 
-// NameSubmission points an idempotency key that was reserved in this transaction to the job that already holds the submission's unique key.
-func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) error {
-	if _, err := do(ctx, s, db, nameSubmissionSQL, args{{"key", key}, {"id", id}}); err != nil {
-		return fmt.Errorf("reserve idempotency key: %w", err)
+// AssignSubmission points an idempotency key that was reserved in this transaction to the job that already holds the submission's unique
+// key.
+func AssignSubmission(ctx context.Context, s *Store, db DB, key string, id int64) error {
+	if _, err := do(ctx, s, db, assignSubmissionSQL, args{{"key", key}, {"id", id}}); err != nil {
+		return fmt.Errorf("assign idempotency key: %w", err)
 	}
 	return nil
 }
@@ -225,7 +227,8 @@ func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) 
 // Channel returns the name of this schema's channel for wake-ups, on which all programs notify.
 func (db *Database) Channel() string { return db.schema + "_wake" }
 
-// RestChannel returns the name of the channel for wake-ups that the front of the fleet has passed on, on which every pod listens.
+// RestChannel returns the name of the channel on which every pod listens. A wake-up goes there if the first pods that it reached leave work
+// (see package wake).
 func (db *Database) RestChannel() string { return db.schema + "_wake_rest" }
 
 // Notify begins a new wake-up in the caller's transaction.

@@ -66,13 +66,13 @@ from held h join room r on r.name = h.lane`)
 
 // Slots is the response to a request for one limited lane.
 type Slots struct {
-	Lane  string
-	Held  int  // number of jobs that this pod may run
-	Share int  // number of slots that the pod may keep while others wait: the lane's slots divided by the open pods; 0 means less than one slot each
-	Want  bool // another pod is waiting for its share
-	Over  bool // all pods together hold more slots than the lane has, because its limit is new or was lowered
-	Wake  bool // other pods must be woken, because jobs wait for slots that this pod has returned, or this pod waits for slots of theirs
-	Work  bool // jobs that this pod can run are waiting in the lane
+	Lane       string
+	Held       int  // number of jobs that this pod may run
+	Share      int  // number of slots that the pod may keep while others wait: the lane's slots divided by the open pods; 0 means less than one slot each
+	OthersWait bool // another pod is waiting for its share
+	Over       bool // all pods together hold more slots than the lane has, because its limit is new or was lowered
+	Wake       bool // other pods must be woken, because jobs wait for slots that this pod has returned, or this pod waits for slots of theirs
+	Work       bool // jobs that this pod can run are waiting in the lane
 }
 
 // Ask is a pod's request for slots in a limited lane.

@@ -74,12 +74,12 @@ func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
 	a, b, c := w.pod("a"), w.pod("b"), w.pod("c")
 	w.limited(1)
 	w.is.Equal(w.settle(a, 1, 1, 0), store.Slots{Lane: "default", Held: 1, Work: true})
-	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Wake: true, Work: true})             // b waits, and the holder must be woken
-	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", Want: true, Wake: true, Work: true}) // c must wait too, and the holder is woken again
-	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Want: true, Work: true})             // b is still waiting, so no pod is woken again
-	w.is.True(w.settle(a, 1, 1, 1).Want)                                                               // the holder learns that other pods are waiting
-	back := w.settle(a, 0, 1, 0)                                                                       // a returns its slot and immediately wants it back
-	w.is.Equal(back, store.Slots{Lane: "default", Want: true, Wake: true, Work: true})
+	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Wake: true, Work: true})                   // b waits, and the holder must be woken
+	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", OthersWait: true, Wake: true, Work: true}) // c must wait too, and the holder is woken again
+	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", OthersWait: true, Work: true})             // b is still waiting, so no pod is woken again
+	w.is.True(w.settle(a, 1, 1, 1).OthersWait)                                                               // the holder learns that other pods are waiting
+	back := w.settle(a, 0, 1, 0)                                                                             // a returns its slot and immediately wants it back
+	w.is.Equal(back, store.Slots{Lane: "default", OthersWait: true, Wake: true, Work: true})
 	w.is.Equal(w.settle(a, 1, 1, 0).Held, 0) // a must wait for the others
 	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0) // c came second and is still waiting
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1) // b came first and gets the slot

@@ -67,9 +67,9 @@ func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 // closed.
 const lateFor = 30 * time.Second
 
-// patient runs do. On a steady pool, it returns as soon as ctx ends, while do continues. If ctx were passed to pgx, pgx would close the
+// runDetached runs do. On a steady pool, it returns as soon as ctx ends, while do continues. If ctx were passed to pgx, pgx would close the
 // connection when ctx ends, and a full server would not accept a new one.
-func patient[T any](ctx context.Context, db *Database, do func(context.Context) (T, error)) (T, error) {
+func runDetached[T any](ctx context.Context, db *Database, do func(context.Context) (T, error)) (T, error) {
 	if !db.steady {
 		return do(ctx)
 	}

@@ -89,7 +89,7 @@ func (db *Database) attempt(ctx context.Context, do func() error) error {
 			func() bool { return db.pool.Stat().IdleConns() > 0 },
 			func() bool { return db.pool.Stat().ConstructingConns() > 0 }, do)
 		if db.steady {
-			db.connections.beaten(err == nil)
+			db.connections.recordHeartbeat(err == nil)
 		}
 		if full(err) && db.pool.Stat().IdleConns()+db.pool.Stat().AcquiredConns() > 0 && backoff.Wait(ctx) {
 			continue
@@ -137,7 +137,7 @@ func (db *Database) explain(err error) error {
 	case pg.Code == "3F000", pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+`.lane_kinds"`): // lane_kinds is the first table that a submission reads
 		return fmt.Errorf("schema %q has no tables: call migrate.Up, or run `trapeze migrate up`: %w", db.schema, err)
 	case pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+"."):
-		return fmt.Errorf("schema %q lacks a table that this program needs: call migrate.Up, or run `trapeze migrate up`, of this version: %w", db.schema, err)
+		return fmt.Errorf("schema %q lacks a table that this program needs: call migrate.Up, or run `trapeze migrate up` of the same version: %w", db.schema, err)
 	case pg.Code == "08P01" && strings.Contains(pg.Message, "unsupported startup parameter"):
 		return fmt.Errorf("a pooler between this pod and PostgreSQL accepts no settings: set Options.BehindPooler or DirectURL "+
 			"(TRAPEZE_DATABASE_DIRECT_URL): %w", err)

@@ -51,12 +51,12 @@ func (s *Store) StaleResult(ctx context.Context, l job.Lease, what string) error
 	return err
 }
 
-// parentSQL reads the result of a job's parent. Plan: done_by_id.
-var parentSQL = newStatement(`select d.result from trapeze.done d where d.id = @id order by d.epoch desc limit 1`)
+// resultSQL reads the result of a finished job. Plan: done_by_id.
+var resultSQL = newStatement(`select d.result from trapeze.done d where d.id = @id order by d.epoch desc limit 1`)
 
 // Result returns the result of a finished job, or nil if it has none. It returns [job.ErrNotFound] if the job is not in done.
 func (s *Store) Result(ctx context.Context, id int64) (json.RawMessage, error) {
-	found, err := run(ctx, s, pgx.RowTo[[]byte], parentSQL, args{{"id", id}})
+	found, err := run(ctx, s, pgx.RowTo[[]byte], resultSQL, args{{"id", id}})
 	if err != nil {
 		return nil, fmt.Errorf("read result of job %d: %w", id, err)
 	}

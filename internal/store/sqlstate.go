@@ -80,7 +80,7 @@ func Class(err error) string {
 }
 
 // ErrCutOff is returned for reads on a pod whose heartbeats have been failing for so long that it can no longer trust its lease.
-var ErrCutOff = errors.New("this pod has lost the database")
+var ErrCutOff = errors.New("this pod has lost its connection to the database")
 
 // Transient reports whether err was caused by the connection or the server's state, not by the statement, so that another attempt may
 // succeed.

@@ -118,22 +118,22 @@ func (c *connections) resetAll() {
 	c.next, c.end = context.WithCancel(context.Background())
 }
 
-// beaten records whether a heartbeat succeeded. When heartbeats fail, and when they succeed again, it makes the owners of other connections
-// check them.
-func (c *connections) beaten(well bool) {
+// recordHeartbeat records whether a heartbeat succeeded. When heartbeats fail, and when they succeed again, it makes the owners of other
+// connections check them.
+func (c *connections) recordHeartbeat(ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if well && !c.failing || !well && time.Since(c.checked) < resetsApart {
+	if ok && !c.failing || !ok && time.Since(c.checked) < resetsApart {
 		return
 	}
-	c.failing = !well
+	c.failing = !ok
 	c.checked = time.Now()
 	c.end()
 	c.next, c.end = context.WithCancel(context.Background())
 }
 
-// UntilReset returns a context that ends when the pools are next reset or a heartbeat fails. The owner of another connection to the same
-// address must then check that connection.
+// UntilReset returns a context that ends when the pools are next reset, or when heartbeats fail or succeed again. The owner of another
+// connection to the same address must then check that connection.
 func (db *Database) UntilReset() context.Context {
 	db.connections.mu.Lock()
 	defer db.connections.mu.Unlock()
@@ -147,7 +147,8 @@ func (db *Database) Resets() int {
 	return db.connections.resets
 }
 
-// Closed returns a channel that is signaled whenever a connection of the pools has been closed. It supports only one reader.
+// Closed returns a channel that is signaled whenever a connection of the pools has been closed. It supports only one reader, and does not
+// work with Options.AnyServer.
 func (db *Database) Closed() <-chan struct{} { return db.connections.closed }
 
 // accepts is the condition that a session's server accepts writes.

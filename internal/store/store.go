@@ -2,9 +2,9 @@
 // operators, readers, maintenance and other engines are in packages admin, view, upkeep and outbox. The package works with rows, and knows nothing about handlers
 // or goroutines. Its methods are safe for concurrent use.
 //
-// Every write of a worker carries its lease and matches the row of live by id, fence and pod, so a worker that has lost its lease writes
-// nothing. All statements lock rows in this order: schedules, lanes, live by id, parked by id, fan_outs by id, current_runs by (kind,
-// subject). Statements refer to the schema as trapeze; [New] replaces that with the configured name.
+// Every write for a claim carries its lease and matches the row of live by id, fence and pod. A pod that has lost the claim can only add an
+// event (see [Store.StaleResult]). All statements lock rows in this order: schedules, lanes, live by id, parked by id, fan_outs by id,
+// current_runs by (kind, subject). Statements refer to the schema as trapeze; [New] replaces that with the configured name.
 package store
 
 import (
@@ -63,9 +63,7 @@ const restsFor = 15 * time.Second
 // idleFor is how long a connection can be idle before it is closed.
 const idleFor = time.Minute
 
-// Store's methods run the hot statements that a pod sends for the jobs that it claims. Every other statement is run by a function that
-// takes a Store. This package has the functions that run in the caller's transaction, serve remote workers, or handle lost leases. Packages
-// admin, view and upkeep have the rest.
+// Store sends statements over a pod's connections. A pod has several stores, which are clones for different purposes.
 type Store struct {
 	*Database
 	ids     *ids
@@ -88,7 +86,7 @@ type Database struct {
 	steady      bool            // for heartbeats; see Steady
 	named       *sync.Map       // original statement → statement for this schema
 	turns       []chan struct{} // limit the connections in use; see Modest
-	closing     context.Context // only in a steady pool; see patient
+	closing     context.Context // only in a steady pool; see runDetached
 	close       context.CancelFunc
 }
 
@@ -317,7 +315,7 @@ func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	for try := 0; ; try++ {
 		var list []T
 		err := s.attempt(ctx, func() (err error) {
-			list, err = patient(ctx, s.Database, func(ctx context.Context) ([]T, error) { return once(ctx, s, scan, s.In(sql), args) })
+			list, err = runDetached(ctx, s.Database, func(ctx context.Context) ([]T, error) { return once(ctx, s, scan, s.In(sql), args) })
 			return err
 		})
 		if outdated(err) {

@@ -50,13 +50,13 @@ func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, e
 	return set, nil
 }
 
-// renameKeySQL reassigns a unique key, which was taken in this transaction, to another job. Plan: primary key lookup.
-var renameKeySQL = newStatement(`update trapeze.unique_keys set job_id = @id where kind = @kind and key = @key`)
+// assignKeySQL assigns a unique key, which was taken in this transaction, to another job. Plan: primary key lookup.
+var assignKeySQL = newStatement(`update trapeze.unique_keys set job_id = @id where kind = @kind and key = @key`)
 
-// RenameKey assigns a unique key that was taken in this transaction to a job with another id.
-func RenameKey(ctx context.Context, s *Store, db DB, kind, key string, id int64) error {
-	if _, err := do(ctx, s, db, renameKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}}); err != nil {
-		return fmt.Errorf("reserve unique key %q: %w", key, err)
+// AssignKey assigns a unique key that was taken in this transaction to a job with another id.
+func AssignKey(ctx context.Context, s *Store, db DB, kind, key string, id int64) error {
+	if _, err := do(ctx, s, db, assignKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}}); err != nil {
+		return fmt.Errorf("assign unique key %q: %w", key, err)
 	}
 	return nil
 }

@@ -128,9 +128,9 @@ func WorkerHeartbeat(ctx context.Context, s *Store, boot string, lease time.Dura
 	return beat(ctx, s, boot, lease, draining, stream, heard, nil)
 }
 
-// adoptSQL reads everything that another pod needs to continue running claims. Plan: primary key lookups, one row of live and of jobs for
-// each claim.
-var adoptSQL = newStatement(`
+// claimsToAdoptSQL reads everything that another pod needs to continue running claims. Plan: primary key lookups, one row of live and of
+// jobs for each claim.
+var claimsToAdoptSQL = newStatement(`
 select l.id, l.kind, l.lane, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.planned, j.max_attempts, j.max_crashes,
 	j.submitter, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at, l.ready_at, j.created_at,
 	(select g.checkpoint from trapeze.job_progress g where g.id = l.id), j.group_id, j.child_no, j.impaired,
@@ -148,13 +148,13 @@ type Adopted struct {
 	Ran             time.Duration // time since the claim
 }
 
-// Adopt returns the given claims that the pod still holds.
-func Adopt(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]Adopted, error) {
+// ClaimsToAdopt returns the given claims that the pod or worker still holds.
+func ClaimsToAdopt(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]Adopted, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
 		ids[i], fences[i] = c.JobID, c.Fence
 	}
-	list, err := run(ctx, s, scanAdopted, adoptSQL, args{{"boot", boot}, {"ids", ids}, {"fences", fences}})
+	list, err := run(ctx, s, scanAdopted, claimsToAdoptSQL, args{{"boot", boot}, {"ids", ids}, {"fences", fences}})
 	if err != nil {
 		return nil, fmt.Errorf("read the claims of worker %s: %w", boot, err)
 	}

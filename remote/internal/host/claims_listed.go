@@ -121,7 +121,7 @@ func (g *Session) giveBackEnded(claims map[engine.ClaimKey]*proxy) bool {
 	for key := range claims {
 		leases = append(leases, job.Lease{JobID: key.ID, Fence: key.Fence, Pod: g.opts.ID})
 	}
-	held, err := store.Adopt(ctx, g.host.pod.RemoteStore, g.opts.ID, leases)
+	held, err := store.ClaimsToAdopt(ctx, g.host.pod.RemoteStore, g.opts.ID, leases)
 	if err != nil {
 		return false // the state is unknown
 	}

@@ -100,7 +100,7 @@ func (h *Host) heartbeatElsewhere(ctx context.Context, id, owner string, b Beat)
 			leases = append(leases, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id})
 		}
 	}
-	held, err := store.Adopt(ctx, h.pod.RemoteStore, id, leases)
+	held, err := store.ClaimsToAdopt(ctx, h.pod.RemoteStore, id, leases)
 	if err != nil {
 		return nil, h.pod.DBError(err)
 	}

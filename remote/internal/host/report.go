@@ -153,7 +153,7 @@ func sameResult(reported, kept json.RawMessage) bool {
 // next steps are written in the usual way.
 func (h *Host) reportElsewhere(ctx context.Context, id string, row store.WorkerRow, report Report) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
-	held, err := store.Adopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
+	held, err := store.ClaimsToAdopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
 	if err != nil {
 		return false, h.pod.DBError(err)
 	}

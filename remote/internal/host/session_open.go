@@ -68,7 +68,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	}
 	var adopted []store.Adopted
 	if err == nil && len(o.Running) > 0 {
-		adopted, err = store.Adopt(ctx, h.pod.RemoteStore, o.ID, g.known(o.Running))
+		adopted, err = store.ClaimsToAdopt(ctx, h.pod.RemoteStore, o.ID, g.known(o.Running))
 		g.engine.Resize(o.Slots - (len(g.known(o.Running)) - len(adopted))) // verdicts does the same
 	}
 	if err != nil {

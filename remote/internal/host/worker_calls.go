@@ -33,7 +33,7 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *w
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 	}
 	lease := job.Lease{JobID: claim.ID, Fence: claim.Fence, Pod: id}
-	held, err := store.Adopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
+	held, err := store.ClaimsToAdopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
 	if err != nil {
 		return nil, nil, h.pod.DBError(err)
 	}

@@ -150,7 +150,7 @@ func (s *Settler) settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 		_, err := s.outbox.End(ctx, in.ID, in.Epoch, outbox.End{State: job.Failed, Reason: job.ReasonCrashed, Class: job.ClassCrashLimit, Error: v.Crashed})
 		return notStale(err)
 	}
-	held, err := store.Adopt(ctx, s.Commands, lease.Pod, []job.Lease{lease})
+	held, err := store.ClaimsToAdopt(ctx, s.Commands, lease.Pod, []job.Lease{lease})
 	if err != nil || len(held) == 0 {
 		return s.DBError(err) // it is settled, or a command has ended it
 	}
