@@ -71,14 +71,14 @@ func (o *operator) run(ctx context.Context) {
 
 // lane sets the narrow lane's slots, where -1 means no limit, and whether the lane is enabled.
 func (o *operator) lane(ctx context.Context, slots int, enabled bool) {
-	call := history.Call{Verb: "lane", Lane: narrowLane, Slots: &slots, Enabled: &enabled}
+	call := history.Call{Verb: "lane", Lane: narrowLane, SlotsPerPod: &slots, Enabled: &enabled}
 	const sql = `update trapeze.lanes set slots_per_pod = nullif($2, -1), enabled = $3 where name = $1`
 	o.do(ctx, call, sql, narrowLane, slots, enabled)
 }
 
 // limit sets the limited lane's slots across all pods.
 func (o *operator) limit(ctx context.Context, slots int) {
-	o.do(ctx, history.Call{Verb: "lane", Lane: limitedLane, All: &slots}, `update trapeze.lanes set slots = $2 where name = $1`, limitedLane, slots)
+	o.do(ctx, history.Call{Verb: "lane", Lane: limitedLane, Slots: &slots}, `update trapeze.lanes set slots = $2 where name = $1`, limitedLane, slots)
 }
 
 func (o *operator) gate(ctx context.Context, paused bool) {

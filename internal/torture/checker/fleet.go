@@ -156,16 +156,16 @@ func limitsOf(run *history.Run) map[string]limits {
 	byLane := map[string]limits{}
 	for i := range run.Calls {
 		c := &run.Calls[i]
-		if c.Verb != "lane" || c.All == nil || c.Outcome == history.Refused {
+		if c.Verb != "lane" || c.Slots == nil || c.Outcome == history.Refused {
 			continue
 		}
-		one := limits{{span{c.Began, run.Settings.Ended}, *c.All}}
-		if *c.All == unlimited {
+		one := limits{{span{c.Began, run.Settings.Ended}, *c.Slots}}
+		if *c.Slots == unlimited {
 			one[0].slots = math.MaxInt
 		}
 		for k := range run.Calls {
 			next := &run.Calls[k]
-			if next.Verb == "lane" && next.Lane == c.Lane && next.All != nil && next.Outcome == history.OK && next.Began.After(c.Began) {
+			if next.Verb == "lane" && next.Lane == c.Lane && next.Slots != nil && next.Outcome == history.OK && next.Began.After(c.Began) {
 				one[0].to = earlier(one[0].to, next.Ended)
 			}
 		}

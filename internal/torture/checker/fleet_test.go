@@ -17,7 +17,7 @@ func (p *past) limit(slots int) {
 }
 
 func (p *past) limitNow(slots int, outcome string) {
-	p.run.Calls = append(p.run.Calls, history.Call{N: len(p.run.Calls) + 1, Verb: "lane", Lane: "limited", All: &slots, Began: p.step(), Ended: p.step(),
+	p.run.Calls = append(p.run.Calls, history.Call{N: len(p.run.Calls) + 1, Verb: "lane", Lane: "limited", Slots: &slots, Began: p.step(), Ended: p.step(),
 		Outcome: outcome})
 }
 

@@ -45,11 +45,11 @@ func lanesOf(run *history.Run) lanes {
 			l.gate = changed(l.gate, c, next)
 			continue
 		}
-		if c.Slots != nil {
-			next.slots = *c.Slots
+		if c.SlotsPerPod != nil {
+			next.slots = *c.SlotsPerPod
 		}
-		if c.All != nil {
-			next.all = *c.All
+		if c.Slots != nil {
+			next.all = *c.Slots
 		}
 		next.open = c.Enabled == nil || *c.Enabled
 		l.byName[c.Lane] = changed(l.byName[c.Lane], c, next)

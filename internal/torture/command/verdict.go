@@ -130,8 +130,8 @@ func print(to io.Writer, r *history.Run, d document) {
 		}
 	}
 	if c.Starved > busyFrom {
-		fmt.Fprintf(to, "\nThe machine is busy with other things: a pod's threads waited %.2f s a second for a processor. What is judged by\n"+
-			"the clock is left out where that was so.\n", c.Starved)
+		fmt.Fprintf(to, "\nThe machine was busy: a pod's threads waited %.2f s per second for a processor. Checks that depend on timing were skipped\n"+
+			"for those periods.\n", c.Starved)
 	}
 	if !d.Quiescent {
 		fmt.Fprintf(to, "\nThe quiet tail ended because its time was up: something was left to do.\n")
@@ -141,10 +141,10 @@ func print(to io.Writer, r *history.Run, d document) {
 		fmt.Fprintf(to, "green; the records are in %s\n", d.Dir)
 		return
 	}
-	fmt.Fprintf(to, "NOT GREEN: %d of %d invariants; the records are in %s\n", bad, len(d.Invariants), d.Dir)
+	fmt.Fprintf(to, "NOT GREEN: %d of %d invariants are broken or were not checked; the records are in %s\n", bad, len(d.Invariants), d.Dir)
 }
 
-// replayCommand returns the command that repeats a run with the same program, pods and faults.
+// replayCommand returns the command that repeats a run with the same seed, pods and faults. Without binary, it builds the program again.
 func replayCommand(r *history.Run, dir, binary string) string {
 	s, pods, race := r.Settings, map[string]bool{}, "no"
 	for _, p := range r.Pods {

@@ -32,8 +32,8 @@ type Run struct {
 	Schedules []Schedule
 }
 
-// Read reads a run's folder. It fails if a file is missing. The plan is optional, because a run without faults has none. The rows, the
-// pipelines and the schedules are optional too.
+// Read reads a run's folder. It fails if a file is missing, except for the plan, the rows, the pipelines, the fires and the
+// schedules.
 func Read(dir string) (*Run, error) {
 	r := &Run{}
 	raw, err := os.ReadFile(filepath.Join(dir, SettingsFile))

@@ -121,10 +121,10 @@ type Call struct {
 	Chain    []job.Step      `json:"chain,omitempty"`
 
 	// The new values that a call with the verb lane or gate sets. nil means unchanged.
-	Enabled *bool `json:"enabled,omitempty"`
-	Paused  *bool `json:"paused,omitempty"`
-	Slots   *int  `json:"slots_per_pod,omitempty"` // -1 means no limit
-	All     *int  `json:"slots,omitempty"`         // slots across all pods
+	Enabled     *bool `json:"enabled,omitempty"`
+	Paused      *bool `json:"paused,omitempty"`
+	SlotsPerPod *int  `json:"slots_per_pod,omitempty"` // -1 means no limit
+	Slots       *int  `json:"slots,omitempty"`         // slots across all pods
 }
 
 // Sample is one observation of the running jobs, taken in a single snapshot after T.
@@ -222,10 +222,10 @@ type Process struct {
 	TermAt    *time.Time `json:"term_at,omitempty"`   // time of the first SIGTERM
 	TermsGot  int        `json:"terms_got,omitempty"` // number of SIGTERMs sent
 	Ended     time.Time  `json:"ended"`
-	Exit      int        `json:"exit"`             // exit code, or -1 after a signal
-	Signal    string     `json:"signal,omitempty"` // the signal that killed it
-	Races     int        `json:"races,omitempty"`  // data races reported by the race detector
-	Fired     []string   `json:"fired,omitempty"`  // failpoints that fired in the process
-	StoppedBy string     `json:"told,omitempty"`   // what stopped the process: a signal or a failpoint; empty if neither did
-	Log       string     `json:"log"`              // path of the log in the run's folder
+	Exit      int        `json:"exit"`                 // exit code, or -1 after a signal
+	Signal    string     `json:"signal,omitempty"`     // the signal that killed it
+	Races     int        `json:"races,omitempty"`      // data races reported by the race detector
+	Fired     []string   `json:"fired,omitempty"`      // failpoints that fired in the process
+	StoppedBy string     `json:"stopped_by,omitempty"` // what stopped the process: a signal or a failpoint; empty if neither did
+	Log       string     `json:"log"`                  // path of the log in the run's folder
 }
