@@ -57,14 +57,14 @@ func callError(ctx context.Context, err error) error {
 	return connect.NewError(connect.CodeUnavailable, errors.New("unavailable: temporary failure: repeat the call here or on another pod"))
 }
 
-// maxWords is the maximum length of an error text in bytes. An error text can quote the worker's input. It is sent in a header, and clients
-// accept only about eight kilobytes of headers.
-const maxWords = 1000
+// maxErrorBytes is the maximum length of an error text in bytes. An error text can quote the worker's input. It is sent in a header, and
+// clients accept only about eight kilobytes of headers.
+const maxErrorBytes = 1000
 
-// truncate limits text to maxWords bytes, so that it fits in a header.
+// truncate cuts text to maxErrorBytes bytes, plus an ellipsis, so that it fits in a header.
 func truncate(text string) string {
-	if len(text) > maxWords {
-		return strings.ToValidUTF8(text[:maxWords], "") + "…"
+	if len(text) > maxErrorBytes {
+		return strings.ToValidUTF8(text[:maxErrorBytes], "") + "…"
 	}
 	return text
 }

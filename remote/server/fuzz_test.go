@@ -146,7 +146,7 @@ func FuzzTheKindsOfAWorkerAreThoseThatItIsBoundTo(f *testing.F) {
 		}
 		kinds, err := kindsOf(&m, bound)
 		if err != nil {
-			if connect.CodeOf(err) != connect.CodePermissionDenied || len(err.Error()) > 3*maxWords {
+			if connect.CodeOf(err) != connect.CodePermissionDenied || len(err.Error()) > 3*maxErrorBytes {
 				t.Errorf("%x: %v", raw, err)
 			}
 			return

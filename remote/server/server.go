@@ -111,7 +111,7 @@ type sender struct {
 	until func(time.Time) // sets the write deadline; the zero time removes it
 }
 
-// guard admits requests from principals that may run jobs, and removes the deadlines of streams, which live long.
+// guard authenticates requests, limits their rate, and removes the deadlines of streams.
 func (s *server) guard(next http.Handler) http.Handler {
 	errs := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
