@@ -39,7 +39,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		defer stop()
 		err := a.run(t.Handler, served)
 		if err == nil {
-			err = context.Cause(request.Context()) // the handler may return before stop takes effect; nil if the context is not done
+			err = context.Cause(request.Context()) // the handler may return before the AfterFunc has run; nil if the context is not done
 		}
 		_ = pipe.CloseWithError(err) // only the first error counts, and nil means io.EOF
 	})
