@@ -30,8 +30,11 @@ func TestADatabaseThatIsGoneDoesNotKeepTheProcess(t *testing.T) {
 		"deaf":  func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 		"heeds": func(ctx context.Context, j *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, ctx.Err() },
 		"ends":  func(ctx context.Context, j *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, nil },
-		"fails": func(context.Context, *raw) (*runner.Outcome, error) { <-cut; return nil, job.Retryable(errors.New("no luck")) },
-		"fine":  nothing,
+		"fails": func(context.Context, *raw) (*runner.Outcome, error) {
+			<-cut
+			return nil, job.Retryable(errors.New("no luck"))
+		},
+		"fine": nothing,
 	})
 	stop, done := goes(t, r)
 	for _, kind := range []string{"deaf", "heeds", "ends"} {
