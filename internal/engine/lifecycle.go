@@ -137,7 +137,7 @@ func (e *Engine) Drain(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := e.sweeper.handBackOrphans(asking); err != nil {
-		e.Log.WarnContext(ctx, "reply to a claim was lost: leaving its jobs to other pods", telemetry.Err, err)
+		e.Log.WarnContext(ctx, "could not hand back jobs unknown to this pod: leaving them to other pods", telemetry.Err, err)
 	}
 }
 
