@@ -20,10 +20,10 @@ func TestThePodsWallClockDoesNotCount(t *testing.T) {
 		clock, err := scheduler.New(log)
 		is.NoErr(err)
 		c := New(Options{Log: log, AlarmWithin: time.Minute})
-		c.clock = clock
+		c.timer = clock
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); c.clock.Run(ctx) }()
+		go func() { defer close(done); c.timer.Run(ctx) }()
 		database := time.Now().Add(off)
 		next := database.Add(100 * time.Millisecond)
 		began := time.Now()

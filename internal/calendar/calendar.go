@@ -59,7 +59,7 @@ type Calendar struct {
 	due wait.Signal
 
 	mu    sync.Mutex
-	clock *scheduler.Scheduler // nil while Run is not running
+	timer *scheduler.Scheduler // nil while Run is not running
 
 	byHand bool // Run does not fire schedules
 }
@@ -81,7 +81,7 @@ func (c *Calendar) Run(ctx context.Context) {
 		c.o.Log.ErrorContext(ctx, "schedules fire only with heartbeats", telemetry.Err, err)
 	} else {
 		c.mu.Lock()
-		c.clock = clock
+		c.timer = clock
 		c.mu.Unlock()
 		var ticking sync.WaitGroup
 		ticking.Go(func() { clock.Run(ctx) })
@@ -121,10 +121,10 @@ func (c *Calendar) Apply(now time.Time, next *time.Time) {
 func (c *Calendar) alarm(left time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.clock == nil {
+	if c.timer == nil {
 		return // Run starts with a sweep
 	}
-	if err := c.clock.After("fires", left, func(context.Context) { c.due.Set() }); err != nil {
+	if err := c.timer.After("fires", left, func(context.Context) { c.due.Set() }); err != nil {
 		c.o.Log.DebugContext(context.Background(), "could not set a timer for the next occurrence: a heartbeat will fire it", telemetry.Err, err)
 	}
 }

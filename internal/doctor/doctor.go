@@ -26,7 +26,7 @@ const (
 	Failing Health = "fail" // prevents jobs from running, or loses jobs
 )
 
-// Finding is one result of a check, with its remedy. A check has one or more findings.
+// Finding is one result of a check, with its remedy. Some checks have none if there is nothing to report.
 type Finding struct {
 	Check  string `json:"check"`
 	Status Health `json:"status"`

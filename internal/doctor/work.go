@@ -86,7 +86,7 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 		status = Failing
 	}
 	e.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", humanize.Count(len(pods), "open pod", "open pods"), all),
-		"start a pod with trapeze serve or your own service, check TRAPEZE_RUNNER=false, and resume a drained pod with trapeze resume --pod NAME")
+		"start a pod with trapeze serve or your own service, check that TRAPEZE_RUNNER is not false, and resume a drained pod with trapeze resume --pod NAME")
 	return nil
 }
 
