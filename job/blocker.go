@@ -5,7 +5,8 @@ import "time"
 // BlockerType identifies a reason why an unfinished job is not running.
 type BlockerType string
 
-// The types of blockers. The values before [BlockerDue] concern only the job itself. The values after it concern all jobs.
+// The types of blockers. The values before [BlockerDue] concern the job and jobs related to it. The values after it concern the queue, its
+// lane or the pods.
 const (
 	BlockerScheduled   BlockerType = "scheduled"    // it is scheduled for later
 	BlockerRetry       BlockerType = "retry"        // its next attempt is not due yet

@@ -12,7 +12,8 @@ const EnginePostgreSQL = "postgres"
 var ErrNoEngine = errors.New("no pod serves the engine")
 
 // LaneEngine is an engine that this program serves besides PostgreSQL. It runs the jobs of the lanes that name it. Its methods are safe for
-// concurrent use, and return soon after ctx ends. The engine itself takes jobs from an outbox and needs none of these methods.
+// concurrent use, and return soon after ctx ends. The engine receives its jobs through an outbox table, not through these
+// methods.
 type LaneEngine interface {
 	// Name returns the name that lanes use, such as temporal.
 	Name() string
@@ -49,8 +50,8 @@ type EngineFinding struct {
 // LaneMove is the state of a lane's move to another engine. Until the lane has moved, no job starts in it.
 type LaneMove struct {
 	Lane     string `json:"lane"`
-	Engine   string `json:"engine"`      // that runs the lane's jobs
-	Next     string `json:"next_engine"` // to which the lane is moving; empty once it has moved, or if it does not move
+	Engine   string `json:"engine"`      // name of the engine that runs the lane's jobs
+	Next     string `json:"next_engine"` // name of the engine to which the lane is moving; empty if it is not moving
 	Running  int    `json:"running"`     // jobs that must end first
 	Pods     int    `json:"pods"`        // pods that have not confirmed that they start no jobs in the lane
 	TimedOut bool   `json:"timed_out"`   // the wait ended before the lane had moved; the move continues

@@ -9,7 +9,8 @@ import (
 
 // Errors that callers can act on.
 var (
-	// ErrLeaseLost means that another claim now holds the job, or the job has ended. Nothing was written.
+	// ErrLeaseLost means that another claim now holds the job, or the job has ended. Nothing was written. It is also the cause of a
+	// handler's context when its pod can no longer renew the lease.
 	ErrLeaseLost = errors.New("lease lost: the job has been given to another claim or has ended")
 	// ErrGone means that a running job was deleted. Nothing was written. It also matches [ErrLeaseLost] with errors.Is.
 	ErrGone error = goneError{}
@@ -66,7 +67,7 @@ var (
 	ErrInvalid = errors.New("invalid request")
 )
 
-// Reasons for cancelling a handler's context. [context.Cause] returns one of them.
+// Reasons for cancelling a handler's context. [context.Cause] returns one of them, or [ErrLeaseLost], or [ErrGone].
 var (
 	ErrCancelled = errors.New("cancelled by an operator")
 	ErrStopped   = errors.New("stopped by an operator")
@@ -105,7 +106,7 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &verdict{err: err, permanent: true}
+	return &wishError{err: err, permanent: true}
 }
 
 // Retryable requests another attempt after the kind's backoff, even for a kind without a retry policy. The job or its kind limits the
@@ -114,7 +115,7 @@ func Retryable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &verdict{err: err, retry: true}
+	return &wishError{err: err, retry: true}
 }
 
 // RetryAfter is like [Retryable], with d as the delay before the next attempt. RetryAfter(d, nil) returns nil.
@@ -122,18 +123,18 @@ func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &verdict{err: err, retry: true, after: &d}
+	return &wishError{err: err, retry: true, after: &d}
 }
 
-type verdict struct {
+type wishError struct {
 	err       error
 	permanent bool
 	retry     bool
 	after     *time.Duration
 }
 
-func (v *verdict) Error() string { return v.err.Error() }
-func (v *verdict) Unwrap() error { return v.err }
+func (v *wishError) Error() string { return v.err.Error() }
+func (v *wishError) Unwrap() error { return v.err }
 
 // Wish is what a handler requested by wrapping its error with [Permanent], [Retryable] or [RetryAfter].
 type Wish struct {
@@ -144,7 +145,7 @@ type Wish struct {
 
 // WishOf returns the request made by the outermost [Permanent], [Retryable] or [RetryAfter] in err's chain.
 func WishOf(err error) Wish {
-	if v, ok := errors.AsType[*verdict](err); ok {
+	if v, ok := errors.AsType[*wishError](err); ok {
 		return Wish{Permanent: v.permanent, Retry: v.retry, After: v.after}
 	}
 	return Wish{}

@@ -23,8 +23,8 @@ type LaneUse struct {
 	FourEyes         bool       `json:"four_eyes"`
 	Enabled          bool       `json:"enabled"`
 	Drained          bool       `json:"drained"`
-	Engine           string     `json:"engine"`      // that runs the lane's jobs: postgres, or the name of another engine
-	NextEngine       *string    `json:"next_engine"` // to which the lane is moving; nil if it does not move
+	Engine           string     `json:"engine"`      // name of the engine that runs the lane's jobs, by default postgres
+	NextEngine       *string    `json:"next_engine"` // name of the engine to which the lane is moving; nil if it is not moving
 	Kinds            []string   `json:"kinds"`       // kinds that use the lane by default
 	Running          int        `json:"running"`
 	Waiting          int        `json:"waiting"` // jobs that are due but not claimed

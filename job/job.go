@@ -34,11 +34,12 @@ type Args interface {
 	Kind() string
 }
 
-// Lease identifies one claim of a job. A worker sends it with every write. A write is rejected unless it carries the job's latest lease.
+// Lease identifies one claim of a job. The process that runs the job sends it with every write. A write is rejected unless it carries the
+// job's latest lease.
 type Lease struct {
 	JobID int64
 	Fence int64  // incremented with every claim and never reset
-	Pod   string // boot ID of the process that claimed the job
+	Pod   string // boot ID of the pod, or ID of the remote worker, that claimed the job
 }
 
 // When is the condition under which a planned step runs.
@@ -94,7 +95,7 @@ type Job struct {
 	Fence           int64           `json:"fence"`
 	Epoch           int             `json:"epoch"`
 	Pod             *string         `json:"pod"`
-	Engine          string          `json:"engine,omitempty"`     // that runs the job or ended it, if one job was read; empty for pods
+	Engine          string          `json:"engine,omitempty"`     // name of the engine other than PostgreSQL that runs or ran the job; set only if one job was read
 	EngineURL       string          `json:"engine_url,omitempty"` // page of its run in the engine's own dashboard; empty if there is none
 	PipelineID      int64           `json:"pipeline_id,string"`
 	ParentID        *int64          `json:"parent_id,string"`

@@ -26,8 +26,8 @@ type Lane struct {
 	FourEyes         bool     `json:"four_eyes"` // jobs must be approved by another person than their submitter
 	Enabled          bool     `json:"enabled"`
 	Drained          bool     `json:"drained"`     // drained by an operator: it starts no jobs until it is resumed
-	Engine           string   `json:"engine"`      // that runs the lane's jobs: postgres, or the name of another engine
-	NextEngine       *string  `json:"next_engine"` // to which the lane is moving; nil if it does not move
+	Engine           string   `json:"engine"`      // name of the engine that runs the lane's jobs, by default postgres
+	NextEngine       *string  `json:"next_engine"` // name of the engine to which the lane is moving; nil if it is not moving
 	Kinds            []string `json:"kinds"`       // kinds that use the lane by default, sorted
 }
 

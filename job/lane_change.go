@@ -70,7 +70,8 @@ type LaneChange struct {
 	RequiresApproval *bool          `json:"requires_approval,omitempty"`
 	FourEyes         *bool          `json:"four_eyes,omitempty"` // true needs RequiresApproval
 	Enabled          *bool          `json:"enabled,omitempty"`
-	// Engine moves the lane to another engine: no job starts in it until its running jobs have ended. The lane's present engine ends a move.
+	// Engine moves the lane to another engine: no job starts in it until its running jobs have ended. Naming the lane's current engine
+	// cancels a move.
 	Engine *string   `json:"engine,omitempty"`
 	Kinds  *[]string `json:"kinds,omitempty"` // all kinds that use the lane by default; kinds removed from it move to the lane "default"
 

@@ -74,7 +74,7 @@ type Reason string
 // The reasons for terminal states, and for other states that need an explanation.
 const (
 	ReasonOK                Reason = "ok"
-	ReasonError             Reason = "error"              // the handler returned a permanent error
+	ReasonError             Reason = "error"              // the handler returned an error that is permanent, or only one attempt was allowed
 	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler returned an error, and no attempts were left
 	ReasonCrashed           Reason = "crashed"            // its pods died or lost their leases too often
 	ReasonTimeout           Reason = "timeout"

@@ -14,7 +14,7 @@ const (
 )
 
 // Submission is a job to submit, with its options: the first job of a pipeline, a next step or a child of a fan-out. The zero value of a
-// field means unset; the value then comes from the kind or, for a step, from the previous job.
+// field means unset: the kind's value applies. A step then inherits the lane, the priority and the submitter of the previous job.
 type Submission struct {
 	Step           // kind, args as JSON, lane, subject and priority
 	Delay          time.Duration
