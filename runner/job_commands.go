@@ -50,7 +50,7 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor st
 	if stop {
 		why = job.ReasonStopped
 	}
-	c, err := admin.Cancel(ctx, a.pod.Commands, id, epoch, stop, named(actor), a.pod.NotifyRun)
+	c, err := admin.Cancel(ctx, a.pod.Commands, id, epoch, stop, named(actor), a.pod.CancelRun)
 	state, err := a.pod.ApplyCancel(id, c, why, err)
 	if err != nil {
 		return Cancelled{State: state}, err

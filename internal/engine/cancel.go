@@ -42,7 +42,7 @@ func (i *Identity) cancelUnlocked(ctx context.Context, s *store.Store, ids []int
 		seen(end.ID)
 	}
 	for _, l := range c.Asked {
-		i.NotifyRun(l)
+		i.CancelRun(l)
 		seen(l.JobID)
 	}
 	if len(c.Asked) > 0 {
@@ -54,7 +54,7 @@ func (i *Identity) cancelUnlocked(ctx context.Context, s *store.Store, ids []int
 // cancelLocked cancels a single job on behalf of a bulk command, and waits until its row is no longer locked. It reports whether the job
 // was cancelled or asked to cancel: it may have ended or been deleted.
 func (i *Identity) cancelLocked(ctx context.Context, id int64, actor string) (bool, error) {
-	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.NotifyRun)
+	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.CancelRun)
 	_, err = i.ApplyCancel(id, c, job.ReasonCancelled, err)
 	if errors.Is(err, job.ErrAlreadyTerminal) || errors.Is(err, job.ErrNotFound) {
 		return false, nil
@@ -97,9 +97,9 @@ func (one *Run) cancelFor(why job.Reason) {
 	}
 }
 
-// NotifyRun cancels the handler of a run in this process. If a transaction of the handler locks the job's row, that transaction ends with
-// the handler's context.
-func (i *Identity) NotifyRun(l job.Lease) {
+// CancelRun cancels the handler of a run in this process, with the reason cancelled. If a transaction of the handler locks the job's row,
+// that transaction ends with the handler's context.
+func (i *Identity) CancelRun(l job.Lease) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
 		one.cancelFor(job.ReasonCancelled)
 	}

@@ -65,7 +65,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	c.claimedAt = time.Now()
 	news := c.news.Swap(false)
 	if c.Slots() <= smallPod && !c.ahead.Any() {
-		c.exec.ends.flusher.lands() // the slots that these completions free are filled by the same claim
+		c.exec.finisher.flusher.lands() // the slots that these completions free are filled by the same claim
 	}
 	if err := c.settleSlots(ctx); err != nil {
 		return false, err

@@ -48,8 +48,8 @@ func New(s Services, o Options, m member) *Engine {
 	flusher := newFlusher(i, e.afterFlush, e.workers.Waiting)
 	flusher.join = e.claims.joinEnds
 	e.leases = &leaseTx{i, flusher.alive}
-	e.ends = &finisher{Identity: i, newRun: e.NewRun, pass: e.passSlot, freed: e.executor.slotFree, intake: e.submitter, fanOuts: e.fanOuts, leases: e.leases, flusher: flusher}
-	e.ends.groups = newGroups(i, e.leases, e.afterFlush, e.workers.Waiting, e.ends.endCommitted)
+	e.finisher = &finisher{Identity: i, newRun: e.NewRun, pass: e.passSlot, freed: e.executor.slotFree, intake: e.submitter, fanOuts: e.fanOuts, leases: e.leases, flusher: flusher}
+	e.finisher.groups = newGroups(i, e.leases, e.afterFlush, e.workers.Waiting, e.finisher.endCommitted)
 	e.sweeper = &sweeper{i, &i.Due, e.claims}
 	e.Poller = poller.New(e.sweeper, o.PollEvery)
 	return e

@@ -26,10 +26,10 @@ import (
 // executor runs the handlers of claimed jobs on a pool of goroutines.
 type executor struct {
 	*Identity
-	workers *pool.Pool[*Run]
-	ends    *finisher
-	leases  *leaseTx
-	passed  atomic.Int64 // completions in progress whose slots were already passed on
+	workers  *pool.Pool[*Run]
+	finisher *finisher
+	leases   *leaseTx
+	passed   atomic.Int64 // completions in progress whose slots were already passed on
 }
 
 // NewRun creates the run of a claimed job and adds it to Runs. It returns nil if the engine has stopped.
@@ -200,8 +200,8 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 		o = &work.Outcome{Status: job.OK}
 	}
 	cause := context.Cause(one.Ctx)
-	if err, ok := errors.AsType[*NoVerdict](err); ok {
-		x.ends.endWithoutVerdict(one, err)
+	if err, ok := errors.AsType[*NoOutcome](err); ok {
+		x.finisher.endWithoutOutcome(one, err)
 		return nil, false
 	}
 	if one.IsLost() {
@@ -209,7 +209,7 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 		if err != nil {
 			failure = err.Error()
 		}
-		x.ends.stale(one, failure, cause)
+		x.finisher.stale(one, failure, cause)
 		return nil, false
 	}
 	if err == nil {
@@ -217,11 +217,11 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	}
 	if err == nil && o.Snooze != nil && !errors.Is(cause, job.ErrCancelled) {
 		one.span.Event("job.retry_later")
-		x.ends.snooze(one, *o.Snooze)
+		x.finisher.snooze(one, *o.Snooze)
 		return nil, false
 	}
 	if err == nil {
-		err = x.ends.keepUndo(one, o.Undo)
+		err = x.finisher.keepUndo(one, o.Undo)
 	}
 	if err != nil {
 		x.concludeError(one, err, cause)
@@ -229,11 +229,11 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	}
 	switch {
 	case o.Fan != nil:
-		next, err = x.ends.fanOut(one, o)
-	case len(o.Writes) > 0 && !x.ends.groups.takes(one.Claimed.Kind, o.Writes):
-		next, err = x.ends.finishInTx(one, o)
+		next, err = x.finisher.fanOut(one, o)
+	case len(o.Writes) > 0 && !x.finisher.groups.takes(one.Claimed.Kind, o.Writes):
+		next, err = x.finisher.finishInTx(one, o)
 	default:
-		if next, err = x.ends.finishSoon(one, o); err == nil {
+		if next, err = x.finisher.finishSoon(one, o); err == nil {
 			return next, true
 		}
 	}
@@ -280,10 +280,10 @@ func (x *executor) afterFlush(ends []*flush) {
 func (x *executor) goOn(w *flush) bool {
 	var next *Run
 	if len(w.writes) == 0 {
-		next = x.ends.pursue(w)
+		next = x.finisher.concludeFlush(w)
 	} else {
 		var err error
-		next, err = x.ends.finishGrouped(w)
+		next, err = x.finisher.finishGrouped(w)
 		next = x.concludeWritten(w.one, next, err, context.Cause(w.one.Ctx))
 	}
 	free := x.close(w.one, next)
@@ -297,7 +297,7 @@ func (x *executor) goOn(w *flush) bool {
 func (x *executor) concludeError(one *Run, err, cause error) {
 	if why := HandedBack(cause); why != "" {
 		one.span.Event("job.handed_back")
-		x.ends.handBack(one, why)
+		x.finisher.handBack(one, why)
 		return
 	}
 	f := Judge(err, cause, x.attempts(one))
@@ -310,7 +310,7 @@ func (x *executor) concludeError(one *Run, err, cause error) {
 		}
 		x.Log.WarnContext(one.Ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, e.Class, telemetry.ErrorCode, e.Code,
 			telemetry.Err, e.Error)...)
-		err := x.ends.park(one, wait, store.Retry{Started: one.started(), Message: e.Error, Class: e.Class, Code: e.Code})
+		err := x.finisher.park(one, wait, store.Retry{Started: one.started(), Message: e.Error, Class: e.Class, Code: e.Code})
 		if err == nil {
 			one.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			x.Ends.ReportRetry(endOf(one, e, job.Pending))
@@ -319,7 +319,7 @@ func (x *executor) concludeError(one *Run, err, cause error) {
 			return
 		}
 	}
-	x.ends.finish(one, e)
+	x.finisher.finish(one, e)
 }
 
 // linkWithin limits how long reading traces may delay the start of a join's handler.

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Verdict is the end of a handler that ran outside this process, under a claim that this engine may settle.
-type Verdict struct {
+// ExternalRun is a finished run of a handler outside this process, under a claim that this engine may settle.
+type ExternalRun struct {
 	Outcome    *work.Outcome // nil means success without a result, unless Err is set
 	Err        error         // see [work.ReportedError]
 	Cause      error         // why the handler's context was cancelled; nil if it was not
@@ -44,7 +44,7 @@ func (e *Engine) Note(ctx context.Context, l job.Lease, events []store.Emission,
 // Conclude writes the outcome of a claim as if its handler had returned in this process: it ends, retries, snoozes or fans out the job. It
 // blocks until then, and reports whether this call wrote the outcome. If it did not, the claim may have ended in another way, or the engine
 // is stopping. The events are written first; they are written again if a call that failed is repeated.
-func (e *Engine) Conclude(ctx context.Context, a store.Adopted, v Verdict) (wrote bool, err error) {
+func (e *Engine) Conclude(ctx context.Context, a store.Adopted, v ExternalRun) (wrote bool, err error) {
 	e.Lanes.Adopt(a.Lane)
 	one := e.NewRun(a.Claimed, e.Boot())
 	if one == nil {

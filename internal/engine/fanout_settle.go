@@ -327,7 +327,7 @@ func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor strin
 		// Each of these jobs is locked by another transaction or has changed since it was read.
 		for _, id := range ids {
 			if !wait {
-				if err := admin.NotifyHandler(ctx, f.Commands, id, f.NotifyRun); err != nil {
+				if err := admin.NotifyHandler(ctx, f.Commands, id, f.CancelRun); err != nil {
 					return more, err
 				}
 				continue

@@ -72,12 +72,12 @@ func (fin *finisher) finishSoon(one *Run, o *work.Outcome) (other *Run, err erro
 func (fin *finisher) finish(one *Run, e store.Ending) {
 	w := fin.flushOf(one, e, nil)
 	w.ended, w.err = fin.flusher.writeEnd(one, w.ending)
-	fin.pursue(w)
+	fin.concludeFlush(w)
 }
 
-// pursue keeps retrying an outcome that could not be written at first. It returns the next step if that has already started in this
-// process.
-func (fin *finisher) pursue(w *flush) *Run {
+// concludeFlush reports a written outcome. If the outcome could not be written at first, concludeFlush retries it. It returns the next step
+// if that has already started in this process.
+func (fin *finisher) concludeFlush(w *flush) *Run {
 	one, e, next, ended, err := w.one, w.ending, w.next, w.ended, w.err
 	if child := next; child != nil {
 		defer func() { fin.inFlight.remove(child.ID) }()

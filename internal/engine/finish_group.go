@@ -43,8 +43,8 @@ const (
 // errAlone means that nothing was written, and that the run must be finished in a separate transaction.
 var errAlone = errors.New("must be committed alone")
 
-func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
-	g := &groups{flusher: newFlusher(i, written, soon), leases: leases, committed: committed, alone: map[string]time.Time{}}
+func newGroups(i *Identity, leases *leaseTx, afterFlush func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
+	g := &groups{flusher: newFlusher(i, afterFlush, soon), leases: leases, committed: committed, alone: map[string]time.Time{}}
 	g.write, g.atMost = g.writeGroups, groupAtMost
 	g.off = i.Pool == nil || i.Pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
 	return g
@@ -112,7 +112,7 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 				g.answer(w, store.Ended{}, errAlone)
 			}
 		}
-		g.written(written)
+		g.afterFlush(written)
 	case store.Unknown(err):
 		if culprit != nil && errors.Is(err, context.DeadlineExceeded) {
 			g.refused(culprit.one.Claimed.Kind) // this member's statement delayed the other members

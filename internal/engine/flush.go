@@ -20,7 +20,7 @@ type flush struct {
 	writes  work.Writes // writes of the handler, committed together with the completion
 	ended   store.Ended
 	err     error
-	done    chan struct{} // closed with the answer; if nil, no caller is waiting and flusher.written is called instead
+	done    chan struct{} // closed with the answer; if nil, no caller is waiting and flusher.afterFlush is called instead
 	tries   int           // number of times that the row was found locked by another transaction
 	unknown bool          // the reply to a statement that included the completion was lost
 }
@@ -79,7 +79,7 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 					f.answer(w, end, nil)
 				}
 			}
-			f.written(written)
+			f.afterFlush(written)
 			if len(missing) > 0 {
 				f.missed(ctx, pod, missing)
 			}
@@ -194,5 +194,5 @@ func (f *flusher) answer(w *flush, ended store.Ended, err error) {
 		close(w.done)
 		return
 	}
-	f.written([]*flush{w})
+	f.afterFlush([]*flush{w})
 }

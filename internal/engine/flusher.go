@@ -17,14 +17,14 @@ import (
 // round trip per completion, and a busy pod fills its batches.
 type flusher struct {
 	*Identity
-	write   func(ctx context.Context, batch []*flush)    // writes a batch and answers every member
-	atMost  int                                          // maximum number of completions in a batch
-	written func(ends []*flush)                          // called with completions for which no caller is waiting
-	soon    func() bool                                  // reports whether handlers are about to be called
-	join    func(boot string, batch []*flush) endsWriter // returns a write that shares its commit with a claim, or nil
-	alive   context.Context                              // ends when the engine gives up writing
-	die     context.CancelFunc
-	some    wait.Signal // set when the queue may not be empty
+	write      func(ctx context.Context, batch []*flush)    // writes a batch and answers every member
+	atMost     int                                          // maximum number of completions in a batch
+	afterFlush func(ends []*flush)                          // called with completions for which no caller is waiting
+	soon       func() bool                                  // reports whether handlers are about to be called
+	join       func(boot string, batch []*flush) endsWriter // returns a write that shares its commit with a claim, or nil
+	alive      context.Context                              // ends when the engine gives up writing
+	die        context.CancelFunc
+	some       wait.Signal // set when the queue may not be empty
 
 	mu      sync.Mutex
 	queue   []*flush
@@ -45,8 +45,8 @@ const (
 
 var errStopped = errors.New("the runner has stopped")
 
-func newFlusher(i *Identity, written func([]*flush), soon func() bool) *flusher {
-	f := &flusher{Identity: i, atMost: flushAtMost, written: written, soon: soon, some: wait.NewSignal(), join: noJoin}
+func newFlusher(i *Identity, afterFlush func([]*flush), soon func() bool) *flusher {
+	f := &flusher{Identity: i, atMost: flushAtMost, afterFlush: afterFlush, soon: soon, some: wait.NewSignal(), join: noJoin}
 	f.write = f.flush
 	f.alive, f.die = context.WithCancel(context.Background())
 	return f

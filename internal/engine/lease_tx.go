@@ -24,9 +24,9 @@ type leaseTx struct {
 	alive context.Context // ends when the engine gives up writing
 }
 
-// end describes how a transaction finishes its run. The zero value is for a transaction that does not finish its run.
+// end describes the last write of a transaction. committed is set only if the transaction also finishes the run.
 type end struct {
-	finish    func(context.Context, *store.Holding) error // makes the last writes and commits; nil if there are no such writes
+	finish    func(context.Context, *store.Holding) error // makes the last write and commits; nil if there is none
 	committed func(context.Context) (bool, error)         // reports whether a claim that is no longer held was finished by this transaction
 }
 

@@ -26,8 +26,8 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	life.Go(func() { e.beat(alive) })
 	life.Go(func() { e.compare(alive) })
 	life.Go(func() { e.asked.run(alive) })
-	life.Go(func() { e.ends.flusher.run(alive) })
-	life.Go(func() { e.ends.groups.run(alive) })
+	life.Go(func() { e.finisher.flusher.run(alive) })
+	life.Go(func() { e.finisher.groups.run(alive) })
 	life.Go(func() { e.settleUntil(alive) })
 	life.Go(func() { e.expireAhead(alive) })
 	var claims sync.WaitGroup
@@ -48,8 +48,8 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 func (e *Engine) WriteEnds() (stop func()) {
 	alive, die := context.WithCancel(context.Background())
 	var life sync.WaitGroup
-	life.Go(func() { e.ends.flusher.run(alive) })
-	life.Go(func() { e.ends.groups.run(alive) })
+	life.Go(func() { e.finisher.flusher.run(alive) })
+	life.Go(func() { e.finisher.groups.run(alive) })
 	return func() {
 		e.CloseRuns()
 		die()
@@ -127,7 +127,7 @@ func (e *Engine) Drain(ctx context.Context) {
 	if !e.Runs.WaitEmpty(e.Opts.ShutdownGrace, e.hurry) {
 		e.Runs.Each(func(one *Run) { one.cancel(job.ErrShutdown) })
 		// An unresponsive database must not delay shutdown. The pod's leases expire anyway.
-		giveUp := time.AfterFunc(2*time.Second, e.ends.flusher.die)
+		giveUp := time.AfterFunc(2*time.Second, e.finisher.flusher.die)
 		defer giveUp.Stop()
 		if !e.Runs.WaitEmpty(time.Second, nil) {
 			e.handBackRest(ctx)
@@ -149,7 +149,7 @@ func (e *Engine) handBackRest(ctx context.Context) {
 		if one.Settled.CompareAndSwap(false, true) {
 			e.Metrics.Stuck.Inc()
 			e.Log.WarnContext(ctx, "handler ignores the shutdown: handing back its job", one.attrs()...)
-			e.ends.handBack(one, "the pod is shutting down")
+			e.finisher.handBack(one, "the pod is shutting down")
 		}
 	})
 }

@@ -126,17 +126,17 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	}
 }
 
-// NoVerdict is the error of a handler that returns without an outcome. Its claim is either handed back or left unchanged.
-type NoVerdict struct {
+// NoOutcome is the error of a handler that returns without an outcome. Its claim is either handed back or left unchanged.
+type NoOutcome struct {
 	Why   string                     // the reason for the hand-back; if empty, the claim stays unchanged
 	Owned func(context.Context) bool // reports whether this process may still hand back the claim; nil means yes
 	Done  func()                     // called before the claim is handed back; used only with Why
 }
 
-func (*NoVerdict) Error() string { return "no outcome from its worker" }
+func (*NoOutcome) Error() string { return "no outcome from its worker" }
 
-// endWithoutVerdict ends a run whose handler reported no outcome.
-func (fin *finisher) endWithoutVerdict(one *Run, err *NoVerdict) {
+// endWithoutOutcome ends a run whose handler reported no outcome.
+func (fin *finisher) endWithoutOutcome(one *Run, err *NoOutcome) {
 	if err.Why == "" || one.IsLost() {
 		return
 	}

@@ -126,7 +126,7 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	}
 	if recovered > 0 {
 		s.Count.Recovered.Add(float64(recovered))
-		s.Log.WarnContext(ctx, "orphans recovered", telemetry.Jobs, recovered)
+		s.Log.WarnContext(ctx, "jobs of lapsed pods recovered", telemetry.Jobs, recovered)
 		s.WakePeers()
 	}
 	return nil

@@ -57,8 +57,8 @@ func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	return nil
 }
 
-// CheckFollowing checks a next step or a child, and marks it as emitted by a handler. The job must not have keys, a name or a submitter,
-// because these belong to the pipeline.
+// CheckFollowing checks a next step or a child, and marks it as emitted by a handler. The job must not have an idempotency key, a pipeline
+// name, an approval or a submitter, because these belong to the pipeline.
 func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	w.Emitted = true
 	work.MarkEmitted(w.Planned)
@@ -86,8 +86,8 @@ type predecessor struct {
 	submitter    string
 }
 
-// follow builds the row of a step, without its id and branch. Except for the subject, options that the step does not set are inherited from
-// the step's predecessor.
+// follow builds the row of a step, without its id and branch. The step inherits the predecessor's submitter and, unless it sets
+// them, the lane and the priority.
 func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority

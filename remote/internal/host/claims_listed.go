@@ -50,14 +50,14 @@ func (g *Session) giveBackUnacknowledged(key engine.ClaimKey, p *proxy) {
 	p.giveBack(whyUnacknowledged)
 }
 
-// giveBackUnsent hands back the claims that the worker has not acknowledged by the time its stream ends. Whether or not they have arrived,
-// their fences become invalid.
-func (g *Session) giveBackUnsent() {
-	unsent := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return !p.listed })
-	if len(unsent) == 0 || g.markListedElsewhere(unsent) {
+// giveBackUnlisted hands back the claims that the worker has not acknowledged by the time its stream ends. Whether or not they have
+// arrived, their fences become invalid.
+func (g *Session) giveBackUnlisted() {
+	unlisted := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return !p.listed })
+	if len(unlisted) == 0 || g.markListedElsewhere(unlisted) {
 		return
 	}
-	for _, p := range unsent {
+	for _, p := range unlisted {
 		if !g.has(p) {
 			p.giveBack(whyCut)
 		}

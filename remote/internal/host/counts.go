@@ -14,7 +14,7 @@ const (
 	reportStale     = "stale"
 )
 
-// Reasons for handing back a remote worker's claim without a verdict.
+// Reasons for handing back a remote worker's claim without an outcome.
 const (
 	whyUnsent         = "could not send it to its worker"
 	whyShutdown       = "the pod is shutting down"

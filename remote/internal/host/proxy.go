@@ -98,13 +98,13 @@ func (g *Session) settleReleased(key engine.ClaimKey, p *proxy) (*work.Outcome, 
 	if errors.Is(g.why, job.ErrShutdown) && !g.has(p) && !g.markListedElsewhere(map[engine.ClaimKey]*proxy{key: p}) {
 		return nil, g.giveBack(whyShutdown, g.current)
 	}
-	return nil, &engine.NoVerdict{}
+	return nil, &engine.NoOutcome{}
 }
 
-// giveBack returns a result that hands back a claim without a verdict. If owned is set, the worker may have reconnected elsewhere and still
-// hold the claim.
-func (g *Session) giveBack(why string, owned func(context.Context) bool) *engine.NoVerdict {
-	return &engine.NoVerdict{Why: why, Owned: owned, Done: func() { g.host.countReturned(why) }}
+// giveBack returns a result that hands back a claim without an outcome. If owned is set, the worker may have reconnected elsewhere and
+// still hold the claim.
+func (g *Session) giveBack(why string, owned func(context.Context) bool) *engine.NoOutcome {
+	return &engine.NoOutcome{Why: why, Owned: owned, Done: func() { g.host.countReturned(why) }}
 }
 
 // openProxy returns the proxy of a claim and whether the claim was adopted. If it was not, the proxy is new.

@@ -67,7 +67,7 @@ func (g *Session) live(claiming context.Context) {
 	defer close(g.gone)
 	g.engine.Wake()
 	g.engine.Live(claiming, func(alive context.Context) {
-		g.giveBackUnsent()
+		g.giveBackUnlisted()
 		if g.engine.WaitIdle(alive, g.over) {
 			g.finish(nil)
 		}

@@ -159,7 +159,7 @@ func (s *Settler) settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 		return temporal.NewApplicationError(fmt.Sprintf("settle job %d: no handler for kind %q here", a.ID, a.Kind), interpreter.UnknownKind)
 	}
 	v.Foreign()
-	wrote, err := s.Conclude(ctx, a, engine.Verdict{Outcome: v.Outcome, Err: v.Failure.Err(), Cause: v.CauseErr(), Took: v.Took,
+	wrote, err := s.Conclude(ctx, a, engine.ExternalRun{Outcome: v.Outcome, Err: v.Failure.Err(), Cause: v.CauseErr(), Took: v.Took,
 		Events: v.Details.Events, Progress: v.Details.Progress, Checkpoint: v.Details.Checkpoint})
 	if wrote || err != nil {
 		return err
