@@ -18,6 +18,7 @@ type WorkerRow struct {
 	Key    []byte // key that signs the worker's assignments
 	Owner  string // principal that is allowed to act for the worker
 	Open   bool
+	Left   bool // the row is closed because the worker left, not because its lease expired
 	// Acknowledged holds the claims listed in the latest heartbeat that reached a pod other than the one serving the stream, as pairs of
 	// job id and fence.
 	Acknowledged []int64
@@ -48,7 +49,7 @@ with mine as (
 ), events as (
 	insert into trapeze.job_events (event_no, boot, event, message) select 1, boot, 'pod.joined', @name from joined
 )
-select stream, stream_key, @owner::text, true, acknowledged from known union all select stream, stream_key, @owner::text, true, acknowledged from signed`)
+select stream, stream_key, @owner::text, true, false, acknowledged from known union all select stream, stream_key, @owner::text, true, false, acknowledged from signed`)
 
 // OpenWorker opens the row of a remote worker for a new stream, or takes over the open row and its key. policies is JSON to be returned by
 // [WorkerPolicies]. OpenWorker returns [job.ErrLeaseLost] if the row is closed or belongs to another principal.
@@ -75,7 +76,7 @@ func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []by
 
 // workerSQL reads the row of a remote worker. Plan: primary key lookups, one row.
 var workerSQL = newStatement(`
-select w.stream, w.stream_key, w.owner, p.closed_at is null, w.acknowledged from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot
+select w.stream, w.stream_key, w.owner, p.closed_at is null, coalesce(p.closed = 'left', false), w.acknowledged from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot
 where w.boot = @boot`)
 
 // Worker returns the row of a remote worker, or [job.ErrNotFound] if there is none.

@@ -63,7 +63,9 @@ func (m member) LeaseLost(ctx context.Context) {
 	why := ErrSuperseded // also used if the row cannot be read, because the worker then opens another stream too
 	if row, err := store.Worker(ctx, m.host.pod.RemoteStore, m.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrClosed
-		m.host.pod.Metrics.LeasesLost.Inc()
+		if !row.Left {
+			m.host.pod.Metrics.LeasesLost.Inc()
+		}
 	}
 	m.host.pod.Log.WarnContext(ctx, "this pod no longer serves a remote worker", telemetry.Pod, m.opts.Name, telemetry.Boot, m.opts.ID, telemetry.Why, why)
 	m.finish(why)

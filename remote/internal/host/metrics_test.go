@@ -11,6 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/remote/internal/host"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -75,4 +76,16 @@ func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	<-w.sent // received but never listed
 	pgtest.Wait(t, "the job was returned", func() bool { return collected(t, r)["remote_jobs_returned_total/unacknowledged"] == 1 })
 	pgtest.Wait(t, "the stream was closed", func() bool { return collected(t, r)["remote_workers"] == 0 })
+}
+
+func TestAWorkerThatLeavesThroughAnotherPodHasNotLostItsLease(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	first, second := podtest.Start(t, pool, often, noKinds), podtest.Start(t, pool, often, noKinds)
+	w := newFar()
+	w.connect(t, first, 1, "far")
+	_, err := hostOf(second).Heartbeat(t.Context(), w.id, owner, host.Beat{Leaving: true})
+	is.NoErr(err)
+	<-w.session.Over()
+	is.Equal(collected(t, first)["leases_lost_total"], 0.0)
 }
