@@ -19,9 +19,9 @@ import (
 // Func handles jobs of one kind. A nil [Outcome] and a nil error mean that the job succeeded without a result.
 //
 // Its context is cancelled with a cause ([context.Cause]): an operator cancelled or stopped the job, the run timed out, the handler gave no
-// sign of life for too long ([StaleAfter]), the job is too old, or the pod lost its lease or is shutting down. A run that times
-// out or gives no sign of life counts as a failed attempt; after any other cause, an error of the handler does not. Writes outside [Outcome.InTx] and [Job.Tx] are at-least-once: after a crash, they
-// may be repeated.
+// sign of life for too long ([StaleAfter]), the job is too old, or the pod lost its lease or is shutting down. A run that times out or gives
+// no sign of life counts as a failed attempt; after any other cause, an error of the handler does not. Writes outside [Outcome.InTx] and
+// [Job.Tx] are at-least-once: after a crash, they may be repeated.
 //
 // The handler's goroutine is reused. A handler that locks its thread (runtime.LockOSThread) or sets profiler labels must undo both.
 type Func[A job.Args] func(ctx context.Context, j *Job[A]) (*Outcome, error)

@@ -14,7 +14,8 @@ var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or 
 	"use the address of the primary, or list all hosts with target_session_attrs=read-write")
 
 // RequireWrites rejects connections to read-only servers, so that the next host is tried, or the same host again later. If the user has set
-// target_session_attrs to a value other than any, that setting applies instead. behindPooler means that there is a transaction pooler in front of the server.
+// target_session_attrs to a value other than any, that setting applies instead. behindPooler means that there is a transaction pooler in
+// front of the server.
 func RequireWrites(config *pgx.ConnConfig, behindPooler bool) {
 	validate := config.ValidateConnect
 	config.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {

@@ -92,7 +92,8 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	}
 }
 
-// pace is called before each batch. It waits for as long as the last batch took, but at most restAtMost. It stops the task when this pod stops or another one leads.
+// pace is called before each batch. It waits for as long as the last batch took, but at most restAtMost. It stops the task when this pod
+// stops or another one leads.
 func (r *run) pace(ctx context.Context) error {
 	if !r.began.IsZero() && !wait.For(ctx, min(time.Since(r.began), restAtMost)) || ctx.Err() != nil {
 		return ctx.Err()

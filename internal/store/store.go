@@ -1,6 +1,6 @@
 // Package store holds the connections and the hot statements, which a pod sends for every job, heartbeat and recovery. The statements for
-// operators, readers, maintenance and other engines are in packages admin, view, upkeep and outbox. The package works with rows, and knows nothing about handlers
-// or goroutines. Its methods are safe for concurrent use.
+// operators, readers, maintenance and other engines are in packages admin, view, upkeep and outbox. The package works with rows, and knows
+// nothing about handlers or goroutines. Its methods are safe for concurrent use.
 //
 // Every write for a claim carries its lease and matches the row of live by id, fence and pod. A pod that has lost the claim can only add an
 // event (see [Store.StaleResult]). All statements lock rows in this order: schedules, lanes, live by id, parked by id, fan_outs by id,

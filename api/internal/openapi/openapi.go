@@ -72,7 +72,8 @@ var meanings = map[string]string{
 	"/failures/:id since":         "failed since: a time in RFC 3339, or an age such as 90m, default 24h",
 }
 
-// Document describes routes and /metrics, which is not among them, as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid below any prefix.
+// Document describes routes and /metrics, which is not among them, as an OpenAPI 3.1 document. Its server URL is relative, so the document is
+// valid below any prefix.
 func Document(all []Route, types Types) ([]byte, error) {
 	paths := map[string]map[string]any{"/metrics": {"get": map[string]any{
 		"summary":   "Metrics for Prometheus",

@@ -74,8 +74,8 @@ func (b *Outbox) Lanes(ctx context.Context) ([]string, error) {
 	return list, nil
 }
 
-// Remove removes the row of an epoch whose end was written with package store's statements for the end of a run instead of [Outbox.End]. Without this call, the row is
-// removed when it is due for the reconciler.
+// Remove removes the row of an epoch whose end was written with package store's statements for the end of a run instead of [Outbox.End].
+// Without this call, the row is removed when it is due for the reconciler.
 func (b *Outbox) Remove(ctx context.Context, id, epoch int64) error {
 	if _, err := store.Rows(ctx, b.s, pgx.RowTo[int], doneWithSQL, id, lastFence(epoch)); err != nil {
 		return fmt.Errorf("remove job %d, epoch %d from the outbox: %w", id, epoch, err)

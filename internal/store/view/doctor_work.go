@@ -111,9 +111,9 @@ func ReadPodHealth(ctx context.Context, s *store.Store) ([]PodHealth, error) {
 	return list, nil
 }
 
-// unknownWorkSQL counts, for each pod, the jobs that have been running for at least two minutes, if the pod is gone or knows about fewer
-// jobs than the table assigns to it. It excludes live remote workers, which report their jobs themselves, and the jobs that other engines run. Plan: one pass over live;
-// pods_pkey for the running ones.
+// unknownWorkSQL counts, for each pod, the jobs that have been running for at least two minutes, if the pod is gone or knows about fewer jobs
+// than the table assigns to it. It excludes live remote workers, which report their jobs themselves, and the jobs that other engines run.
+// Plan: one pass over live; pods_pkey for the running ones.
 const unknownWorkSQL = `
 select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.boot is null or p.closed_at is not null
 from trapeze.live l

@@ -11,8 +11,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// claimOf returns the job of a remote worker's claim. If the worker's stream is on another pod, it reads the claim from the tables
-// and prepares a job for this one call. The caller must call leave when done. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrWrongToken], [ErrClosed].
+// claimOf returns the job of a remote worker's claim. If the worker's stream is on another pod, it reads the claim from the tables and
+// prepares a job for this one call. The caller must call leave when done. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrWrongToken],
+// [ErrClosed].
 func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *work.Job, leave func(), err error) {
 	if g := h.find(id); g != nil && g.opts.Owner == owner {
 		if !validToken(g.key, id, claim) {
