@@ -9,17 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// bulkFrom is the smallest number of jobs that are inserted with COPY. COPY is as fast as the single statement of [Store.Enqueue] at 100
-// jobs and 1.5 times as fast at 2,000 (27 instead of 41 ms; two cores, PostgreSQL 15, 2026-11-21), because it does not have to read arrays
-// or insert row by row.
+// bulkFrom is the smallest number of jobs for which COPY is used. COPY is as fast as the single statement of [Store.Enqueue] at 100 jobs
+// and 1.5 times as fast at 2,000 (27 instead of 41 ms; two cores, PostgreSQL 15, 2026-11-21), because it neither reads arrays nor inserts
+// row by row.
 const bulkFrom = 200
 
-// bulkBegunSQL reads the values that all rows of a bulk insert share. It also reports whether any of their lanes requires approval, because
-// COPY cannot check that for each row. Plan: lanes_pkey.
+// bulkBegunSQL reads the values that all rows of a bulk insert share. It also reports whether any of the lanes requires approval, which
+// COPY cannot check row by row. Plan: lanes_pkey.
 var bulkBegunSQL = newStatement(`
 select now(), pg_current_xact_id(), exists (select from trapeze.lanes n where n.name = any(@lanes::text[]) and n.requires_approval)`)
 
-// bulkRestSQL inserts the events of the jobs and the rows of their pipelines. Plan: only inserts; no other table is read.
+// bulkRestSQL inserts the jobs' events and the rows of their pipelines. Plan: only inserts; no other table is read.
 var bulkRestSQL = newStatement(`
 with w as materialized (
 	select * from unnest(@ids::bigint[], @actors::text[], @pipelines::bigint[], @names::text[]) as w(id, actor, pipeline_id, pipeline)
@@ -35,8 +35,8 @@ var (
 	bulkLive = []string{"id", "ready_at", "event_no", "priority", "state", "unique_while", "lane", "kind", "subject"}
 )
 
-// Bulky reports whether [EnqueueBulk] is worthwhile for a list of jobs: the list must be long enough, and none of its jobs may start on
-// insert, be delayed or need approval.
+// Bulky reports whether [EnqueueBulk] is worthwhile for a list of jobs: the list is long enough, and no job in it starts on insert, is
+// delayed or needs approval.
 func Bulky(list []NewJob) bool {
 	return len(list) >= bulkFrom && !slices.ContainsFunc(list, func(n NewJob) bool {
 		return n.Starts || n.DelayMillis > 0 || n.NeedsApproval
@@ -44,7 +44,7 @@ func Bulky(list []NewJob) bool {
 }
 
 // EnqueueBulk is like [Store.Enqueue] for many jobs that all become pending. It fills both tables with COPY in one transaction. If one of
-// the lanes requires approval, it inserts nothing and returns false; use [Store.Enqueue] then.
+// the lanes requires approval, it inserts nothing and returns false; use [Store.Enqueue] instead.
 func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
 		done, err = enqueueBulkIn(ctx, s, tx, list)
@@ -56,8 +56,8 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 	return done, nil
 }
 
-// EnqueueManyIn inserts jobs in the caller's transaction, with COPY if [Bulky] allows it and no lane requires approval. An error undoes only
-// this insert.
+// EnqueueManyIn inserts jobs in the caller's transaction, with COPY if [Bulky] allows it and no lane requires approval. If it fails, only
+// this insert is rolled back.
 func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		if Bulky(list) {

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkpointSQL stores a checkpoint, and resets the job's crash count because the job has made progress. It runs in a transaction that has
-// locked the lease. Plan: primary key lookups.
+// checkpointSQL stores a checkpoint, and forgiveSQL resets the job's crash count because the job has made progress. Both run in a
+// transaction that has locked the claim. Plan: primary key lookups.
 var (
 	checkpointSQL = newStatement(`
 insert into trapeze.job_progress (id, checkpoint) values (@id, @checkpoint::text::json)
@@ -42,8 +42,8 @@ func (h *Holding) Checkpoint(ctx context.Context, s *Store, id int64, checkpoint
 	return nil
 }
 
-// keepSQL combines checkpointSQL and forgiveSQL for a handler that writes nothing else. It locks the lease itself. If the job is about to
-// be cancelled, keepSQL stores nothing. It is idempotent. Plan: primary key lookups; a HOT update, only after a crash.
+// keepSQL combines checkpointSQL and forgiveSQL for a handler that writes nothing else. It locks the claim itself, and stores nothing if a
+// cancel request was committed first. It is idempotent. Plan: primary key lookups; a HOT update, only after a crash.
 var keepSQL = newStatement(`
 with held as materialized (
 	select id, crashes, cancel_requested from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Definition is the part of a job that does not change while it runs: the columns of its row in jobs, besides the id.
+// Definition is the part of a job that does not change while it runs: the columns of its row in jobs, apart from the id.
 type Definition struct {
 	Kind       string
 	Subject    string
@@ -59,11 +59,11 @@ type Want struct {
 	N     int           // number of jobs for free slots
 	Ahead int           // number of jobs to claim ahead of time, in addition to N; limited to the kinds that the claim lists as short
 	Since time.Time     // skip jobs that became ready before this time; zero skips none
-	After *LanePosition // skip jobs up to this position; less urgent ranks are read from Since on; nil skips none
-	Above *int          // read only jobs of a lower rank, which are more urgent; nil reads all
+	After *LanePosition // skip jobs up to and including this position; less urgent ranks start at Since; nil skips none
+	Above *int          // read only the ranks below this one, which are more urgent; nil reads all
 }
 
-// LanePosition is a position in the order in which the jobs of a lane are claimed.
+// LanePosition is a job's position in the order in which the jobs of a lane are claimed.
 type LanePosition struct {
 	Rank    int // the negated priority
 	ReadyAt time.Time
@@ -83,7 +83,7 @@ func (c *Claimed) Position() LanePosition {
 	return LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
 }
 
-// Reached reports how far a claim has read in a lane in which it found fewer jobs than wanted.
+// Reached reports how far a claim read into a lane in which it found fewer jobs than wanted.
 type Reached struct {
 	Last  *LanePosition // the last row read, if more rows follow it; otherwise nil
 	Fresh time.Time     // jobs submitted after the claim become ready after this time
@@ -105,7 +105,7 @@ func (c Claims) Some(lane string) bool {
 	return slices.ContainsFunc(c.Jobs, func(one Claimed) bool { return one.Lane == lane })
 }
 
-// Exhausted returns the lanes that the claim has read to their end.
+// Exhausted returns the lanes that the claim has read to the end.
 func (c Claims) Exhausted() (lanes []string) {
 	for lane, reached := range c.Reached {
 		if reached.Last == nil {
@@ -117,15 +117,15 @@ func (c Claims) Exhausted() (lanes []string) {
 
 // A claim statement is a list of CTEs. picked locks pending rows for free slots, spare locks additional rows to claim ahead of time, and
 // reached reports how far picked has read. These three differ between the claim statements. The other CTEs claim the locked rows in the
-// order keyed → open → taken → claimed, in which only claimed updates live, with a HOT update. They also free keys, delete superseded runs
-// and write events.
+// order keyed → open → taken → claimed, free keys, delete superseded runs and write events. Only claimed updates live, with a HOT update.
 //
-// Some locked rows stay pending, and no attempt is counted for them: a job whose unique key is locked by an uncommitted submission; all
-// isolated jobs but one; and a job whose subject was taken by another job. Subjects are taken in key order, so two claims cannot deadlock.
-// At most one job per (kind, subject) is claimed, the most urgent one.
+// Some locked rows stay pending, and no attempt is counted for them: jobs whose unique key is locked by an uncommitted submission, all
+// isolated jobs but one, and jobs whose subject was taken by another job. Subjects are taken in key order, so two claims cannot deadlock.
+// Of the jobs with the same (kind, subject), only the most urgent one is claimed.
 
-// claimStatement builds a claim statement from its picked, spare and reached CTEs. With an empty spare, it claims no jobs ahead of time. The
-// conditions in more apply to picked and reached as a whole: a claim that may take no job has not read its lanes.
+// claimStatement builds a claim statement from its picked, spare and reached CTEs. With an empty spare, it claims no jobs ahead of time.
+// The conditions in more are added to both picked and reached, so that a claim that must not take any job does not report its lanes as
+// read.
 func claimStatement(picked, spare, reached string, more ...string) *statement {
 	all := strings.Join(more, "")
 	parts := []string{"picked as materialized (" + picked + all + "\n)"}
@@ -139,9 +139,9 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 	return newStatement(with(parts...), "select "+seen+" as seen, "+claimRows)
 }
 
-// claimSQL claims the most urgent due jobs of each lane, up to the wanted number, of the kinds that this pod handles. It skips jobs whose
-// subject is running in the snapshot, so that such a subject neither blocks nor hides the jobs behind it. A pod whose row is closed claims
-// nothing. The offset 0 keeps the planner from reading all running subjects into a hash table. Instead, each row causes one probe of
+// claimSQL claims up to the wanted number of jobs in each lane: the most urgent due ones of the kinds that this pod handles. It skips jobs
+// whose subject is running in the snapshot, so that they neither block nor hide the jobs behind them. A pod whose row is closed claims
+// nothing. The offset 0 keeps the planner from reading all running subjects into a hash table. Instead, each row takes one probe of
 // current_runs_one_running.
 //
 // A claim reads at most [ClaimReach] more pending rows than it wants, shared among its lanes. It reads them without locks, and stops as
@@ -161,8 +161,9 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 //
 // Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time, id); otherwise the same as for claimSQL.
 //
-// claimAheadSQL and claimSinceAheadSQL are like these two but also claim jobs ahead of time. They are separate statements because the spare
-// CTE makes a claim more expensive even if it is not read. Plans: the same, plus a second Index Scan per lane for the spare CTE.
+// claimAheadSQL and claimSinceAheadSQL are like claimSQL and claimSinceSQL but also claim jobs ahead of time. They are separate statements
+// because the spare CTE makes a claim more expensive even if it is not read. Plans: the same, plus a second Index Scan per lane for the
+// spare CTE.
 //
 // claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
 //
@@ -176,8 +177,8 @@ var (
 )
 
 // Claims for a remote worker are the same as claims for a pod, but only the pod that serves the worker's latest stream may make them.
-// Otherwise, a pod that has not yet noticed that the worker has reconnected elsewhere would claim jobs for slots that the other pod also
-// fills. Plans: the same as for the claims above, plus a probe of remote_workers_pkey.
+// Otherwise, a pod that has not yet noticed that the worker has reconnected elsewhere would claim jobs for slots that the worker's new pod
+// also fills. Plans: the same as for the claims above, plus a probe of remote_workers_pkey.
 var (
 	workerClaimSQL    = claimStatement(claimPick, "", claimReached, latestStream)
 	workerSinceSQL    = claimStatement(claimSincePick, "", claimSinceReached, latestStream)
@@ -261,7 +262,7 @@ const (
 	lanesSince = `unnest(@lanes::text[], @wants::int[], @aheads::int[], @since::timestamptz[], @after_ranks::int[], @after_ready::timestamptz[], @after_ids::bigint[], @reach::int[],
 		@above::int[]) as w(lane, want, ahead, since, after_rank, after_ready, after_id, reach, above)`
 
-	// rankRows selects the pending jobs in one rank of a lane that are behind the position or, without a position in that rank, became
+	// rankRows selects the pending jobs in one rank of a lane that come after the position or, if the position is in another rank, became
 	// ready at or after the given time.
 	rankRows = ` from trapeze.live l where l.lane = w.lane and (-l.priority) = rank and l.state = 'pending'
 				and (l.ready_at, l.id) > (case when rank = w.after_rank then w.after_ready else w.since end,
@@ -290,10 +291,10 @@ const (
 
 const (
 	claimColumns = `k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.isolated, k.unique_while, k.lane`
-	// mayWait is the condition under which a row may be claimed before a slot is free. This is possible only for a job's first claim.
+	// mayWait is the condition under which a row may be claimed before a slot is free. Only a job's first claim may be made that early.
 	mayWait = `l.fence = 0 and l.subject = '' and l.unique_while is null and l.kind = any(@short::text[])`
-	// untilBlocked and unpicked exclude all rows after the first one that this pod may claim, but not ahead of time, so that no job
-	// overtakes that row. The window function works row by row and reads no further than the claim does.
+	// untilBlocked and unpicked exclude all rows behind the first one that this pod may claim but not ahead of time, so that no job
+	// overtakes it. The window function works row by row and reads no further than the claim does.
 	untilBlocked = `select id, ok and not bool_or(claimable and not ok) over (rows unbounded preceding) as ok from (`
 	unpicked     = `) r where id not in (select id from picked)`
 	// stillMayWait locks a row that can be claimed ahead of time and checks its latest version. It is a subquery so that the planner cannot
@@ -305,23 +306,23 @@ const (
 	openPod = `exists (select from trapeze.pods where boot = @boot and ` + stillOpen + `)`
 	// latestStream is the condition that this pod serves the worker's latest stream.
 	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.boot = @boot) = @stream::bigint`
-	// notFilled is the condition that fewer jobs of a lane were picked than wanted.
+	// notFilled is the condition that fewer jobs than wanted were picked in a lane.
 	notFilled = `(select count(*) from picked p where p.lane = w.lane) < w.want`
 	// claimable is the condition under which this pod may claim a pending row.
 	claimable = `l.kind = any(@kinds::text[]) and (not l.isolated or @isolated::boolean) and ` + subjectRests
-	// stillClaimable checks the latest version of a row that this pod may claim. The lane is compared in a form that no index supports.
-	// Otherwise, the planner would search for the row by its lane.
+	// stillClaimable checks the latest version of a row that this pod may claim. The lane comparison is written so that no index supports
+	// it. Otherwise, the planner would search for the row by its lane.
 	stillClaimable = `l.ok and k.state = 'pending' and (k.lane = w.lane) is true and (not k.isolated or @isolated::boolean)`
 	// subjectRests is the condition that no job of a row's subject is running.
 	subjectRests = `(l.subject = '' or not exists (select from trapeze.current_runs r
 				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))`
-	// freshSince is a lower bound for the ready times of jobs whose submissions are not committed yet, unless a submitting transaction
-	// stays open longer than 200 ms.
+	// freshSince is a lower bound for the ready times of jobs whose submissions have not been committed yet. It holds unless a submitting
+	// transaction stays open for more than 200 ms.
 	freshSince = `now() - interval '200 milliseconds'`
-	// AllRanks lists all ranks, the most urgent first. A rank is a negated job priority. For an array, the planner assumes ten elements,
-	// and so chooses plans that suit the few jobs that a claim reads.
+	// AllRanks lists all ranks, the most urgent first. A rank is a negated job priority. The planner assumes that the array has ten
+	// elements, and so chooses plans that suit the few jobs that a claim reads.
 	AllRanks = `unnest(array(select generate_series(-100, 100))) as rank`
-	// tookMicros is the time since the statement reached the server, in microseconds. A statement evaluates it once.
+	// tookMicros is the time since the statement reached the server, in microseconds. It is evaluated once per statement.
 	tookMicros = `(select (extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint)`
 )
 
@@ -347,8 +348,8 @@ var (
 	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
 )`
 
-	// claimFreed frees the keys of claimed jobs that were unique only while pending. The keyed CTE has locked those keys. Without "is true",
-	// the planner would compare each key with each job. Plan: a hashed SubPlan; unique_keys_of_job.
+	// claimFreed frees the keys of claimed jobs that were unique only while pending. The keyed CTE has locked those keys. Without "is
+	// true", the planner would compare every key with every job. Plan: a hashed SubPlan; unique_keys_of_job.
 	claimFreed = `freed as (
 	delete from trapeze.unique_keys where job_id = any(array(select job_id from keyed where (job_id in (select id from claimed)) is true))
 )`
@@ -374,8 +375,8 @@ var (
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 )
 
-// claimOpen selects those of the locked rows that this pod may claim, before their subjects are checked. It reads the keyed CTE. It is
-// evaluated twice, because writing it to memory would cost more.
+// claimOpen selects the locked rows that this pod may claim, before their subjects are checked. It reads the keyed CTE. It is evaluated
+// twice, because materializing it would cost more.
 func claimOpen(locked string) string {
 	return `open as not materialized (
 	select p.* from ` + locked + ` p
@@ -385,15 +386,15 @@ func claimOpen(locked string) string {
 }
 
 // startsNow and startsLater are the start times of claimed jobs. Jobs in the spare CTE wait for a slot and have no start time yet, except
-// when they take over the slots of jobs that end in the same commit. A job may have become ready after now(), which is fixed before the
-// statement is planned.
+// when they take over the slots of jobs that end in the same commit. A new start time is never earlier than ready_at, which can be later
+// than now() because now() is fixed before the statement is planned.
 const (
 	startsNow   = `coalesce(l.started_at, greatest(now(), l.ready_at))`
 	startsLater = `case when not (@waits::boolean and l.id in (select id from spare)) then ` + startsNow + ` end`
 )
 
-// claimUpdate claims the rows of the open CTE that have no subject or whose subject is in the taken CTE. An array instead of a join saves a
-// copy of each row. Plan: live_pkey; a HOT update.
+// claimUpdate claims the rows of the open CTE that have no subject or whose subject is in the taken CTE. Using an array instead of a join
+// avoids copying each row. Plan: live_pkey; a HOT update.
 func claimUpdate(started string) string {
 	return `claimed as (
 	update trapeze.live l set state = 'running', fence = ` + nextFence("l.fence") + `, attempt = l.attempt + 1, pod = @boot,
@@ -488,8 +489,8 @@ func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lane
 	return claim(ctx, s, claimSubjectsSQL, by)
 }
 
-// OfStream returns a copy of s for the pod that serves the given stream of a remote worker. Its claims find nothing once a newer stream
-// exists, and its slot requests are ordered after all requests of earlier streams.
+// OfStream returns a copy of s for the pod that serves the given stream of a remote worker. The copy's claims find nothing once a newer
+// stream exists, and its slot requests count as later than all requests of earlier streams.
 func (s *Store) OfStream(stream int64) *Store {
 	of := *s
 	of.stream = stream
@@ -505,15 +506,15 @@ func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, erro
 	return state.claims(list)
 }
 
-// claimState holds the values that each row of a claim repeats. Each row replaces them, so if a statement is sent again because its commit
-// failed, nothing of the first attempt remains.
+// claimState holds the values that each row of a claim repeats. Each row overwrites them, so nothing from the first attempt remains if a
+// statement is sent again after a failed commit.
 type claimState struct {
 	seen    int
 	took    time.Duration
 	reached []byte
 }
 
-// claims returns the claims in the rows of a claim statement, the most urgent first. If nothing was claimed, there is one row with ID 0.
+// claims returns the claims in the rows of a claim statement, the most urgent first. If nothing was claimed, the only row has ID 0.
 func (s *claimState) claims(list []Claimed) (found Claims, err error) {
 	found = Claims{Seen: s.seen, Took: s.took}
 	if found.Reached, err = reached(s.reached); err != nil {
@@ -526,7 +527,7 @@ func (s *claimState) claims(list []Claimed) (found Claims, err error) {
 	return found, nil
 }
 
-// reached decodes the entries of the lanes that a claim did not fill.
+// reached decodes the entries for the lanes in which a claim found fewer jobs than wanted.
 func reached(raw []byte) (map[string]Reached, error) {
 	if raw == nil {
 		return nil, nil

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert has the time of its transaction both as ready time
-// and as claim time. If the two differ, the step was claimed again and belongs to the later claim, even if this pod's poller made it. A job
-// can end twice with one fence, if an operator retries it and cancels it before its next claim; the end that the pod wrote comes first.
-// Results are read only on request, because they may be large. Plan: lookups by primary key and in done_by_id; with exists in the select
-// list, PostgreSQL 18 would hash whole tables.
+// claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert has the time of its transaction as both its ready
+// time and its claim time. If the two differ, the step has been claimed again and belongs to the later claim, even if this pod made that
+// claim. A job can end twice with the same fence if an operator retries it and then cancels it before its next claim; the end that the pod
+// wrote then takes precedence. Results are read only on request, because they may be large. Plan: lookups by primary key and in done_by_id;
+// with exists in the select list, PostgreSQL 18 would hash whole tables.
 var claimOutcomeSQL = newStatement(`
 select w.id, w.fence, coalesce(l.pod = @boot::uuid, false), l.id is not null and l.pod is null,
 	coalesce((select true from trapeze.parked p where p.id = w.id and p.fence = w.fence limit 1), false),
@@ -50,7 +50,7 @@ type ClaimOutcome struct {
 }
 
 // ClaimOutcomes returns the outcomes of a pod's claims by job id. next[i] is the id of the next step of claims[i], or of any other job that
-// may have been started on insert by this pod. It is 0 if there is no such job; the list is nil if no claim has one.
+// this pod may have started on insert, or 0 if there is no such job. next is nil if no claim has one.
 func (s *Store) ClaimOutcomes(ctx context.Context, boot string, claims []job.Lease, next []int64, results bool) (map[int64]ClaimOutcome, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {

@@ -22,10 +22,10 @@ where not pg_is_in_recovery()
 // MissingClaim is a claim that a process is still working on although the table no longer assigns it to the process.
 type MissingClaim struct {
 	ID, Fence int64
-	Reason    job.Reason // stopped or deadline; empty if the table records no command that ended the claim
+	Reason    job.Reason // stopped or deadline; empty if no command is recorded as having ended the claim
 }
 
-// MissingClaims returns which of a pod's claims the table no longer assigns to the pod.
+// MissingClaims returns those of a pod's claims that the table no longer assigns to it.
 func MissingClaims(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]MissingClaim, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -81,8 +81,8 @@ type HeldPage struct {
 	Claims []job.Lease
 }
 
-// ReadHeldPage scans the next limit rows of live after an id. Among these rows, it returns the claims of the given pods that are older than
-// age.
+// ReadHeldPage scans the first limit rows of live whose ids are greater than after. It returns the claims of the given pods among these
+// rows that are older than age.
 func ReadHeldPage(ctx context.Context, s *Store, boots []string, after int64, limit int, age time.Duration) (HeldPage, error) {
 	type row struct {
 		Last      int64

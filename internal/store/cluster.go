@@ -27,8 +27,8 @@ func (c *cluster) learn(history string) {
 	}
 }
 
-// History returns the ID of the database history that was read most recently, or an empty string before the first read. When it
-// changes, a standby was promoted or a backup was restored, and the latest commits may be missing.
+// History returns the ID of the database history that was read most recently, or an empty string before the first read. A change means that
+// a standby was promoted or a backup was restored, so the latest commits may be missing.
 func (s *Store) History() string { return s.cluster.History() }
 
 // ErrNoCluster is returned if the table cluster has no row, for example because all tables were truncated.
@@ -38,7 +38,7 @@ var ErrNoCluster = errors.New("the table cluster has no row")
 // key lookup in cluster.
 const settleHistorySQL = `select coalesce(trapeze.settle_history()::text, '')`
 
-// SettleHistory records the identity of the cluster after a statement has noticed a change, and returns the current history. If several
+// SettleHistory records the identity of the cluster after a statement has detected a change, and returns the current history. If several
 // processes call it concurrently, the first one begins the new history.
 func (s *Store) SettleHistory(ctx context.Context) (string, error) {
 	found, err := Rows(ctx, s, pgx.RowTo[string], settleHistorySQL)
@@ -52,19 +52,20 @@ func (s *Store) SettleHistory(ctx context.Context) (string, error) {
 	return found[0], nil
 }
 
-// fencesPerEpoch is the number of fences that a job has in an epoch. A fence is epoch × fencesPerEpoch + the number of committed claims,
-// not counting claims lost in a failover. The factor is a power of ten so that people can read a fence. JavaScript can represent fences
+// fencesPerEpoch is the number of fences available to a job in each epoch. A fence is epoch × fencesPerEpoch + the number of committed
+// claims, not counting claims lost in a failover. The factor is a power of ten to make fences readable. JavaScript can represent fences
 // exactly for 900,000 epochs.
 const fencesPerEpoch = 10_000_000_000
 
-// nextFence returns an expression for the next fence of a row with the given fence. It is higher than that of any claim in an earlier epoch,
-// including claims whose commits were lost. If no pod has noticed a new timeline yet, it uses the epoch that settle_history() will write.
+// nextFence returns an expression for the next fence of a row with the given fence. That fence is higher than the fence of any claim in an
+// earlier epoch, including claims whose commits were lost. On a new timeline that no pod has noticed yet, the expression uses the epoch
+// that settle_history() will write.
 func nextFence(fence string) string {
 	return fmt.Sprintf(`%[1]s %% 10000000000 + 1 + greatest(%[1]s - %[1]s %% 10000000000, 10000000000 * (
 		select c.epoch + greatest(trapeze.timeline() - c.timeline, 0) from trapeze.cluster c where c.one))`, fence)
 }
 
-// FirstClaim reports whether the job has no earlier claim on record.
+// FirstClaim reports whether this is the first claim on record for the job.
 func (c *Claimed) FirstClaim() bool { return c.Fence%fencesPerEpoch == 1 }
 
 // clusterStateSQL reads the cluster identity that the pods recorded most recently, and the current one. Plan: cluster_pkey; a backward scan
@@ -84,7 +85,7 @@ type ClusterState struct {
 	Epoch    int64
 	Changed  *time.Time // when the pods last noticed a new identity; nil if never
 	Highest  int64      // the highest job id in use among the next 1,000,000,000 values of the sequence; 0 if there is none
-	Sequence int64      // the last block of ids that was reserved
+	Sequence int64      // the first id of the block that was reserved most recently
 }
 
 // Behind reports whether the sequence is about to return ids that are already in use.

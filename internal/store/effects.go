@@ -2,19 +2,18 @@ package store
 
 import "sync"
 
-// Effect is the effect of a statement on the claims that it names. Code that monitors a pod's connections uses it.
+// Effect is the effect of a statement on the claims that it names. It is used by code that monitors a pod's connections.
 type Effect int
 
 const (
 	NoEffect Effect = iota
 	Holds           // locks the claim until its transaction ends
 	Keeps           // stores a checkpoint of the claim
-	Ends            // ends one or more claims, for good or until a later attempt
+	Ends            // ends one or more claims, permanently or until the next attempt
 )
 
-// Effects returns the statements that affect claims with a running handler, in the form in which they are sent for the given schema. It
-// omits statements that run inside a transaction that has already locked a claim. The first argument of each statement contains the job
-// ids; see [JobsOf].
+// Effects returns the statements that affect claims with a running handler, as they are sent for the given schema. It omits statements that
+// run only in transactions that have already locked a claim. The first argument of each statement contains the job ids (see [JobsOf]).
 func Effects(schema string) map[string]Effect {
 	db := &Database{schema: schema, named: &sync.Map{}}
 	effects := map[string]Effect{db.In(holdSQL.text): Holds, db.In(holdToEndSQL.text): Holds, db.In(holdGroupSQL.text): Holds, db.In(keepSQL.text): Keeps}

@@ -74,7 +74,7 @@ func emitted(l job.Lease, found []int, err error) error {
 }
 
 // emitManySQL appends one event each to the histories of many claims, as [emitSQL] does for one claim. It skips locked rows and claims that
-// are no longer the latest. Plan: live_pkey, one row per claim; a HOT update.
+// are no longer their jobs' latest. Plan: live_pkey, one row per claim; a HOT update.
 var emitManySQL = newStatement(`
 with held as materialized (
 	select e.* from unnest(@ids::bigint[], @fences::bigint[], @pods::uuid[], @events::text[], @levels::text[], @messages::text[], @fields::text[], @ages::bigint[])
@@ -100,8 +100,8 @@ type ClaimEmission struct {
 	Emission
 }
 
-// EmitMany appends one event to the history of each claim, all in one commit. It returns the claims whose event was written. The others are
-// no longer the latest, or their rows are locked; call [Store.Emit] to find out why.
+// EmitMany appends one event to the history of each claim, all in one commit. It returns the claims whose event was written. The other
+// claims are no longer their jobs' latest, or their rows are locked; call [Store.Emit] to find out which.
 func (s *Store) EmitMany(ctx context.Context, list []ClaimEmission) (written map[job.Lease]bool, err error) {
 	var (
 		ids, fences, ages      []int64

@@ -26,9 +26,10 @@ func enqueueStatement(input, place string) *statement {
 // enqueueSinceSQL is like enqueueSQL, for a lane in which all waiting jobs became ready after a given time. Plan: for each rank up to the
 // job's own, one probe of live_for_claim from (lane, rank, time); otherwise as enqueueSQL.
 //
-// enqueueFreeSQL is like enqueueSQL, for jobs in a transaction of the host application that do not request to start on insert. Its round
-// trip first pins the plan, which PostgreSQL would otherwise make again for each call, and finally restores the caller's settings. It skips
-// ids that are in use, so that the transaction can continue. Plan: CTE scans and inserts; one probe of lanes and of jobs_pkey per job.
+// enqueueFreeSQL is like enqueueSQL, for jobs in a transaction of the host application that do not request to start on insert. The round
+// trip first pins the plan, because PostgreSQL would otherwise plan every call again, and finally restores the caller's settings. The
+// statement skips ids that are in use, so that the transaction can continue. Plan: CTE scans and inserts; one probe of lanes and of
+// jobs_pkey per job.
 var (
 	enqueueSQL      = enqueueStatement(enqueueInput, placeParts(goesAhead))
 	enqueueSinceSQL = enqueueStatement(enqueueInput, placeParts(goesAheadSince))
@@ -36,8 +37,8 @@ var (
 	where not coalesce((select true from trapeze.jobs t where t.id = w.id limit 1), false)`, placeWaiting)
 )
 
-// enqueueInput is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because the
-// process's own copy may be outdated. Plan: one probe of lanes_pkey for each job that is not exempt.
+// enqueueInput is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because
+// this process's copy of the lane may be outdated. Plan: one probe of lanes_pkey for each job that is not exempt.
 const enqueueInput = `input_jobs as (
 	select w.*, false as handed, (-w.priority)::smallint as ahead, @boot::uuid as boot,
 		coalesce(w.needs_approval, (select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
@@ -56,8 +57,8 @@ func (s *Store) Enqueue(ctx context.Context, boot string, list []NewJob) (map[in
 	return e.Places, err
 }
 
-// EnqueueSince is like [Store.Enqueue] but assumes that no waiting job in the jobs' lanes became ready before a given time. If that time is
-// zero, it assumes nothing.
+// EnqueueSince is like [Store.Enqueue] but assumes that no waiting job in the jobs' lanes became ready before since. If since is zero, it
+// assumes nothing.
 func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, since time.Time) (Enqueued, error) {
 	var placed []placedRow
 	var err error
@@ -92,7 +93,7 @@ func runSince[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], all, 
 }
 
 // EnqueueIn inserts jobs in the caller's transaction, pending or parked, and returns where each one was placed. After an error for which
-// [Store.IDTaken] is true the transaction can continue, unless PostgreSQL raised the error.
+// [Store.IDTaken] is true, the transaction can continue, unless PostgreSQL raised the error.
 func EnqueueIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]Place, error) {
 	return enqueueIn(ctx, s, db, list, false)
 }
@@ -204,15 +205,15 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 	return 0, errors.New("reserve idempotency key: its holder keeps changing")
 }
 
-// notifySQL notifies the listening pods when the transaction commits. The payload, from which package wake chooses the pods that claim
-// first, is the transaction's id, which NOTIFY assigns in any case. All notifications of a transaction are equal, so PostgreSQL sends only
+// notifySQL notifies the listening pods when the transaction commits. The payload is the transaction's id, which NOTIFY assigns anyway and
+// from which package wake chooses the pods that claim first. All notifications in a transaction are identical, so PostgreSQL sends only
 // one.
 const (
 	notifySQL     = `select pg_notify($1, pg_current_xact_id()::text)`
 	notifyThisSQL = `select pg_notify($1, $2)`
 )
 
-// Settings is the payload of a wake-up after lanes, pods or the queue have changed.
+// Settings is the payload of a wake-up sent after the settings of lanes, pods or the queue have changed.
 const Settings = "settings"
 
 // AssignSubmission points an idempotency key that was reserved in this transaction to the job that already holds the submission's unique
@@ -224,11 +225,11 @@ func AssignSubmission(ctx context.Context, s *Store, db DB, key string, id int64
 	return nil
 }
 
-// Channel returns the name of this schema's channel for wake-ups, on which all programs notify.
+// Channel returns the name of this schema's wake-up channel, to which all programs send their notifications.
 func (db *Database) Channel() string { return db.schema + "_wake" }
 
-// RestChannel returns the name of the channel on which every pod listens. A wake-up goes there if the first pods that it reached leave work
-// (see package wake).
+// RestChannel returns the name of the channel on which every pod listens. A wake-up is sent there if the pods that it reached first leave
+// some of the work (see package wake).
 func (db *Database) RestChannel() string { return db.schema + "_wake_rest" }
 
 // Notify begins a new wake-up in the caller's transaction.

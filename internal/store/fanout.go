@@ -16,7 +16,7 @@ type FanOut struct {
 	Lease    job.Lease
 	Started  time.Time // when the handler started
 	Children []NewJob  // with their ids and branches already set
-	Parts    int       // number of parts to be completed from outside; there are no children then
+	Parts    int       // number of parts to be completed from outside; if positive, there are no children
 	FailFast bool
 	Outcome  job.OutcomeStatus
 	Result   json.RawMessage // nil if there is none
@@ -25,16 +25,16 @@ type FanOut struct {
 }
 
 // lockDeferralSQL prevents parts from being completed while their job begins to wait, because a part completed at that moment would never
-// be counted. When the job waits for children instead, its token and all parts completed with it are deleted. Plan: deferrals_pkey;
-// parts_pkey.
+// be counted. If the job waits for children instead, revokeDeferralSQL and revokePartsSQL delete its token and the parts completed with it.
+// Plan: deferrals_pkey; parts_pkey.
 var (
 	lockDeferralSQL   = newStatement(`select id from trapeze.deferrals where id = @id for update`)
 	revokeDeferralSQL = newStatement(`delete from trapeze.deferrals where id = @id`)
 	revokePartsSQL    = newStatement(`delete from trapeze.parts where id = @id`)
 )
 
-// fanOutSQL parks a claim until its branches have ended. It counts parts that were completed earlier. Plan: Index Scan on live_pkey and
-// current_runs_of_subject, one row each; parts_pkey.
+// fanOutSQL parks a claim until its branches have ended. Parts that have already been completed are counted. Plan: Index Scan on live_pkey
+// and current_runs_of_subject, one row each; parts_pkey.
 var fanOutSQL = newStatement(with(fanOutGone, fanOutParked, fanOutRow, fanOutPipeline, fanOutRun, fanOutEvent), `
 select open = 0 from fan_out`)
 
@@ -53,7 +53,7 @@ const (
 		kind, subject from gone
 )`
 
-	// fanOutRow inserts the job's fan-out. It subtracts the parts that were completed earlier. Plan: parts_pkey.
+	// fanOutRow inserts the job's fan-out. It subtracts the parts that have already been completed. Plan: parts_pkey.
 	fanOutRow = `fan_out as (
 	insert into trapeze.fan_outs (id, fence, branches, open, failed, fail_fast, outcome, result, plan)
 	select g.id, g.fence, @branches::int, greatest(@branches::int - p.done, 0), p.failed, @fail_fast, @outcome, @result::json, @plan::json
@@ -61,7 +61,7 @@ const (
 	returning open
 )`
 
-	// fanOutPipeline inserts a row with the name of the job's pipeline if there is none.
+	// fanOutPipeline inserts the name of the job's pipeline unless it is already stored.
 	fanOutPipeline = `named as (
 	insert into trapeze.pipelines (id, name) select @id, @pipeline::text from gone where @pipeline::text is not null on conflict (id) do nothing
 )`
@@ -79,13 +79,13 @@ const (
 )`
 )
 
-// FanOut parks a claim until its branches have ended, and inserts the children. It runs in the caller's transaction, which must commit and
-// do nothing else. A child whose unique key is taken is not inserted; the job that holds the key does the work. empty reports whether no
-// branch is open.
+// FanOut parks a claim until its branches have ended, and inserts the children. It runs in the caller's transaction, which must do nothing
+// else and must then commit. A child whose unique key is taken is not inserted; the job that holds the key does the work. empty reports
+// whether no branch is open.
 //
 // FanOut does not settle the fan-out; other statements do that. When no branch is open, or when one has failed and the fan-out fails fast,
 // [Store.EndWaiting] must end the job. If the job ends before its branches, they must be cancelled. [Store.OffBalance] lists the fan-outs
-// that still need either of these.
+// for which either of these is still outstanding.
 func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, err error) {
 	fail := func(err error) (bool, error) { return false, fmt.Errorf("fan out job %d: %w", f.Lease.JobID, err) }
 	children, err := ReserveKeys(ctx, s, tx, f.Children)
@@ -117,7 +117,7 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	return found[0], nil
 }
 
-// settleDeferral locks a job's token. If revoke is true, the job waits for children, and its token and parts are deleted instead.
+// settleDeferral locks a job's token. If revoke is true, because the job waits for children, it deletes the token and the parts instead.
 func settleDeferral(ctx context.Context, s *Store, tx pgx.Tx, id int64, revoke bool) error {
 	if !revoke {
 		_, err := do(ctx, s, tx, lockDeferralSQL, args{{"id", id}})
@@ -135,7 +135,7 @@ func settleDeferral(ctx context.Context, s *Store, tx pgx.Tx, id int64, revoke b
 // those of live and parked. due reports whether a fan-out must be settled; see [Store.FanOut].
 //
 // When a job that waits for parts ends, its number of open branches becomes 0, because there is nothing to cancel. A branch that ends after
-// its fan-out is complete is not counted again; an operator has retried that branch on its own.
+// its fan-out is complete is not counted again, because an operator has retried that branch separately.
 //
 // Plan: fan_outs_pkey, one row per fan-out; deferrals_pkey, one row per job in parents.
 const CountBranches = `changes as materialized (

@@ -39,10 +39,10 @@ type Ended struct {
 	Here         bool      // set by the caller: Found, and an earlier attempt of this pod ended the claim, but its reply was lost
 }
 
-// A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. The gone CTE locks and deletes
-// the claims of the batch that this pod still holds. The other CTEs read gone: they insert into done, free keys, delete cancel requests and
-// write events. If there is a next step, [placeParts] inserts it and may hand its parent's run over to it. Otherwise the run ends. If jobs
-// belong to fan-outs, their branches are counted.
+// A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. The gone CTE locks and
+// deletes the claims of the batch that this pod still holds. The other CTEs read gone: they insert into done, free keys, delete cancel
+// requests and write events. If there is a next step, [placeParts] inserts it and may hand the parent's run over to it. Otherwise, the run
+// ends. If jobs belong to fan-outs, their branches are counted.
 
 // finishStatement builds the statement for a batch in which jobs may have next steps or belong to fan-outs.
 func finishStatement(nextSteps, fanOuts bool) *statement {
@@ -78,9 +78,9 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 	return newStatement(with(parts...), "select id, state, "+started+" as child_running, "+due+" as due from gone")
 }
 
-// endSQL ends jobs that have no next step. Most jobs are of this kind when a backlog is drained, and for them the inserts of [finishSQL]
-// would be a quarter of the cost. It compares only id, fence and pod, because a condition on state makes the planner choose a worse plan
-// (102 µs per job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; a Tid Scan; inserts.
+// endSQL ends jobs that have no next step. Most jobs are of this kind while a backlog is being drained, and the inserts of [finishSQL]
+// would make up a quarter of their cost. It compares only id, fence and pod, because a condition on state makes the planner choose a worse
+// plan (102 µs per job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; a Tid Scan; inserts.
 //
 // endBranchesSQL is like endSQL, for batches in which some jobs are the last of a fan-out branch. It counts the branches that end. Plan: as
 // endSQL; fan_outs_pkey.
@@ -110,18 +110,18 @@ const (
 )
 
 const (
-	// endLocked locks the rows whose id, fence and pod match those of the batch. If it leaves out a row, the lease was lost or another
-	// transaction has locked the row; that transaction must not delay the rest of the batch. [Store.ClaimOutcomes] finds out which is the
-	// case. Plan: live_pkey.
+	// endLocked locks the rows whose id, fence and pod match those of the batch. It leaves out a row if the lease was lost, or if another
+	// transaction has locked the row, because that transaction must not delay the rest of the batch. [Store.ClaimOutcomes] tells the two
+	// apart. Plan: live_pkey.
 	endLocked = `
 	join trapeze.live k on k.id = any(array[e.id])
 	where k.fence = e.fence and k.pod = @boot::uuid
 	for update of k skip locked`
 
-	// endGone deletes the locked rows where they were found, which saves a second search by key. A row that changed between the statement's
-	// snapshot and its lock is left out, as if it were still locked. For a row that endGone does not return, nothing else is written. A
-	// cancel request that was committed first takes precedence, and the cancelled job gets no next step. [branchReturned] and
-	// [nextReturned] add the columns that the CTEs for fan-outs and next steps read. Plan: a Tid Scan.
+	// endGone deletes the locked rows by ctid, which saves a second search by key. A row that changed between the statement's snapshot and
+	// its lock is left out, as if it were still locked. Nothing else is written for a row that endGone does not return. A cancel request
+	// that was committed first takes precedence, and the cancelled job gets no next step. [branchReturned] and [nextReturned] add the
+	// columns that the CTEs for fan-outs and next steps read. Plan: a Tid Scan.
 	endGone = `
 	where l.ctid = e.at
 	returning l.id, case when l.cancel_requested then 'cancelled' else e.state end as state,
@@ -151,7 +151,7 @@ const (
 	from gone where next is not null) w
 )`
 
-	// nextHandedOver gives the parent's row of current_runs to a started child with the same (kind, subject). Plan:
+	// nextHandedOver assigns the parent's row in current_runs to a started child with the same (kind, subject). Plan:
 	// current_runs_of_subject.
 	nextHandedOver = `handed_over as (
 	update trapeze.current_runs c set job_id = p.id, fence = 1
@@ -236,7 +236,7 @@ func endedByID(found []endedRow) map[int64]Ended {
 }
 
 // queueFinish queues the statement of [Store.Finish], with pinned plans, for a transaction that has locked all claims in the list and does
-// nothing afterwards. None of the claims has a cancel request. The map is filled when the batch is sent.
+// nothing else afterwards. None of the claims may have a cancel request. The map is filled when the batch is sent.
 func queueFinish(batch *pgx.Batch, s *Store, boot string, list []Ending) (map[int64]Ended, error) {
 	sql, by := finishOneOf(boot, list)
 	if sql == nil {
@@ -263,7 +263,8 @@ func queueEnds(batch *pgx.Batch, s *Store, sql *statement, by args) (map[int64]E
 	return ended, nil
 }
 
-// FinishIn ends claims like [Store.Finish], in the caller's transaction. The transaction has locked the claims, and its plans stay pinned.
+// FinishIn ends claims like [Store.Finish], in the caller's transaction. The transaction must already have locked the claims, and its plans
+// stay pinned afterwards.
 func FinishIn(ctx context.Context, s *Store, tx pgx.Tx, boot string, list []Ending) (map[int64]Ended, error) {
 	batch := &pgx.Batch{}
 	sql, by := finishManyOf(boot, list)
@@ -284,7 +285,7 @@ func finishManyOf(boot string, list []Ending) (*statement, args) {
 		states, outcomes, reasons []string
 		results, errs             []*string
 		classes, codes            []*string    // nil if no job failed; nil arrays cost nothing
-		undos                     []*string    // nil if no handler returned one
+		undos                     []*string    // nil if no handler returned an undo plan
 		started                   []*time.Time // nil if no job was claimed ahead
 		groups                    []*int64
 		impaired                  []bool

@@ -42,7 +42,7 @@ func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, 
 	return endedByID(ended), found, err
 }
 
-// inOneCommit runs the statements that add queues, with pinned plans, in one implicit transaction on the store's own pool. It first
+// inOneCommit calls add to fill a batch, and runs it with pinned plans in one implicit transaction on the store's own pool. It first
 // prepares the statements listed in texts.
 func inOneCommit(ctx context.Context, s *Store, texts []string, add func(*pgx.Batch) error) error {
 	batch := &pgx.Batch{}
@@ -74,8 +74,8 @@ func inOneCommit(ctx context.Context, s *Store, texts []string, add func(*pgx.Ba
 	})
 }
 
-// prepareOnce prepares each statement once per connection. Preparing a statement also takes table locks, so prepare sets the lock timeout
-// to [claimLockWait].
+// prepareOnce prepares each statement once per connection. Preparing a statement also takes table locks, so prepareOnce sets the lock
+// timeout to [claimLockWait].
 func prepareOnce(ctx context.Context, s *Store, conn *pgx.Conn, texts []string) error {
 	known := conn.PgConn().CustomData()
 	for _, sql := range texts {

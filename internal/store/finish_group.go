@@ -11,8 +11,8 @@ import (
 )
 
 // holdGroupSQL locks claims for a transaction that ends them all, and skips those with a cancel request. The ids must be sorted, because
-// two groups that lock in different orders could deadlock. The lateral query with its limit keeps the planner of the host's connection from
-// reading the whole table. Plan: Index Scan on live_pkey, one row for each id.
+// two groups that lock their claims in different orders could deadlock. The lateral query with its limit keeps the planner of the host's
+// connection from reading the whole table. Plan: Index Scan on live_pkey, one row for each id.
 //
 // groupSettingsSQL limits how long the transaction waits for locks and how long it may be idle.
 var (
@@ -24,7 +24,7 @@ cross join lateral (select id from trapeze.live
 select set_config('lock_timeout', @locks::bigint::text, true), set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true)`)
 )
 
-// Group is a set of claims of a pod that end in one transaction, with the statements that their handlers queued.
+// Group is a set of one pod's claims that end in a single transaction, together with the statements that their handlers queued.
 type Group struct {
 	Boot     string
 	Ends     []Ending                         // sorted by id
@@ -35,8 +35,8 @@ type Group struct {
 }
 
 // FinishGroup ends a group in one transaction on a connection of the pool, and commits it, in two round trips. It skips claims that were
-// lost or have a cancel request; they are missing from the map, and nothing is written for them. If it returns an error, nothing was
-// written, unless [Unknown] is true for the error.
+// lost or have a cancel request. Nothing is written for these claims, and they are missing from the map. If it returns an error, nothing
+// was written, unless [Unknown] is true for the error.
 func FinishGroup(ctx context.Context, s *Store, pool *pgxpool.Pool, g Group) (map[int64]Ended, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

@@ -7,19 +7,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// settleSlotsSQL changes the slots that a pod holds in limited lanes to the number that it requests. Slots are granted as long as the lane
-// has free ones; returned slots are free immediately. A request contains the number to hold, never a difference, so that it can be repeated
-// after a lost reply.
+// settleSlotsSQL changes the number of slots that a pod holds in limited lanes to the number that it requests. Slots are granted as long as
+// the lane has free ones, and returned slots become free immediately. A request states the number to hold rather than a difference, so that
+// it can be repeated after a lost reply.
 //
 // The row lock of a lane serializes the pods, and the lane's granted column is the sum that is compared with the limit. A sum over
-// slot_grants would come from a snapshot taken before the wait for the lock. For the same reason, an upsert changes the pod's own row: it
-// sees the latest version, and its "was" column keeps the old number for the sum. A pod's requests are numbered. If a request's connection
-// was abandoned and a newer request followed, the late request has no effect.
+// slot_grants would come from a snapshot taken before the wait for the lock. For the same reason, the pod's own row is changed by an
+// upsert, which sees the row's latest version; the "was" column keeps the old number so that the sum can be adjusted. A pod's requests are
+// numbered, so that a request that arrives late on an abandoned connection has no effect after a newer one.
 //
-// More slots are granted only if jobs that this pod can run are waiting, and one slot is left for each pod that has waited longer. Running
-// jobs are granted slots even beyond the limit, because lowering a limit does not stop running jobs. A pod waits if it holds fewer slots
-// than its share and fewer than it wants; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row
-// of a handled kind.
+// More slots are granted only if jobs that this pod can run are waiting, and one slot is reserved for each pod that has been waiting
+// longer. Running jobs are granted slots even beyond the limit, because lowering a limit does not stop running jobs. A pod counts as
+// waiting if it holds fewer slots than its share and fewer than it wants. Waiting pods are served in order. Plan: primary keys;
+// live_for_claim up to its first pending row of a handled kind.
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
 	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[]) as a(lane, target, wish, used)
@@ -68,10 +68,10 @@ from held h join room r on r.name = h.lane`)
 type Slots struct {
 	Lane       string
 	Held       int  // number of jobs that this pod may run
-	Share      int  // number of slots that the pod may keep while others wait: the lane's slots divided by the open pods; 0 means less than one slot each
+	Share      int  // number of slots that the pod may keep while others wait: the lane's slots divided by the number of open pods; 0 means less than one slot each
 	OthersWait bool // another pod is waiting for its share
 	Over       bool // all pods together hold more slots than the lane has, because its limit is new or was lowered
-	Wake       bool // other pods must be woken, because jobs wait for slots that this pod has returned, or this pod waits for slots of theirs
+	Wake       bool // other pods must be woken, because jobs are waiting for slots that this pod has returned, or because this pod is waiting for slots that they hold
 	Work       bool // jobs that this pod can run are waiting in the lane
 }
 
@@ -83,9 +83,9 @@ type Ask struct {
 	Used   int // number of running jobs
 }
 
-// lanesWithWorkSQL finds lanes with pending jobs of the given kinds. It searches spans of lanes that are adjacent in the order of the index
-// and in that of a heartbeat, so that it need not probe each of thousands of lanes: each step of the walk finds the next lane with such a
-// job, or ends a span. Plan: for each step, an Index Scan on live_for_claim up to the first pending row of these kinds.
+// lanesWithWorkSQL finds lanes with pending jobs of the given kinds. It searches spans of lanes that are adjacent both in the index and in
+// a heartbeat, so that it need not probe thousands of lanes one by one. Each step of the walk finds the next lane with such a job, or ends
+// a span. Plan: for each step, an Index Scan on live_for_claim up to the first pending row of these kinds.
 var lanesWithWorkSQL = newStatement(`
 with recursive walk (span, lane, found, n) as (
 	select 1, (@afters::text[])[1], false, 0
@@ -101,11 +101,11 @@ with recursive walk (span, lane, found, n) as (
 select lane from walk where found order by n`)
 
 // Span is a series of lanes that are adjacent in the order of a heartbeat: those after the lane After, up to and including the lane Last.
-// An empty After stands for the beginning.
+// An empty After means the beginning of that order.
 type Span struct{ After, Last string }
 
-// LanesWithWork returns at most most lanes of the spans in which jobs of these kinds are waiting, in the order of the spans. It may return a
-// lane that is in a span only since the heartbeat.
+// LanesWithWork returns up to most lanes from the spans in which jobs of these kinds are waiting, in the order of the spans. It may also
+// return a lane that has been added within a span since the heartbeat.
 func LanesWithWork(ctx context.Context, s *Store, spans []Span, kinds []string, most int) ([]string, error) {
 	afters, lasts := make([]string, len(spans)), make([]string, len(spans))
 	for i, one := range spans {
@@ -118,7 +118,7 @@ func LanesWithWork(ctx context.Context, s *Store, spans []Span, kinds []string, 
 	return lanes, nil
 }
 
-// streamShift is the number of low bits of a request number that count the requests of a process. The higher bits hold the stream number.
+// streamShift is the number of low bits in a request number, which count the requests of a process. The higher bits hold the stream number.
 const streamShift = 40
 
 // SettleSlots requests or returns slots in limited lanes, and reports the slots that the pod then holds. A lane that is missing from the
@@ -137,8 +137,8 @@ func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds [
 	return held, nil
 }
 
-// voidSlotsSQL revokes all slots of closed pods. It locks the lanes first, as every other statement does. A statement of the closed pod
-// that was in flight may still grant the pod slots; the pod's next recovery revokes those. Plan: slot_grants_of_pod.
+// voidSlotsSQL revokes all slots of closed pods. It locks the lanes first, as every other statement does. A statement of a closed pod that
+// was still in flight may grant it slots afterwards; the pod's next recovery revokes them. Plan: slot_grants_of_pod.
 var voidSlotsSQL = newStatement(`
 with locked as materialized (
 	select l.name from trapeze.lanes l

@@ -31,8 +31,8 @@ with mine as materialized (
 )
 select id from back`)
 
-// HandBack returns claims to their lanes without spending an attempt, and reports which ones it returned. The pod no longer holds the
-// others, or they have a cancel request.
+// HandBack returns claims to their lanes without spending an attempt, and reports which ones it returned. The pod either no longer holds
+// the others, or a cancel request was committed for them.
 func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, why string) (map[int64]bool, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -66,7 +66,7 @@ type Held struct {
 	Branch
 }
 
-// Held lists the claims that the table assigns to the given pods, including claims unknown to the pods' processes.
+// Held lists the claims that the table assigns to the given pods, including claims that the pods' processes do not know about.
 func (s *Store) Held(ctx context.Context, boots ...string) ([]Held, error) {
 	list, err := run(ctx, s, pgx.RowToStructByPos[Held], heldSQL, args{{"boots", boots}})
 	if err != nil {

@@ -25,8 +25,9 @@ type PodInfo struct {
 }
 
 // registerSQL opens a pod's row. A boot id is used only once. If an operator drained the pod by name, it stays drained until it is resumed,
-// even across restarts. A process with a new boot id copies the drain from its own previous row, identified by the boot id, because other
-// processes may have the same name. It locks that row until it commits, so that a drain by name cannot miss the new row. Plan: pods is small, and this runs once per start.
+// even across restarts. A process that gets a new boot id copies the drain from its previous row, which it finds by the previous boot id
+// because other processes may have the same name. That row stays locked until the commit, so that a drain by name cannot miss the new row.
+// Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
 with joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, limits, engines, lease_until, drained)
@@ -51,7 +52,7 @@ func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) er
 // Lane is a row of the lanes table.
 type Lane struct {
 	Name        string `json:"name"`
-	Slots       *int   `json:"slots"`         // limit over all pods; nil if unlimited
+	Slots       *int   `json:"slots"`         // limit across all pods; nil if unlimited
 	SlotsPerPod *int   `json:"slots_per_pod"` // limit for each pod; nil if only the pod's own limit applies
 	Wanted      bool   `json:"wanted"`        // another pod is waiting for its share of the slots
 	Free        int    `json:"free"`          // slots that no pod holds
@@ -94,7 +95,7 @@ type Beat struct {
 	Left       time.Duration // remaining time of the lease
 	NextFire   *time.Time    // when the next schedule of the requested kinds fires
 	History    string        // see [Store.History]
-	Place      wake.Place    // of this pod among the open ones with the same kinds that are not draining
+	Place      wake.Place    // this pod's place among the open pods with the same kinds that are not draining
 }
 
 // sweepDue is the condition for searching for jobs of a closed pod. The first search takes place immediately. Another follows whenever the
@@ -103,15 +104,15 @@ type Beat struct {
 const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at - p.closed_at < interval '10 minutes')
 	and (p.swept_at is null or now() - p.swept_at > p.swept_at - p.closed_at + interval '2 seconds')`
 
-// heartbeatSQL renews a pod's lease and returns everything that a pod needs to know, in one statement. It renews an expired lease if no pod
-// has recovered the pod's jobs yet. A closed row stays closed. If a pod serves an older stream of a remote worker, the worker's row appears
-// closed to it; the pod with the latest stream may read without renewing. If lease_until is beyond now + 2 leases, a clock has jumped, and
-// the lease counts as expired. Plan: a primary key update of one narrow row; one page each of lanes, gate, pods and schedules; the first
-// row of parked_for_promotion; one row each of cluster and feed_epoch.
+// heartbeatSQL renews a pod's lease and returns everything that a pod needs to know, in one statement. It renews even an expired lease,
+// unless another pod has already closed the pod's row to recover its jobs. A closed row stays closed. If a pod serves an older stream of a
+// remote worker, the worker's row appears closed to it; the pod with the latest stream may read without renewing. A lease_until later than
+// now + 2 leases means that a clock has jumped, so that lease counts as expired. Plan: a primary key update of one narrow row; one page
+// each of lanes, gate, pods and schedules; the first row of parked_for_promotion; one row each of cluster and feed_epoch.
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatRequests, beatMoments, beatWork, beatLeft, beatFire, beatHistory, beatPlace))
 
-// DueAt is an expression for the time of the next occurrence of schedule s. For a schedule that has not been planned yet, that is
-// immediately; null means never. The schedules_due index uses the same expression.
+// DueAt is an expression for the time of the next occurrence of schedule s. It is -infinity for a schedule that has not been planned yet,
+// and null for one that never fires again. The schedules_due index uses the same expression.
 const DueAt = `(case when s.planned then s.next_at else '-infinity' end)`
 
 // Firing selects the schedules s that can fire.
@@ -178,8 +179,8 @@ const (
 		where p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained)`
 )
 
-// Heartbeat extends a pod's lease to the given length from the database's current time. The fires argument lists the kinds whose schedules
-// the pod fires.
+// Heartbeat renews a pod's lease for the given length, counted from the database's current time. The fires argument lists the kinds whose
+// schedules the pod fires.
 func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
 	return beat(ctx, s, boot, lease, draining, 0, true, fires)
 }
@@ -222,7 +223,7 @@ func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	return b, nil
 }
 
-// leaveSQL closes a pod's row permanently. The sweep finds any jobs that the pod still had.
+// leaveSQL closes a pod's row permanently. The sweep finds any jobs that the pod still held.
 var leaveSQL = newStatement(`
 with closed as (
 	update trapeze.pods set closed_at = now(), closed = 'left' where boot = @boot and ` + stillOpen + ` returning boot, name

@@ -12,9 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// renewal replaces the connections of a pool that must never be without one. It opens a new connection before it closes an old one. A
-// pgxpool would first close a connection that reaches the end of its lifetime. If the server is full, or the network accepts no new
-// connections, the pod would then lose its lease.
+// renewal replaces the connections of a pool that must never be without one. It opens a new connection before it closes the old one. A
+// pgxpool would close the expired connection first. If the server was full or could not be reached at that moment, the pod would then lose
+// its lease.
 type renewal struct {
 	life time.Duration
 	pool *pgxpool.Pool
@@ -63,8 +63,8 @@ func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 	return clone, nil
 }
 
-// lateFor is how long a statement on a steady pool may continue after its deadline. After that, its connection is considered dead and is
-// closed.
+// lateFor limits the time for which a statement on a steady pool may continue after its deadline. After that, its connection is considered
+// dead and is closed.
 const lateFor = 30 * time.Second
 
 // runDetached runs do. On a steady pool, it returns as soon as ctx ends, while do continues. If ctx were passed to pgx, pgx would close the

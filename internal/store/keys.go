@@ -10,7 +10,7 @@ import (
 
 // reserveKeySQL takes a unique key. If the key is already taken, lockKeySQL locks it instead, so that its job cannot be claimed before this
 // transaction has committed the data that the job should see. inheritKeySQL takes over the key of a job that has already ended. Such a key
-// exists if a transaction like this one had locked it when the job ended. Plan: primary key lookups.
+// remains if a transaction like this one held it locked when the job ended. Plan: primary key lookups.
 var (
 	reserveKeySQL = newStatement(`insert into trapeze.unique_keys (kind, key, job_id) values (@kind, @key, @id) on conflict (kind, key) do nothing`)
 	lockKeySQL    = newStatement(`select job_id from trapeze.unique_keys where kind = @kind and key = @key for update`)
@@ -60,7 +60,7 @@ func ReserveKey(ctx context.Context, s *Store, db DB, kind, key string, id int64
 }
 
 // reserveKeysSQL takes many unique keys, lockKeysSQL locks those that are taken, and inheritKeysSQL takes over those of jobs that have
-// ended, as in [ReserveKey]. All of them process the keys in order. Plan: primary key lookups.
+// ended, as in [ReserveKey]. The first two process the keys in order. Plan: primary key lookups.
 var (
 	reserveKeysSQL = newStatement(`
 insert into trapeze.unique_keys (kind, key, job_id)
@@ -79,8 +79,8 @@ where k.kind = w.kind and k.key = w.key
 returning w.job_id`)
 )
 
-// ReserveKeys takes the unique keys of new jobs in the caller's transaction. It returns the jobs that got their key or have none. It leaves
-// out the others, because the jobs that hold their keys do the work.
+// ReserveKeys takes the unique keys of new jobs in the caller's transaction. It returns the jobs that obtained their key or have none. The
+// others are left out, because the jobs that hold their keys do the work.
 func ReserveKeys(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) ([]NewJob, error) {
 	type key struct{ Kind, Key string }
 	wanted := map[key]int64{} // the first job that wants the key

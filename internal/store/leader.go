@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/dburl"
 )
 
-// The maintenance lead is a session-level advisory lock. It is only a hint that saves work. Every schema has its own lock, because the pods
-// of one schema know nothing about the jobs of another.
+// The maintenance lead is a session-level advisory lock. It is only a hint that avoids duplicate work. Every schema has its own lock,
+// because the pods of one schema know nothing about the jobs of another.
 const (
 	// takeLeadSQL takes the lock if it is free. It must run only once per session, because a lock that was taken twice must be released
 	// twice. A standby has separate locks, so a session on a standby cannot lead.
@@ -23,7 +23,7 @@ select case when ` + accepts + ` then exists (select from pg_locks l where l.loc
 	leadKey = `(case when $1::text = 'trapeze' then 420021 else hashtextextended($1::text, 420021) end)`
 )
 
-// TakeLead takes the lead, if it is free. conn must be used for nothing else. Call TakeLead only once per connection.
+// TakeLead takes the lead, if it is free. conn must not be used for anything else. Call TakeLead only once per connection.
 func (db *Database) TakeLead(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return db.lead(ctx, conn, takeLeadSQL)
 }

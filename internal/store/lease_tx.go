@@ -37,13 +37,13 @@ with held as (select cancel_requested from trapeze.live where id = @id and fence
 select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
 )
 
-// Uncounted is the number given to a transaction that ends its claim, because such a transaction is not counted. The transaction count of
-// an active claim never reaches this number.
+// Uncounted is the number of a transaction that ends its claim, because those transactions are not counted. The transaction count of an
+// active claim never reaches this number.
 const Uncounted = math.MaxInt32
 
 // Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. The ends argument states whether the
-// transaction will end the claim. Hold returns [job.ErrLeaseLost] or [job.ErrGone], or [job.ErrCancelled] if a cancel request was committed
-// first. The caller must call [Holding.End].
+// transaction will end the claim. Hold returns [job.ErrLeaseLost] if the claim was lost, [job.ErrGone] if the job was deleted, and
+// [job.ErrCancelled] if a cancel request was committed first. The caller must call [Holding.End].
 func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// marksSQL computes the low-water mark of each lane: no job that this pod can claim became ready before that time. The mark is the earliest
-// ready time of such a job in any rank. If there is none, it is the current time minus 200 ms, which allows for submissions in flight. If
-// none of the first two hundred rows of a rank can be claimed, the last of them counts instead. Plan: per lane and rank, an Index Scan on
-// live_for_claim from (lane, rank, time) that stops at two hundred rows. It reads these rows, and the dead and running ones since the given
-// time, which claims that start at the mark then skip.
+// marksSQL computes the low-water mark of each lane, the time before which no job that this pod can claim became ready. The mark is the
+// earliest ready time of such a job in any rank, but never later than the current time minus 200 ms, which allows for submissions in
+// flight. If none of the first two hundred rows of a rank can be claimed, the last of them counts instead. Plan: per lane and rank, an
+// Index Scan on live_for_claim from (lane, rank, time) that stops at two hundred rows. It reads these rows, and the dead and running ones
+// since the given time, which claims that start at the mark then skip.
 var marksSQL = newStatement(`
 select w.lane, least(min(r.moment), ` + freshSince + `, now() - @margin::bigint * interval '1 microsecond'), ` + tookMicros + `
 from unnest(@lanes::text[], @since::timestamptz[]) as w(lane, since)

@@ -6,12 +6,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// These statements handle a single plain job. They are used on a pod that is not busy, and in commits that include writes of the handler.
-// They take plain values instead of arrays, and contain only the CTEs that a plain job needs. They write the same rows as the statements
-// for many jobs, but take only 80 µs on the server instead of the 190 µs of [finishSQL]. In cases that they cannot handle they write
-// nothing, and the statement for many jobs runs instead.
+// These statements handle a single plain job. They are used on a pod that is not busy, and in commits that include a handler's writes. They
+// take plain values instead of arrays, and contain only the CTEs that a plain job needs. They write the same rows as the statements for
+// many jobs, but take only 80 µs on the server instead of the 190 µs of [finishSQL]. In cases that they cannot handle they write nothing,
+// and the statement for many jobs runs instead.
 //
-// finishOneSQL ends a job that succeeded and inserts its next step, which needs no approval. It writes nothing if a cancel request was
+// finishOneSQL ends a job that succeeded and inserts its next step, which must not need approval. It writes nothing if a cancel request was
 // committed first, or if the row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods and live_for_claim; inserts.
 //
 // endOneSQL is like finishOneSQL for a job without a next step. Plan: as finishOneSQL.

@@ -17,7 +17,7 @@ import (
 
 // outage keeps requests from waiting for connections that cannot be opened while the database is down. Once attempts to connect have been
 // failing for half a second, only one attempt runs at a time. Meanwhile, a caller that needs a new connection gets the latest error without
-// waiting. Heartbeats always try.
+// waiting. Heartbeats always try to connect.
 type outage struct {
 	mu      sync.Mutex
 	latest  error     // error of the latest attempt; nil if it succeeded
@@ -29,8 +29,8 @@ type outage struct {
 	fullAt time.Time
 }
 
-// outageAfter is how long attempts to connect must have been failing before an outage is declared. It is not zero, because a single
-// connection may be reset while it is being opened.
+// outageAfter is the time for which attempts to connect must have been failing before an outage is declared. It is not zero, because an
+// individual connection can be reset while it is being opened.
 const outageAfter = 500 * time.Millisecond
 
 // attemptsApart is the minimum interval between two attempts to connect during an outage.
@@ -81,8 +81,8 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 	return err
 }
 
-// attempt runs do, which uses a connection of the store's pool. If the server has no free connection, it waits for one that the pool
-// already has.
+// attempt runs do, which uses a connection of the store's pool. If the server has no free connection, it waits for one that the pool has
+// already opened.
 func (db *Database) attempt(ctx context.Context, do func() error) error {
 	for backoff := (wait.Backoff{Most: 100 * time.Millisecond}); ; {
 		err := db.connections.outage.try(db.steady,
@@ -104,7 +104,7 @@ func full(err error) bool {
 	return ok && pg.Code == tooMany
 }
 
-// fullFor is how long no new connections are requested after the server reported that it had none free.
+// fullFor is the time for which no new connections are requested after the server has reported that it had none free.
 const fullFor = 100 * time.Millisecond
 
 // spare keeps a pool from requesting connections if the server recently had none free. Otherwise, statements that wait for a connection

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// parkSQL ends a claim and moves the job to parked until it becomes due. A retry has spent its attempt. A snooze gets its attempt back and
-// is counted in job_progress. A job whose cancel request was committed does not match, because cancelling takes precedence over retrying.
+// parkSQL ends a claim and moves the job to parked until it becomes due. A retry uses up the attempt. A snooze gives it back, and is
+// counted in job_progress. A job whose cancel request was committed does not match, because cancelling takes precedence over retrying.
 // Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; a retry does not touch job_progress.
 var parkSQL = newStatement(`
 with gone as (
@@ -70,8 +70,8 @@ func park(ctx context.Context, s *Store, l job.Lease, place string, times int, w
 	return due[0], nil
 }
 
-// promoteSQL moves due jobs to live, in the order in which they became due. Their ready_at is that due time, so that they keep their
-// position even if they are promoted late. Plan: Index Scan on parked_for_promotion that stops at the limit.
+// promoteSQL moves due jobs to live, in the order in which they became due. Their ready_at is set to their due time, so that they keep
+// their position even if they are promoted late. Plan: Index Scan on parked_for_promotion that stops at the limit.
 var promoteSQL = newStatement(`
 with due as materialized (
 	select p.id from trapeze.parked p

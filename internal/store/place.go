@@ -28,7 +28,7 @@ type NewJob struct {
 	Trace       string  // trace context of the submission, as a traceparent; empty if there is none
 	Priority    int
 	DelayMillis int64 // if positive, the job is parked for this long
-	// NeedsApproval requires approval before the job can run. The job's lane can require that too.
+	// NeedsApproval means that the job must be approved before it can run. The job's lane can require approval too.
 	NeedsApproval bool
 	// Approved exempts the job from its lane's approval rule. It is set for jobs of a schedule whose creator had permission to approve, for
 	// steps planned when their pipeline was submitted, and for steps that stay in their predecessor's lane.
@@ -70,24 +70,24 @@ const (
 )
 
 // stillOpen is the condition that a pod's row is open, for statements that look up the row by its key. It is written so that it does not
-// imply the predicate of the pods_open index. Otherwise, the planner might use that index to read the rows of all open pods, with their
-// dead versions.
+// imply the predicate of the pods_open index. Otherwise, the planner might use that index to read the rows of all open pods, including
+// their dead versions.
 const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
 
 // placeParts returns the CTEs that all statements that insert jobs share. They read the input_jobs CTE. They insert each of its rows into
-// jobs, and into either live (pending or started on insert) or parked, with its events. The order is input_jobs → may → born_runs → placed,
-// and the other CTEs read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
+// jobs and into either live (pending or started on insert) or parked, and write its events. The order is input_jobs → may → born_runs →
+// placed, and the other CTEs read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
 //
 // A row starts on insert only if all of these conditions hold:
 //   - It requests to start on insert.
-//   - Its pod's row is open. Recovery searches for the jobs of a closed pod only for a limited time.
-//   - No pending job in its lane has a rank up to its ahead value. The rank is the negated priority, and the first pending row in
-//     live_for_claim ends that search.
+//   - Its pod's row is open, because recovery searches for the jobs of a closed pod only for a limited time.
+//   - No pending job in its lane has a rank, which is the negated priority, up to its ahead value. The search ends at the first pending row
+//     in live_for_claim.
 //   - Its subject is free: either its parent hands the subject over, or the insert into current_runs succeeds.
 //
 // The offset 0 makes the check a probe of current_runs_one_running. Without it, the planner would read all running subjects into a hash
-// table. A statement that sees a running row in its snapshot does not try to insert one. Inserts follow the key order, so two statements
-// cannot wait for each other. The ended runs of a reserved subject are deleted here.
+// table. A statement that sees a running row in its snapshot does not try to insert another one. Rows are inserted in key order, so that
+// two statements cannot wait for each other. The ended runs of a reserved subject are deleted.
 //
 // A row that needs approval is always parked; its run_after is the time at which it would have become due.
 func placeParts(ahead string) string {
@@ -284,7 +284,7 @@ func Some[T comparable](v T) *T {
 	return &kept
 }
 
-// Texts returns a list as an array of texts, or nil if it is empty. Like [Some], a nil becomes null in PostgreSQL.
+// Texts converts a list to a slice of strings, which is nil if the list is empty. As with [Some], nil becomes null in PostgreSQL.
 func Texts[S ~string](list []S) (texts []string) {
 	for _, one := range list {
 		texts = append(texts, string(one))

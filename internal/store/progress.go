@@ -37,7 +37,7 @@ func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error
 }
 
 // staleResultSQL records that the result of a lost claim was discarded. It takes the event number from the job's row in live. It has no
-// effect on a finished job, because no events are added to the history of such a job.
+// effect on a finished job, because nothing is added to the history of a finished job.
 var staleResultSQL = newStatement(`
 with held as (
 	update trapeze.live set event_no = event_no + 1 where id = @id and fence > @fence returning id, state, event_no

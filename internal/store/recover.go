@@ -51,7 +51,7 @@ var (
 	sweptSQL     = newStatement(`update trapeze.pods set swept_at = now() where boot = any(@boots::uuid[])`)
 )
 
-// SweepsDue lists the closed pods whose jobs are due to be searched for.
+// SweepsDue lists the closed pods for which a search for jobs is due.
 func SweepsDue(ctx context.Context, s *Store) ([]string, error) {
 	list, err := Rows(ctx, s, pgx.RowTo[string], sweepsDueSQL)
 	if err != nil {
@@ -90,8 +90,8 @@ const (
 )`
 
 	// recoverHit locks the rows of the page CTE that belong to closed pods. A job without its own crash limit uses the limit of its kind. A
-	// job that was claimed ahead of time may not have started, so its crash does not count. It does count if the limit is one; the job is
-	// then not claimed ahead of time again. Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, one row each.
+	// job that was claimed ahead of time may not have started, so its crash does not count unless the limit is one. After that first claim,
+	// the job is not claimed ahead of time again. Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, one row each.
 	recoverHit = `hit as materialized (
 	select l.id, l.crashes + (l.started_at is not null or m.crashes = 1)::int as crashes, m.crashes as max_crashes, l.cancel_requested, l.pod, o.name
 	from page p
@@ -158,8 +158,8 @@ type RecoveredPage struct {
 	Passed  int       // number of jobs that were skipped because their rows are locked; recover the page again
 }
 
-// RecoverPage recovers the jobs of closed pods among the next limit rows of live after the given id. maxCrashes applies to jobs without
-// their own limit. Several pods can run it concurrently.
+// RecoverPage recovers the jobs of closed pods among the next limit rows of live after the given id. maxCrashes applies to jobs for which
+// neither the job nor its kind sets a limit. Several pods can run it concurrently.
 func RecoverPage(ctx context.Context, s *Store, boots []string, after int64, limit, maxCrashes int) (RecoveredPage, error) {
 	page, err := run(ctx, s, pgx.RowToStructByPos[RecoveredPage], recoverPageSQL,
 		args{{"boots", boots}, {"after", after}, {"limit", limit}, {"max_crashes", maxCrashes}})

@@ -18,7 +18,7 @@ const (
 
 // plans makes connections replan their statements after a slow statement. A plan stays in use until its tables are next analyzed. A plan
 // that was made for almost empty tables may read whole tables for every row once a burst has filled them. 20,000 jobs took a minute that
-// way. If the statement was slow for a different reason, replanning costs each connection a few milliseconds.
+// way. If the statement was slow for a different reason, replanning only costs each connection a few milliseconds.
 type plans struct {
 	mu    sync.Mutex
 	round int
@@ -42,7 +42,7 @@ func (p *plans) ran(took time.Duration) (anew bool) {
 }
 
 // analyzeEmptiedSQL analyzes tables that were empty when they were last analyzed. Replanning alone does not help, because the planner still
-// considers those tables empty, unless their file is empty too. Plan: catalogs only.
+// considers those tables empty, unless their files are empty too. Plan: catalogs only.
 const analyzeEmptiedSQL = `select trapeze.analyze_emptied()`
 
 // analyzeFor is the timeout for analyzing tables that were empty. These tables are only a few megabytes in size.
@@ -86,6 +86,6 @@ func (p *plans) watch(config *pgxpool.Config) {
 		}
 		data[plansOf] = round
 		_, err := conn.Exec(ctx, `discard plans`, pgx.QueryExecModeSimpleProtocol)
-		return err == nil, nil // the connection is broken, and the pool opens another
+		return err == nil, nil // after an error, the connection is broken and the pool opens another
 	}
 }

@@ -12,22 +12,22 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// retryable reports whether PostgreSQL rolled the whole statement back and it should be retried. That is the case for 40001 (serialization
-// failure) and 40P01 (deadlock).
+// retryable reports whether PostgreSQL rolled the whole statement back with an error after which it should be retried: 40001 (serialization
+// failure) or 40P01 (deadlock).
 func retryable(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
 // outdated reports whether a prepared statement is no longer valid. Either a migration has changed its result columns (0A000), or it was
-// deallocated (26000). In both cases nothing was done.
+// deallocated (26000). In either case, the statement was not executed.
 func outdated(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "0A000" || pg.Code == "26000")
 }
 
-// Unknown reports whether err leaves open whether the statement was committed. That is the case if the connection broke or the deadline
-// passed after something had been sent. If PostgreSQL reported the error, nothing was committed.
+// Unknown reports whether err leaves open whether the statement was committed, because the connection broke or the deadline passed after
+// something had been sent. If PostgreSQL reported the error, nothing was committed.
 func Unknown(err error) bool {
 	// pgx 5.12 reports "conn closed" when it loses the reply to a simple query or a batch, which includes every commit. It wrongly marks
 	// that error as safe to retry.
@@ -44,8 +44,8 @@ func Unknown(err error) bool {
 	return broken(err) || pgconn.Timeout(err) || errors.Is(err, context.Canceled)
 }
 
-// unsent reports whether a connection ended before the statement, or the commit, could be sent on it. Nothing was done, so the statement
-// can immediately be sent on another connection.
+// unsent reports whether a connection ended before the statement, or the commit, could be sent on it. In that case nothing was executed, so
+// the statement can be sent on another connection immediately.
 func unsent(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || err == nil || Unknown(err) {
 		return false

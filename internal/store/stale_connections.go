@@ -15,7 +15,7 @@ import (
 )
 
 // A stale connection leads to a server that no longer accepts writes. The server may be a former primary that is now a standby, or a
-// standby to which an address pointed for a while. The connection is otherwise healthy, so a pool would keep it. At the next write, the
+// standby to which the address pointed temporarily. The connection is otherwise healthy, so a pool would keep it. At the next write, the
 // server returns 25006 (read_only_sql_transaction).
 //
 // Each connection of a store's pools is checked when it is opened, closed when a write on it fails with 25006, and replaced after
@@ -35,7 +35,7 @@ const (
 // ReadOnlyServer reports whether err means that none of the servers that responded accepts writes.
 func ReadOnlyServer(err error) bool { return errors.Is(err, dburl.ErrReadOnly) || stale(err) }
 
-// stale reports whether a statement failed because writes are not allowed. Nothing was done.
+// stale reports whether a statement failed because writes are not allowed. Such a statement had no effect.
 func stale(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == readOnly
@@ -118,8 +118,8 @@ func (c *connections) resetAll() {
 	c.next, c.end = context.WithCancel(context.Background())
 }
 
-// recordHeartbeat records whether a heartbeat succeeded. When heartbeats fail, and when they succeed again, it makes the owners of other
-// connections check them.
+// recordHeartbeat records whether a heartbeat succeeded. While heartbeats fail, and once they succeed again, it ends the context of
+// [Database.UntilReset], so that the owners of other connections check those connections.
 func (c *connections) recordHeartbeat(ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

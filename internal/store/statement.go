@@ -52,7 +52,8 @@ type args []struct {
 	value any
 }
 
-// bind returns the arguments in order of their placeholder numbers. Each name must be given exactly once, and no other names are allowed.
+// bind returns the arguments in order of their placeholder numbers. Each of the statement's names must be given exactly once, and no other
+// names are allowed.
 func (s *statement) bind(by args) ([]any, error) {
 	values := make([]any, len(s.names))
 	var given uint64

@@ -41,8 +41,8 @@ type Options struct {
 	// Connections is the size of the store's own pool. The default is 4.
 	Connections int
 	// UsedEvery is the longest interval between two uses of a connection that must stay open. An idle connection is closed after three such
-	// intervals, but not before its normal idle time has passed. That is a minute, or the host pool's idle time if that is shorter. The
-	// default is 0.
+	// intervals, but not before its normal idle time has passed. The normal idle time is one minute or the host pool's idle time, whichever
+	// is shorter. The default is 0.
 	UsedEvery time.Duration
 	// PodConnections is the maximum number of connections that a pod opens in addition to those of the host's pool. Error messages include
 	// it.
@@ -56,11 +56,12 @@ type Options struct {
 	StatementTimeout time.Duration
 }
 
-// restsFor is how long a connection can be idle before it is checked with a ping. It is longer than the poll interval, so that not every
-// poll sends a ping. If the connection was cut within that time, the next statement on it fails, just as it would on a busy pod.
+// restsFor is the idle time after which a connection is checked with a ping before it is used. It is longer than the poll interval, so that
+// not every poll sends a ping. If a connection is cut before that time has passed, the next statement on it fails, just as it would on a
+// busy pod.
 const restsFor = 15 * time.Second
 
-// idleFor is how long a connection can be idle before it is closed.
+// idleFor is the idle time after which a connection is closed.
 const idleFor = time.Minute
 
 // Store sends statements over a pod's connections. A pod has several stores, which are clones for different purposes.
@@ -95,8 +96,9 @@ type Database struct {
 // empty stays in use until the table is next analyzed. Therefore, a claim must not be planned as a bitmap scan and a sort over all waiting
 // jobs, which is cheap only while there are none.
 //
-// Page costs are set to zero. After a snapshot has been held for hours, the indexes of live are large, but the statistics count few rows.
-// To the planner, each lookup by id then reads a large part of the index, and it would rather search a smaller index for the id.
+// Page costs are set to zero because the indexes of live grow large while a snapshot is held for hours, although the statistics still count
+// few rows. The planner would then expect each lookup by id to read a large part of the primary key, and would search a smaller index for
+// the id instead.
 var pins = map[string]string{
 	"plan_cache_mode":                     "force_generic_plan",
 	"enable_hashjoin":                     "off",
@@ -220,15 +222,15 @@ func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) 
 	return clone, nil
 }
 
-// Modest returns a clone of s that uses at most n connections of its pool at the same time. Further statements wait, so that connections
-// remain free for s. The clone is closed together with s. A transaction on it must not use another of its connections.
+// Modest returns a clone of s that uses at most n connections of its pool concurrently. Further statements wait, so that connections remain
+// free for s. The clone is closed together with s. A transaction on it must not use another of its connections.
 func (s *Store) Modest(n int) *Store {
 	clone := s.on(func(db *Database) { db.turns = append([]chan struct{}{make(chan struct{}, n)}, db.turns...) })
 	clone.ids = &ids{} // separate, so that a caller that needs ids waits only for a turn on the clone
 	return clone
 }
 
-// Searching returns a Store with another SearchFor.
+// Searching returns a copy of s with SearchFor set to d.
 func (s *Store) Searching(d time.Duration) *Store {
 	return s.on(func(db *Database) { db.SearchFor = d })
 }
@@ -297,8 +299,8 @@ func InSchema(schema, sql string) string {
 	return schemaDot.ReplaceAllString(sql, schema+".")
 }
 
-// Bounded returns a context with the timeout of a statement. Cancelling a worker must not abort a write that the worker still has to make;
-// pass context.WithoutCancel for such writes.
+// Bounded returns a context with the statement timeout. Cancelling a worker must not abort a write that the worker still has to make; pass
+// context.WithoutCancel for such writes.
 func (db *Database) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, db.wait)
 }
