@@ -9,8 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ahead claims n jobs for free slots. It also claims jobs of kind k ahead of time, as many as the ahead argument allows. It returns the ids
-// of both groups.
+// ahead claims n jobs for free slots, and up to the given number of jobs of kind k ahead of time. It returns the ids of both groups.
 func (w *world) ahead(boot string, n, ahead int) (slots, spare []int64) {
 	w.t.Helper()
 	found, err := w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", N: n, Ahead: ahead}}, []string{"k", "long"}, []string{"k"}, true)
@@ -38,7 +37,7 @@ func TestAClaimAheadTakesPlainJobsOfShortKindsBehindTheSlots(t *testing.T) {
 		boot := w.pod(name)
 		slots, spare := w.ahead(boot, 1, 3)
 		w.is.Equal(slots, ids[:1])
-		w.is.Equal(spare, ids[1:2]) // the next job must wait for a slot, and no later job overtakes it
+		w.is.Equal(spare, ids[1:2]) // the third job must wait for a slot, and the fourth does not overtake it
 		slots, spare = w.ahead(boot, 1, 3)
 		w.is.Equal(slots, ids[2:3])
 		w.is.Equal(spare, ids[3:])
@@ -92,7 +91,7 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 	slots, _ = w.ahead(c, 1, 0)
 	w.is.Equal(slots, []int64{id})
 	w.dies(c, by)
-	w.is.Equal(w.at(id).State, job.Failed) // the job fails one crash later than its limit would suggest
+	w.is.Equal(w.at(id).State, job.Failed) // the first crash did not count, so the job failed at its third
 }
 
 func TestAJobWhosePodsMayNotCrashIsNotRepeatedAfterAClaimAhead(t *testing.T) {
@@ -118,7 +117,7 @@ func TestTheStartOfAJobThatWasClaimedAheadIsThatOfItsHandler(t *testing.T) {
 	w.is.True(ok)
 	_, err = w.Park(w.ctx(), leaseOf(a, parked), time.Hour, store.Retry{Started: started})
 	w.is.NoErr(err)
-	// Once the start of a long run has been recorded, a crash counts as usual.
+	// Once the handler's start has been recorded, a crash counts as usual.
 	noted, err := store.NoteStarted(w.ctx(), w.Store, a, []job.Lease{leaseOf(a, one), {JobID: other.ID, Fence: other.Fence + 1}}, []time.Time{started, started})
 	w.is.NoErr(err)
 	w.is.Equal(noted, []int64{one.ID}) // a claim's start is recorded only if the fence matches

@@ -26,7 +26,7 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	places, err := w.Enqueue(w.ctx(), boot, list)
 	w.is.NoErr(err)
 	id := list[0].ID
-	w.is.Equal(places[id], store.PlacedAwaiting) // the job is not started on insert, although it requested that
+	w.is.Equal(places[id], store.PlacedAwaiting) // the job is not started on insert, although it requested to be
 	j := w.at(id)
 	w.is.Equal([]any{j.State, *j.Reason, j.Fence}, []any{job.AwaitingApproval, job.Reason("approval"), int64(0)})
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{list[1].ID})
@@ -89,7 +89,7 @@ func TestAnApprovalOrRejectionMeansTheEpochThatWasSeen(t *testing.T) {
 		w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, only, "bob"), job.ErrChanged))
 	}
 	w.is.NoErr(admin.Approve(w.ctx(), w.Store, id, admin.Approval{Epoch: 2}, "bob"))
-	w.is.True(errors.Is(cancel(1), job.ErrChanged)) // the cancel is also rejected in the job's next state
+	w.is.True(errors.Is(cancel(1), job.ErrChanged)) // the cancel is still rejected after the approval
 	w.is.NoErr(cancel(2))
 	w.is.True(errors.Is(cancel(1), job.ErrAlreadyTerminal))
 }
@@ -117,7 +117,7 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndStepsThatAreNotExem
 	child := store.Claimed{ID: next.ID, Fence: 1, Definition: store.Definition{PipelineID: next.PipelineID}}
 	entering := w.new(then(child))[0]
 	end, ok = w.end(boot, endingWith(child, entering))
-	w.is.True(ok && !end.ChildRunning) // a step that is not exempt does not start on insert
+	w.is.True(ok && !end.ChildRunning) // a step that is not exempt is not started on insert
 	w.is.Equal(w.at(entering.ID).State, job.AwaitingApproval)
 	w.exec(`update trapeze.lanes set requires_approval = false`)
 	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule in effect at the time of submission applies
@@ -160,7 +160,7 @@ func TestAnApprovedJobStillWaitsForItsDelay(t *testing.T) {
 	w.promote(1)
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{early})
 	w.is.NoErr(admin.Approve(w.ctx(), w.Store, late, admin.Approval{}, "bob"))
-	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{late}) // the delay was over before the approval
+	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{late}) // the delay had passed before the approval
 }
 
 func TestWhatNobodyApprovesIsCancelledAndFreesItsKey(t *testing.T) {

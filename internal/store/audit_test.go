@@ -45,6 +45,6 @@ func TestTheAuditIsOnlyAddedTo(t *testing.T) {
 	for _, sql := range []string{`update trapeze.audit set actor = 'bob'`, `delete from trapeze.audit`, `truncate trapeze.audit`} {
 		_, err := w.pool.Exec(w.ctx(), sql)
 		pg, ok := errors.AsType[*pgconn.PgError](err)
-		w.is.True(ok && pg.Code == "42501") // 42501 means insufficient privilege, even for the owner of the table
+		w.is.True(ok && pg.Code == "42501") // 42501 (insufficient privilege) is raised even for the owner of the table
 	}
 }

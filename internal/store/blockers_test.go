@@ -33,7 +33,7 @@ func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 	w.is.Equal(w.why(early), only(job.BlockerDue)) // nothing blocks the job
 	w.one(pod)
 	w.is.Equal(len(w.why(early)), 0) // the job is running
-	w.is.Equal(len(w.why(1<<60)), 0) // there is no such job
+	w.is.Equal(len(w.why(1<<60)), 0) // the job does not exist
 
 	blocker := w.put(about("travel"))[0]
 	w.one(pod)
@@ -52,7 +52,7 @@ func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 	list, err = view.Blockers(w.ctx(), w.Store, asks, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
 	w.is.Equal(list[0].Why, job.BlockerApproval)
-	w.is.True(list[0].Do != "") // the blocker says how to approve the job
+	w.is.True(list[0].Do != "") // the blocker explains how to approve the job
 
 	w.exec(`update trapeze.gate set paused = true`)
 	w.is.Equal(w.why(free), only(job.BlockerPaused))
@@ -87,5 +87,5 @@ func TestAJobThatIsDueSaysWhoseSlotsAreFull(t *testing.T) {
 	w.exec(`update trapeze.lanes set drained = true`)
 	_, err := view.Blockers(w.ctx(), w.Store, waits, func(context.Context) ([]view.BoardSlots, error) { asked = true; return nil, nil })
 	w.is.NoErr(err)
-	w.is.True(!asked) // the expensive query is not made if its result is irrelevant
+	w.is.True(!asked) // the expensive query is skipped if its result does not matter
 }

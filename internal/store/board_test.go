@@ -40,7 +40,7 @@ func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
 	due, _, err = view.BoardWaiting(w.ctx(), w.Store, 100, 100, 100)
 	w.is.NoErr(err)
 	for _, group := range due {
-		w.is.True(group.Why == "no_handler" || group.Why == "pods_drained") // the kind has pods, but they are drained
+		w.is.True(group.Why == "no_handler" || group.Why == "pods_drained") // for kind k, the pods are drained
 	}
 	approvals, err := view.BoardApprovals(w.ctx(), w.Store, 10)
 	w.is.NoErr(err)
@@ -59,7 +59,7 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	now, err := view.StatusUpTo(w.ctx(), w.Store, limits)
 	w.is.NoErr(err)
 	w.is.Equal(now.Lanes[0].Name, "default")
-	w.is.Equal(now.Lanes[0].Waiting, 2) // two of the three waiting jobs, because of the limit
+	w.is.Equal(now.Lanes[0].Waiting, 2) // only two of the three waiting jobs are counted, because of the limit
 	w.is.True(now.Lanes[0].Oldest != nil)
 	w.is.Equal(now.Queue, job.QueueState{})
 	w.is.Equal(len(now.Pods), 1)
@@ -77,7 +77,7 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	w.is.Equal([]int{now.Lanes[0].Running, now.Pods[0].Running}, []int{2, 2}) // jobs beyond the limit are still counted
 }
 
-// Without the row, heartbeats claim nothing, so every view must report that the queue is paused.
+// Without the row, heartbeats report that the queue is paused, so every view must report the same.
 func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -207,9 +207,9 @@ const (
 	) e on true
 	where ` + notFilled + ` and ` + openPod
 
-	// claimSpare locks the rows to claim ahead of time, in lane order. It reads at most 200 rows beyond the wanted number, so that it costs
-	// little in a lane whose first job has to wait for a slot. Plan: the same as for claimPick; reads nothing in lanes in which no jobs are to
-	// be claimed ahead of time.
+	// claimSpare locks the rows to be claimed ahead of time, in lane order. It reads at most 200 rows beyond the wanted number, so that it
+	// costs little in a lane whose first job has to wait for a slot. Plan: the same as for claimPick; reads nothing in lanes in which no
+	// jobs are to be claimed ahead of time.
 	claimSpare = `
 	select c.* from ` + lanesWanted + `
 	cross join lateral (

@@ -64,7 +64,7 @@ func TestABatchTakesOneJobOfASubjectTheMostUrgent(t *testing.T) {
 	got := idsOf(w.claims(boot, 5))
 	slices.Sort(got)
 	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // only the most urgent job of subject s is claimed
-	w.is.Equal(w.at(list[0]).Attempt, 0)                // the other jobs spend no attempt
+	w.is.Equal(w.at(list[0]).Attempt, 0)                // no attempt is spent for the other jobs
 	w.is.Equal(w.at(list[0]).Fence, int64(0))
 	w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of s can be claimed while this one is running
 }
@@ -91,7 +91,7 @@ func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T)
 	// The row of the superseded run was deleted.
 }
 
-// A statement's now() is fixed before it is planned, but it also sees jobs that are committed during the planning.
+// now() is fixed before a statement is planned, but the statement also sees jobs that are committed while it is being planned.
 func TestAJobDoesNotStartBeforeItIsReady(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -116,7 +116,7 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 	w.is.True(back[id])
 
 	c = w.one(a)
-	w.is.Equal(counters(c), [3]int{2, 1, 0}) // handing a job back restores its attempt, but the fence still increases
+	w.is.Equal(counters(c), [3]int{2, 1, 0}) // a hand-back restores the attempt, but the fence still increases
 	_, err = w.Park(w.ctx(), leaseOf(a, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.promote(1)
@@ -136,10 +136,10 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 	_, ok := w.end(b, ending(c))
 	w.is.True(ok)
 	j := w.at(id)
-	w.is.Equal([]int{int(j.Fence), j.Attempt, j.Crashes}, []int{5, 2, 1}) // the counters can still be read
+	w.is.Equal([]int{int(j.Fence), j.Attempt, j.Crashes}, []int{5, 2, 1}) // the counters are kept after the job has ended
 }
 
-// promote promotes the due jobs and checks that there were n of them.
+// promote promotes the due jobs and checks that there were exactly n.
 func (w *world) promote(n int) {
 	w.t.Helper()
 	promoted, err := w.Promote(w.ctx(), 100)

@@ -59,7 +59,7 @@ func TestPagesOfHeldClaimsCoverTheTable(t *testing.T) {
 		}
 	}
 	found, pages := walk(a)
-	w.is.Equal(found, of[a]) // the most recent claim is not old enough to be listed
+	w.is.Equal(found, of[a]) // the most recent claim is too young to be listed
 	w.is.Equal(pages, 3)
 	found, _ = walk(a, b)
 	w.is.Equal(len(found), len(of[a])+len(of[b]))

@@ -43,7 +43,7 @@ func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
 		pod, err := w.Beside(w.ctx(), 2)
 		w.is.NoErr(err)
 		defer pod.Close()
-		pod.ForgetCluster() // the store now acts as if it were in a separate process
+		pod.ForgetCluster() // the store now behaves like one in a separate process
 		all.Go(func() {
 			ids, err := pod.NewIDs(w.ctx(), 1)
 			if err != nil {
@@ -88,8 +88,8 @@ func TestAHeartbeatThatFindsAPromotedStandbyHasAllStoresDropTheirIDs(t *testing.
 	w.is.Equal(w.epoch(), int64(1))
 }
 
-// A failover can lose a claim together with its row, and the same pod can then claim the job again. The new claim must get a different
-// fence, even if no pod has noticed the failover yet.
+// A failover can lose the commit of a claim, and the same pod can then claim the job again. The new claim must get a different fence, even
+// if no pod has noticed the failover yet.
 func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -112,7 +112,7 @@ func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	w.is.True(w.historyOf(boot) != "")
 	w.is.Equal(w.epoch(), int64(1))
 	third := w.one(boot)
-	w.is.Equal(third.Fence, int64(store.FencesPerEpoch+2)) // the epoch is the same before and after a pod notices the failover
+	w.is.Equal(third.Fence, int64(store.FencesPerEpoch+2)) // noticing the failover does not change the epoch
 	w.is.True(!third.FirstClaim())
 	_, err = w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, third)}, "a test")
 	w.is.NoErr(err)
@@ -126,7 +126,7 @@ func TestARestoredDumpAndAnotherServerBeginANewHistory(t *testing.T) {
 	boot := w.pod("a")
 	history := w.historyOf(boot)
 	for i, change := range []string{
-		`refresh materialized view trapeze.feed_epoch`, // restoring a dump does the same
+		`refresh materialized view trapeze.feed_epoch`, // as restoring a dump does
 		`update trapeze.cluster set system_id = system_id - 1`,
 		`update trapeze.cluster set system_id = system_id - 1, timeline = timeline + 5`,
 	} {
@@ -160,8 +160,8 @@ func (w *world) historyOf(boot string) string {
 	return b.History
 }
 
-// Some providers revoke the EXECUTE privilege on the functions that identify a cluster from all roles. A pod must still be able to run
-// jobs, even under a role that owns nothing.
+// Some providers revoke the EXECUTE privilege on the functions that identify a cluster from every role. A pod must be able to run jobs
+// nevertheless, even under a role that owns no objects.
 func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// After a crash, PostgreSQL may reuse the id of a transaction whose WAL was lost. Therefore, pg_xact_status cannot resolve a lost reply,
-// but the row that the transaction locked can.
+// After a crash, PostgreSQL may reuse the id of a transaction whose WAL was lost. After a lost reply, the outcome must therefore be read
+// from the row that the transaction locked, not from pg_xact_status.
 func TestATransactionThatACrashTookIsNotTakenForCommitted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

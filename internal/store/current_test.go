@@ -86,8 +86,8 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 	current(0)
 }
 
-// However busy a subject is, it has at most one running row in current_runs. It has additional rows only for claims that raced, and the
-// next claim deletes those. The current run is always a job that has run.
+// However busy a subject is, it has at most one running row in current_runs. Additional rows are left behind only by claims that raced, and
+// the next claim deletes them. The current run is always a job that has run.
 func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -145,7 +145,7 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	}
 	w.is.Equal(ended, runs)
 	w.is.True(running <= 1)
-	w.is.True(most <= pods) // one row, plus one for each claim that began before the run that it supersedes
+	w.is.True(most <= pods) // the usual row, plus one for each claim that began before the run it supersedes
 	w.put(about("s"))
 	found, err := w.Claim(w.ctx(), boots[0], []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
 	w.is.NoErr(err)
@@ -158,8 +158,8 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
 }
 
-// A claim that began before its subject's latest run cannot see the row of that run, and leaves it behind. The subject's next claim deletes
-// all such rows. Until then, the current run is the running job or one of the most recently finished ones.
+// A claim that began before its subject's latest run cannot see that run's row, and therefore does not delete it. The subject's next claim
+// deletes all such rows. Until then, the current run is the running job or one of the most recently finished ones.
 func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -199,7 +199,7 @@ func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 	for _, c := range found.Jobs {
 		w.end(early, ending(c))
 	}
-	w.is.Equal(rests(), 2) // one row, plus one for the claim that raced
+	w.is.Equal(rests(), 2) // the usual row, plus the one that the racing claim left behind
 	w.is.Equal(current(), []int64{list[2], list[1]})
 	w.end(late, ending(w.one(late)))
 	w.is.Equal(rests(), 1)

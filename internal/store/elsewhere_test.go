@@ -41,12 +41,12 @@ func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
 	var prepared int
 	w.is.NoErr(w.Pool().QueryRow(w.ctx(), `select current_setting('plan_cache_mode'), count(*) from pg_prepared_statements`).Scan(&mode, &prepared))
 	w.is.Equal(mode, "auto") // the pins end with the round trip
-	w.is.Equal(prepared, 0)  // no statement is prepared, because a client that got the same server connection later could not use it
+	w.is.Equal(prepared, 0)  // nothing is prepared, because prepared statements would stay on a server connection that other clients also use
 	got, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[string], `select current_setting('plan_cache_mode')`)
 	w.is.NoErr(err)
 	w.is.Equal(got, []string{"force_generic_plan"}) // the pins apply within the round trip
 	_, err = store.Rows(w.ctx(), w.Store, pgx.RowTo[int], `select 1 / 0`)
-	w.is.True(store.Refused(err)) // errors of the statement are returned
+	w.is.True(store.Refused(err)) // the statement's error is returned
 }
 
 // useHotPath runs a few jobs through every statement of the hot path.

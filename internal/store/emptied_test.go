@@ -37,5 +37,5 @@ func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T
 	_, err := w.NewIDs(w.ctx(), 1) // any slow statement triggers the analysis
 	is.NoErr(err)
 	is.Equal(empty(), 0)
-	is.Equal(through(), nil) // no plan reads a whole table any longer
+	is.Equal(through(), nil) // no plan reads a whole table anymore
 }

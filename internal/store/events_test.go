@@ -57,12 +57,12 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.enqueued'`), 1) // all three events share one row
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.succeeded'`), 3)
 
-	// A pod that runs an earlier release does not record where to find the event of the claim when it recovers a job.
+	// When a pod of an earlier release recovers a job, it does not record where to find the event of the claim.
 	w.exec(`update trapeze.job_events set claim_xid = null where job = $1`, first[1].ID)
 	w.is.Equal(w.history(first[1].ID), "enqueued claimed/1 recovered/1 claimed/2 succeeded/2")
 }
 
-// A page of the feed may end in the middle of the events that one statement wrote.
+// A page of the feed may end between two events that were written by the same statement.
 func TestTheFeedHasEveryEventOnceWhateverItsPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

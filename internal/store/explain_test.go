@@ -42,8 +42,8 @@ func (s *statement) InOrder(literals map[string]string) (list []string) {
 	return list
 }
 
-// If a snapshot has been held for hours, the table and its indexes are large, but the statistics count only the few rows that are not dead.
-// To the planner, reading a whole index then seems cheaper than one lookup for each job of a batch.
+// While a snapshot is held for hours, the table and its indexes grow large, but the statistics count only the few rows that are not dead.
+// The planner then considers reading a whole index cheaper than one lookup for each job of a batch.
 func TestHotStatementsReadByKeyThoughAlmostAllRowsAreDead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -59,7 +59,7 @@ func TestHotStatementsReadByKeyThoughAlmostAllRowsAreDead(t *testing.T) {
 	held, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = held.Rollback(t.Context()) }()
-	_, err = held.Exec(t.Context(), `select pg_current_xact_id()`) // the transaction keeps rows that end from now on from being vacuumed
+	_, err = held.Exec(t.Context(), `select pg_current_xact_id()`) // rows that become dead from now on cannot be vacuumed
 	is.NoErr(err)
 	exec(`insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
 		select n, now(), 1, 0, 'pending', 'default', 'k', '' from generate_series(1, 30000) n`)

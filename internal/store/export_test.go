@@ -74,7 +74,7 @@ func (s *Store) Asked() *atomic.Int64     { return s.asked }
 func (s *Store) ForgetCluster()           { s.cluster = &cluster{} }
 func (db *Database) Wait(d time.Duration) { db.wait, db.shortWait = d, d }
 
-// ShortWait sets how long operator commands wait for a locked row.
+// ShortWait sets the time for which operator commands wait for a locked row.
 func (db *Database) ShortWait(d time.Duration) { db.shortWait = d }
 
 // SlowFrom sets the execution time above which a statement is considered slow, and resets the time of the last round of replanning.
@@ -93,7 +93,7 @@ func RunClaim(ctx context.Context, s *Store, st *Statement, by Args) (Claims, er
 	return claim(ctx, s, st, by)
 }
 
-// FinishIn finishes one claim in a transaction of the test, as [Store.Finish] does.
+// FinishIn finishes one claim in the test's transaction, as [Store.Finish] does.
 func (s *Store) FinishIn(ctx context.Context, db DB, boot string, e Ending) (Ended, error) {
 	batch := &pgx.Batch{}
 	ended, err := queueFinish(batch, s, boot, []Ending{e})

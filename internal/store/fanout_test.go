@@ -41,7 +41,7 @@ func branchEnding(c store.Claimed, state job.State) store.Ending {
 	return e
 }
 
-// endOf returns the ending that a waiting job in its current state would get.
+// endOf returns the ending for a waiting job, based on the current state of its fan-out.
 func (w *world) endOf(id int64) store.Ending {
 	w.t.Helper()
 	f, err := w.Waiting(w.ctx(), id)
@@ -53,7 +53,7 @@ func (w *world) endOf(id int64) store.Ending {
 	return e
 }
 
-// deferred creates a job that waits for parts, with the token "token".
+// deferred creates a job that waits for the given number of parts and has the token "token".
 func (w *world) deferred(boot string, parts int, failFast bool) int64 {
 	w.t.Helper()
 	w.put(plain)
@@ -71,7 +71,7 @@ func (w *world) offBalance() []int64 {
 	return ids
 }
 
-// When two statements end branches of the same fan-out at the same time, one waits for the other, and both branches are counted.
+// When two statements end branches of the same fan-out concurrently, one waits for the other, and both branches are counted.
 func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -103,7 +103,7 @@ func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
 			}
 		}
 	}
-	w.is.Equal(due, 1) // only the last branch to end reports that the fan-out must be settled
+	w.is.Equal(due, 1) // only the end of the last branch reports that the fan-out must be settled
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, parent.ID), 0)
 	w.is.Equal(w.count(`select failed from trapeze.fan_outs where id = $1`, parent.ID), 1)
 	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
@@ -162,7 +162,7 @@ func TestAPartThatMeetsACancelLeavesNothingOffBalance(t *testing.T) {
 	w.is.Equal(len(w.offBalance()), 0)
 }
 
-// A deferred job whose parts failed is run again from its handler, because only the handler can restart the work.
+// Retrying a deferred job whose parts failed runs its handler again, because only the handler can restart the work.
 func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -192,7 +192,7 @@ func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
 	w.is.Equal(again, []int64{id})
 }
 
-// If a job fans out to children, parts completed earlier are not counted as branches.
+// If a job fans out to children, parts that have already been completed are not counted as branches.
 func TestAPartIsNoChild(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -212,7 +212,7 @@ func TestAPartIsNoChild(t *testing.T) {
 	w.is.Equal(len(drifts), 0)
 }
 
-// An ending that was computed from the fan-out's state before its job was retried is rejected.
+// An ending that was computed before its job was retried is rejected.
 func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -238,7 +238,7 @@ func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
 	w.is.Equal(w.at(parent.ID).State, job.Succeeded)
 }
 
-// An ending computed before its job's priority or lane was changed is rejected, because its next step would still have the old values.
+// An ending computed before its job's priority or lane was changed is rejected, because the next step in it still has the old values.
 func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -282,7 +282,7 @@ func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
 	w.is.Equal(w.at(parent.ID).State, job.Failed)
 }
 
-// To find the results that a large fan-out still needs, retention must not read all of its children once per child.
+// When retention determines which results a large fan-out still needs, it must not read all of the children once per child.
 func TestADayIsForgottenBesideALargeFanOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

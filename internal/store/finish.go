@@ -139,8 +139,8 @@ const (
 		e.args, e.pipeline_id, e.step, e.planned, e.max_attempts, e.max_crashes, e.submitter, e.actor, e.unique_key,
 		e.next_unique_while, e.next_priority, e.delay_ms, e.starts, e.pipeline, e.group_id, e.child_no, e.impaired, e.traceparent, e.needs_approval`
 
-	// nextInput selects the next steps of the jobs in the gone CTE, for [placeParts]. A step with its parent's (kind, subject) takes over the
-	// parent's run. Plan: one probe of lanes_pkey for a step that a handler returned for a different lane.
+	// nextInput selects the next steps of the jobs in the gone CTE, for [placeParts]. A step with its parent's (kind, subject) takes over
+	// the parent's run. Plan: one probe of lanes_pkey for a step that enters a different lane.
 	nextInput = `input_jobs as (
 	select w.*, ` + stepNeedsApproval + ` as approval
 	from (select next as id, next_kind as kind, next_lane as lane, next_subject as subject, args, pipeline_id, id as parent_id,

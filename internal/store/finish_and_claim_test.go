@@ -23,7 +23,7 @@ func (w *world) finishAndClaim(boot string, list []store.Claimed, next ...*store
 
 func TestEndsAndTheNextClaimShareACommit(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 2} { // covers the statement for one end and the statement for many
+	for _, n := range []int{1, 2} { // covers both the statement for one job and the statement for many
 		w := newWorld(t)
 		boot := w.pod("a")
 		ids := w.put(slices.Repeat([]func(*store.NewJob){plain}, 2*n+1)...)
@@ -75,6 +75,6 @@ func TestAClaimWithEndsDoesNotWaitForALockedTable(t *testing.T) {
 	release := w.freeze(`lock table trapeze.job_progress in access exclusive mode`) // the claim reads this table
 	_, _, err := w.finishAndClaim(boot, []store.Claimed{c})
 	w.is.True(store.Transient(err) && !store.Unknown(err))
-	w.is.Equal(w.count(`select count(*) from trapeze.live where id = $1 and state = 'running'`, c.ID), 1) // the job has not ended, so its end must be sent alone
+	w.is.Equal(w.count(`select count(*) from trapeze.live where id = $1 and state = 'running'`, c.ID), 1) // the job has not ended, so it must be finished by itself
 	release(false)
 }

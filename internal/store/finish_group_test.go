@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The group waits for a row that another transaction is changing, and then sees the change. It writes nothing for a claim that was lost or
-// cancelled in the meantime.
+// The group waits for a row that another transaction is changing, and then sees the changed row. It writes nothing for a claim that was
+// lost or cancelled in the meantime.
 func TestAGroupPassesOverWhatChangesWhileItWaits(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{

@@ -23,7 +23,7 @@ func TestAHandOffIsOneCommitAndTheChildIsOurs(t *testing.T) {
 	end, ok := w.end(boot, e)
 	w.is.True(ok && end.ChildRunning)
 	w.is.Equal(end.State, job.Succeeded)
-	w.is.Equal(string(w.at(id).Result), `{"kg": 12.50}`) // the result consists of exactly the bytes that were passed
+	w.is.Equal(string(w.at(id).Result), `{"kg": 12.50}`) // the result is stored byte for byte
 	child := w.at(e.Next.ID)
 	w.is.Equal([]any{child.State, *child.Pod, child.Fence, child.Attempt, *child.ParentID, child.PipelineID},
 		[]any{job.Running, boot, int64(1), 1, id, id})
@@ -47,7 +47,7 @@ func TestAChainToTheSameKindAndSubjectIsHandedItsParentsMutex(t *testing.T) {
 	}
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
 	w.end(boot, ending(run))
-	w.is.Equal(len(w.claims(boot, 5)), 1) // then the next job of the subject can run
+	w.is.Equal(len(w.claims(boot, 5)), 1) // now the next job of the subject can run
 }
 
 func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
@@ -120,7 +120,7 @@ func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
 			before := w.count(`select count(*) from trapeze.job_event`)
 			_, err := w.Finish(w.ctx(), boot, batch)
 			w.is.True(err != nil)
-			w.is.True(store.Refused(err)) // the caller learns that the data is the cause
+			w.is.True(store.Refused(err)) // the error shows that the data was rejected
 			w.is.True(!store.Unknown(err))
 			w.is.Equal(w.count(`select count(*) from trapeze.job_event`), before) // nothing was written
 			for i, e := range batch {
@@ -151,8 +151,8 @@ func TestADayWithoutAPartitionIsTheServersFaultNotTheJobs(t *testing.T) {
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select to_char(now() at time zone 'UTC', 'YYYYMMDD')`).Scan(&day))
 	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_` + day)
 	_, err := w.Finish(w.ctx(), boot, []store.Ending{ending(c)})
-	w.is.True(!store.Refused(err))  // the same finish can succeed on another day
-	w.is.True(store.Transient(err)) // the finish is sent again later
+	w.is.True(!store.Refused(err))  // the data is not at fault
+	w.is.True(store.Transient(err)) // the finish can be sent again later
 	w.exec(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_` + day +
 		` for values from ('` + day + ` 00:00:00+00') to ('` + time.Now().UTC().AddDate(0, 0, 1).Format("20060102") + ` 00:00:00+00')`)
 	_, ok := w.end(boot, ending(c))
@@ -221,8 +221,8 @@ func TestAClaimsOutcomeIsReadBack(t *testing.T) {
 	w.is.True(at(4).Held)
 }
 
-// If the job was inserted as pending and claimed later, this pod can also hold a claim on it with fence 1. The code that inserted the job
-// must then leave it to that claim to start it.
+// A job with fence 1 that this pod holds may have been inserted as pending and claimed afterwards. The code that inserted such a job must
+// not start it, because the claim does.
 func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -254,7 +254,7 @@ func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
 	c := w.claims(boot, 3)
 	held, err := w.Held(w.ctx(), boot)
 	w.is.NoErr(err)
-	w.is.Equal(len(held), 3) // claims are listed regardless of what the process knows
+	w.is.Equal(len(held), 3) // claims are listed whether or not the process knows about them
 	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c[0]), leaseOf(boot, c[2])}, "its reply was lost")
 	w.is.NoErr(err)
 	w.is.Equal(back, map[int64]bool{c[0].ID: true, c[2].ID: true})
@@ -277,7 +277,7 @@ func TestAnEnqueueThatIsSentTwiceGoesInOnce(t *testing.T) {
 	other.Kind = "other"
 	found, err := w.Submitted(w.ctx(), []store.NewJob{list[0], other, {ID: -1}})
 	w.is.NoErr(err)
-	w.is.Equal(found, map[int64]bool{list[0].ID: true}) // a matching id is not sufficient
+	w.is.Equal(found, map[int64]bool{list[0].ID: true}) // a matching id alone is not sufficient
 }
 
 func TestAnEnqueueInTheCallersTransactionIsPending(t *testing.T) {

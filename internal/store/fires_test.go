@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fire inserts count occurrences of one schedule, an hour apart. The latest occurred daysAgo days ago. Every nth occurrence has a job.
+// fire inserts count hourly occurrences of a schedule, the latest of them about daysAgo days ago. Every nth occurrence has a job.
 func (w *world) fire(name string, count int, daysAgo int, nth int) {
 	w.t.Helper()
 	_, err := w.pool.Exec(w.ctx(), `
@@ -37,7 +37,7 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 	w.fire("old", 60, 30, 1)
 	w.fire("few", 15, 30, 1)
 	w.fire("young", 60, 0, 1)
-	w.fire("busy", 6000, 30, 100) // occurrences with a job may be older than the latest ones, for example if a job runs for very long
+	w.fire("busy", 6000, 30, 100) // occurrences with a job can be older than the latest ones, for example if a job runs for a very long time
 	w.fire("ahead", 60, 30, 1)
 	_, err := w.pool.Exec(w.ctx(), `insert into trapeze.schedules (name, expression, kind, planned, next_at)
 		select 'ahead', '@daily', 'k', true, now() - interval '30 days 50 hours 30 minutes'`)
@@ -48,14 +48,14 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 	w.is.Equal(w.countFires("few"), 15)
 	w.is.Equal(w.countFires("young"), 60)
 	w.is.Equal(w.countFires("busy"), 20+20) // the latest occurrences and the latest ones with a job are kept
-	w.is.Equal(w.countFires("ahead"), 50)   // decisions about occurrences that the schedule has not reached yet are kept
+	w.is.Equal(w.countFires("ahead"), 50)   // decisions made for future occurrences are kept
 	again, err := upkeep.PruneFires(w.ctx(), w.Store, 168*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(again, 0)
 	w.is.Equal(n, 40+(6000-40)+10)
 }
 
-// No two transactions decide about the same schedule at the same time, and neither waits for the other.
+// No two transactions take the same due schedule concurrently, and neither waits for the other.
 func TestADueScheduleIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -87,7 +87,7 @@ func TestADueScheduleIsTakenOnce(t *testing.T) {
 	}))
 	now, next, err := admin.NextFire(w.ctx(), w.Store, []string{"k"})
 	w.is.NoErr(err)
-	w.is.True(next.After(now)) // a due schedule that cannot be decided does not hide later ones
+	w.is.True(next.After(now)) // due schedules do not hide the next one
 }
 
 // An occurrence is decided only once. Later attempts to decide it have no effect.

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// A next step can still read its parent's result even if the step waits longer than the parent's retention.
+// A next step can still read its parent's result even if it waits for longer than the parent's retention.
 func TestTheResultOfAParentIsKeptAsLongAsItsChildWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// A job that starts while the pods' states are being read must be counted. Otherwise, both the job and its pod could be missed.
+// A job that starts while the pods' states are being read must be counted. Otherwise, neither the job nor its pod might be reported.
 func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -96,7 +96,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		w.exec(`update trapeze.pods set closed_at = now(), started_at = started_at + interval '1 second' where boot = $1::uuid`, w.pod("web"))
 		_, boots, err := admin.DrainPod(w.ctx(), w.Store, "web", true, "ann")
 		w.is.NoErr(err)
-		w.is.Equal(len(boots), 1) // the other pod is closed and does not have to be drained
+		w.is.Equal(len(boots), 1) // the other pod is closed, so it does not have to be drained
 		w.pod("web")
 		w.is.Equal(w.count(`select count(*) from trapeze.pods where name = 'web' and closed_at is null and not drained`), 0)
 	})

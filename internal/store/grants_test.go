@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// limited sets a limit on the default lane and adds a job to it.
+// limited sets a slot limit on the default lane and enqueues a job in it.
 func (w *world) limited(slots int) {
 	w.t.Helper()
 	w.exec(`update trapeze.lanes set slots = $1 where name = 'default'`, slots)
@@ -64,7 +64,7 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	w.is.True(w.settle(a, 1, 1, 0).Wake) // another pod can use the returned slot
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
 	w.claims(a, 1)
-	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // without waiting jobs, the pod gets no more slots but keeps its own
+	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // without waiting jobs, the pod gets no additional slots but keeps those it has
 	w.is.True(!w.settle(a, 1, 1, 1).Wake)    // no job waits for the returned slot
 }
 
@@ -121,7 +121,7 @@ func TestALimitThatIsLoweredKillsNothingAndStartsNothing(t *testing.T) {
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0)
 	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1)
-	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // jobs running without a grant are counted; this is the case when a limit has just been set
+	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // jobs running without a grant are counted, for example after a limit has just been set
 }
 
 func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
@@ -138,7 +138,7 @@ func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
 	w.is.Equal(w.settle(b, 1, 1, 1).Over, false)
 	w.is.True(!overfull(a))
 	w.exec(`update trapeze.lanes set slots = 1 where name = 'default'`)
-	w.is.True(overfull(a) && overfull(b)) // both pods report that the lane is over its limit, because neither knows which of them must return slots
+	w.is.True(overfull(a) && overfull(b)) // both pods report that the lane is over its limit, because neither can tell which of them must return slots
 	w.is.True(w.settle(a, 1, 1, 1).Over)  // the pods together are still over the limit
 	w.is.True(!w.settle(b, 0, 1, 0).Over) // a returned slot counts immediately
 	w.is.True(!overfull(a))               // the remaining holder may use its slot
@@ -147,7 +147,7 @@ func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
 	w.is.True(!overfull(a)) // without a limit, no pod can be over it
 }
 
-// A request whose connection was given up can still reach the table long after a later request was answered.
+// A request whose connection was abandoned can still reach the server long after a later request was answered.
 func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -164,7 +164,7 @@ func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // b gets a slot only after a has returned some of its slots
 }
 
-// Pods request and return slots concurrently, and some are closed in between. Snapshots taken meanwhile check that the limit holds.
+// Pods request and return slots concurrently, and some are closed in between. Meanwhile, snapshots are checked against the limit.
 func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -205,7 +205,7 @@ func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 	t.Logf("checked %d times", looks)
 }
 
-// With a lane for each tenant, a pod searches spans of lanes for jobs, and finds no more lanes than it can use.
+// If each tenant has a lane, a pod searches spans of lanes for jobs, and finds no more lanes than it can use.
 func TestASearchFindsTheLanesOfItsSpansThatHaveJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -227,7 +227,7 @@ func TestASearchFindsTheLanesOfItsSpansThatHaveJobs(t *testing.T) {
 		{[]store.Span{{"", "z"}}, 9, "abefhz"},
 		{[]store.Span{{"", "z"}}, 3, "abe"},
 		{[]store.Span{{"a", "e"}}, 9, "be"},
-		{[]store.Span{{"f", "z"}, {"", "e"}}, 4, "hzab"}, // the search begins at g, and goes on from the beginning
+		{[]store.Span{{"f", "z"}, {"", "e"}}, 4, "hzab"}, // the search starts after f and then continues from the beginning
 		{[]store.Span{{"h", "m"}, {"b", "c"}, {"n", "t"}}, 9, ""},
 		{[]store.Span{{"b", "c"}, {"e", "g"}, {"y", "z"}}, 9, "fz"},
 		{nil, 9, ""},

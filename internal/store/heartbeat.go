@@ -132,9 +132,9 @@ const (
 	// drained.
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
-	// beatSettings returns lanes by name, with the number of slots that the pod holds in each, and lane_kinds. It reads grants only of lanes with
-	// granted slots, because there may be thousands of limited lanes. It reports a lane as drained if another engine runs the lane's jobs, or
-	// if the lane is moving to another engine. Plan: one page each; slot_grants_pkey.
+	// beatSettings returns lane_kinds, and lanes by name with the number of slots that the pod holds in each. It reads the grants only of
+	// lanes with granted slots, because there may be thousands of limited lanes. It reports a lane as drained if another engine runs the
+	// lane's jobs, or if the lane is moving to another engine. Plan: one page each; slot_grants_pkey.
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.granted > 0 and n.slots is not null and exists (select from trapeze.slot_grants g
@@ -258,13 +258,13 @@ type ClaimRequest struct {
 var answerRequestSQL = newStatement(`
 update trapeze.claim_requests set answered_at = now(), answer = @answer where id = @id and answered_at is null returning id`)
 
-// answerStackSQL stores the stack of a claim's handler as the answer to all requests for it. Plan: claim_requests_open, which is nearly always
-// empty.
+// answerStackSQL stores the stack of a claim's handler as the answer to all requests for that stack. Plan: claim_requests_open, which is
+// nearly always empty.
 var answerStackSQL = newStatement(`
 update trapeze.claim_requests set answered_at = now(), answer = @answer
 where pod = @boot::uuid and answered_at is null and job_id = @job::bigint and fence = @fence::bigint and what = '` + RequestStack + `' returning id`)
 
-// AnswerStack stores the stack of the handler of a remote worker's claim as the answer to all requests for it.
+// AnswerStack stores the stack of the handler of a remote worker's claim as the answer to all requests for that stack.
 func AnswerStack(ctx context.Context, s *Store, claim job.Lease, stack string) error {
 	_, err := run(ctx, s, pgx.RowTo[int64], answerStackSQL, args{{"boot", claim.Pod}, {"job", claim.JobID}, {"fence", claim.Fence}, {"answer", stack}})
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkHistory checks invariants that must hold for the database at any time. The events of each job are numbered from 1 without gaps. Each
-// event starts in the state in which the previous one ended, and its transition is legal. Fences count the claims of the job and never
-// decrease. An event that ends a run has the fence of its claim. The last state is the one in the job view. Every subject has at most one
-// running row, and that row belongs to a running job.
+// checkHistory checks invariants that the database must satisfy at any time. The events of each job are numbered from 1 without gaps. Each
+// event starts in the state in which the previous one ended, and makes a legal transition. Fences count the claims of the job and never
+// decrease. An event that ends a run has the fence of its claim. The job view shows the last state. Every subject has at most one running
+// row, and that row belongs to a running job.
 func (w *world) checkHistory() {
 	w.t.Helper()
 	ctx := context.Background()
@@ -118,7 +118,7 @@ func deref(fence *int64) any {
 	return *fence
 }
 
-// checkReading checks, for the first few jobs, that following the references in a job's rows returns all of the job's events.
+// checkReading checks, for the first few jobs, that all of a job's events can be found through the references in the job's rows.
 func (w *world) checkReading(jobs map[int64]bool) {
 	w.t.Helper()
 	ctx := context.Background()

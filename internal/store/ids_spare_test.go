@@ -52,7 +52,7 @@ func TestTheFirstJobsOfProcessesShareABlockOfIDs(t *testing.T) {
 	w.is.Equal(w.first(), int64(999))
 	w.is.Equal(w.first(), int64(2*store.BlockSize+1)) // the shared block is used up; multiples of 1,000 are never assigned
 	w.exec(`insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id) values ($1, 'k', 'default', '', '{}', $1)`, int64(2*store.BlockSize+2))
-	w.is.Equal(w.first(), int64(3*store.BlockSize+1)) // an id in the block is in use, for example after a restore, so the block is abandoned
+	w.is.Equal(w.first(), int64(3*store.BlockSize+1)) // the block is abandoned because one of its ids is in use, for example after a restore
 	w.exec(`insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id) select i, 'k', 'default', '', '{}', i from generate_series(3002, 4001, 999) i`)
 	w.is.True(w.first() > jump) // ids in the next block are in use too, so the sequence jumps ahead
 

@@ -42,7 +42,7 @@ func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
 	w.is.Equal(len(x.Jobs)+len(y.Jobs), 20) // each subject went to one of the two claims
 	w.is.Equal(w.deadlocks(), 0)
 	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'pending' and (attempt > 0 or fence > 0)`), 0)
-	// The jobs that were not claimed spend no attempt.
+	// No attempt was spent for the jobs that were not claimed.
 }
 
 // deadlocks returns the number of deadlocks that PostgreSQL had to resolve in this database. The store's retries would hide them.
@@ -106,7 +106,7 @@ func TestTwoFinishesWhoseChildrenWantTheSameSubjectsDoNotDeadlock(t *testing.T) 
 			}
 		}
 	}
-	w.is.Equal(running, 2) // one child of each subject runs, and the other waits
+	w.is.Equal(running, 2) // for each subject, one child runs and the other waits
 	w.is.Equal(w.deadlocks(), 0)
 }
 
@@ -116,7 +116,7 @@ func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(about("s"))[0]
 	c := w.one(boot)
-	// The cancel has changed the row but has not been committed yet when the finish arrives.
+	// When the finish arrives, the cancel has changed the row but has not been committed yet.
 	release := w.freeze(`with asked as (update trapeze.live set cancel_requested = true, event_no = event_no + 1 where id = $1
 			returning id, fence, event_no)
 		insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)

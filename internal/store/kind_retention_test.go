@@ -61,16 +61,16 @@ func TestAKindIsKeptForItsOwnTimeAndTheChangeOfThatHoldsAtOnce(t *testing.T) {
 	w.is.Equal([]int{jobs, ends}, []int{0, 0}) // no jobs of the kind are left
 	w.is.Equal(forget(-1), 0)                  // the day is not scanned again
 	jobs, ends = w.left(c1, c9)
-	w.is.Equal([]int{jobs, ends}, []int{4, 4}) // the rule for another state has no effect
+	w.is.Equal([]int{jobs, ends}, []int{4, 4}) // the rule for a different state has no effect
 
-	w.is.Equal(forget(30*time.Hour), 4) // only the kind that is kept remains on the past day
+	w.is.Equal(forget(30*time.Hour), 4) // only jobs of the kind that is kept longer remain on the past day
 	jobs, ends = w.left(a1, a9)
 	w.is.Equal([]int{jobs, ends}, []int{3, 3})
 	w.is.Equal(w.oldDays(), 1)
 
 	w.exec(`update trapeze.kind_retention set keep_s = 7200 where kind = 'audited'`)
 	w.is.Equal(forget(30*time.Hour), 3) // the changed rule takes effect on the same day
-	w.is.Equal(w.oldDays(), 0)          // the day is dropped together with its last row
+	w.is.Equal(w.oldDays(), 0)          // the day is dropped once its last job has been deleted
 }
 
 func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T) {
@@ -152,7 +152,7 @@ func TestUniqueKeysOfJobsThatAreGoneAreFreeAndThoseInForceStay(t *testing.T) {
 	w := newWorld(t)
 	id := w.put(plain)[0]
 	w.exec(`insert into trapeze.unique_keys (kind, key, job_id) values ('k', 'mine', $1), ('k', 'old', $1 + 1000000), ('k', 'taken', $1 + 2000000)`, id)
-	release := w.freeze(`select from trapeze.unique_keys where key = 'taken' for update`) // a submission that takes over a key locks it in this way
+	release := w.freeze(`select from trapeze.unique_keys where key = 'taken' for update`) // a submission locks a key like this when it takes the key over
 	prune := func() (int, error) { return upkeep.PruneKeys(w.ctx(), w.Store, unpaced) }
 	x, y := async(prune), async(prune)
 	n1, err1 := x()

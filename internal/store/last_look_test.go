@@ -13,7 +13,7 @@ func TestARowThatIsLockedDuringTheLastLookIsNotForgotten(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(plain)[0]
 	w.one(a)
-	// The pod left while no other pod was running, and the next pod starts a quarter of an hour later.
+	// The pod left while no other pod was running, and the next pod starts 15 minutes later.
 	w.exec(`update trapeze.pods set closed_at = now() - interval '15 minutes', closed = 'left' where boot = $1`, a)
 	release := w.freeze(`select from trapeze.live where id = $1 for update`, id)
 	w.recover(b, 100)

@@ -59,14 +59,14 @@ func TestLeasesThatEndedAfterAnOutageBeganAreSpared(t *testing.T) {
 	before, after, jumped, by := w.pod("before"), w.pod("after"), w.pod("jumped"), w.pod("by")
 	w.exec(`update trapeze.pods set lease_until = now() - interval '20 s' where boot = $1`, before)
 	w.exec(`update trapeze.pods set lease_until = now() - interval '5 s' where boot = $1`, after)
-	w.exec(`update trapeze.pods set lease_until = now() + interval '1 hour' where boot = $1`, jumped) // set by the clock of the server that was lost
+	w.exec(`update trapeze.pods set lease_until = now() + interval '1 hour' where boot = $1`, jumped) // set by the clock of the failed server
 	closed, err := store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Now().Add(-10*time.Second))
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1)
 	w.is.Equal(closed[0].Boot, before)
 	closed, err = store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Time{})
 	w.is.NoErr(err)
-	w.is.Equal(len(closed), 2) // now no lease is spared
+	w.is.Equal(len(closed), 2) // no lease is spared anymore
 }
 
 func TestAClosedPodIsRefusedEverything(t *testing.T) {
@@ -132,7 +132,7 @@ func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
 	w.is.Equal(placed[list[1].ID], store.PlacedPending)
 	child := w.new(then(c))[0]
 	end, ok := w.end(a, endingWith(c, child))
-	w.is.True(ok) // the pod is closed but its jobs are not recovered yet; because no other pod has the job, the result is kept
+	w.is.True(ok) // the pod is closed, but its result is accepted because the job has not been recovered yet
 	w.is.True(!end.ChildRunning)
 	w.is.Equal(w.at(parent).State, job.Succeeded)
 	w.is.Equal(w.at(child.ID).State, job.Pending)
@@ -157,14 +157,14 @@ func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T
 	}
 	w.is.True(!due("1s", "1s"))
 	w.is.True(due("3s", "3s"))   // the second sweep is due two seconds after the first one
-	w.is.True(!due("10s", "5s")) // the previous sweep took place 5 s after the pod closed, so the next one is due another 5 + 2 s later
+	w.is.True(!due("10s", "5s")) // the previous sweep took place 5 s after the pod was closed, so the next one is due 5 + 2 s after it
 	w.is.True(due("13s", "8s"))
 	w.is.True(!due("9m", "4m"))
 	w.is.True(due("9m", "5m"))
 	w.is.True(!due("11m", "1m")) // the last sweep took place more than ten minutes after the pod closed, and no claim stays in flight that long
 	w.is.True(due("3d", "2d 23h 59m"))
 
-	// The commit of a claim that was in flight when its pod was closed arrives after the first sweep.
+	// A claim was in flight when its pod was closed, and is committed after the first sweep.
 	w.exec(`update trapeze.pods set closed_at = null, swept_at = null where boot = $1`, a)
 	w.one(a)
 	w.exec(`update trapeze.pods set closed_at = now() - interval '3 s', swept_at = now() - interval '3 s' where boot = $1`, a)

@@ -14,7 +14,7 @@ import (
 // urgent returns a change that sets a job's priority.
 func urgent(priority int) func(*store.NewJob) { return func(n *store.NewJob) { n.Priority = priority } }
 
-// ready makes a pending job appear to have become ready the given time ago, and returns its ready time.
+// ready backdates the ready time of a pending job by the given duration, and returns it.
 func (w *world) ready(id int64, ago time.Duration) time.Time {
 	w.t.Helper()
 	var at time.Time
@@ -71,7 +71,7 @@ func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
 	w.is.True(time.Since(empty) > 150*time.Millisecond && time.Since(empty) < 10*time.Second) // the mark is old enough that jobs in flight become ready after it
 
 	margin = time.Minute
-	w.is.True(time.Since(mark(time.Time{})) > 50*time.Second) // submissions may take longer on a slow server
+	w.is.True(time.Since(mark(time.Time{})) > 50*time.Second) // on a slow server, submissions may be in flight for longer
 	margin = 0
 
 	ids := w.put(urgent(10), urgent(-100), urgent(100), about("busy"), about("busy"), func(n *store.NewJob) { n.Kind = "foreign" })
@@ -87,7 +87,7 @@ func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[2], ids[3]})
-	w.is.True(mark(running).Equal(first)) // the subject is running, and its next job is found through the subject
+	w.is.True(mark(running).Equal(first)) // the mark ignores the waiting job of a running subject, because that job is found through its subject
 }
 
 func TestASubmissionFromAMarkOnWaitsBehindWhatIsReadySince(t *testing.T) {

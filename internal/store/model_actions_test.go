@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// step is one kind of step in a random history. do draws the operations that the step runs. Steps with a higher weight occur more often.
+// step is a kind of step in a random history. do draws the operations that the step runs. Kinds with a higher weight occur more often.
 type step struct {
 	name   string
 	weight int
@@ -152,7 +152,7 @@ func (b *bench) drawClaimSubjects(t *rapid.T) []operation {
 	return []operation{claimsSubjects(b.drawPod(t), keys, draw(t, "lanes", []string{"default", "side"}, []string{"side"}))}
 }
 
-// drawLease draws a lease. Usually it is valid; sometimes it belongs to a former owner or never existed.
+// drawLease draws a lease. It is usually valid, but sometimes it belongs to a former owner or never existed.
 func (b *bench) drawLease(t *rapid.T) job.Lease {
 	how := evenly(t, "whose lease", 10)
 	if running := b.m.pick((*modelJob).runs); len(running) > 0 && how < 7 {
@@ -198,7 +198,7 @@ func (b *bench) drawOperatorRetry(t *rapid.T) []operation {
 	return []operation{retriesAgain(b.drawAny(t))}
 }
 
-// drawAny draws the id of a job in any state, often that of a running job. Occasionally the job never existed.
+// drawAny draws the id of a job in any state, often that of a running job, and occasionally that of a job that never existed.
 func (b *bench) drawAny(t *rapid.T) int64 {
 	if running := b.m.pick((*modelJob).runs); len(running) > 0 && seldom(t, "a running job", 2) {
 		return draw(t, "job", running...).ID

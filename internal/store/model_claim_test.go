@@ -11,11 +11,11 @@ import (
 // newJob is a new job together with the data that determines where it is inserted.
 type newJob struct {
 	store.NewJob
-	handed bool // the subject is handed over from its parent
+	handed bool // the job takes over its parent's subject
 	ahead  int  // waiting jobs in the lane with this priority or a higher one go first
 }
 
-// Enqueue inserts each job in the place where the store must insert it. Older jobs of the same or higher priority in its lane go first.
+// Enqueue inserts each job where the store is expected to insert it. Waiting jobs of the same or a higher priority in its lane go first.
 func (m *model) Enqueue(boot string, list []store.NewJob) map[int64]store.Place {
 	jobs := make([]newJob, len(list))
 	for i, n := range list {
@@ -86,7 +86,7 @@ func (m *model) insert(boot string, list []newJob, at map[int64]store.Place) map
 	return at
 }
 
-// due returns the time at which the given delay ends. Delays in these tests are either zero or longer than any test.
+// due returns the time at which a delay ends. In these tests, a delay is either zero or longer than any test.
 func (m *model) due(millis int64) int64 { return m.now + millis<<32 }
 
 // start claims a pending job for a pod.

@@ -10,13 +10,13 @@ const histories = 3000
 // races is the number of times that operations race for the same rows.
 const races = 12
 
-// patience is how long the test continues to start new histories.
+// patience is the time after which the test starts no more histories.
 const patience = 10 * time.Minute
 
-// pairEnds lists how the first of two operations on one row ends: with a commit or a rollback.
+// pairEnds lists the ways in which the first of two operations on the same row ends: with a commit (true) or a rollback (false).
 var pairEnds = []bool{true, false}
 
-// startsOf returns the states from which the first of two operations on one row begins.
+// startsOf returns the states in which the row can be when the first of two operations begins.
 func startsOf(v pairOperation) []string { return v.from }
 
 // runsPair reports whether the pair of operations i and k runs in this order.

@@ -15,10 +15,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// oldDay is the number of days since the jobs that retention deletes ended. It exceeds two because a day ends at midnight.
+// oldDay is the age in days of the jobs that retention deletes. It exceeds two because a day ends at midnight.
 const oldDay = 3
 
-// retention is how long a pod keeps finished jobs.
+// retention is the time for which finished jobs are kept.
 const retention = 30 * time.Hour
 
 func cancels(id int64, stop bool) operation {
@@ -104,7 +104,7 @@ func recovers(by, from string) operation {
 		[]func(*model) (any, error){func(m *model) (any, error) { m.CloseLapsed(by); return nil, nil }, page.stages[0]}}
 }
 
-// sweepsDue lists the pods to be swept. The list must include every pod that has not been swept yet.
+// sweepsDue lists the pods to be swept. The result must include every pod that has not been swept yet.
 func sweepsDue(unswept []string) operation {
 	return in("list the sweeps",
 		func(ctx context.Context, s *store.Store) ([]string, error) {
@@ -157,8 +157,8 @@ func pauses(paused bool) operation {
 		func(m *model) error { m.paused = paused; return nil })
 }
 
-// forgets applies retention to the jobs that ended in one state. If two such operations delete the same jobs, both count them, so the
-// number is not part of the result.
+// forgets applies retention to the jobs that ended in the given state. The number of deleted jobs is not part of the result, because two
+// concurrent operations may both count the same jobs.
 func forgets(state job.State) operation {
 	drops := false
 	return operation{"forget " + string(state),

@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// operation is a call to the store together with its effect on the model. Both return their result as text. An operation with several
-// transactions has one stage for each, and its result is that of the last stage that returns one.
+// operation is a call to the store together with its effect on the model. Both return their result as text. An operation has one stage per
+// transaction, and its result is that of the last stage that returns one.
 type operation struct {
 	name   string
 	do     func(ctx context.Context, s *store.Store) (any, error)
@@ -59,7 +59,7 @@ func (v operation) stage(m *model, i int) string {
 	return answer(value, err)
 }
 
-// in returns an operation with a single transaction. T is the type of both results.
+// in returns an operation with a single transaction. Both functions return a T.
 func in[T any](name string, do func(context.Context, *store.Store) (T, error), apply func(*model) (T, error)) operation {
 	return operation{name,
 		func(ctx context.Context, s *store.Store) (any, error) { return do(ctx, s) },
@@ -133,7 +133,7 @@ func parks(l job.Lease, why string, millis int64) operation {
 	return bare(fmt.Sprintf("%s %+v after %d ms", why, l, millis),
 		func(ctx context.Context, s *store.Store) error {
 			wait := time.Duration(millis) * time.Millisecond
-			if why == "retry_later" { // any number of snoozes works here, so use the fence
+			if why == "retry_later" { // any number of snoozes will do, so use the fence
 				_, err := s.Snooze(ctx, l, int(l.Fence), wait, store.Retry{Message: "boom"})
 				return err
 			}

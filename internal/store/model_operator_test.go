@@ -50,7 +50,7 @@ func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, e
 	return c, nil
 }
 
-// ending returns the job.End that a statement reports when it ends the job.
+// ending returns the job.End that a statement is expected to report when it ends the job.
 func (j *modelJob) ending() *job.End {
 	pipeline := j.PipelineID
 	if pipeline == 0 {
@@ -178,7 +178,7 @@ type modelBeat struct {
 	Cancels                  []store.CancelRequest
 }
 
-// Heartbeat renews a lease and returns what the pod needs to know.
+// Heartbeat renews a lease and returns the response to the pod.
 func (m *model) Heartbeat(boot string, draining bool) modelBeat {
 	b := modelBeat{Open: m.open(boot), Paused: m.paused}
 	b.Due = len(m.pick((*modelJob).parked)) > 0
@@ -217,8 +217,8 @@ func (m *model) Promote(limit int) int {
 	return len(due)
 }
 
-// Forget deletes the jobs that ended in a state on a past day, except those whose result may still be read. If there are no such
-// exceptions, dropDay then drops the day. Otherwise, the rows of the deleted jobs are removed immediately.
+// Forget deletes the jobs that ended in the given state on a past day, except those whose results may still be read. Without such
+// exceptions, drops is true, and the jobs' rows in done remain until dropDay. Otherwise, those rows are removed immediately.
 func (m *model) Forget(state job.State) (n int, drops bool) {
 	awaited := map[int64]bool{}
 	for _, j := range m.jobs {

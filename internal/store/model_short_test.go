@@ -7,14 +7,16 @@ import "time"
 // histories is the number of random histories. They have 30 steps on average, and each step takes 2 to 4 ms.
 const histories = 15
 
-// patience is how long the test continues to start new histories.
+// patience is the time after which the test starts no more histories.
 const patience = 20 * time.Second
 
-// pairEnds lists how the first of two operations on one row ends. The long test run adds the rollback.
+// pairEnds lists the ways in which the first of two operations on the same row ends, here only with a commit. The long test run adds the
+// rollback.
 var pairEnds = []bool{true}
 
-// startsOf returns the state from which the first of two operations on one row begins. The long test run has all states in which it writes.
+// startsOf returns the state in which the row is when the first of two operations begins. The long test run covers all states in which that
+// operation writes.
 func startsOf(v pairOperation) []string { return v.from[:1] }
 
-// runsPair reports whether the pair of operations i and k runs in this order. The long test run has all pairs in both orders.
+// runsPair reports whether the pair of operations i and k runs in this order. The long test run covers both orders of every pair.
 func runsPair(i, k int) bool { return i == k || ((i+k)%2 == 0) == (i < k) }

@@ -10,14 +10,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// model implements the store with plain maps. It defines what the operations do to a database that has no other users. It does not model
-// statements, locks or snapshots, and it keeps the order of events instead of their times. Its methods have the same names as the store's
-// methods, and are not safe for concurrent use.
+// model implements the store with plain maps. It defines the effect of each operation on a database that has no other users. It does not
+// model statements, locks or snapshots, and it records the order of events instead of their times. Its methods have the same names as the
+// store's methods, and are not safe for concurrent use.
 type model struct {
 	now     int64 // the clock, which advances by one tick per operation
 	jobs    map[int64]*modelJob
 	runs    map[store.Key]modelRun   // as in the current_runs table
-	keys    map[store.Key]int64      // as in the table unique_keys, by kind and key
+	keys    map[store.Key]int64      // as in the unique_keys table, by kind and key
 	cancels map[job.Lease]job.Reason // as in the cancel_requests table
 	pods    map[string]*modelPod
 	lanes   map[string]store.Lane
@@ -65,7 +65,7 @@ type modelPod struct {
 	draining, lapsed, closed, swept bool
 }
 
-// modelEvent is an event of a job, or of a pod if job is 0. note is the most significant number or word in the event's fields.
+// modelEvent is an event of a job, or of a pod if job is 0. note is the most important number or word from the event's fields.
 type modelEvent struct {
 	job                                   int64
 	no                                    int
@@ -119,7 +119,7 @@ func (j *modelJob) done() bool       { return j.place == "done" }
 func (j *modelJob) key() store.Key   { return store.Key{j.Kind, j.Subject} }
 func (j *modelJob) lease() job.Lease { return job.Lease{JobID: j.ID, Fence: j.fence, Pod: j.pod} }
 
-// urgency compares two jobs in a lane by the order in which they are claimed.
+// urgency orders two jobs of a lane as claims do.
 func urgency(a, b *modelJob) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.at, b.at), cmp.Compare(a.ID, b.ID))
 }

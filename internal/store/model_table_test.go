@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// tableSQL returns the contents of all tables, one line per row, without times. Instead of times, it returns the order in which the jobs of
-// a lane are claimed and the order in which parked jobs become due.
+// tableSQL returns the contents of all tables, one line per row. It replaces times with the order in which the jobs of a lane are claimed
+// and the order in which parked jobs become due.
 const tableSQL = `
 select json_build_array('job', id, kind, lane, subject, state, is_current, priority, attempt, crashes, fence,
 	epoch, pod, pipeline_id, parent_id, step, args::text, result::text, outcome, reason, error, progress_done, progress_total,
@@ -145,8 +145,8 @@ func asLine(fields ...any) string {
 	return string(line)
 }
 
-// differs returns the differences between two tables, or an empty string if there are none. A line that occurs twice in one table counts as
-// a difference.
+// differs returns the differences between the contents of the database and those of the model, or an empty string if there are none. A line
+// that occurs twice on one side counts as a difference.
 func differs(database, model []string) string {
 	if slices.Equal(database, model) {
 		return ""

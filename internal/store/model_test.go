@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The test runs random histories of all operations against the real store and against a model made of plain maps. After each operation, the
+// The test runs random histories of all operations against both the real store and a model made of plain maps. After each operation, the
 // tables and the results must match the model. At the end, every enqueued job must be able to finish.
 //
 // A failure prints its seed and a minimized history. -rapid.seed=N repeats it, and -rapid.checks=N runs N histories.
@@ -143,7 +143,7 @@ func (b *bench) same(after string) {
 	b.remember()
 }
 
-// remember stores the current leases of all jobs, so that later steps can use leases that have been lost by then.
+// remember stores the current leases of all jobs, so that later steps can try leases that have been lost in the meantime.
 func (b *bench) remember() {
 	for _, j := range b.m.pick((*modelJob).runs) {
 		if !slices.Contains(b.given, j.lease()) {
@@ -184,7 +184,7 @@ func (b *bench) sweep(by string, page, maxCrashes int) []operation {
 	return append(list, recoversPage(boots, after, page, maxCrashes), swept(boots))
 }
 
-// settle lets all jobs finish, because no accepted job may be lost.
+// settle finishes all jobs, to check that no accepted job was lost.
 func (b *bench) settle() {
 	b.t.Helper()
 	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {

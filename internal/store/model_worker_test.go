@@ -21,7 +21,7 @@ func (m *model) Finish(boot string, list []store.Ending) map[int64]store.Ended {
 		}
 		ends = append(ends, e)
 		if e.Next != nil && !j.cancel {
-			w := newJob{NewJob: *e.Next, ahead: e.Next.Priority + 1} // only more urgent jobs go before a next step
+			w := newJob{NewJob: *e.Next, ahead: e.Next.Priority + 1} // only more urgent jobs go before the next step
 			w.handed = w.Subject != "" && w.Kind == j.Kind && w.Subject == j.Subject
 			jobs = append(jobs, w)
 		}

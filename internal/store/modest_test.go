@@ -27,7 +27,7 @@ func TestSlowReadsLeaveAConnectionToCommands(t *testing.T) {
 	}
 	w.waiting(2) // the other reads are waiting for their turn
 	_, err := view.Job(w.ctx(), w.Store, w.put(plain)[0])
-	is.NoErr(err) // a command does not wait for them
+	is.NoErr(err) // a command does not wait for the reads
 	soon, cancel := context.WithTimeout(w.ctx(), 50*time.Millisecond)
 	defer cancel()
 	_, err = admin.AuditTrail(soon, modest, admin.AuditFilter{})

@@ -30,10 +30,10 @@ func TestAMoveKeepsEveryTurnAndPassesByWhatSomebodyHolds(t *testing.T) {
 	boot := w.pod("a")
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "other", N: 3}}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), []int64{third, first, second}) // by priority, then in the order of submission
+	w.is.Equal(idsOf(found.Jobs), []int64{third, first, second}) // by priority, then in order of submission
 	moved, _, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "other", To: "default"}, "ann")
 	w.is.NoErr(err)
-	w.is.Equal(moved, 0) // running jobs stay in the lane whose slot they use
+	w.is.Equal(moved, 0) // running jobs stay in the lane whose slots they use
 }
 
 // A claim skips a row that is being moved, and no longer finds it in the lane afterwards.
@@ -70,7 +70,7 @@ func TestAJobOfNoLaneGoesToItsKinds(t *testing.T) {
 	w.is.Equal(n, 0)
 }
 
-// Lanes are locked before kinds. This includes the default lane, to which a deleted lane's kinds move. Otherwise, two changes could
+// All lanes, including the default lane to which a deleted lane's kinds move, are locked before kinds. Otherwise, two changes could
 // deadlock.
 func TestADeletedLanesKindsAreNotLockedBeforeTheLaneTheyGoTo(t *testing.T) {
 	t.Parallel()

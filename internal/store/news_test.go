@@ -35,7 +35,7 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(names(list), []string{fmt.Sprintf("%d/1", held), fmt.Sprintf("%d/1", other)})
 
-	// A transaction that wrote an event stays open while other transactions begin and commit.
+	// A transaction that has written an event stays open while other transactions begin and commit.
 	release := w.freeze(`with u as (update trapeze.live set event_no = event_no + 1 where id = $1 returning id, event_no)
 		insert into trapeze.job_events (job, event_no, from_state, to_state, event) select id, event_no, 'pending', 'pending', 'late' from u`, held)
 	claimed := w.one(boot)
@@ -44,7 +44,7 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
 	w.is.Equal(names(list), []string{fmt.Sprintf("%d/2", other), fmt.Sprintf("%d/3", other)}) // the events of the other transactions appear immediately
-	w.is.Equal(len(seen.Open) > 0, true)                                                      // the position remembers open transactions
+	w.is.Equal(len(seen.Open) > 0, true)                                                      // the position records open transactions
 	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 0) // no event appears twice
@@ -57,8 +57,8 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 	w.is.Equal(len(list), 0)
 }
 
-// Whatever concurrent transactions do, a reader that polls, or that resumes from the end of any page, gets each of a job's events exactly
-// once and in order.
+// A reader that polls, or that resumes from the end of any page, gets each of a job's events exactly once and in order, despite concurrent
+// transactions.
 func TestNewsOfAPipelineGoOnFromAnyPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

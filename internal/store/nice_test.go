@@ -75,7 +75,7 @@ func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.ShortWait(time.Minute) // on a busy machine, the priority change would otherwise give up its lock before the claim, and try again after it
+	w.ShortWait(time.Minute) // otherwise, on a busy machine, the priority change could time out before the claim and be retried after it
 	boot := w.pod("a")
 	id := w.put(func(n *store.NewJob) {
 		n.Planned = []byte(`[{"kind":"k","args":{"a": "<b>"},"priority":1},{"kind":"k","args":null}]`)
@@ -108,7 +108,7 @@ func TestARetryThatWaitsForADeleteKeepsNothingFromIt(t *testing.T) {
 	w.is.NoErr(err)
 }
 
-// If a delete and a retry run concurrently, one of them is rejected, and nothing is left half done.
+// If a delete and a retry run concurrently, one of them is rejected, and no partial changes are left behind.
 func TestADeleteAndARetryTakeTurns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -94,7 +94,7 @@ func written(t *testing.T, tx pgx.Tx, sql *statement, by args) (answer, rows str
 	return fmt.Sprint(list), rows
 }
 
-// everyRowSQL returns the rows of the tables that the statements write, as one text.
+// everyRowSQL returns all rows of the tables to which the statements write, as a single string.
 var everyRowSQL = func() string {
 	var tables []string
 	for _, table := range []string{"jobs", "live", "done", "parked", "job_event", "pipelines", "current_runs", "unique_keys"} {
@@ -109,7 +109,7 @@ func scenes(do func(scene)) {
 		bit := func(n int) bool { return bits&(1<<n) != 0 }
 		for _, ahead := range []int{-1, 3, 4, 5} {
 			if c := (scene{subject: bit(0), unique: bit(1), closed: bit(2), named: bit(3), starts: bit(4), cancelled: bit(5), fence: bit(6), approval: bit(7),
-				next: bit(8), ahead: ahead}); !c.cancelled || !c.fence && !c.approval { // one reason to write nothing is enough
+				next: bit(8), ahead: ahead}); !c.cancelled || !c.fence && !c.approval { // a single reason to write nothing is enough
 				do(c)
 			}
 		}
@@ -156,8 +156,8 @@ func TestTheEndOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 	is.True(compared > 200 && passed > 50)
 }
 
-// BenchmarkOneJob compares the statements for one job with those for many jobs when there is only one job. It measures a round trip whose
-// commit does not wait for the WAL.
+// BenchmarkOneJob compares the statements for one job with those for many jobs when there is only one job. It measures round trips whose
+// commits do not wait for the WAL.
 func BenchmarkOneJob(b *testing.B) {
 	conn, err := pgtest.Pool(b).Acquire(b.Context())
 	if err != nil {

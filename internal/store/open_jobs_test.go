@@ -49,7 +49,7 @@ func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	for name, f := range filters {
 		f.Limit = 2
 		begun := all(f)
-		f.States = append(slices.Clone(f.States), job.Cancelled) // there is no cancelled job, but one could be anywhere in the history
+		f.States = append(slices.Clone(f.States), job.Cancelled) // no job is cancelled, but one could be anywhere in the history
 		if walked := all(f); !slices.Equal(begun, walked) {
 			t.Errorf("%s: %v, want %v", name, begun, walked)
 		}

@@ -64,7 +64,7 @@ func TestAServerWithoutAFreeConnectionIsReportedAsThat(t *testing.T) {
 	is.NoErr(err)
 	defer s.Close()
 	var taken []*pgx.Conn
-	pgtest.Wait(t, "all connections are taken", func() bool { // a session of the migration may still be ending
+	pgtest.Wait(t, "all connections are taken", func() bool { // a session of the migration may not have ended yet
 		conn, err := pgx.Connect(t.Context(), server.URL())
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == store.TooMany {
 			return len(taken) == 8
@@ -110,7 +110,7 @@ func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
 	proxy.Refuse() // new connections are now refused
 	began := time.Now()
 	pgtest.Wait(t, "it has lived for long", func() bool { kept[backend()] = true; return time.Since(began) > time.Second })
-	is.True(len(kept) <= 2) // a new connection may have been opened just before
+	is.True(len(kept) <= 2) // a new connection may have been opened just before Refuse
 	proxy.Pass()
 	pgtest.Wait(t, "it is replaced once another can be opened", func() bool { return !kept[backend()] })
 }
@@ -215,7 +215,7 @@ func TestTheSessionsOfAPoolerThatLeadToAStandbyAreEnded(t *testing.T) {
 	is.NoErr(err)
 	t.Cleanup(host.Close)
 
-	// The address points to the standby for a while, and the pooler keeps the sessions that it opened there.
+	// The address temporarily points to the standby, and the pooler keeps the sessions that it opened there.
 	var others sync.WaitGroup
 	for range 3 {
 		others.Go(func() { _, _ = host.Exec(t.Context(), `select pg_sleep(0.5)`) })

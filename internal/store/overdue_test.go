@@ -30,7 +30,7 @@ func (w *world) overdue(limit int) (ended, passed []int64) {
 	return ended, passed
 }
 
-// due makes jobs in live appear to have become due the given number of hours ago.
+// due backdates the ready times of jobs in live by the given number of hours.
 func (w *world) due(hours int, ids ...int64) {
 	w.t.Helper()
 	w.exec(`update trapeze.live set ready_at = now() - $1::int * interval '1 hour' where id = any($2)`, hours, ids)
@@ -61,7 +61,7 @@ func TestAJobThatIsTooOldFailsWhereverItStands(t *testing.T) {
 	_, ok := w.end(boot, ending(c))
 	w.is.True(!ok) // the late result is rejected
 	next := w.put(about("s"))[0]
-	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{young, next}) // the subjects of the ended jobs are free
+	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{young, next}) // the subjects of the jobs that ended are free
 	ended, passed := w.overdue(10)
 	w.is.Equal(len(ended)+len(passed), 0)
 }

@@ -55,7 +55,7 @@ func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
 	w.exec(`delete from trapeze.jobs where id = 1`)
 	rest, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Owner: "ana", Limit: 1, Cursor: first.Cursor})
 	w.is.NoErr(err)
-	w.is.Equal(rest.Pipelines[0].ID, int64(4)) // the job that the cursor points to was deleted, so the list continues from that job's submission time
+	w.is.Equal(rest.Pipelines[0].ID, int64(4)) // the job that the cursor points to was deleted, so the list continues from its submission time
 	owner, err := view.Owner(w.ctx(), w.Store, 2)
 	w.is.NoErr(err)
 	w.is.Equal(owner, "bob")

@@ -64,7 +64,7 @@ func newStage(t *testing.T) *stage {
 	return &stage{world: w, st: w.Store, held: held}
 }
 
-// begin prepares the row for a test that starts in the given state.
+// begin prepares the row for a test that starts from the given state.
 func (s *stage) begin(t *testing.T, from string) *bench {
 	t.Helper()
 	b := newBench(t, s.st, s.pool)
@@ -84,7 +84,7 @@ func (s *stage) begin(t *testing.T, from string) *bench {
 	return b
 }
 
-// hold keeps transactions of the held store from ending. release lets them end with a commit or a rollback.
+// hold keeps transactions of the held store from ending until release is called, which makes them commit or roll back.
 func (s *stage) hold(t *testing.T) (release func(commits bool)) {
 	t.Helper()
 	conn, err := s.pool.Acquire(context.Background())
@@ -116,7 +116,7 @@ func (s *stage) hold(t *testing.T) (release func(commits bool)) {
 	return release
 }
 
-// asked is an operation that is running. answer is set before done is closed.
+// asked is an operation that has been started. answer is set before done is closed.
 type asked struct {
 	done   chan struct{}
 	answer string
@@ -163,7 +163,7 @@ func (s *stage) table(t *testing.T) []string {
 	return lines
 }
 
-// check checks the history after a test.
+// check checks the history at the end of a test.
 func (s *stage) check(t *testing.T) {
 	t.Helper()
 	w := *s.world

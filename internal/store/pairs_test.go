@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// All these tests use a single row, job 1, which has a subject and was first claimed by pod 1. Pod 1 or pod 3 claims it again, and pod 4
-// recovers it.
+// All of these tests use a single row, that of job 1, which has a subject and was first claimed by pod 1. Pod 1 or pod 3 claims it again,
+// and pod 4 recovers it.
 var (
 	theLease = job.Lease{JobID: 1, Fence: 1, Pod: bootOf(1)}
 	theNet   = bootOf(4)
@@ -66,7 +66,7 @@ var pairOperations = []pairOperation{
 var begin = map[string][]operation{
 	"running":    {},
 	"cancelling": {cancels(1, false)},
-	"pending":    {handsBack(theLease.Pod, theLease)}, // the former owner still sends writes
+	"pending":    {handsBack(theLease.Pod, theLease)}, // the former owner keeps sending writes
 	"running anew": {handsBack(theLease.Pod, theLease),
 		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}, // the same pod makes the new claim, so that only the fence differs
 	"lapsed":             {lapses(theLease.Pod)},
@@ -78,9 +78,9 @@ var begin = map[string][]operation{
 	"ended":              {finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}), ages(1)},
 }
 
-// Every pair of operations runs on the same row at the same time. The first operation has written everything and is held before its commit.
-// The second one starts, and either waits, skips the row, or is not affected. Then the first one commits or rolls back. The results of both
-// and the contents of the tables must be the same as if their transactions had run one after the other, in some order.
+// Every pair of operations runs concurrently on the same row. The first operation writes everything and is then held before its commit. The
+// second one starts, and either waits, skips the row, or is not affected. Then the first one commits or rolls back. The results of both and
+// the contents of the tables must be the same as if their transactions had run one after the other, in some order.
 func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 	t.Parallel()
 	ran := &tally{how: map[string]int{}, pairs: map[[2]string]int{}}
@@ -127,14 +127,14 @@ func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 		is.True(times >= len(pairEnds)) // each pair ran with a commit and, in the long test run, with a rollback
 		cases += times
 	}
-	is.Equal(cases, want) // each pair ran from every state in which the first operation writes, or from one in make test
+	is.Equal(cases, want) // each pair ran from every state in which the first operation writes, or from only one such state in make test
 	for _, how := range []string{"waited", "passed by", "went on"} {
-		is.True(ran.how[how] > 0) // the second operation behaved in all three ways
+		is.True(ran.how[how] > 0) // each of the three behaviors of the second operation occurred
 	}
 	t.Logf("%d tests: %v", cases, ran.how)
 }
 
-// tally counts the tests that have run.
+// tally counts the pairs that have run.
 type tally struct {
 	mu    sync.Mutex
 	how   map[string]int

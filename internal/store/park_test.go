@@ -28,7 +28,7 @@ func TestPromotionKeepsOrderFencePriorityAndLane(t *testing.T) {
 	w.exec(`update trapeze.parked set run_after = now() - interval '1 hour' + (run_after - created_at) * 60
 		from trapeze.jobs j where j.id = parked.id and run_after < now() + interval '1 minute'`)
 	w.promote(4)
-	w.promote(0) // no other job is due
+	w.promote(0) // no job is due anymore
 	late := w.put(plain)
 	var order []int64
 	for range 5 {

@@ -30,7 +30,7 @@ func touchedBehindBlocked(t *testing.T, n int) {
 			boot := w.pod("a")
 			w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
 			w.put(about("busy"))
-			w.one(boot) // the subject is busy from now on
+			w.one(boot) // the subject stays busy from here on
 			block(w)
 			for _, table := range []string{"jobs", "live", "current_runs", "pods"} {
 				w.exec(`vacuum analyze trapeze.` + table)
@@ -63,7 +63,7 @@ func touchedBehindBlocked(t *testing.T, n int) {
 				plan := plantest.Explain(t, conn, name, one.sql.Text(), "analyze, buffers, format json", one.sql.InOrder(one.by)...)
 				found := plantest.Read(t, plan)
 				t.Logf("%s: %+v", name, found)
-				// Each row is read, filtered, and checked for its subject. Rows at the end of the page are read once more.
+				// Each row is read, filtered and checked for its subject. Rows at the end of the page are read a second time.
 				if found.Rows > 5*store.ClaimReach || found.Buffers > 12*store.ClaimReach {
 					t.Errorf("%s behind %d jobs reads %+v", name, n, found)
 				}

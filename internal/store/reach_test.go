@@ -47,13 +47,13 @@ func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 	}
 	first := claim()
 	w.is.Equal(first.Last.ID, int64(260))
-	wants[0].After = first.Last // only this lane continues, so it gets the entire share
+	wants[0].After = first.Last // only this lane is continued, so it gets the whole share
 	w.is.Equal(claim().Last.ID, int64(260+1010))
 }
 
-// The test compares claims that stop at the maximum number of rows with a model, while jobs are submitted, finished and handed back. A
-// sweep skips no job that it can claim, and follows the order of the lane. Once nothing changes any more, one sweep claims all remaining
-// jobs.
+// While jobs are submitted, finished and handed back, the test compares claims that stop at the maximum number of rows with a model. A
+// sweep of several claims skips no job that it can claim, and follows the order of the lane. Once nothing changes anymore, one sweep claims
+// all remaining jobs.
 func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -174,8 +174,8 @@ func (w *world) waitingInOrder() []waitingRow {
 	return list
 }
 
-// modelReach returns the jobs that a claim for kind k takes, and the last row that it reads if it stops at the maximum. If the lane ends
-// first, or if the claim finds all the jobs it wants, last is 0.
+// modelReach returns the jobs that a claim for kind k takes, and the id of the last row that it reads if it stops at the maximum. last is 0
+// if the lane ends first or the claim finds all the jobs it wants.
 func modelReach(waiting []waitingRow, want store.Want, busy bool) (taken []int64, last int64) {
 	read, picked := 0, 0
 	taken = []int64{}
@@ -268,7 +268,7 @@ func TestAClaimLocksNothingThatItDoesNotTake(t *testing.T) {
 	w.is.Equal(w.at(ids[2]).State, job.Pending)
 }
 
-// A sweep would continue behind a position that a claim reports, and leave the jobs before it for later.
+// If such a claim reported a position, a sweep would continue behind it and leave the jobs before it for later.
 func TestAClaimThatMayTakeNothingReportsNoPosition(t *testing.T) {
 	w := newWorld(t)
 	closed := w.pod("closed")

@@ -28,7 +28,7 @@ func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedReasons()
-	w.SearchFor = 0 // lists that walk over all jobs would now end each page early; the lists tested here instead start from the few jobs that failed, were cancelled, or are open
+	w.SearchFor = 0 // a list that walks over all jobs would now end each page early, but the lists tested here start from the few jobs that failed, were cancelled or are open
 	for name, one := range map[string]struct {
 		f     job.Filter
 		where string
@@ -77,7 +77,7 @@ func TestCommandsForManyJobsSelectByReasonAndError(t *testing.T) {
 	w.is.Equal(match(job.Filter{States: failed, ErrorClass: job.ClassDatabase}, true), len(w.truth(`error_class = 'database'`)))
 	w.is.Equal(match(job.Filter{States: failed, ErrorCode: "40001"}, true), len(w.truth(`error_code = '40001'`)))
 	w.is.Equal(match(job.Filter{States: cancelled, Reason: job.ReasonExpired}, true), len(w.truth(`reason = 'expired'`)))
-	w.is.Equal(match(job.Filter{}, false), 5) // all jobs match except the one that already has a cancel request
+	w.is.Equal(match(job.Filter{}, false), 5) // all open jobs match except the one that already has a cancel request
 	w.is.Equal(match(job.Filter{Reason: job.ReasonRetry}, false), 1)
 	w.is.Equal(match(job.Filter{Reason: job.ReasonTimeout}, false), 0) // only finished jobs have this reason
 	w.is.Equal(match(job.Filter{ErrorClass: job.ClassPanic}, false), 0)

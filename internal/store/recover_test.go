@@ -183,7 +183,7 @@ func TestAPodThatClosedWhenNobodyWasThereIsSweptByTheNextOne(t *testing.T) {
 	w.is.Equal(w.at(id).State, job.Pending)
 	boots, err := store.SweepsDue(w.ctx(), w.Store)
 	w.is.NoErr(err)
-	w.is.Equal(len(boots), 0) // one sweep is enough after such a long time
+	w.is.Equal(len(boots), 0) // after a day, one sweep is enough
 }
 
 func TestTwoPodsRecoverTheSameJobsOnce(t *testing.T) {
@@ -216,5 +216,5 @@ func TestAPodThatLeavesLeavesItsJobsToTheSweep(t *testing.T) {
 	w.is.NoErr(w.Leave(w.ctx(), a))
 	pending, _ := w.recover(b, 1000)
 	w.is.Equal(pending, 1)
-	w.is.NoErr(w.Leave(w.ctx(), uuid.NewString())) // leaving without a row is not an error
+	w.is.NoErr(w.Leave(w.ctx(), uuid.NewString())) // a pod without a row can leave without an error
 }

@@ -34,7 +34,7 @@ func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pgtest.AllDays(t, w.pool)
-	w.exec(`alter database ` + w.pool.Config().ConnConfig.Database + ` set timezone = 'Pacific/Auckland'`) // in this time zone, the next day has usually begun
+	w.exec(`alter database ` + w.pool.Config().ConnConfig.Database + ` set timezone = 'Pacific/Auckland'`) // where the next day has usually begun already
 	w.pool.Reset()
 	w.Pool().Reset()
 	n, err := upkeep.EnsurePartitions(w.ctx(), w.Store, 9)
@@ -52,8 +52,8 @@ func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	w.exec(`delete from trapeze.done`)
 }
 
-// age moves finished jobs and their history to a day three days ago, which has separate partitions. At any time of day, that day ended more
-// than 30 hours ago.
+// age moves finished jobs and their history to the day three days ago, which gets separate partitions. Whatever the current time is, that
+// day ended more than 30 hours ago.
 func (w *world) age(ids ...int64) {
 	w.t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -3)
@@ -87,7 +87,7 @@ func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 	e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonError
 	w.end(boot, e)
 	w.age(append(old, failed...)...)
-	// An operator has retried one of the old jobs, whose old row in done still exists.
+	// An operator has retried one of the old jobs. Its row from the first epoch is still in done.
 	w.exec(`insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
 		values ($1, now(), 1, 4, 2, 10, 'pending', 'default', 'k', '')`, old[2])
 
@@ -173,5 +173,5 @@ func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(pods), 1)
 	w.is.Equal(pods[0].Boot, b)
-	w.is.Equal(w.count(`select sum(job_id)::int from trapeze.claim_requests`), 1) // the other request was abandoned long ago by the command that made it
+	w.is.Equal(w.count(`select sum(job_id)::int from trapeze.claim_requests`), 1) // the other request was made by a command that gave up long ago
 }

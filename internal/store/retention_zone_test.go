@@ -28,7 +28,7 @@ func (w *world) endedAt(moments ...time.Time) []int64 {
 	return ids
 }
 
-// UTC days have 24 hours whatever the session's time zone. In Zurich, one of these days has 23 hours and the other has 25.
+// UTC days have 24 hours regardless of the session's time zone. In Zurich, one of these days has 23 hours and the other has 25.
 func TestRetentionForgetsWholeDaysOfUTCWhereTheClockOfTheSessionWasPutForwardOrBack(t *testing.T) {
 	t.Parallel()
 	for name, day := range map[string]time.Time{

@@ -49,7 +49,7 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 		_, err = y()
 		w.is.True(errors.Is(err, job.ErrNotFailed))
 		again := w.one(b)
-		w.is.Equal(again.Fence, before.Fence+2) // each claim has increased the fence
+		w.is.Equal(again.Fence, before.Fence+2) // each claim increases the fence
 		_, ok := w.end(a, endingWith(c, w.new(then(c))[0]))
 		w.is.True(!ok) // the first owner is too late
 		next := w.new(then(again))[0]

@@ -24,7 +24,7 @@ func (w *world) failing(boot string, changes ...func(*store.NewJob)) int64 {
 	return c.ID
 }
 
-// If a job is retried while retention processes the batch that contains it, everything that the job needs is kept.
+// If a job is retried while retention is processing its batch, everything that the job needs is kept.
 func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -45,7 +45,7 @@ func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	_, ok := w.end(boot, ending(w.one(boot)))
 	w.is.True(ok)
 	w.is.Equal(w.at(id).State, job.Succeeded)
-	w.exec(`delete from trapeze.jobs where id = $1`, id) // the history of the job's first epoch is gone
+	w.exec(`delete from trapeze.jobs where id = $1`, id) // the job's first epoch is no longer in the history
 	w.exec(`delete from trapeze.done where id = $1`, id)
 }
 
@@ -107,8 +107,8 @@ func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	w.is.Equal(len(w.offBalance()), 0)
 }
 
-// Even if the retention is zero, nothing is deleted that a waiting job or an open join still needs. Once they have finished, no rows are
-// left behind.
+// Even if the retention is zero, retention deletes nothing that a waiting job or an open join still needs. Once both have finished, no rows
+// are left behind.
 func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -179,7 +179,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	w.is.True(ok)
 	w.age(waits)
 	forget()
-	forget() // these rows were previously kept for another job
+	forget() // the first call still keeps rows that other jobs needed
 	for _, table := range []string{"jobs", "done", "fan_outs", "deferrals", "parts", "pipelines", "job_progress", "current_runs", "unique_keys"} {
 		w.is.Equal(w.count(`select count(*) from trapeze.`+table), 0) // no rows are left
 	}
@@ -215,5 +215,5 @@ func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	list, err := view.Branches(w.ctx(), w.Store, parent.ID, parent.ID, 0, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 2)
-	w.exec(`delete from trapeze.done where id = $1`, other.ID) // the job itself was deleted, but its day is kept for the fan-out
+	w.exec(`delete from trapeze.done where id = $1`, other.ID) // the branch itself was deleted, although its day is kept for the fan-out
 }

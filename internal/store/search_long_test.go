@@ -58,7 +58,7 @@ func TestASearchFindsWhatTheTablesHoldAndSaysHowFarItLooked(t *testing.T) {
 	}
 }
 
-// If more than 10,000 errors contain the text, the search does not list those jobs in advance. Instead, it probes each job.
+// If more than 10,000 errors contain the text, the search does not list their jobs in advance, but probes each job.
 func TestASearchOfATextInVeryManyErrorsFindsThemAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -70,7 +70,7 @@ func TestASearchOfATextInVeryManyErrorsFindsThemAll(t *testing.T) {
 	w.SearchFor = time.Hour
 	got, _ := w.searched("FLOOD", job.Filter{Limit: 1000})
 	w.is.Equal(len(got), flood)
-	w.is.Equal([]int64{got[0], got[flood-1]}, []int64{1, flood}) // the newest first
+	w.is.Equal([]int64{got[0], got[flood-1]}, []int64{1, flood}) // newest first
 }
 
 // searched lists the jobs that match a filter and a search, page by page, like paged.

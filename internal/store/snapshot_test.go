@@ -107,7 +107,7 @@ func fiveOf(boot string) store.Args {
 	return store.By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "aheads", []int32{0}, "kinds", []string{"k"}, "isolated", true)
 }
 
-// gated returns a copy of the statement whose first row source waits for advisory lock 7. By then, the statement has taken its snapshot.
+// gated returns a copy of the statement whose first row source waits for advisory lock 7, after the statement has taken its snapshot.
 func gated(st *store.Statement, source, names string) *store.Statement {
 	source = store.Argument.ReplaceAllStringFunc(source, func(name string) string { return fmt.Sprintf("$%d", st.At(name[1:])) })
 	set, alias, _ := strings.Cut(source, " as ")

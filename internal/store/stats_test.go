@@ -14,7 +14,7 @@ import (
 
 const podA, podB = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 
-// counted returns a row for one minute. In it, n jobs waited 1 ms to 3 ms, and each ran for the given time.
+// counted returns a row for one minute in which n jobs waited for 1 ms to 3 ms and ran for the given time.
 func counted(at time.Time, boot, lane, kind string, state job.State, n int64, run time.Duration) stats.Row {
 	row := stats.Row{At: at.UTC().Truncate(time.Minute), Lane: lane, Kind: kind, State: state, Boot: &boot, Jobs: n, Wait: stats.Histogram{}, Run: stats.Histogram{}}
 	for i := range n {
@@ -85,7 +85,7 @@ func TestTheNumbersOfTwoPodsAddUp(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(only.By(view.ByKind).Total.Finished, int64(1))
 	_, err = view.ReadStats(w.ctx(), w.Store, view.StatsFilter{Window: time.Minute})
-	w.is.True(err != nil) // no such period exists
+	w.is.True(err != nil) // this period is not supported
 }
 
 func TestNumbersThatAreSentAgainAreAddedOnce(t *testing.T) {
@@ -116,7 +116,7 @@ func TestNumbersByHourAreTheSumsOfTheMinutes(t *testing.T) {
 	w.is.Equal(before.Total.Finished, int64(2*119*120/2+240+1))
 
 	sum := func() (int, error) { return upkeep.SumStats(w.ctx(), w.Store, time.Hour, noPace) }
-	x, y := async(sum), async(sum) // two pods run it at the same time
+	x, y := async(sum), async(sum) // two pods run it concurrently
 	a, err := x()
 	w.is.NoErr(err)
 	b, err := y()
@@ -147,7 +147,7 @@ func TestOldNumbersAreDeleted(t *testing.T) {
 	w.sumStats()
 	n, err := upkeep.PruneStats(w.ctx(), w.Store, 30*24*time.Hour, 1)
 	w.is.NoErr(err)
-	w.is.Equal(n, 1) // one batch of rows
+	w.is.Equal(n, 1) // the rows of one batch
 	n, err = upkeep.PruneStats(w.ctx(), w.Store, 30*24*time.Hour, 100)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)

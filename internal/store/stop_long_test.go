@@ -13,7 +13,7 @@ import (
 )
 
 // A stop waits for a priority change, which inserts the row again, while a claim takes the new row. The stop must also end the run that the
-// claim has started.
+// claim started.
 func TestAStopThatMeetsANiceAndAClaimFreesTheSubject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -40,7 +40,7 @@ func TestAJobIsNotClaimedUntilTheNoOpThatLocksItsKeyHasCommitted(t *testing.T) {
 	plainID := w.put(plain)[0]
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the first job must see what the duplicate submission's transaction has written; other jobs do not have to wait
+	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the first job must see the writes of the duplicate submission's transaction, but other jobs do not have to wait
 	w.is.Equal(found.Seen, 2)
 	w.is.Equal(w.at(id).Attempt, 0) // no attempt was spent
 	w.is.NoErr(tx.Commit(w.ctx()))
@@ -132,7 +132,7 @@ func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
 	})
 	w.waiting(1)
 	release(false)
-	next, holder := w.submit("sync", "pending") // whether the submission comes before, during or after the claim, there is no error and no second holder
+	next, holder := w.submit("sync", "pending") // it makes no difference whether the submission comes before, during or after the claim
 	found, err := claim()
 	w.is.NoErr(err)
 	if len(found.Jobs) == 1 {

@@ -7,8 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// A runner's role lacks the privilege to vacuum the tables. The runner can find that out beforehand. If it tries anyway, PostgreSQL skips
-// the table without an error.
+// A runner whose role may not vacuum the tables can find that out beforehand. If it tries anyway, PostgreSQL skips the table without an
+// error.
 func TestARoleThatDoesNotOwnTheTablesIsToldThatItMayNotVacuum(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

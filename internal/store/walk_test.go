@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// paged lists the jobs that match a filter, page by page. It counts the pages that are not full although more jobs follow.
+// paged lists the jobs that match a filter, page by page. early is the number of pages that are not full although more jobs follow.
 func (w *world) paged(f job.Filter) (ids []int64, early int) {
 	w.t.Helper()
 	for {
@@ -44,7 +44,7 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	w.SearchFor = 0 // if the list walked over all jobs, it would end early
+	w.SearchFor = 0 // a list that walks over all jobs would end early
 	for name, one := range map[string]struct {
 		f     job.Filter
 		where string

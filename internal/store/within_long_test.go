@@ -68,7 +68,7 @@ func TestThePictureOfALongPipelineFitsInMemory(t *testing.T) {
 	is.Equal(len(spine), steps) // all steps are included
 	bytes := 0
 	for _, j := range spine {
-		is.Equal(j.Planned, json.RawMessage(nil)) // the pipeline contains the remaining steps instead
+		is.Equal(j.Planned, json.RawMessage(nil)) // the remaining steps are returned with the pipeline instead
 		bytes += len(j.Args) + len(j.Result) + len(j.Planned)
 	}
 	is.True(bytes <= 8<<20)

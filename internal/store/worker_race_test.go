@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// If a worker's stream breaks while it is being opened, the worker immediately opens another, so that pods handle both at the same time.
+// If a worker's stream breaks while it is being opened, the worker immediately opens another, so pods may handle both concurrently.
 func TestTwoStreamsOfANewWorkerAreBothReceived(t *testing.T) {
 	w := newWorld(t)
 	for range 40 {

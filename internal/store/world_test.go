@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// lease is the length of the pods' leases in these tests. No test waits for a lease to expire; see world.lapse.
+// lease is the length of the pods' leases in these tests. No test waits for a lease to expire (see world.lapse).
 const lease = time.Minute
 
 // world is a migrated database with a store, and helper methods for these tests. The complete history is checked when the test ends. The
@@ -75,7 +75,7 @@ func plain(*store.NewJob) {}
 
 func about(subject string) func(*store.NewJob) { return func(n *store.NewJob) { n.Subject = subject } }
 
-// then turns a job into the next step of a claim and asks for it to be started on insert.
+// then turns a job into the next step of a claim, and requests that it start on insert.
 func then(parent store.Claimed, changes ...func(*store.NewJob)) func(*store.NewJob) {
 	return func(n *store.NewJob) {
 		n.ParentID, n.PipelineID, n.Step, n.Starts = &parent.ID, parent.PipelineID, parent.Step+1, true
@@ -146,8 +146,8 @@ func (w *world) lapse(boot string) {
 	w.exec(`update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
 }
 
-// recover runs the sweep that a pod would run, with pages of the given size. It returns how many recovered jobs are pending and how many
-// ended.
+// recover runs the sweep that a pod would run, with pages of the given size. It returns the numbers of recovered jobs that are pending and
+// that ended.
 func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 	w.t.Helper()
 	_, err := store.CloseLapsed(w.ctx(), w.Store, boot, lease, time.Time{})
@@ -198,8 +198,7 @@ func (w *world) count(sql string, args ...any) int {
 	return n
 }
 
-// freeze runs a statement in a separate transaction and keeps the transaction open until release is called. Statements that need its locks
-// wait.
+// freeze runs a statement in a separate transaction, which stays open and holds its locks until release is called.
 func (w *world) freeze(sql string, args ...any) (release func(commit bool)) {
 	w.t.Helper()
 	conn, err := pgx.ConnectConfig(context.Background(), w.pool.Config().ConnConfig)
@@ -263,7 +262,7 @@ func idsOf(list []store.Claimed) []int64 {
 
 func ptr[T any](v T) *T { return &v }
 
-// ignoreLease ignores the lease that a command passes to it. It is for commands on jobs that no transaction has locked.
+// ignoreLease ignores the lease that a command passes to it. It is used for commands on jobs that no transaction has locked.
 func ignoreLease(job.Lease) {}
 
 // unpaced runs maintenance without pauses.
