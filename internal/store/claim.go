@@ -24,8 +24,8 @@ type Definition struct {
 	Step       int
 	Branch
 	Planned     json.RawMessage // the planned steps, as []work.Step; nil if there are none
-	MaxAttempts *int            // nil for the kind's setting
-	MaxCrashes  *int            // nil for the kind's setting
+	MaxAttempts *int            // nil means the kind's setting
+	MaxCrashes  *int            // nil means the kind's setting
 	Submitter   string
 	Trace       string    // trace context of the submission, as a traceparent; empty if there is none
 	CreatedAt   time.Time // time of submission
@@ -57,7 +57,7 @@ func (c *Claimed) Late() bool { return c.ClaimedAt.Sub(c.CreatedAt) >= time.Minu
 type Want struct {
 	Lane  string
 	N     int           // number of jobs for free slots
-	Ahead int           // number of jobs to claim ahead of time, in addition to N; limited to the kinds that the claim lists as short
+	Ahead int           // number of jobs to claim ahead of time, in addition to N; only of the kinds listed as short
 	Since time.Time     // skip jobs that became ready before this time; zero skips none
 	After *LanePosition // skip jobs up to and including this position; less urgent ranks start at Since; nil skips none
 	Above *int          // read only the ranks below this one, which are more urgent; nil reads all
@@ -150,9 +150,9 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 // lane's share, or nulls if the lane has fewer rows. [claimSinceSQL] continues behind that row.
 //
 // Plan: per lane, an Index Scan on live_for_claim that stops at the wanted number or at the share. Each row that may be claimed takes one
-// probe of live_pkey, with LockRows above it. A lane that was not filled takes one more Index Scan, up to the share. Finally, each job
-// takes one primary key probe in live and one in jobs. The number of rows touched grows with the wanted number and with the lane's running
-// jobs, not with the backlog.
+// probe of live_pkey, with LockRows above it. A lane in which too few jobs were found takes one more Index Scan, up to the share. Finally,
+// each job takes one primary key probe in live and one in jobs. The number of rows touched grows with the wanted number and with the lane's
+// running jobs, not with the backlog.
 //
 // claimSinceSQL is like claimSQL but skips jobs that became ready before a given time. In each rank it starts reading at that time, because
 // dead rows of finished jobs may come before it. As long as a transaction holds an old snapshot, every scan would otherwise read those dead
@@ -185,8 +185,8 @@ var (
 	workerSubjectsSQL = claimStatement(claimSubjectsPick, "", claimSubjectsReached, latestStream)
 )
 
-// ClaimReach is the maximum number of pending rows that a claim reads beyond the wanted number, over all lanes together. If the claim
-// continues in some of its lanes, the continuation reads up to ClaimReach more rows in those lanes.
+// ClaimReach is the maximum number of pending rows that a claim reads beyond the wanted number, across all lanes. If the claim continues in
+// some of its lanes, the continuation reads up to ClaimReach more rows in those lanes.
 const ClaimReach = 1000
 
 const (
@@ -412,7 +412,7 @@ func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []st
 	return s.ClaimAhead(ctx, boot, wants, kinds, nil, isolated)
 }
 
-// ClaimAhead is like [Store.Claim] but also claims jobs ahead of time, if their kinds are listed in short.
+// ClaimAhead is like [Store.Claim] but also claims jobs of the kinds in short ahead of time.
 func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
 	sql, by := claimOf(s, boot, wants, kinds, short, isolated, true)
 	return claim(ctx, s, sql, by)
@@ -450,7 +450,7 @@ func claimOf(s *Store, boot string, wants []Want, kinds, short []string, isolate
 	return claimSQL, by
 }
 
-// claimStarts returns the arguments that set where a claim begins in each lane and how far it reads.
+// claimStarts returns the arguments that determine where a claim begins in each lane and how far it reads.
 func claimStarts(wants []Want) args {
 	continued := 0
 	for _, w := range wants {

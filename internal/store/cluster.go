@@ -31,7 +31,7 @@ func (c *cluster) learn(history string) {
 // a standby was promoted or a backup was restored, so the latest commits may be missing.
 func (s *Store) History() string { return s.cluster.History() }
 
-// ErrNoCluster is returned if the table cluster has no row, for example because all tables were truncated.
+// ErrNoCluster is returned if the cluster table has no row, for example because all tables were truncated.
 var ErrNoCluster = errors.New("the table cluster has no row")
 
 // settleHistorySQL records the identity of the cluster, and begins a new history if the identity has changed (migration 24). Plan: primary

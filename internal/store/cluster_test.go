@@ -196,7 +196,7 @@ func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 	}
 }
 
-// The sequence can be behind the ids in use without any indication, for example if only the tables were restored.
+// The sequence can lag behind the ids in use unnoticed, for example if only the tables were restored.
 func TestABlockOfIDsThatAreInUseIsPassedBy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -17,9 +17,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The newest run of a subject is found both by its subject and in the list of current runs. This holds while the run is in progress, after
-// it has ended, after the next claim, and after earlier runs have been deleted. If the newest run itself is deleted, the newest remaining
-// finished run takes its place.
+// A subject's newest run is found both by subject and in the list of current runs: while it is in progress, after it has ended, after the
+// next claim, and after earlier runs have been deleted. If the newest run itself is deleted, the newest remaining finished run takes its
+// place.
 func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

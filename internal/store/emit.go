@@ -34,8 +34,8 @@ with held as (
 )
 select before from held`)
 
-// Emit appends events to the history of a claim, either all or none of them. It returns [job.ErrLeaseLost] if a newer claim exists, and
-// [job.ErrGone] if the job was deleted.
+// Emit appends either all of the events or none of them to the history of a claim. It returns [job.ErrLeaseLost] if a newer claim exists,
+// and [job.ErrGone] if the job was deleted.
 func (s *Store) Emit(ctx context.Context, l job.Lease, list ...Emission) error {
 	found, err := run(ctx, s, pgx.RowTo[int], emitSQL, emitArgs(l, list))
 	return orGone(ctx, s, l, emitted(l, found, err))

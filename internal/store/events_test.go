@@ -27,7 +27,7 @@ func (w *world) history(id int64) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Each of these ways to end a claim records its event in a row that it shares with other jobs.
+// Each of these ways to end a claim writes its event to a row that is shared with other jobs.
 func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -158,7 +158,7 @@ const CountBranches = `changes as materialized (
 	returning f.id, ` + offBalance + ` as due
 )`
 
-// offBalance is the condition for fan-outs that need to be settled. The fan_outs_off_balance index has the same condition.
+// offBalance is the condition that a fan-out must be settled. The fan_outs_off_balance index has the same condition.
 const offBalance = `((f.open = 0) <> f.ended or (f.fail_fast and f.failed > 0 and not f.ended))`
 
 const (

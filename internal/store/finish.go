@@ -36,7 +36,7 @@ type Ended struct {
 	ChildRunning bool      // the next step was started for this pod, with fence 1
 	OffBalance   *int64    // the fan-out that now needs to be settled; see [Store.FanOut]
 	Found        bool      // set by the caller: nothing was written, because an earlier attempt or another process had already ended the claim
-	Here         bool      // set by the caller: Found, and an earlier attempt of this pod ended the claim, but its reply was lost
+	Here         bool      // set by the caller along with Found: this pod's earlier attempt ended the claim, but its reply was lost
 }
 
 // A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. The gone CTE locks and

@@ -87,7 +87,7 @@ func TestADueScheduleIsTakenOnce(t *testing.T) {
 	}))
 	now, next, err := admin.NextFire(w.ctx(), w.Store, []string{"k"})
 	w.is.NoErr(err)
-	w.is.True(next.After(now)) // due schedules do not hide the next one
+	w.is.True(next.After(now)) // schedules that are already due do not hide the next one
 }
 
 // An occurrence is decided only once. Later attempts to decide it have no effect.

@@ -30,8 +30,7 @@ func FuzzTextIsStorableExactlyWhenPostgreSQLSaysSo(f *testing.F) {
 			t.Errorf("PostgreSQL accepts %q, but Unstorable rejects it: %s", raw, what)
 		case err == nil || what != "":
 		case errors.As(err, &refusal) && slices.Contains([]string{"22003", "54000", "54001"}, refusal.Code):
-			// The value exceeds the limits of jsonb on numbers or nesting. That is fine, because the store uses json, which has no such
-			// limits.
+			// The value exceeds jsonb's limits on numbers or nesting. The store uses json, to which those limits do not apply.
 		default:
 			t.Errorf("PostgreSQL rejects %q, but Unstorable accepts it: %v", raw, err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// A job that starts while the pods' states are being read must be counted. Otherwise, neither the job nor its pod might be reported.
+// A job that starts while the pods' states are being read must be counted. Otherwise, both the job and its pod could be missed.
 func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -104,7 +104,7 @@ select lane from walk where found order by n`)
 // An empty After means the beginning of that order.
 type Span struct{ After, Last string }
 
-// LanesWithWork returns up to most lanes from the spans in which jobs of these kinds are waiting, in the order of the spans. It may also
+// LanesWithWork finds lanes with waiting jobs of these kinds. It searches the spans in order and returns up to most lanes. It may also
 // return a lane that has been added within a span since the heartbeat.
 func LanesWithWork(ctx context.Context, s *Store, spans []Span, kinds []string, most int) ([]string, error) {
 	afters, lasts := make([]string, len(spans)), make([]string, len(spans))

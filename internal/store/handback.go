@@ -31,8 +31,8 @@ with mine as materialized (
 )
 select id from back`)
 
-// HandBack returns claims to their lanes without spending an attempt, and reports which ones it returned. The pod either no longer holds
-// the others, or a cancel request was committed for them.
+// HandBack returns claims to their lanes without spending an attempt, and reports which ones it returned. For each of the others, either
+// the pod no longer holds the claim or a cancel request was committed.
 func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, why string) (map[int64]bool, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {

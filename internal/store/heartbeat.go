@@ -61,8 +61,8 @@ type Lane struct {
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"` // by an operator, or because another engine runs the lane's jobs
 
-	PollIntervalMS *int `json:"poll_interval_ms"` // nil for the pod's setting
-	StaleAfterS    *int `json:"stale_after_s"`    // nil for the pod's setting; 0 for no limit
+	PollIntervalMS *int `json:"poll_interval_ms"` // nil means the pod's setting
+	StaleAfterS    *int `json:"stale_after_s"`    // nil means the pod's setting; 0 for no limit
 }
 
 // LaneKind is a row of lane_kinds, which contains the default lane of a kind.
@@ -80,7 +80,7 @@ type CancelRequest struct {
 
 // Beat is the response to a heartbeat.
 type Beat struct {
-	Open       bool // false if the pod's row is closed or missing, and its jobs may run elsewhere
+	Open       bool // false if the pod's row is closed or missing, so its jobs may run elsewhere
 	Now        time.Time
 	Paused     bool // the queue is paused or frozen
 	Drained    bool // an operator has drained this pod
@@ -128,7 +128,7 @@ const (
 		and coalesce((select w.stream from trapeze.remote_workers w where w.boot = @boot), 0) = @stream
 	returning boot, drained, lease_until, kinds
 )`
-	// beatLease returns whether beat found the row, the current time, whether the queue is paused or frozen, and whether the pod is
+	// beatLease returns whether the beat CTE found the row, the current time, whether the queue is paused or frozen, and whether the pod is
 	// drained.
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
@@ -165,7 +165,7 @@ const (
 	beatWork = `
 	exists (select from trapeze.pods p where ` + sweepDue + `),
 	exists (select from trapeze.fan_outs f where ` + offBalance + `)`
-	// beatLeft returns the remaining milliseconds of the lease that beat renewed.
+	// beatLeft returns the remaining milliseconds of the lease that the beat CTE renewed.
 	beatLeft = `
 	coalesce((select (extract(epoch from lease_until - now()) * 1000)::bigint from beat), 0)`
 	// beatFire returns the time at which the next schedule fires. Plan: schedules is one page.

@@ -28,8 +28,8 @@ type renewal struct {
 // openedAt is the key under which a connection stores its opening time.
 const openedAt = "trapeze opened"
 
-// Steady returns a clone of s for heartbeats. Like a clone from Beside, it has a separate pool. That pool is not reset together with the
-// others, and its connections are replaced as [renewal] describes.
+// Steady returns a clone of s for heartbeats. Like a clone from [Store.Beside], it has a separate pool. That pool is not reset together
+// with the others, and its connections are replaced as [renewal] describes.
 func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 	config := s.pool.Config()
 	config.MaxConns = int4(connections)

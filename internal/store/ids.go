@@ -14,8 +14,8 @@ const blockSize = 1000
 
 // idBlocksSQL reserves blocks of ids. It returns the history in which they were reserved, and whether a job already has an id in one of the
 // blocks, which can happen after a restore that left the sequence behind. It reserves nothing while a new history has yet to be recorded,
-// unless @settled is true. It reads the history first, so that a block returned with a new history was reserved after the sequence was
-// moved. Plan: nextval; per block one probe of jobs_pkey, which stops at the first row.
+// unless @settled is true. It reads the history first, so that a block returned with a new history must have been reserved after the
+// sequence was moved. Plan: nextval; per block one probe of jobs_pkey, which stops at the first row.
 //
 // spareIDSQL is like idBlocksSQL, for a single id. Plan: as idBlocksSQL.
 var (

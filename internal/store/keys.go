@@ -30,7 +30,7 @@ const FreeKeys = `freed as (
 )`
 
 // ReserveKey takes the unique key for id, in the caller's transaction. If another job holds it, ReserveKey returns that job's id and locks
-// the key. A claim of that job then waits for the caller's commit, so that the job reads what the caller wrote.
+// the key. A claim of that job then waits for the caller's commit, so that the job sees the caller's writes.
 func ReserveKey(ctx context.Context, s *Store, db DB, kind, key string, id int64) (holder int64, err error) {
 	for range 100 {
 		taken, err := do(ctx, s, db, reserveKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}})

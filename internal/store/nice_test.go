@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A mark covers all ranks. Claims and submissions that start at a mark still find a job whose priority has changed since.
+// A mark covers all ranks. Claims and submissions that start at a mark still find a job whose priority has since changed.
 func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -36,8 +36,8 @@ func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], n[0].ID, ids[2], ids[0]})
 }
 
-// Changing a priority inserts the row again, so the statement must list all columns. Otherwise, a column added by a later migration would
-// be lost.
+// Changing a priority re-inserts the row, so the statement must list all columns. Otherwise, a column added by a later migration would be
+// lost.
 func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -36,7 +36,7 @@ const outageAfter = 500 * time.Millisecond
 // attemptsApart is the minimum interval between two attempts to connect during an outage.
 const attemptsApart = 50 * time.Millisecond
 
-// unreachable reports that an attempt to connect took longer than the statement timeout, so that nothing was sent.
+// unreachable reports that an attempt to connect took longer than the statement timeout, so nothing was sent.
 type unreachable struct{ err error }
 
 func (u *unreachable) Error() string {

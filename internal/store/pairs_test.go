@@ -200,7 +200,8 @@ func (s *stage) meet(t *testing.T, from string, first, second pairOperation, com
 	return how
 }
 
-// checkMeanwhile checks what readers can see while the first operation is held: all, none, or some whole transactions of the second one.
+// checkMeanwhile checks that readers see only whole transactions of the second operation while the first one is held: all, some or none of
+// them.
 func (s *stage) checkMeanwhile(t *testing.T, start *model, two operation) {
 	t.Helper()
 	if s.barred(t) {

@@ -19,7 +19,7 @@ type NewJob struct {
 	Step       int
 	Branch
 	Planned     json.RawMessage // nil if no step follows
-	MaxAttempts *int            // nil for the kind's setting
+	MaxAttempts *int            // nil means the kind's setting
 	MaxCrashes  *int
 	Submitter   string
 	Actor       string // actor of the job.enqueued event
@@ -94,7 +94,7 @@ func placeParts(ahead string) string {
 	return list("may as materialized (\n\tselect "+mayStart(ahead)+"\n)", placeRuns, placeSuperseded, placePlaced, placeRows)
 }
 
-// placeWaiting is used in place of placeParts if no row of the input_jobs CTE requests to start on insert.
+// placeWaiting is used instead of placeParts if no row of the input_jobs CTE requests to start on insert.
 const placeWaiting = `placed as materialized (
 	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 then 'parked' else 'pending' end as place from input_jobs w
 ), ` + placeRows

@@ -28,7 +28,7 @@ func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedReasons()
-	w.SearchFor = 0 // a list that walks over all jobs would now end each page early, but the lists tested here start from the few jobs that failed, were cancelled or are open
+	w.SearchFor = 0 // a list that walks over all jobs would end each page early, but the lists tested here start from the few jobs that failed, were cancelled or are open
 	for name, one := range map[string]struct {
 		f     job.Filter
 		where string

@@ -74,7 +74,7 @@ func Swept(ctx context.Context, s *Store, boots []string) error {
 // the next claim, the fence.
 //
 // A job is isolated if its next crash would be its last, or if it has crashed twice. A pod runs only one isolated job at a time. This way,
-// a job that kills its pods does not exhaust the crash limits of other suspected jobs.
+// a job that kills its pods does not exhaust the crash limits of other suspects.
 //
 // Plan: Index Scan on live_pkey over the page in id order, which costs the same with any table statistics.
 var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, FreeKeys, recoverRuns, recoverEvents,

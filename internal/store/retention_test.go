@@ -52,7 +52,7 @@ func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	w.exec(`delete from trapeze.done`)
 }
 
-// age moves finished jobs and their history to the day three days ago, which gets separate partitions. Whatever the current time is, that
+// age moves finished jobs and their history to the day three days ago, which gets separate partitions. Regardless of the current time, that
 // day ended more than 30 hours ago.
 func (w *world) age(ids ...int64) {
 	w.t.Helper()
@@ -133,8 +133,8 @@ func TestTwoPodsMayForgetAtOnce(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.jobs`), 0)
 }
 
-// PostgreSQL looks up a partition before it locks it for dropping. If another session has dropped it in between, the error is "could not
-// find tuple for parent of relation".
+// PostgreSQL looks up a partition before it locks it for dropping. If another session drops the partition in between, the error is "could
+// not find tuple for parent of relation".
 func TestSeveralPodsMayDropTheSameDaysAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Two retries of a pipeline run concurrently with a cancel. Whatever the order, the job is retried at most once, each claim gets a new
+// Two retries of a pipeline run concurrently with a cancel. Regardless of the order, the job is retried at most once, each claim gets a new
 // fence, and the next step is inserted once.
 func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 	t.Parallel()
@@ -40,7 +40,7 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 		}
 		after := w.at(id)
 		w.is.Equal(after.Fence, before.Fence) // a retry is not a claim
-		// The claim is lost together with its pod, and a recovery and a retry run concurrently.
+		// The pod dies with its claim, and a recovery and a retry run concurrently.
 		c := w.one(a)
 		w.is.Equal(c.Fence, before.Fence+1)
 		w.lapse(a)

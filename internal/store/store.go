@@ -35,7 +35,7 @@ type DB interface {
 type Options struct {
 	// Schema is the schema of all tables. The default is trapeze.
 	Schema string
-	// BehindPooler states that connections go through a transaction pooler. The store then uses no session state, does not prepare
+	// BehindPooler means that connections go through a transaction pooler. The store then uses no session state, does not prepare
 	// statements, and pins plans in each statement's round trip.
 	BehindPooler bool
 	// Connections is the size of the store's own pool. The default is 4.

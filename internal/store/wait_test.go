@@ -42,11 +42,11 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	w.is.Equal(over[0].State, job.Failed)
 	w.exec(`with later as (delete from trapeze.done where id = $1 returning *)
 		insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at, xid, claim_xid)
-		select id, 'succeeded', 'ok', '', fence - 1, event_no, 1, attempt, crashes, priority, lane, started_at, xid, claim_xid from later`, retried.ID) // this row matches the job's history
+		select id, 'succeeded', 'ok', '', fence - 1, event_no, 1, attempt, crashes, priority, lane, started_at, xid, claim_xid from later`, retried.ID) // restores the row that matches the job's history
 
 	// Wait for more jobs than one statement reads.
 	var many []int64
-	for range 201 /* two statements full, and one more */ {
+	for range 201 /* two full statements and one more job */ {
 		many = append(many, w.put(plain)...)
 	}
 	for _, c := range w.claims(boot, len(many)+1) {

@@ -92,7 +92,7 @@ const (
 	returning *
 )`
 
-	// waitingInput selects the next step of the ended job, if it has one, for [placeParts]. Plan: as for nextInput.
+	// waitingInput selects the next step of the finished job, if it has one, for [placeParts]. Plan: as for nextInput.
 	waitingInput = `input_jobs as (
 	select w.*, false as handed, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @boot::uuid as boot
 	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)
@@ -113,8 +113,8 @@ const (
 		case when @state = 'failed' then json_build_object('reason', @reason::text, 'error_class', @class::text, 'error_code', null) end from gone
 )`
 
-	// waitingBranches selects the ended job as a branch of the enclosing fan-out; the branch ends unless there is a next step.
-	// waitingParents selects the same job as the owner of its own fan-out. Both are for [CountBranches].
+	// waitingBranches selects the finished job as a branch of the enclosing fan-out, unless the branch continues with a next step.
+	// waitingParents selects the same job as the parent of the fan-out that it waited for. Both are for [CountBranches].
 	waitingBranches = `branches as (
 	select @of_group::bigint, @state::text, @was_impaired::boolean from gone where @of_group::bigint is not null and not exists (select from placed)
 )`

@@ -25,8 +25,9 @@ type WorkerRow struct {
 }
 
 // openWorkerSQL opens the row of a remote worker, or takes over an open row and supersedes the worker's previous stream. Like a heartbeat,
-// it renews an expired lease if no pod has recovered the worker's jobs. It returns no row if the existing row is closed, belongs to another
-// principal, or does not belong to a remote worker. Plan: pods_pkey, remote_workers_pkey; both are small.
+// it renews even an expired lease, unless another pod has already closed the row to recover the worker's jobs. It returns no row if the
+// existing row is closed, belongs to another principal, or does not belong to a remote worker. Plan: pods_pkey, remote_workers_pkey; both
+// are small.
 var openWorkerSQL = newStatement(`
 with mine as (
 	update trapeze.remote_workers w set stream = w.stream + 1, policies = @policies
