@@ -13,9 +13,9 @@ import (
 )
 
 // approveSQL releases a job that is awaiting approval. The job moves to live, where it is due immediately, or stays parked until its delay
-// has passed. If two approvals run concurrently, the second waits for the row and finds the job already approved. Plan: Index Scan on
-// parked_pkey, one row. A condition on the row's reason would make the planner use the index of all jobs that await approval, so the reason
-// is checked later.
+// has passed. If two approvals run concurrently, the second waits for the row lock and then finds the job already approved. Plan: Index
+// Scan on parked_pkey, one row. The reason is checked only after the row has been found: as a condition of the lookup, it would make the
+// planner use the index of all jobs that await approval.
 const approveSQL = `
 with held as materialized (
 	select p.id, p.why = 'approval' as awaits, p.run_after > now() as early from trapeze.parked p where p.id = $1 for update
@@ -38,24 +38,25 @@ with held as materialized (
 select id from held where awaits`
 
 // lockApprovalSQL locks a job that awaits approval. It returns the job's epoch, whether a lane requires approval by another person, and
-// whether the given principal submitted the job or sent it back to approval with a retry, which can change the arguments. The lock prevents
-// the job from being cancelled and retried before it is approved. Plan: parked_pkey and jobs_pkey, one row; job_events_of_job; lanes and
-// lane_kinds are small.
+// whether the given principal submitted the job or sent it back for approval by retrying it, which can change the arguments. The lock
+// prevents the job from being cancelled and retried before it is approved. Plan: parked_pkey and jobs_pkey, one row; job_events_of_job;
+// lanes and lane_kinds are small.
 const lockApprovalSQL = `
 select p.epoch, ` + view.SecondPerson + `, j.submitter = $2 or coalesce((select true from trapeze.job_events e
 	where e.job = p.id and e.to_state = 'awaiting_approval' and e.actor = $2 limit 1), false)
 from trapeze.parked p join trapeze.jobs j on j.id = p.id
 where p.id = $1 and p.why = 'approval' for update of p`
 
-// Approval holds the conditions under which a job is approved.
+// Approval holds the conditions that must be met for a job to be approved.
 type Approval struct {
-	Second bool // actor must not be the submitter; some lanes always require this
+	Second bool // the actor must not be the submitter; some lanes always require this
 	Epoch  int  // the epoch that the job must be in, because only a retry can change the arguments; 0 means any
 }
 
 // Approve releases a job that is awaiting approval, on behalf of actor, if the conditions in only are met. It returns [job.ErrChanged] if
-// the job is in a different epoch. It returns [job.ErrOwnSubmission] if a second person is required, and actor submitted the job or sent it
-// back to approval with a retry. Other errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
+// the job is in a different epoch. It returns [job.ErrOwnSubmission] if a second person is required and actor submitted the job or sent it
+// back for approval by retrying it, [job.ErrNotFound] if the job does not exist, and [job.ErrNotAwaitingApproval] if it is not awaiting
+// approval.
 func Approve(ctx context.Context, s *store.Store, id int64, only Approval, actor string) error {
 	type locked struct {
 		Epoch       int
@@ -63,7 +64,7 @@ func Approve(ctx context.Context, s *store.Store, id int64, only Approval, actor
 	}
 	var found []int64
 	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
-		found = nil // of an attempt that was rolled back
+		found = nil // discard the result of an attempt that was rolled back
 		held, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[locked], s.In(lockApprovalSQL), []any{id, actor})
 		switch {
 		case err != nil || len(held) == 0:
@@ -91,7 +92,7 @@ func Approve(ctx context.Context, s *store.Store, id int64, only Approval, actor
 	return nil
 }
 
-// expireSQL cancels jobs that were not approved in time, oldest first. It skips jobs that are being approved or cancelled at that moment.
+// expireSQL cancels jobs that were not approved in time, oldest first. It skips jobs that are concurrently being approved or cancelled.
 // Plan: Index Scan on parked_for_approval, stops at the limit; jobs_pkey and fan_outs_pkey.
 var expireSQL = `
 with late as materialized (

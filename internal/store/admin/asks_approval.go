@@ -17,7 +17,7 @@ from trapeze.lanes n where n.requires_approval and (n.name = any($1::text[]) or 
 	select from unnest($2::text[]) as w(kind) left join trapeze.lane_kinds k on k.kind = w.kind
 	where coalesce(k.lane, 'default') = n.name))`
 
-// Asks states whether lanes require approval.
+// Asks describes the approval that a set of lanes requires.
 type Asks struct {
 	Approval bool
 	FourEyes bool // the approver must not be the submitter
@@ -32,7 +32,7 @@ func AsksApproval(ctx context.Context, s *store.Store, lanes, kinds []string) (A
 	return found[0], nil
 }
 
-// kindAttemptsSQL reads the highest limit on attempts that the open pods report for each of the given kinds. Plan: one pass over pods, which
+// kindAttemptsSQL reads, for each of the given kinds, the highest attempt limit that any open pod reports. Plan: one pass over pods, which
 // is small, for each kind.
 const kindAttemptsSQL = `
 select w.kind, (select max((p.limits -> w.kind ->> 'max_attempts')::int) from trapeze.pods p where p.closed_at is null)

@@ -31,8 +31,8 @@ const auditSQL = `
 insert into trapeze.audit (actor, source, request_id, action, target, allowed, reason, before, after)
 values ($1, $2, $3, $4, $5, $6, $7, $8::text::json, $9::text::json)`
 
-// auditIn writes an audit entry in the transaction that makes the change, so that neither is stored without the other. It takes the origin
-// of the request from ctx.
+// auditIn writes an audit entry in the transaction that makes the change, so that neither is committed without the other. It takes the
+// request's origin from ctx.
 func auditIn(ctx context.Context, s *store.Store, db store.DB, d AuditEntry) error {
 	before, err := asJSON(d.Before)
 	if err != nil {
@@ -93,7 +93,7 @@ type AuditFilter struct {
 	Actor  string
 	Action string
 	Target string
-	Before int64 // only rows with smaller ids; pass the last id of the previous page
+	Before int64 // return only rows with lower ids; pass the last id of the previous page
 	Limit  int   // the default is 50, the maximum 1000
 }
 
@@ -118,8 +118,8 @@ func AuditTrail(ctx context.Context, s *store.Store, f AuditFilter) ([]AuditRow,
 	return list, nil
 }
 
-// withAudit makes a change and writes its audit entry in one transaction. The callback do can fill in the entry. If nothing has changed, it
-// clears the entry's action, and no entry is written.
+// withAudit makes a change and writes its audit entry in one transaction. The callback do makes the change and can fill in the entry. If
+// nothing has changed, do clears the entry's action, and no entry is written.
 func withAudit(ctx context.Context, s *store.Store, d AuditEntry, do func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error) error {
 	what := d.Action + " " + d.Target
 	err := s.Tx(ctx, func(tx pgx.Tx) error {

@@ -27,12 +27,12 @@ type BootLane struct {
 	Name  string
 	Slots *int // limit across all pods, or nil for no limit
 	Kinds []string
-	// SlotsPerPod limits how many of the lane's jobs one pod runs at a time. Nil means no limit.
+	// SlotsPerPod limits how many of the lane's jobs a pod runs concurrently. Nil means no limit.
 	SlotsPerPod *int
 }
 
 // Bootstrap creates a lane, and assigns to it the declared kinds that have no lane yet. If the name is taken, it does nothing. It reports
-// whether it created the lane, and which kinds it did not assign. Several pods can safely call it at the same time.
+// whether it created the lane, and which kinds it did not assign. Several pods can safely call it concurrently.
 func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
 	if exists, err := store.Rows(ctx, s, pgx.RowTo[bool], hasLaneSQL, l.Name); err != nil || exists[0] {
 		return false, nil, err
@@ -63,7 +63,7 @@ func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left
 	return made, left, nil
 }
 
-// without returns the elements of all that are not in some.
+// without returns the elements of the slice all that are not in the slice some.
 func without[T comparable](all, some []T) (rest []T) {
 	have := map[T]bool{}
 	for _, one := range some {

@@ -14,7 +14,7 @@ import (
 )
 
 // cancelLiveSQL cancels a due job immediately and requests the cancellation of a running one. With stop, it finishes a running job
-// immediately, and a late result from the job's pod then matches no row. The pod is notified by its heartbeat, which reads
+// immediately, so that a late result from the job's pod matches no row. The pod learns of the request from its heartbeat, which reads
 // cancel_requests. Plan: Index Scan on live_pkey, one row.
 var cancelLiveSQL = `
 with held as materialized (
@@ -48,8 +48,8 @@ with held as materialized (
 select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence,
 	(select ` + store.EndJSON(`'cancelled'`, `case when $2 then 'stopped' else 'cancelled' end`, "null", "null") + ` from gone g) from held`
 
-// cancelParkedSQL cancels a job that is waiting for a time, for approval or for its children. It also requests the cancellation of those
-// children. Plan: Index Scan on parked_pkey, one row.
+// cancelParkedSQL cancels a job that is waiting for a time, for approval or for its children. For a job that waits for children, it also
+// requests their cancellation. Plan: Index Scan on parked_pkey, one row.
 var cancelParkedSQL = `
 with gone as (
 	delete from trapeze.parked where id = $1 returning *
@@ -84,7 +84,8 @@ type Cancellation struct {
 // them. If epoch is not 0, the job must be in that epoch.
 //
 // If a transaction of the job's handler has locked the job's row, the pod is asked to cancel the handler, through its heartbeat and through
-// notify. Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal], [job.ErrChanged].
+// notify. Cancel then retries until the transaction has ended. It returns [job.ErrNotFound] if the job does not exist,
+// [job.ErrAlreadyTerminal] if it has already ended, and [job.ErrChanged] if it is in a different epoch.
 func Cancel(ctx context.Context, s *store.Store, id int64, epoch int, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
 	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {
@@ -140,7 +141,7 @@ type cancelled struct {
 
 // lockLiveSQL locks a job's row before a command reads it. Without the lock, a statement that waits for a concurrent claim would see the
 // claimed row, but not the run that the claim inserted into current_runs. The subject would then stay busy. live is searched only if a row
-// was locked. If the row was replaced in the meantime, by a priority change or a promotion, the next search finds it.
+// was locked. If a priority change or a promotion has replaced the row in the meantime, the next search finds the new row.
 const (
 	lockLiveSQL      = `select id from trapeze.live where id = $1 for update`
 	notifyHandlerSQL = `
@@ -158,7 +159,8 @@ const (
 )
 
 // lockInEpoch locks an unfinished job. It returns [job.ErrChanged] if the job is not in the given epoch, and false if the job has finished
-// or is moving between tables. It compares before it waits for a lock, because a cancellation that waits notifies the job's handler.
+// or is moving between tables. It compares the epochs before it waits for a lock, because a cancellation that waits notifies the job's
+// handler.
 func lockInEpoch(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, epoch int) (locked bool, err error) {
 	for _, lock := range []string{"", lockLiveSQL, lockParkedSQL} {
 		if lock != "" {
@@ -241,7 +243,7 @@ func isHeld(err error) bool {
 	return ok && pg.Code == "55P03"
 }
 
-// NotifyHandler asks the pod that is running a job to cancel the job's handler, without changing the job's row. It does not cancel the job
+// NotifyHandler asks the pod that is running a job to cancel the job's handler. It neither changes the job's row nor cancels the job
 // itself.
 func NotifyHandler(ctx context.Context, s *store.Store, id int64, notify func(l job.Lease)) error {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Lease], notifyHandlerSQL, id)

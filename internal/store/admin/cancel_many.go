@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// cancelManySQL cancels those of the given jobs that are not running, and requests the cancellation of those that are. It skips locked
-// rows. Plan: Index Scans on live_pkey and parked_pkey, one row per job; fan_outs_pkey.
+// cancelManySQL cancels the given jobs that are not running, and requests the cancellation of the others. It skips locked rows. Plan: Index
+// Scans on live_pkey and parked_pkey, one row per job; fan_outs_pkey.
 var cancelManySQL = `
 with wanted as materialized (
 	select id from unnest($1::bigint[]) as w(id)
@@ -99,8 +99,8 @@ func CancelMany(ctx context.Context, s *store.Store, ids []int64, reason job.Rea
 	return c, nil
 }
 
-// isOpen is an SQL condition that is true if job j has not ended and has no cancel request. If it consisted of two exists conditions joined
-// by or, PostgreSQL 18 would hash whole tables.
+// isOpen is an SQL condition that is true if job j has not ended and has no cancel request. Written as two exists conditions joined by or,
+// it would make PostgreSQL 18 hash whole tables.
 const isOpen = `coalesce((select true from trapeze.live l where l.id = j.id and not l.cancel_requested limit 1),
 	(select true from trapeze.parked p where p.id = j.id limit 1), false)`
 

@@ -12,13 +12,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkTokenSQL checks a completion token. Its lock serializes the completions of one job with each other and with the transaction in which
-// the job starts to wait. Plan: deferrals_pkey.
+// checkTokenSQL checks a completion token. Its lock serializes the completions of one job with each other and with the transaction that
+// makes the job wait. Plan: deferrals_pkey.
 const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update` // #nosec G101 -- compares a token, and contains none
 
 // completeSQL stores one part of a job. If the job is already waiting, it also counts the part in the job's fan-out. It has no effect if
-// the part is already stored or the job is no longer waiting for it. A lock serializes it with a concurrent finish of the job. Plan:
-// primary key lookups, one row each.
+// the part is already stored or the job is no longer waiting for it. A lock serializes it with a statement that finishes the job
+// concurrently. Plan: primary key lookups, one row each.
 const completeSQL = `
 with f as materialized (
 	select open, ended from trapeze.fan_outs where id = $1 for update
@@ -37,8 +37,8 @@ select exists (select from kept) or exists (select from trapeze.parts where id =
 // Completing the same part again has no effect. due reports whether the job's fan-out must be settled. If operator is not empty, an audit
 // entry is written.
 //
-// Errors: [job.ErrNotFound] if no job with this id has issued a token, [job.ErrWrongToken], and [job.ErrAlreadyTerminal] if all parts are
-// complete or the job has ended.
+// Complete returns [job.ErrNotFound] if no job with this id has issued a token, [job.ErrWrongToken] if the token does not match, and
+// [job.ErrAlreadyTerminal] if all parts are complete or the job has ended.
 func Complete(ctx context.Context, s *store.Store, id int64, token, part string, result json.RawMessage, failure, operator string) (due bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		matches, err := store.QueryPinned(ctx, tx, pgx.RowTo[bool], s.In(checkTokenSQL), []any{id, token})

@@ -32,16 +32,17 @@ with pipeline as (
 )
 delete from trapeze.done where id = any($2::bigint[])`
 
-// Delete deletes a job that has ended. For the first job in a pipeline, it deletes the whole pipeline. It does not delete a later step
-// alone, because the other jobs depend on that step. The history is kept until its retention period has passed. Delete returns the number
-// of deleted jobs. Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline].
+// Delete deletes a job that has ended. For the first job in a pipeline, it deletes the whole pipeline. A later step cannot be deleted
+// alone, because the other jobs depend on it. The history is kept until its retention period has passed. Delete returns the number of
+// deleted jobs. It returns [job.ErrNotFound] if the job does not exist, [job.ErrNotTerminal] if a job has not ended or is still awaited,
+// and [job.ErrPartOfPipeline] if the job is a later step.
 func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		ids, err := deletable(ctx, s, tx, id)
 		if err != nil {
 			return err
 		}
-		// From here on, none of these jobs can be retried. Listing them again shows any changes made before the lock.
+		// From here on, none of these jobs can be retried. Listing them again reveals changes made before they were locked.
 		if _, err := upkeep.LockEnded(ctx, s, tx, ids); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 // drainLaneSQL closes or reopens a lane whose row is locked. Plan: primary key lookup; HOT update.
 const drainLaneSQL = `update trapeze.lanes set drained = $2 where name = $1`
 
-// DrainLane closes a lane if drained is set, and reopens it otherwise. It reports whether that changed anything. It returns
+// DrainLane closes a lane if drained is set, and reopens it otherwise. It reports whether the lane's state changed. It returns
 // [job.ErrUnknownLane] if the lane does not exist.
 func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, actor string) (changed bool, err error) {
 	action, event := "lane.resume", "lane.resumed"
@@ -53,8 +53,8 @@ where p.name = $1 or p.boot::text = $1 order by p.boot for update`
 	drainPodsSQL = `update trapeze.pods set drained = $2 where boot = any($1::uuid[]) and drained <> $2`
 )
 
-// DrainPod drains or resumes all pods with the given name, or the pod with the given boot id. It reports whether that changed anything, and
-// which boot ids are open. It returns [job.ErrUnknownPod] if there is no such pod.
+// DrainPod drains or resumes all pods with the given name, or the pod with the given boot id. It reports whether any pod's state changed,
+// and returns the boot ids of the open pods. It returns [job.ErrUnknownPod] if there is no such pod.
 func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, actor string) (changed bool, boots []string, err error) {
 	action, event := "pod.resume", "pod.resumed"
 	if drained {
@@ -93,14 +93,14 @@ func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, act
 	return changed, boots, nil
 }
 
-// podRow contains the columns of a pod that are relevant for draining it.
+// podRow holds the columns of a pod that are needed to drain it.
 type podRow struct {
 	Boot, Name    string
 	Drained, Open bool
 }
 
-// lockPods locks the rows of a pod, if there are any. A process with the same name that is registering at the same time locks the row from
-// which it inherits the drained state. Only a later statement sees that process's new row. lockPods therefore repeats the search until it
+// lockPods locks the rows of a pod, if there are any. A process with the same name that registers concurrently locks the row from which it
+// inherits the drained state, and only a later statement sees the new row of that process. lockPods therefore repeats the search until it
 // finds no more rows.
 func lockPods(ctx context.Context, s *store.Store, tx pgx.Tx, pod string) (found []podRow, err error) {
 	for {

@@ -18,9 +18,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// subjectPageSQL reads one page of all jobs. It lists the jobs that have the subject, and the jobs whose plan contains a step with the
-// subject. There is no index on the subject of jobs. If the job.followed event has been pruned, an on-failure job belongs to the subject if
-// its parent does or was erased. Plan: jobs_pkey starting after an id, stops at the limit; fan_outs_pkey; for on-failure jobs jobs_pkey and
+// subjectPageSQL reads one page of all jobs, because there is no index on their subject. It lists the jobs that have the subject, and those
+// whose plan contains a step with the subject. If the job.followed event has been pruned, an on-failure job belongs to the subject if its
+// parent does or was erased. Plan: jobs_pkey starting after an id, stops at the limit; fan_outs_pkey; for on-failure jobs jobs_pkey and
 // job_events_of_job in each retained day.
 const subjectPageSQL = `
 with page as materialized (
@@ -36,9 +36,9 @@ with page as materialized (
 select coalesce(max(id), 0), count(*), coalesce(array_agg(id) filter (where has), '{}'), coalesce(array_agg(id) filter (where plans and not has), '{}')
 from page`
 
-// descendantsSQL lists jobs together with their descendants: later steps, children of their fan-outs, and on-failure jobs. Each row names
-// the job from which its job descends, and reports whether its pipeline is open. Plan: jobs_of_pipeline for each job; job_events_of_job in
-// each retained day; primary key lookups.
+// descendantsSQL lists jobs together with their descendants: later steps, children of their fan-outs, and on-failure jobs. Each row
+// contains a job, the listed job from which it descends, and whether its pipeline is open. Plan: jobs_of_pipeline for each job;
+// job_events_of_job in each retained day; primary key lookups.
 const descendantsSQL = `
 with recursive family as (
 	select j.id as root, j.id, j.pipeline_id, j.group_id, j.child_no, j.step from trapeze.jobs j where j.id = any($1::bigint[])
@@ -64,9 +64,9 @@ with recursive family as (
 )
 select f.root, f.id, p.open from family f join pipelines p on p.id = f.pipeline_id order by f.root, f.id`
 
-// eraseSQL removes the data of jobs that have ended. It keeps their rows, with kind, state and times, because other jobs in their pipelines
-// depend on the counts. erased_at prevents the jobs from being retried. Erasing a job releases its keys. Plan: primary key lookups,
-// done_by_id, job_events_of_job, unique_keys_of_job, current_runs_of_subject; one pass over submissions, which holds one day.
+// eraseSQL removes the data of jobs that have ended. It keeps their rows, with the kind, state and times, because the counts of their
+// pipelines depend on them. erased_at prevents a retry. The jobs' keys are released. Plan: primary key lookups, done_by_id,
+// job_events_of_job, unique_keys_of_job, current_runs_of_subject; one pass over submissions, which holds one day.
 const eraseSQL = `
 with erased as (
 	update trapeze.jobs set args = '{}', planned = null, subject = '', unique_key = null, traceparent = null, erased_at = now()
@@ -106,8 +106,8 @@ with fan_outs as (
 )
 update trapeze.jobs set planned = null, erased_at = now() where id = any($1::bigint[])`
 
-// auditNames is an SQL condition that selects audit entries that mention the subject. The mention may be a subject or key in the details,
-// part of a URL's query string, or a word in the reason. Entries that record erasures are excluded.
+// auditNames is an SQL condition that selects audit entries that mention the subject: as a subject or unique key in the details, in a URL's
+// query string, or as a word in the reason. Entries that record erasures are excluded.
 const auditNames = `action <> 'subject.erase' and (before::text ~ $1 or after::text ~ $1 or reason ~ $2)`
 
 // countAuditSQL counts the audit entries that mention the subject. Plan: one pass over audit.
@@ -126,21 +126,21 @@ select name from trapeze.schedules where subject = $1 and ($2::text is null or k
 // enginesSQL lists the engines of lanes, except one. Plan: one pass over lanes, which is small.
 const enginesSQL = `select distinct engine from trapeze.lanes where engine <> $1 order by engine`
 
-// erasePage is the number of jobs that one statement reads. eraseBatch is the number of jobs of the subject that one transaction erases,
-// together with their descendants.
+// erasePage is the number of jobs that one statement reads. eraseBatch is the number of the subject's jobs that one transaction erases,
+// along with their descendants.
 const erasePage, eraseBatch = 10_000, 200
 
 // Erasure is the result of erasing one page. See [Erase].
 type Erasure struct {
 	Jobs int     // number of erased jobs
-	Open []int64 // jobs of the subject that were kept, because they or their descendants have not ended, or ended during the erasure
+	Open []int64 // the subject's jobs that were kept because they or their descendants have not ended, or ended only during the erasure
 	Next int64   // last id read, or 0 after the last page
 }
 
 // Erase erases a subject's finished jobs and their descendants, one page at a time. The page starts after the given id and covers the jobs
 // of all subjects. An empty kind means all kinds. Each transaction that erases jobs writes an audit entry, which contains only a hash of
-// the subject. Erase reads the page again until it finds nothing more to erase, because an erased job may lead to on-failure jobs. With
-// dryRun, it reads the page once and only counts.
+// the subject. Erase rereads the page until it finds nothing more to erase, because on-failure jobs may be found only after their parents
+// have been erased. With dryRun, it reads the page once and only counts.
 func Erase(ctx context.Context, s *store.Store, subject, kind string, after int64, dryRun bool, actor string) (e Erasure, err error) {
 	for {
 		read, err := eraseFound(ctx, s, subject, kind, after, dryRun, actor)
@@ -179,7 +179,7 @@ func eraseFound(ctx context.Context, s *store.Store, subject, kind string, after
 	return e, nil
 }
 
-// eraseIn erases jobs with their descendants or, if all is not set, only the jobs' plans. It does so in one transaction, which includes the
+// eraseIn erases jobs with their descendants or, if all is not set, only the jobs' plans. One transaction makes the changes and writes the
 // audit entry.
 func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all, dryRun bool, d AuditEntry) error {
 	var erased int
@@ -192,8 +192,8 @@ func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all
 		if err != nil {
 			return err
 		}
-		// From here on, none of these jobs can be retried. The second read sees all changes made before they were locked. Any jobs that it
-		// newly finds are not locked.
+		// From here on, none of these jobs can be retried. The second read sees all changes made before the jobs were locked. Jobs that
+		// only the second read finds are not locked.
 		if _, err := upkeep.LockEnded(ctx, s, tx, slices.Sorted(maps.Keys(before))); err != nil {
 			return err
 		}
@@ -297,7 +297,7 @@ func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRu
 	return done, nil
 }
 
-// inQuery returns a regular expression that matches every way to write a text in a query string. Each character may be literal or
+// inQuery returns a regular expression that matches every encoding of a text in a query string. Each character may be literal or
 // percent-encoded, and a space may also be a plus sign.
 func inQuery(text string) string {
 	var b strings.Builder

@@ -14,20 +14,20 @@ import (
 )
 
 // takeSchedulesSQL locks the schedules of the given kinds that have been due longest, except those with the given names. The locks last
-// until the transaction ends. As a result, two pods never process the same schedule at the same time, and neither waits for the other. The
-// database's clock determines which schedules are due. Plan: schedules_due from its beginning, stops at the limit or at the first that is
-// not due.
+// until the transaction ends. As a result, two pods never process the same schedule concurrently, and neither waits for the other. The
+// database's clock determines which schedules are due. Plan: schedules_due from its beginning, stops at the limit or at the first schedule
+// that is not due.
 const takeSchedulesSQL = `
 select ` + scheduleColumns + `, s.planned, (select coalesce($3::timestamptz, clock_timestamp())) ` + store.Firing + `
 	and s.kind = any($1::text[]) and s.name <> all($2::text[]) and ` + store.DueAt + ` <= (select coalesce($3::timestamptz, clock_timestamp()))
 order by ` + store.DueAt + `, s.name limit $4 for update of s skip locked`
 
-// shortFireSQL limits how long the processing of schedules waits for locks, such as the lock on a unique key held by a transaction of the
-// host. It also limits how long a frozen pod can keep schedules from the other pods.
+// shortFireSQL limits how long a transaction that processes schedules waits for locks, such as the lock on a unique key held by the host
+// program's transaction. It also limits how long a frozen pod can keep schedules locked.
 const shortFireSQL = `
 select set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true)`
 
-// fireWaits is the lock timeout. It is short because a transaction that waits delays other schedules. fireRests is the timeout for an idle
+// fireWaits is the lock timeout. It is short, because a waiting transaction delays other schedules. fireRests is the timeout for an idle
 // transaction.
 const (
 	fireWaits = 100 * time.Millisecond
@@ -37,7 +37,7 @@ const (
 // Due is a schedule with due occurrences, together with the time at which it was read.
 type Due struct {
 	job.Schedule
-	Planned bool      // whether NextAt was already computed from the expression
+	Planned bool      // whether NextAt has been computed from the expression
 	Now     time.Time // the current time on the database's clock
 }
 
@@ -57,15 +57,15 @@ func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []s
 	return list, nil
 }
 
-// nextFireSQL returns the time of the next occurrence that is not due yet, among schedules of the given kinds, and the current time on the
-// database's clock. A schedule that is due but cannot be processed must not hide other schedules. Plan: schedules_due from now on, up to
-// the first of the given kinds.
+// nextFireSQL returns the current time on the database's clock, and the time of the next occurrence among schedules of the given kinds. It
+// skips occurrences that are already due, so that a schedule that cannot be processed does not hide the others. Plan: schedules_due from
+// now on, up to the first of the given kinds.
 const nextFireSQL = `
 select n.now, (select s.next_at ` + store.Firing + ` and s.kind = any($1::text[]) and ` + store.DueAt + ` > n.now order by ` + store.DueAt + ` limit 1)
 from (select clock_timestamp() as now offset 0) n`
 
-// NextFire returns the time on the database's clock, and the time of the next occurrence that is not due yet, among schedules of the given
-// kinds. next is nil if there is no such occurrence.
+// NextFire returns the current time on the database's clock, and the time of the next occurrence that is not yet due, among schedules of
+// the given kinds. next is nil if there is no such occurrence.
 func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Time, next *time.Time, err error) {
 	type moments struct {
 		Now  time.Time
@@ -78,8 +78,8 @@ func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Tim
 	return list[0].Now, list[0].Next, nil
 }
 
-// schedulesActiveSQL finds the schedules with an unfinished recent job, or an unfinished job that follows a recent one. Plan:
-// schedule_fires_with_jobs backwards for each, twenty rows; primary key lookups and jobs_of_pipeline for each.
+// schedulesActiveSQL finds the schedules for which a recent job, or a later step of one, is unfinished. Plan: schedule_fires_with_jobs
+// backwards for each, twenty rows; primary key lookups and jobs_of_pipeline for each.
 const schedulesActiveSQL = `
 select n.name from unnest($1::text[]) as n(name)
 where exists (
@@ -89,7 +89,7 @@ where exists (
 	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
 )`
 
-// SchedulesActive returns which of the given schedules have an unfinished job. Jobs that follow a schedule's jobs count too.
+// SchedulesActive returns which of the given schedules have an unfinished job. Later steps of a schedule's jobs count too.
 func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []string) (map[string]bool, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
 	if err != nil {
@@ -103,8 +103,8 @@ func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []str
 }
 
 const (
-	// insertFiresSQL inserts one row per occurrence. Only the transaction that inserts an occurrence's row decides whether the occurrence
-	// submits a job. Plan: one insert per occurrence.
+	// insertFiresSQL inserts one row per occurrence. The transaction that inserts an occurrence's row is the only one that may submit a job
+	// for it. Plan: one insert per occurrence.
 	insertFiresSQL = `
 insert into trapeze.schedule_fires (schedule, fire_at, outcome, manual, missed, job_id, message)
 select w.schedule, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
@@ -127,12 +127,12 @@ from unnest($3::text[], $4::text[], $5::text[]) with ordinality as w(schedule, o
 // fireKey is the primary key of an occurrence.
 type fireKey struct {
 	Schedule string
-	FireAt   int64 // in microseconds, which is the database's resolution
+	FireAt   int64 // in microseconds, the resolution of the database
 }
 
 func keyOf(f job.Fire) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
 
-// InsertFires inserts occurrences, and returns the ones that no transaction had inserted before.
+// InsertFires inserts occurrences, and returns those that no other transaction had already inserted.
 func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) ([]job.Fire, error) {
 	var (
 		names    = make([]string, len(list))

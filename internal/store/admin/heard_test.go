@@ -6,7 +6,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// A pod has applied a command once two heartbeats have begun after the command. The next poll sees the results.
+// A pod has applied a command once two of its heartbeats have begun after the command. The poll after that sees the results.
 func TestAPodHasHeardAfterTwoHeartbeatsAndALook(t *testing.T) {
 	is := is.New(t)
 	h := Heard{}
@@ -15,7 +15,7 @@ func TestAPodHasHeardAfterTwoHeartbeatsAndALook(t *testing.T) {
 	is.True(!confirmed("2", "2")) // this heartbeat may have begun before the command
 	is.True(!confirmed("3", "2")) // the reply may still be in flight
 	is.True(!confirmed("4", "3"))
-	is.True(confirmed("4", "4")) // a has applied the command now; b had applied it by the previous poll
+	is.True(confirmed("4", "4")) // both pods had applied the command by the previous poll
 	is.Equal(h.Record(map[string]string{"a": "5"}), 0)
 	is.Equal(h.Record(map[string]string{"a": "5", "c": "1"}), 1) // c is a new pod
 }

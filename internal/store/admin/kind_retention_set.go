@@ -32,7 +32,7 @@ func Retentions(ctx context.Context, s *store.Store) ([]job.Retention, error) {
 	return list, nil
 }
 
-// SetRetention sets how long finished jobs of a kind in the given state are kept. If keep is nil, it removes the override. If nothing
+// SetRetention sets how long jobs of a kind that ended in the given state are kept, or removes the override if keep is nil. If nothing
 // changes, it writes no audit entry and no event. It returns [job.ErrInvalidSetting] if the setting is invalid.
 func SetRetention(ctx context.Context, s *store.Store, kind string, state job.State, keep *job.Seconds, actor string) (done job.RetentionChanged, err error) {
 	wanted := job.Retention{Kind: kind, State: state}

@@ -60,7 +60,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 		}
 	}
 	if len(differ) == 0 {
-		return nil // a role with read-only access can start a pod if the pod's declarations have not changed
+		return nil // a pod whose declarations have not changed can start with read-only access
 	}
 	if _, err := s.Pool().Exec(ctx, s.In(declareKindsSQL), names, plans, crashes); err != nil {
 		return fmt.Errorf("declare kinds: %w", err)

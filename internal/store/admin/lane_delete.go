@@ -26,8 +26,8 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 
 // DeleteLane deletes a lane, and moves its due and parked jobs and its kinds to the lane named to. If to is empty, the lane must have no
 // jobs, and its kinds move to the default lane. Running jobs in the lane continue. Callers should call [Move] first, so that few jobs are
-// left for this transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the
-// default lane or if to is the lane itself.
+// left for this transaction. It returns [job.ErrUnknownLane] if either lane does not exist, [job.ErrLaneNotEmpty] if jobs remain in the
+// lane, and [job.ErrInvalidSetting] if name is the default lane or equals to.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)
@@ -105,13 +105,13 @@ func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running
 	}
 	waits, err := store.Query(ctx, s, tx, pgx.RowTo[bool], waitingInLaneSQL, m.From)
 	if err == nil && waits[0] {
-		err = job.ErrLaneNotEmpty // if there is a target, this means that the rows of some jobs are locked
+		err = job.ErrLaneNotEmpty // if there is a target lane, the remaining jobs were skipped because their rows are locked
 	}
 	return err
 }
 
 // strandedSQL lists lanes that have due jobs but do not exist. This happens if a lane is deleted while a job is being submitted to it, or
-// if one of its running jobs becomes pending again. Plan: one lookup in live_for_claim for each lane name in it.
+// if a job that was running in it becomes pending again after the deletion. Plan: one lookup in live_for_claim for each lane name in it.
 const strandedSQL = `
 with recursive names as (
 	(select l.lane from trapeze.live l order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
@@ -124,7 +124,7 @@ where n.lane is not null and not exists (select from trapeze.lanes a where a.nam
 	and exists (select from trapeze.live l where l.lane = n.lane and l.state = 'pending')`
 
 // MoveStranded moves due jobs from lanes that do not exist to the lanes of their kinds, and returns how many it moved. Several pods can
-// safely call it at the same time.
+// safely call it concurrently.
 func MoveStranded(ctx context.Context, s *store.Store) (total int, err error) {
 	lanes, err := store.Rows(ctx, s, pgx.RowTo[string], strandedSQL)
 	if err != nil {

@@ -23,14 +23,14 @@ const (
 )
 
 // Heard tracks which pods have applied a command that was committed before the first poll. A heartbeat that was in flight at that time may
-// have missed the command, but the next heartbeat reads it. A pod has therefore applied the command once its lease expiry has changed twice.
-// The poll after that sees the results of everything the pod sent before it applied the command.
+// have missed the command, but the next heartbeat reads it. A pod has therefore applied the command once its lease expiry has changed
+// twice. The next poll sees the results of everything that the pod sent before it applied the command.
 type Heard map[string]*HeardPod
 
 // HeardPod is the lease of one pod.
 type HeardPod struct {
 	Until string `json:"until"` // the lease's expiry at the latest poll
-	Times int    `json:"times"` // how many times it has changed
+	Times int    `json:"times"` // how many times the expiry has changed
 }
 
 // Record records the leases read by one poll. It returns how many pods had not applied the command by the previous poll.
@@ -61,8 +61,8 @@ func LanesChangingEngine(ctx context.Context, s *store.Store) ([]string, error) 
 	return list, nil
 }
 
-// MoveOn polls the move of a lane to another engine, and completes it if no job runs in the lane and no pod can start one. The
-// confirmations of the pods are stored with the lane, so that any process can continue, and several can poll at the same time. It returns
+// MoveOn polls the move of a lane to another engine, and completes the move if no job is running in the lane and no pod can start one. The
+// pods' confirmations are stored with the lane, so any process can continue the move, and several can poll concurrently. It returns
 // [job.ErrUnknownLane] if the lane does not exist.
 func MoveOn(ctx context.Context, s *store.Store, lane, actor string) (m job.LaneMove, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// lockKindsSQL reads and locks the default lanes of the given kinds and of all kinds of the given lane, until the transaction ends.
-	// Plan: one pass over lane_kinds, which is small.
+	// lockKindsSQL reads the default lanes of the given kinds and of all kinds assigned to the given lane, and locks them until the
+	// transaction ends. Plan: one pass over lane_kinds, which is small.
 	lockKindsSQL = `select kind, lane from trapeze.lane_kinds where kind = any($1::text[]) or lane = $2 order by kind for update`
 	// giveKindsSQL makes a lane the default lane of the given kinds. Plan: primary key lookup.
 	giveKindsSQL = `
@@ -21,7 +21,7 @@ on conflict (kind) do update set lane = excluded.lane where lane_kinds.lane <> e
 	dropKindsSQL = `delete from trapeze.lane_kinds where kind = any($1::text[])`
 )
 
-// giveKinds makes a lane the default lane of exactly the given kinds. It returns moves for the jobs that are then in the wrong lane.
+// giveKinds makes a lane the default lane of exactly the given kinds. It returns the moves needed for jobs that are now in the wrong lane.
 func giveKinds(ctx context.Context, s *store.Store, tx pgx.Tx, lane string, kinds []string) (moves []Moving, err error) {
 	was, err := lanesOfKinds(ctx, s, tx, kinds, lane)
 	if err != nil {
@@ -52,7 +52,7 @@ func giveKinds(ctx context.Context, s *store.Store, tx pgx.Tx, lane string, kind
 	return moves, err
 }
 
-// lanesOfKinds returns the default lanes of the given kinds and of all kinds of the given lane.
+// lanesOfKinds returns the default lanes of the given kinds and of all kinds assigned to the given lane.
 func lanesOfKinds(ctx context.Context, s *store.Store, tx pgx.Tx, kinds []string, lane string) (map[string]string, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[store.LaneKind], lockKindsSQL, kinds, lane)
 	if err != nil {

@@ -35,8 +35,9 @@ from trapeze.live where lane = $1`
 )
 
 // SetLane creates or changes a lane, and makes it the default lane of the given kinds. If the default lane of a kind changes, the kind's
-// due and parked jobs must be moved: the caller passes the returned moves to [Move]. If nothing changes, SetLane writes no audit entry and no
-// event. Errors: [job.ErrUnknownLane] if c requires an existing lane, [job.ErrInvalidSetting].
+// due and parked jobs must be moved: the caller passes the returned moves to [Move]. If nothing changes, SetLane writes no audit entry and
+// no event. It returns [job.ErrUnknownLane] if c requires an existing lane and there is none, [job.ErrInvalidSetting] if a setting is
+// invalid, and [job.ErrNoEngine] if no open pod serves the new engine.
 func SetLane(ctx context.Context, s *store.Store, name string, c job.LaneChange, actor string) (done job.LaneChanged, moves []Moving, err error) {
 	err = c.Validate()
 	if err == nil {
@@ -113,7 +114,7 @@ func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, exi
 		return false, nil
 	}
 	if err := job.ValidateLaneName(name); err != nil {
-		// A lane that is old or was inserted through SQL may have any name.
+		// An old lane, or one inserted through SQL, may have any name.
 		_, unknown := store.QueryOne[job.Lane](ctx, s, tx, err, lockLaneSQL, name)
 		return false, unknown
 	}
@@ -121,7 +122,7 @@ func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, exi
 	return err == nil && tag.RowsAffected() == 1, err
 }
 
-// countJobs counts the running and the due jobs in a lane, and the jobs that have to be moved.
+// countJobs counts the running and due jobs in a lane, and the jobs that must be moved.
 func countJobs(ctx context.Context, s *store.Store, tx pgx.Tx, done *job.LaneChanged, moves []Moving) error {
 	type jobs struct{ Running, Waiting int }
 	n, err := store.QueryOne[jobs](ctx, s, tx, nil, laneJobsSQL, done.Lane)

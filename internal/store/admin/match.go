@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ofJob contains the conditions that row s must meet and that depend on the job's row in jobs. Null arguments match everything. Without the
+// ofJob joins row s with the job's row in jobs, and contains the conditions on that row. Null arguments match everything. Without the
 // offset, the planner would start by reading all of jobs, because it expects few rows after so many conditions.
 const ofJob = `cross join lateral (
 	select 1 from trapeze.jobs j where j.id = s.id and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
@@ -43,9 +43,9 @@ where s.id > $1 and s.state in ('failed', 'cancelled') and s.state = any($2::tex
 	and ($10::text is null or s.reason = $10) and ($11::text is null or s.error_class = $11) and ($12::text is null or s.error_code = $12)
 order by s.id limit $9`
 
-// Match returns the ids of up to limit jobs that match a filter, in order, starting after the id after. The filter matches the same jobs as
-// when it is used to list jobs. If ended is set, Match selects failed and cancelled jobs in the filter's states, of which there must be at
-// least one. Otherwise it selects jobs that have not ended and have no cancel request. It ignores the filter's page and limit.
+// Match returns, in ascending order, up to limit ids of jobs that match a filter, starting after the id after. The filter has the same
+// meaning as when it is used to list jobs. If ended is set, Match selects failed and cancelled jobs in the filter's states, of which there
+// must be at least one. Otherwise it selects jobs that have not ended and have no cancel request. It ignores the filter's page and limit.
 func Match(ctx context.Context, s *store.Store, f job.Filter, ended bool, after int64, limit int) ([]int64, error) {
 	sql := matchOpenSQL
 	if ended {

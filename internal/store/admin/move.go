@@ -17,11 +17,11 @@ type Moving struct {
 }
 
 // moveLiveSQL moves the due jobs in one page of live to another lane. Jobs keep their priority and position. It skips locked rows, because
-// a concurrent claim may be starting those jobs in their old lane. Running jobs keep their slots. Plan: Index Scan on live_pkey over the
+// a concurrent claim may be starting those jobs in the old lane. Running jobs keep their slots. Plan: Index Scan on live_pkey over the
 // page, in id order as in a recovery; lane_kinds_pkey.
 //
-// The page includes the columns that its conditions need. If the page were joined to live again, each row would be compared with all rows
-// in its lane. For the same reason, the condition that a row is still in its lane is written so that no index can serve it.
+// The page includes the columns that the conditions need. If the conditions joined live again, each row of the page would be compared with
+// all rows of the lane. For the same reason, the condition that a row is still in its lane is written so that no index can serve it.
 const moveLiveSQL = `
 with page as materialized (
 	select l.id, l.lane, l.kind, l.state from trapeze.live l where l.id > $2 order by l.id limit $3
@@ -73,9 +73,9 @@ select (select count(*) from trapeze.live l where l.lane = $1 and l.state = 'pen
 // movePage is the number of rows that one move statement reads.
 const movePage = 5000
 
-// Move moves due and parked jobs to another lane, with one transaction per page. It returns how many jobs it moved, and how many it
-// skipped because their rows were locked, they had changed, or their target is the same lane or does not exist. After an error, the pages
-// already moved stay moved, and the call can be repeated.
+// Move moves due and parked jobs to another lane, with one transaction per page. It returns the number of moved jobs and the number of
+// skipped ones. A job is skipped if its row is locked or has changed, or if the target lane is the current lane or does not exist. After an
+// error, the pages already moved stay moved, and the call can be repeated.
 func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, skipped int, err error) {
 	for _, sql := range []string{moveLiveSQL, moveParkedSQL} {
 		for after := int64(0); ; {

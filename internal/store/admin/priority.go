@@ -16,7 +16,7 @@ import (
 
 // niceLiveSQL changes the priority of a pending job. The job keeps its ready_at, which determines its position among jobs with the new
 // priority. The row is replaced, so that a claim with an older snapshot finds it gone and skips it. If the row were updated instead, the
-// claim would follow it to the new version but use the plan that it read before. Plan: Index Scan on live_pkey, one row.
+// claim would follow it to the new version but use the plan that it had already read. Plan: Index Scan on live_pkey, one row.
 const niceLiveSQL = `
 with gone as (
 	delete from trapeze.live where id = $1 and state = 'pending' returning *
@@ -62,8 +62,8 @@ update trapeze.fan_outs set plan = $3::json where id = $1 and plan is not null`
 
 // SetPriority changes the priority of a waiting job. If chain is set, it also changes the priority of the steps planned after the job. A
 // step that sets no priority always inherits the priority of the previous step. SetPriority searches live, parked and done in this order,
-// and repeats the search if the job was moving between them. Errors: [job.ErrNotFound], [job.ErrNotQueued] if the job is running,
-// [job.ErrAlreadyTerminal].
+// and repeats the search if the job was moving between them. It returns [job.ErrNotFound] if the job does not exist, [job.ErrNotQueued] if
+// it is running, and [job.ErrAlreadyTerminal] if it has ended.
 func SetPriority(ctx context.Context, s *store.Store, id int64, priority int, chain bool, actor string) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
@@ -149,8 +149,8 @@ func nicePlans(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, priorit
 	return n, err
 }
 
-// nicePlan sets the priority of all steps in a plan, and returns the number of steps. It keeps all other fields, including those that it
-// does not know. A step that needs approval therefore still needs it.
+// nicePlan sets the priority of all steps in a plan, and returns the number of steps. It keeps all other fields, including unknown ones, so
+// a step that needs approval still needs it.
 func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	if plan == nil {
 		return nil, 0, nil

@@ -34,10 +34,10 @@ select n.id from trapeze.jobs j join trapeze.jobs n on n.pipeline_id = j.pipelin
 where j.id = $1 and n.parent_id = j.id limit 1`
 )
 
-// SetChainPriority changes the priority of a running job's planned steps, and its own priority in case it is retried. It returns the
-// request to the job's pod, because the pod builds the next step from the plan that it read when it claimed the job. If another engine runs
-// the job, there is no such request. It returns [job.ErrNotRunning] if the job is not running. If a handler's transaction has locked the
-// job's row, SetChainPriority retries until that transaction has ended.
+// SetChainPriority changes the priority of a running job's planned steps, and its own priority in case it is retried. It also asks the
+// job's pod to apply the change, because the pod builds the next step from the plan that it read when it claimed the job, and returns that
+// request. If another engine runs the job, it makes no request. It returns [job.ErrNotRunning] if the job is not running. If a handler's
+// transaction has locked the job's row, SetChainPriority retries until that transaction has ended.
 func SetChainPriority(ctx context.Context, s *store.Store, id int64, priority int, actor string) (asked Asked, err error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()

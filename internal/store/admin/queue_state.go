@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// gateRowSQL inserts the queue state's row if the row was deleted. A missing row counts as paused. Plan: one insert.
+	// gateRowSQL inserts the row of the queue state if it was deleted. A missing row counts as paused. Plan: one insert.
 	gateRowSQL = `insert into trapeze.gate (paused) values (true) on conflict (one) do nothing`
 	// lockGateSQL reads and locks the queue state until the transaction ends. Plan: one row.
 	lockGateSQL = `select paused, frozen from trapeze.gate for update`
 	setGateSQL  = `update trapeze.gate set paused = $1, frozen = $2`
 )
 
-// Pause pauses the queue if closed is set, and resumes it otherwise. It reports whether that changed anything. A frozen queue stays frozen.
+// Pause pauses the queue if closed is set, and resumes it otherwise. It reports whether the state changed. A frozen queue stays frozen.
 func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
 	action, event := "gate.unpause", "gate.unpaused"
 	if closed {
@@ -27,8 +27,8 @@ func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool
 	return moveGate(ctx, s, action, event, actor, "paused", func(g job.QueueState) job.QueueState { g.Paused = closed; return g })
 }
 
-// Freeze freezes the queue for maintenance if closed is set, and thaws it otherwise. It reports whether that changed anything. A paused
-// queue stays paused.
+// Freeze freezes the queue for maintenance if closed is set, and thaws it otherwise. It reports whether the state changed. A paused queue
+// stays paused.
 func Freeze(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
 	action, event := "gate.thaw", "gate.thawed"
 	if closed {
@@ -67,8 +67,7 @@ const (
 	runningSQL = `
 select count(*)::int from trapeze.live
 where state = 'running' and ($1::text is null or lane = $1) and ($2::uuid[] is null or pod = any($2::uuid[]))`
-	// beatsSQL reads when the lease of each open pod expires. A later expiry means that the pod has sent another heartbeat. Plan:
-	// pods_open.
+	// beatsSQL reads the lease expiry of each open pod. A later expiry means that the pod has sent another heartbeat. Plan: pods_open.
 	beatsSQL = `select boot::text, lease_until::text from trapeze.pods where closed_at is null and ($1::uuid[] is null or boot = any($1::uuid[]))`
 )
 
@@ -78,9 +77,9 @@ type Scope struct {
 	Boots []string
 }
 
-// Running returns the number of running jobs, and the lease expiry of each pod that may start more jobs. When a pod's lease expiry has
-// changed twice, the pod has applied everything that was committed before. The jobs are counted last, so that the count includes jobs that
-// started before their pod applied the change.
+// Running returns the number of running jobs, and the lease expiry of each pod that may start more jobs. Once a pod's lease expiry has
+// changed twice, the pod has applied everything that was committed before the first call. The jobs are counted last, so that the count
+// includes jobs that started before their pod applied a change.
 func Running(ctx context.Context, s *store.Store, of Scope) (running int, leases map[string]string, err error) {
 	return runningOf(func(sql string, args ...any) ([]beat, error) {
 		return store.Rows(ctx, s, pgx.RowToStructByPos[beat], sql, args...)

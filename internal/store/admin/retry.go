@@ -11,9 +11,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// retryStateSQL locks the done rows of jobs, so that concurrent retries run one at a time. It also locks their rows in jobs, so that those
-// are not pruned in the meantime. For each job, it returns whether the job fanned out to children, and the fan-out to which the job belongs
-// as a branch. Plan: done_by_id and primary key lookups, one row per job.
+// retryStateSQL locks the done rows of jobs, so that concurrent retries run one at a time. It also locks their rows in jobs, so that the
+// jobs are not pruned in the meantime. For each job, it returns whether the job fanned out to children, and the fan-out of which the job is
+// a branch, if any. Plan: done_by_id and primary key lookups, one row per job.
 const retryStateSQL = `
 select d.id, d.state, ` + hasChildren + `, j.pipeline_id, j.group_id, j.step, j.erased_at is not null or coalesce((select true from trapeze.jobs b
 	where b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = j.parent_id and b.step > 0 and b.erased_at is not null limit 1), false)
@@ -26,27 +26,27 @@ where d.id = any($1::bigint[]) order by d.id for update of d, j`
 const hasChildren = `coalesce((select true from trapeze.fan_outs f where f.id = d.id limit 1)
 	and (select true from trapeze.deferrals f where f.id = d.id limit 1) is null, false)`
 
-// endedBranchesSQL locks the last jobs in the branches of fan-out $2, so that none is pruned in the meantime. It returns which of them
-// succeeded, which of the successful ones are impaired, and which fanned out to children. Plan: jobs_of_pipeline for (pipeline, group); primary key
-// lookups.
+// endedBranchesSQL locks the last jobs in the branches of fan-out $2, so that none of them is pruned in the meantime. For each, it returns
+// whether the job succeeded, whether it is impaired, and whether it fanned out to children. Plan: jobs_of_pipeline for (pipeline, group);
+// primary key lookups.
 const endedBranchesSQL = `
 select d.id, d.state = 'succeeded', k.impaired or coalesce((select f.failed + f.impaired > 0 from trapeze.fan_outs f where f.id = d.id limit 1), false), ` + hasChildren + ` from (` + store.BranchTails + `) b
 join trapeze.done d on d.id = b.id join trapeze.jobs k on k.id = b.id
 where k.erased_at is null order by d.id for update of k`
 
-// openCountSQL locks a fan-out that has ended. It reads the number of its branches, and how many of them have not ended. Plan:
+// openCountSQL locks a fan-out that has ended, and returns the number of its branches and the number of those that have not ended. Plan:
 // fan_outs_pkey.
 const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 and ended for update`
 
 // retryJobsSQL makes failed and cancelled jobs pending again, in their next epoch. It keeps the fence, and resets attempts and crashes. The
-// caller has reserved the unique key, which is held only until the claim, because afterwards it could suppress a newer submission. If the
-// lane has been deleted, the job moves to the lane of its kind. The event that ended the job has only the first 500 characters of its
-// error, so the event of the retry keeps a longer one.
+// caller has reserved the unique key. The key is held only until the job is claimed, because it could otherwise suppress a newer
+// submission. If the lane has been deleted, the job moves to the lane of its kind. The event that ended the job contains only the first 500
+// characters of the error, so the retry's event keeps the full text of a longer one.
 //
 // A job needs approval if its lane requires approval or if the job was awaiting approval before. A job that has already run needs approval
-// only if it gets new arguments ($3), or if it was last cancelled while it was awaiting approval. In both cases, its present arguments have
+// only if it gets new arguments ($3), or if it was last cancelled while it was awaiting approval. In both cases, its current arguments have
 // not been approved. A step that keeps its arguments needs approval only if it was awaiting approval before. Plan: done_by_id; primary key
-// lookups; job_events_of_job, backwards to the last such event; inserts.
+// lookups; job_events_of_job, backwards to the last event that left the approval state; inserts.
 const retryJobsSQL = `
 with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
@@ -106,7 +106,7 @@ const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
 // continuing lists the jobs that continue after a retry.
 type continuing struct{ pending, waiting []int64 }
 
-// reopen makes a job wait again for the branches that did not succeed. It also collects the jobs from which the pipeline continues.
+// reopen makes a job wait again for the branches that did not succeed, and adds the jobs from which the pipeline continues to on.
 func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, actor string, on *continuing) error {
 	type branch struct {
 		ID                             int64
@@ -129,7 +129,7 @@ func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, 
 		if err != nil {
 			return err
 		}
-		if len(live) > 0 { // the branch was already retried separately
+		if len(live) > 0 { // a branch has already been retried separately
 			return fmt.Errorf("child %d of job %d: %w", live[0], id, job.ErrStillEnding)
 		}
 		return fmt.Errorf("%d of %d children of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrPruned)

@@ -34,7 +34,7 @@ type Retried struct {
 	Again   []int64         // jobs that are pending again
 	Refused map[int64]error // jobs that could not be retried
 
-	first endedJob // the first of the jobs that had already ended
+	first endedJob // the first of the finished jobs
 }
 
 // endedJob is a job that is about to be retried.
@@ -50,17 +50,19 @@ type endedJob struct {
 
 // Retry makes a failed or cancelled job pending again, in its next epoch. If args is not nil, the job gets new arguments. A job that fanned
 // out waits again for the branches that did not succeed, which are retried in the same way. A deferred job runs again, and its successful
-// parts still count. A job that was not approved in its present form must be approved first.
+// parts still count. A job whose current arguments have not been approved must be approved first.
 //
-// If the retried job is a branch whose fan-out has not ended, the fan-out waits for the branch again. Otherwise the branch runs on its own
-// and is not counted again. Retry returns the jobs that are pending again.
+// If the retried job is a branch whose fan-out has not ended, the fan-out waits for the branch again. Otherwise, the branch runs
+// independently and is not counted again. Retry returns the jobs that are pending again.
 //
-// Errors: [job.ErrNotFound]; [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrPruned] if branches have been pruned; [job.ErrKeyHeld];
-// [job.ErrInvalid] if args is given for a job that fanned out, because such a job does not run again.
+// Retry returns [job.ErrNotFound] if the job does not exist, [job.ErrNotFailed] if it has not failed or been cancelled,
+// [job.ErrStillEnding] if the job's fan-out, or the one to which it belongs, is still ending, [job.ErrPruned] if branches have been pruned
+// or data was erased, and [job.ErrKeyHeld] if another job holds a unique key. It returns [job.ErrInvalid] if args is given for a job that
+// fanned out, because such a job does not run again.
 func Retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, actor string) (again []int64, err error) {
 	again, err = retry(ctx, s, id, args, actor, "job.retry", func(endedJob) string { return jobTarget(id) })
 	switch {
-	case errors.Is(err, job.ErrNotFailed): // it names the job
+	case errors.Is(err, job.ErrNotFailed): // the error names the job
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("retry job %d: %w", id, err)
@@ -95,8 +97,8 @@ func retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, 
 	return r.Again, err
 }
 
-// notFailed returns an error that explains why a job was not retried. The error contains the job's epoch. If a caller repeats a retry whose
-// reply was lost, the epoch shows whether the first attempt succeeded.
+// notFailed returns an error that explains why a job was not retried. The error contains the job's epoch. A caller that repeats a retry
+// whose reply was lost can tell from the epoch whether the first call succeeded.
 func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	j, look := view.Job(ctx, s, id)
 	if look != nil {
@@ -112,8 +114,8 @@ func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	return fmt.Errorf("job %d %s: %w", id, is, err)
 }
 
-// RetryMany is like [Retry], for many jobs in one transaction. It skips jobs that cannot be retried. It writes the audit entry d unless d
-// is nil.
+// RetryMany is like [Retry], for many jobs in one transaction. It skips jobs that cannot be retried. It writes the audit entry d if d is
+// not nil.
 func RetryMany(ctx context.Context, s *store.Store, ids []int64, actor string, d *AuditEntry) (r Retried, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
 		if r, err = retryIn(ctx, s, tx, ids, nil, actor); err != nil || d == nil {
@@ -216,7 +218,7 @@ func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, arg
 	}
 	retried := on.pending
 	on.pending, err = pendAgain(ctx, s, tx, retried, args, actor)
-	on.waiting = append(on.waiting, without(retried, on.pending)...) // those that await approval
+	on.waiting = append(on.waiting, without(retried, on.pending)...) // the others await approval
 	return on, err
 }
 

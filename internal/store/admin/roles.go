@@ -21,7 +21,7 @@ type Role struct {
 	Caps
 }
 
-// Caps holds the highest values that a role allows when a job is submitted. A nil field means no cap.
+// Caps limits the settings with which a role may submit jobs. A nil field means no limit.
 type Caps struct {
 	MaxPriority *int   `json:"max_priority,omitempty"`
 	MaxDelayMS  *int64 `json:"max_delay_ms,omitempty"`
@@ -53,8 +53,8 @@ from (select unnest($2::text[]) as role union select g.role from trapeze.grants 
 left join trapeze.roles r on r.name = h.role
 order by h.role`
 
-// RolesOf returns the roles granted to a principal, and all the custom roles that the principal has. The has argument lists the roles in
-// the principal's token.
+// RolesOf returns the roles granted to a principal, and the definitions of all custom roles that the principal holds. The has argument
+// lists the roles in the principal's token.
 func RolesOf(ctx context.Context, s *store.Store, principal string, has []string) (granted []string, custom []Role, err error) {
 	type held struct {
 		Role        string
@@ -119,7 +119,7 @@ with gone as (delete from trapeze.roles where name = $1 returning permissions, s
 taken as (delete from trapeze.grants where role = $1 and exists (select from gone) returning principal)
 select permissions, scope, (select coalesce(array_agg(principal order by principal), '{}') from taken) from gone`
 
-// DeleteRole deletes a custom role and its grants, so if a role with the same name is created later, no principal has it. DeleteRole
+// DeleteRole deletes a custom role and its grants, so that no principal inherits a role of the same name that is created later. DeleteRole
 // returns [ErrNoSuchRole] if the role does not exist.
 func DeleteRole(ctx context.Context, s *store.Store, name, actor string) error {
 	return withAudit(ctx, s, AuditEntry{Actor: actor, Action: "role.delete", Target: "role " + name}, func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error {

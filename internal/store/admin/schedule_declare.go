@@ -22,7 +22,7 @@ func DeclareSchedule(ctx context.Context, s *store.Store, name string, d job.Sch
 		return err
 	})
 	if errors.Is(err, errMeanwhile) {
-		return DeclareSchedule(ctx, s, name, d) // another pod that was starting has created the schedule
+		return DeclareSchedule(ctx, s, name, d) // another pod that is starting has created the schedule
 	}
 	if err != nil {
 		return nil, fmt.Errorf("declare schedule %q: %w", name, err)

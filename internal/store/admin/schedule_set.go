@@ -30,7 +30,7 @@ where name = $1`
 	// deleteScheduleSQL deletes a schedule. Its occurrences are kept for the usual retention period. Plan: primary key lookup.
 	deleteScheduleSQL = `delete from trapeze.schedules where name = $1`
 	// removeScheduleSQL marks a declared schedule as removed, because the program would otherwise create it again, and clears its data. If
-	// the schedule is set again, it starts with the declared settings. Plan: primary key lookup.
+	// an operator sets the schedule again, it starts from the declared settings. Plan: primary key lookup.
 	removeScheduleSQL = `update trapeze.schedules set removed = true, args = '{}', subject = '', unique_key = '', updated_at = clock_timestamp() where name = $1`
 	// pauseScheduleSQL pauses or resumes a schedule. Plan: primary key lookup.
 	pauseScheduleSQL = `update trapeze.schedules set paused = $2, updated_at = clock_timestamp() where name = $1`
@@ -47,12 +47,13 @@ func values(name string, s job.ScheduleSetting, declared json.RawMessage) []any 
 }
 
 // SetSchedule creates or changes a schedule. New times apply from now on. If an operator has deleted a declared schedule, SetSchedule
-// restores it as declared, with the change applied. If nothing changes, SetSchedule writes no audit entry and no event. Errors:
-// [job.ErrUnknownSchedule] if c requires an existing schedule, [job.ErrInvalidSchedule], [job.ErrScheduleMoved].
+// restores the declaration and applies the change to it. If nothing changes, SetSchedule writes no audit entry and no event. It returns
+// [job.ErrUnknownSchedule] if c requires an existing schedule and there is none, [job.ErrInvalidSchedule] if a setting is invalid, and
+// [job.ErrScheduleMoved] if the current setting differs from c.From.
 func SetSchedule(ctx context.Context, s *store.Store, name string, c job.ScheduleChange, plan Plan, actor string) (done job.ScheduleChanged, err error) {
 	if err = job.ValidateScheduleName(name); err == nil {
 		done, err = setSchedule(ctx, s, name, c, plan, actor)
-		if errors.Is(err, errMeanwhile) { // another transaction has created it
+		if errors.Is(err, errMeanwhile) { // another transaction has created the schedule
 			done, err = setSchedule(ctx, s, name, c, plan, actor)
 		}
 	}
@@ -132,7 +133,7 @@ func redactArgs(s job.ScheduleSetting) job.ScheduleSetting {
 	return s
 }
 
-// checkSetting returns all errors in a setting, joined. It does not check times that have not changed, because they may be long past.
+// checkSetting returns all errors in a setting, joined. It does not check unchanged times, because they may be long past.
 func checkSetting(ctx context.Context, tx pgx.Tx, before, after job.ScheduleSetting, plan Plan, created bool) error {
 	now, err := nowIn(ctx, tx)
 	if err != nil {

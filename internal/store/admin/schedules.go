@@ -18,7 +18,7 @@ const (
 	scheduleColumns = `s.name, ` + settingColumns + `, s.declared is not null, s.anchor, s.next_at, s.error, s.created_at, s.updated_at`
 )
 
-// schedulesSQL reads all schedules by name, or one schedule. Plan: one pass over schedules, which is small.
+// schedulesSQL reads all schedules, ordered by name, or a single one. Plan: one pass over schedules, which is small.
 const schedulesSQL = `
 select ` + scheduleColumns + ` from trapeze.schedules s where not s.removed and ($1::text is null or s.name = $1) order by s.name`
 
@@ -84,13 +84,14 @@ type scheduleRow struct {
 	Planned  bool
 }
 
-// lockSchedule locks the row of a schedule, even if it was removed.
+// lockSchedule reads and locks the row of a schedule, even if the schedule was removed.
 func lockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string) (scheduleRow, error) {
 	return store.QueryOne[scheduleRow](ctx, s, tx, job.ErrUnknownSchedule, lockScheduleSQL, name)
 }
 
 // LockSchedule reads and locks a schedule, so that it neither changes nor fires until the transaction ends. It also returns the time on the
-// database's clock. Errors: [job.ErrUnknownSchedule]; [job.ErrScheduleMoved] if as is not nil and the setting differs from it.
+// database's clock. It returns [job.ErrUnknownSchedule] if the schedule does not exist, and [job.ErrScheduleMoved] if as is not nil and
+// differs from the current setting.
 func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, as *job.ScheduleSetting) (one job.Schedule, now time.Time, err error) {
 	row, err := lockSchedule(ctx, s, tx, name)
 	if err == nil && row.Removed {

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// statements lists all statements in the package. TestEveryStatementIsListed checks that the list is complete. Each statement is on a
-// separate line, so that concurrent changes rarely conflict.
+// statements lists all statements in the package. TestEveryStatementIsListed checks that the list is complete. There is one statement per
+// line, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"deleteRetentionSQL": deleteRetentionSQL,
 	"setRetentionSQL":    setRetentionSQL,
@@ -130,7 +130,7 @@ var statements = map[string]string{
 	"waitingInLaneSQL":   waitingInLaneSQL,
 }
 
-// hot lists the statements whose plans are stored in the repository, so that a review shows when a plan changes.
+// hot lists the statements whose plans are stored in the repository, so that changes to them show up in reviews.
 var hot = map[string]string{
 	"cancel_live": cancelLiveSQL, "cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "open_of_pipeline": openOfPipelineSQL,
 	"complete": completeSQL, "approve": approveSQL, "expire": expireSQL, "match_open": matchOpenSQL, "match_ended": matchEndedSQL,

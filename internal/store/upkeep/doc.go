@@ -1,3 +1,4 @@
-// Package upkeep holds the maintenance statements for retention, pruning, partitions, reconciliation, statistics, vacuum, and overdue jobs, and
-// the record of which pod last ran which task. They work in batches, and any pod can run them. Each function takes the [store.Store] that it runs on.
+// Package upkeep holds the maintenance statements for retention, pruning, partitions, reconciliation, statistics, vacuuming and overdue
+// jobs, and records which pod last ran each task. The statements work in batches, and any pod can run them. Each function takes the
+// [store.Store] that it uses.
 package upkeep

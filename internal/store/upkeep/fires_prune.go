@@ -10,13 +10,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// keptFires is the number of latest occurrences that are kept for each schedule regardless of age. In addition, the same number of latest
-// occurrences that have a job are kept.
+// keptFires is the number of latest occurrences kept for each schedule, regardless of age. The same number of latest occurrences that have
+// a job is kept as well.
 const keptFires = 20
 
 // pruneFiresSQL deletes old occurrences of all schedules, including deleted ones. It keeps the latest occurrences, and those that the
 // schedule has not reached yet. It also keeps the latest occurrences that have a job, because they show whether a job of the schedule is
-// active. Plan: one probe of schedule_fires_pkey for each schedule name in it; for each, the rows before the oldest kept one, up to the
+// active. Plan: one probe of schedule_fires_pkey per schedule name; for each schedule, the rows before the oldest one kept, up to the
 // limit.
 const pruneFiresSQL = `
 with recursive names(schedule) as (
@@ -43,7 +43,7 @@ with recursive names(schedule) as (
 delete from trapeze.schedule_fires f using old o where f.schedule = o.schedule and f.fire_at = o.fire_at returning 1`
 
 // PruneFires deletes occurrences older than keep, page by page, and returns how many it deleted. It always keeps the latest twenty of each
-// schedule. If keep is negative, it deletes none. Several pods can run it concurrently.
+// schedule. If keep is negative, it deletes nothing. Several pods can run it concurrently.
 func PruneFires(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (total int, err error) {
 	const limit = 5000
 	for keep >= 0 {

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// retentionsSQL reads, for each kind with an override, how long jobs that ended in a state are kept, in seconds; -1 means forever.
-	// Plan: a small table.
+	// retentionsSQL reads, for each kind with an override, the number of seconds for which jobs that ended in a state are kept; -1 means
+	// forever. Plan: a small table.
 	retentionsSQL = `select kind, case when keep_s = 0 then -1 else keep_s end from trapeze.kind_retention where state = $1 order by kind`
-	// thinnedSQL reads what has been deleted from a day that is kept. noteThinnedSQL records that, and deletes the records of dropped days.
-	// dayHasRowsSQL reports whether a day has any rows left. Plan: primary key; catalogs; the day's first row.
+	// thinnedSQL reads the rule by which jobs were deleted from a day that is kept. noteThinnedSQL records that rule, and deletes the
+	// records of dropped days. dayHasRowsSQL reports whether a day has any rows left. Plan: primary key; catalogs; the day's first row.
 	thinnedSQL     = `select gone from trapeze.thinned_days where state = $1 and day = $2::date`
 	noteThinnedSQL = `
 with old as (
@@ -46,7 +46,7 @@ func retentionsOf(ctx context.Context, s *store.Store, state string) (retentions
 	return list, nil
 }
 
-// of returns the rule for a day. The keep argument is how long jobs of all other kinds are kept.
+// of returns the rule for a day. The keep argument is the retention of kinds without an override.
 func (r retentions) of(d pastDay, keep time.Duration) rule {
 	u := rule{rest: d.over(keep), kinds: []string{}}
 	for _, k := range r {

@@ -12,16 +12,16 @@ import (
 )
 
 // overdueSQL fails jobs that exceed the maximum age of their lane, measured from when they became due. Both pending and running jobs age.
-// Running jobs end immediately, as if stopped: the pod learns about it from its heartbeat, which reads cancel_requests, and its late result
-// matches no row. A job whose row is locked is skipped. If it is running, its pod is notified to stop the handler, which also ends the
-// transaction that locks the row. A job whose cancel request was committed ends as cancelled.
+// Running jobs end immediately, as if stopped: the pod learns of the end from its heartbeat, which reads cancel_requests, and a late result
+// matches no row. A job whose row is locked is skipped. If it is running, its pod is asked to stop the handler, which also ends the
+// transaction that holds the lock. A job with a committed cancel request ends as cancelled.
 //
-// A recovered job is ahead of its lane's backlog and no longer has the time at which it became due. Its age is measured from its latest
-// claim, so it is never overestimated. A row that was claimed after the snapshot has a different fence and is left to the next run, because
-// this statement would not see the run that the claim inserted into current_runs.
+// A recovered job precedes its lane's backlog and no longer has the time at which it became due. Its age is measured from its latest claim
+// and is therefore never overestimated. A job that was claimed after the snapshot has a different fence. It is left to the next run of the
+// statement, which sees the row that the claim inserted into current_runs.
 //
-// Plan: per lane and rank, an Index Scan on live_for_claim that ends where jobs are young enough; then primary keys. It touches only rows
-// of overdue jobs and of recovered ones.
+// Plan: per lane and rank, an Index Scan on live_for_claim that stops at the first job that is young enough; then primary keys. Only
+// overdue and recovered jobs are read.
 var overdueSQL = `
 with old as materialized (
 	select o.id, o.fence, o.pod, n.age from (
@@ -66,12 +66,12 @@ select id, fence, pod::text, null from old where id not in (select id from gone)
 type Overdue struct {
 	ID, Fence int64
 	Pod       *string  // the pod to notify; nil if the job was pending
-	Ended     *job.End // nil if the row was locked, so that the job must be retried
+	Ended     *job.End // nil if the row was locked, in which case the next call tries again
 }
 
 // EndOverdue fails at most limit jobs that have been pending or running for longer than their lane's max_age_s, measured from when they
-// became due. age applies to lanes without max_age_s; 0 or less means no limit. Jobs that wait for a time, for approval or for other jobs
-// do not age. Several pods can run EndOverdue concurrently.
+// became due. age applies to lanes without max_age_s; 0 or less means no limit. Jobs that are waiting for a time, for approval or for other
+// jobs do not age. Several pods can run EndOverdue concurrently.
 func EndOverdue(ctx context.Context, s *store.Store, age time.Duration, limit int) ([]Overdue, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Overdue], overdueSQL, max(age.Milliseconds(), 0), limit)
 	if err != nil {

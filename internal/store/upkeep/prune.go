@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// prunePodsSQL deletes a batch of rows of closed pods. It also deletes, without a limit, cancel requests and claim requests older than ten
-// minutes whose claims or commands are gone. pruneSubmissionsSQL deletes a batch of expired idempotency keys.
+// prunePodsSQL deletes a batch of rows of closed pods. It also deletes, without a limit, claim requests older than ten minutes, and cancel
+// requests of that age whose claims are gone. pruneSubmissionsSQL deletes a batch of expired idempotency keys.
 const (
 	prunePodsSQL = `
 with old as (
@@ -35,7 +35,7 @@ with old as (
 select count(*) from old`
 )
 
-// prunePipelinesSQL deletes those pipelines on one page that have no jobs left. Plan: pipelines_pkey, keyset; jobs_pkey and
+// prunePipelinesSQL deletes the old pipelines on one page that have no jobs left. Plan: pipelines_pkey, keyset; jobs_pkey and
 // jobs_of_pipeline for each.
 const prunePipelinesSQL = `
 with page as materialized (
@@ -68,8 +68,8 @@ func PrunePipelines(ctx context.Context, s *store.Store, keep time.Duration, pac
 	}
 }
 
-// PrunePods deletes at most limit rows of pods whose jobs have been recovered. The pods must have been closed for longer than keep. It
-// also deletes old requests that no claim or command needs. It returns the number of deleted rows of pods.
+// PrunePods deletes at most limit rows of pods whose jobs have been recovered. The pods must have been closed for longer than keep. It also
+// deletes old requests that are no longer needed. It returns the number of deleted pod rows.
 func PrunePods(ctx context.Context, s *store.Store, keep time.Duration, limit int) (int, error) {
 	return prune(ctx, s, prunePodsSQL, keep, limit)
 }

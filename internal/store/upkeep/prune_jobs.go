@@ -16,16 +16,16 @@ import (
 // committed.
 type Pace func(ctx context.Context) error
 
-// forgetPageSQL lists one page of the jobs that ended in one state on one day. For each of them, it reports whether to delete it, depending
-// on whether its kind is in a list. A concurrent run on another pod is harmless. A UTC day has 24 hours; an interval of '1 day' in the
-// session's time zone can have 23 or 25. Plan: the day's index on id, keyset; jobs_pkey.
+// forgetPageSQL lists one page of the jobs that ended in one state on one day. For each job, it reports whether the job is to be deleted,
+// depending on whether its kind is in a list. A concurrent run on another pod is harmless. A UTC day has 24 hours; an interval of '1 day'
+// in the session's time zone can have 23 or 25. Plan: the day's index on id, keyset; jobs_pkey.
 const forgetPageSQL = `
 select d.id, coalesce(j.kind = any($5::text[]), false) <> $6::boolean
 from trapeze.done d left join trapeze.jobs j on j.id = d.id
 where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' and d.id > $3
 order by d.id limit $4`
 
-// lockJobsSQL locks finished jobs so that they cannot be retried afterwards. The next statement sees retries that were committed before the
+// lockJobsSQL locks finished jobs so that they cannot be retried afterwards. The statement that follows sees retries committed before the
 // locks were taken. lockFreeJobsSQL does the same but skips locked rows. Plan: jobs_pkey.
 const (
 	lockJobsSQL     = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update`
@@ -39,8 +39,8 @@ select distinct d.id from trapeze.done d
 where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'`
 
 // forgetJobsSQL deletes the immutable data of finished jobs. A job that was retried after [awaitedSQL] ran may now be waiting for one of
-// these jobs. The statement keeps the awaited job and counts it. Rows of done are deleted together with the day, or by forgetEndsSQL.
-// Tokens are deleted before fan-outs, because completing a part locks them in that order. Plan: primary key lookups.
+// these jobs. Such an awaited job is kept and counted. Rows of done are deleted together with the day, or by forgetEndsSQL. Tokens are
+// deleted before fan-outs, because completing a part locks them in that order. Plan: primary key lookups.
 const forgetJobsSQL = `
 with ended as materialized (
 	select b.id, coalesce((select true from trapeze.jobs j join trapeze.parked p on p.id = j.group_id where j.id = b.id limit 1), false)
@@ -68,7 +68,7 @@ with ended as materialized (
 select count(*) from ended where awaited`
 
 // forgetEndsSQL deletes the rows of done that belong to deleted jobs, on a day that is kept because of other jobs. keptEndsSQL counts the
-// rows of a batch that still exist, because they are locked or a job waits for them. Plan: the day's index on id; primary keys.
+// jobs of a batch that still exist because their rows were locked or another job waits for them. Plan: the day's index on id; primary keys.
 const (
 	forgetEndsSQL = `
 delete from trapeze.done d
@@ -83,8 +83,8 @@ where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timesta
 
 // awaitedSQL lists the jobs that ended in one state on one day and whose results an unfinished step may still read. Such a step reads the
 // result of its parent, or the results of the branches of the fan-out that it joins or waits for. Each part of the statement is written as
-// a probe, because for joins the planner scanned all jobs and the whole day. Plan: one pass over live and parked, primary keys,
-// jobs_of_pipeline, the day's index on id; once for each day to be deleted.
+// a probe, because the planner would execute joins by scanning all jobs and the whole day. Plan: one pass over live and parked, primary
+// keys, jobs_of_pipeline, the day's index on id; once for each day to be deleted.
 const awaitedSQL = `
 with parents as materialized (
 	select distinct (select j.parent_id from trapeze.jobs j where j.id = u.id limit 1) as id
@@ -147,7 +147,7 @@ func (f *dayPruning) page(ctx context.Context, after int64) (int64, error) {
 }
 
 // batch prunes jobs in one transaction. If some of their rows are locked, it prunes only the others. If PostgreSQL rejects the deletion of
-// a job, batch finds that job by bisection and skips it.
+// a job, batch isolates that job by bisection and skips it.
 func (f *dayPruning) batch(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -181,7 +181,7 @@ func lockTimedOut(err error) bool {
 }
 
 // deleteEnded deletes jobs that ended on the day and skips jobs that were retried. It returns the number of deleted jobs. It also returns
-// the number of jobs that were kept, because another job waits for them again or their rows are locked.
+// the number of jobs that were kept because another job is waiting for them again or because their rows are locked.
 func deleteEnded(ctx context.Context, s *store.Store, f *dayPruning, ids []int64, lock string) (gone, left int, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		if err := s.BoundLocks(ctx, tx); err != nil {
@@ -216,8 +216,8 @@ func LockEnded(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) ([]i
 	return store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(lockJobsSQL), []any{ids})
 }
 
-// DeleteJobs deletes locked jobs except for their rows in done. It keeps children of a job that still waits for them, and returns their
-// number. The caller must leave out all other awaited jobs; see awaitedSQL.
+// DeleteJobs deletes locked jobs except for their rows in done. It keeps children for which a job is still waiting, and returns their
+// number. The caller must exclude all other awaited jobs (see awaitedSQL).
 func DeleteJobs(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (awaited int, err error) {
 	counted, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(forgetJobsSQL), []any{ids})
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// looseKeysSQL locks the unique keys on one page whose jobs have ended or no longer exist. Such keys remain, for example, when an open
-	// transaction had locked a key when its job ended. freeLooseSQL, which sees everything committed before the locks were taken, frees the
-	// keys. A key that a submission is taking over is locked, and is skipped. Plan: unique_keys_of_job, keyset; primary keys.
+	// looseKeysSQL locks the unique keys on one page whose jobs have ended or no longer exist. Such a key remains, for example, if an open
+	// transaction held its lock when the job ended. freeLooseSQL, which sees everything committed before the locks were taken, frees the
+	// keys. A key that a submission is taking over is locked and therefore skipped. Plan: unique_keys_of_job, keyset; primary keys.
 	looseKeysSQL = `
 with page as materialized (
 	select k.kind, k.key, k.job_id from trapeze.unique_keys k where k.job_id > $1 order by k.job_id limit $2

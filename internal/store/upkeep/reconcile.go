@@ -17,11 +17,11 @@ select p.id, j.pipeline_id from trapeze.parked p join trapeze.jobs j on j.id = p
 join trapeze.fan_outs f on f.id = p.id
 where p.why = 'children' and p.id > $1 and not f.ended order by p.id limit $2`
 
-// lockFanOutSQL locks a fan-out, so that concurrent finishes are counted only after the transaction. The next statement sees branches that
-// were counted earlier. Plan: fan_outs_pkey.
+// lockFanOutSQL locks a fan-out, so that branches that finish concurrently are counted only after the transaction. The next statement sees
+// the branches counted before. Plan: fan_outs_pkey.
 const lockFanOutSQL = `select open, failed from trapeze.fan_outs where id = $1 and not ended for update`
 
-// recountSQL recounts the branches of fan-out $2 in pipeline $1, and corrects the fan-out's counts. A branch without any row was deleted
+// recountSQL recounts the branches of fan-out $2 in pipeline $1, and corrects the fan-out's counts. A branch without a row was deleted
 // manually and counts as failed. Plan: jobs_of_pipeline for (pipeline, group); parts_pkey.
 const recountSQL = `
 with tails as materialized (

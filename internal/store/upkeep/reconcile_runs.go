@@ -29,8 +29,8 @@ type StrayRun struct {
 	JobID         int64
 }
 
-// ReconcileRuns ends at most limit runs that are marked as running although their jobs are not running, and returns them. There are none
-// unless rows were changed manually.
+// ReconcileRuns ends at most limit runs that are marked as running although their jobs are not running, and returns them. Such runs exist
+// only if rows were changed manually.
 func ReconcileRuns(ctx context.Context, s *store.Store, limit int) (ended []StrayRun, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		ended = nil

@@ -47,19 +47,19 @@ func oldDays(ctx context.Context, s *store.Store, table string) ([]pastDay, erro
 	return days, nil
 }
 
-// dropDaySQL drops one day of a table. dropInTurnSQL prevents other transactions from creating or dropping days at the same time. Without
-// it, PostgreSQL returns an internal error (XX000) when a transaction drops a partition that another has just dropped. ensure_partitions
+// dropDaySQL drops one day of a table. dropInTurnSQL keeps other transactions from creating or dropping days concurrently. Without it,
+// PostgreSQL returns an internal error (XX000) when a transaction drops a partition that another one has just dropped. ensure_partitions
 // uses the same lock key.
 const (
 	dropDaySQL    = `select trapeze.drop_day($1, $2)`
 	dropInTurnSQL = `select pg_advisory_xact_lock(420022)`
 )
 
-// Forget deletes the jobs that ended in a state and whose retention has expired, and returns how many it deleted. Retention is measured
-// from the end of the UTC day. It is keep or the override of the job's kind; a negative keep means forever. Forget works through the days,
-// oldest first. It drops a day once no jobs of that day remain. If other kinds are kept, or an unfinished job may still read results of
-// that day, the day is kept and its other rows are deleted individually. An error for one job does not block the others, and the next run
-// retries that job. Forget can be interrupted at any time, and several pods can run it concurrently.
+// Forget deletes jobs that ended in the given state and whose retention has expired, and returns how many it deleted. The retention is
+// keep, or the override of the job's kind, and is measured from the end of the UTC day; a negative keep means forever. Forget processes the
+// oldest days first, and drops a day once none of its jobs remain. If some kinds are kept longer, or an unfinished job may still read
+// results from that day, the day is kept and the expired rows are deleted individually. An error for one job does not block the others, and
+// the next run retries that job. Forget can be interrupted at any time, and several pods can run it concurrently.
 func Forget(ctx context.Context, s *store.Store, state string, keep time.Duration, pace Pace) (total int, err error) {
 	rules, err := retentionsOf(ctx, s, state)
 	if err != nil {
@@ -116,8 +116,8 @@ func (f *dayPruning) run(ctx context.Context) error {
 	return f.close(ctx)
 }
 
-// close completes a day whose selected jobs are all deleted. It drops the day if it is empty. Otherwise, it records the day as done, so
-// that later runs do not read it again.
+// close completes a day whose selected jobs have all been deleted. It drops the day if it is empty. Otherwise, it records the day as done,
+// so that later runs do not read it again.
 func (f *dayPruning) close(ctx context.Context) error {
 	if f.thins && f.rule.rest {
 		kept, err := store.Rows(ctx, f.s, pgx.RowTo[bool], dayHasRowsSQL, f.state, f.day)

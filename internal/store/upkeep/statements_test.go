@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// statements lists all SQL statements of the package. TestEveryStatementIsListed checks that none is missing. There is one line per
-// statement, sorted by name, so that concurrent changes rarely conflict.
+// statements lists all SQL statements of the package. TestEveryStatementIsListed checks that none is missing. There is one statement per
+// line, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"addStatsSQL":         addStatsSQL,
 	"addSumsSQL":          addSumsSQL,
@@ -56,7 +56,7 @@ var statements = map[string]string{
 	"wrongGrantsSQL":      wrongGrantsSQL,
 }
 
-// hot lists the statements whose plans are stored, so that changes show up in reviews.
+// hot lists the statements whose plans are stored in the repository, so that changes show up in reviews.
 var hot = map[string]string{
 	"waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "overdue": overdueSQL,
 	"take_old_stats": takeOldStatsSQL, "prune_stats": pruneStatsSQL,

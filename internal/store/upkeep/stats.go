@@ -15,21 +15,22 @@ import (
 )
 
 const (
-	// addStatsSQL adds one pod's rows. If a row exists, an earlier attempt whose reply was lost has added it. Plan: one insert for each
-	// row.
+	// addStatsSQL adds one pod's rows. A row that already exists was added by an earlier attempt whose reply was lost. Plan: one insert for
+	// each row.
 	addStatsSQL = `
 insert into trapeze.stats (at, lane, kind, state, boot, jobs, wait, run)
 select at, lane, kind, state, boot, jobs, wait, run
 from json_to_recordset($1::json) as r(at timestamptz, lane text, kind text, state text, boot uuid, jobs bigint, wait integer[], run integer[])
 on conflict (at, lane, kind, state, boot) do nothing returning 1`
-	// addSumsSQL adds rows that each hold the sums of one hour.
+	// addSumsSQL adds rows that each hold the totals for one hour.
 	addSumsSQL = `
 insert into trapeze.stats (at, lane, kind, state, jobs, wait, run)
 select at, lane, kind, state, jobs, wait, run
 from json_to_recordset($1::json) as r(at timestamptz, lane text, kind text, state text, jobs bigint, wait integer[], run integer[])
 returning 1`
-	// takeOldStatsSQL deletes and returns the oldest rows by minute whose hour ended at least $1 ms ago. If another pod is deleting the
-	// same rows, this statement waits and returns only the others. Plan: stats_to_sum, stops at the limit; stats_by_time for each row.
+	// takeOldStatsSQL deletes and returns the oldest per-minute rows whose hour ended at least $1 ms ago. If another pod is deleting some
+	// of the same rows, this statement waits and returns only the others. Plan: stats_to_sum, stops at the limit; stats_by_time for each
+	// row.
 	takeOldStatsSQL = `
 with old as materialized (
 	select s.at, s.lane, s.kind, s.state, s.boot from trapeze.stats s
@@ -48,7 +49,7 @@ with old as materialized (
 select count(*) from gone`
 )
 
-// AddStats adds a pod's rows. The caller can repeat it after an error, because each row is added only once.
+// AddStats adds a pod's rows. Callers can retry it after an error, because each row is added only once.
 func AddStats(ctx context.Context, s *store.Store, rows []stats.Row) error {
 	for part := range slices.Chunk(rows, 1000) {
 		raw, err := json.Marshal(part)
@@ -62,7 +63,7 @@ func AddStats(ctx context.Context, s *store.Store, rows []stats.Row) error {
 	return nil
 }
 
-// SumStats replaces rows by minute with rows by hour, for hours that ended at least age ago. It returns the number of replaced rows.
+// SumStats replaces per-minute rows with hourly rows, for hours that ended at least age ago. It returns the number of replaced rows.
 // Several pods can run it concurrently.
 func SumStats(ctx context.Context, s *store.Store, age time.Duration, pace Pace) (total int, err error) {
 	const limit = 10_000
@@ -90,7 +91,7 @@ func SumStats(ctx context.Context, s *store.Store, age time.Duration, pace Pace)
 	}
 }
 
-// hours adds up rows by hour.
+// hours aggregates rows by hour.
 func hours(rows []stats.Row) (list []*stats.Row) {
 	type key struct {
 		at         time.Time

@@ -12,8 +12,8 @@ import (
 
 const (
 	// beginTaskSQL assigns a maintenance task to a pod unless a pod began the task less than $2 ms ago, by the database's clock. If several
-	// pods ask at the same time, only one of them gets the task. If $2 is 0, every pod gets it. A start time in the future, which can occur
-	// after a clock was set back, is ignored. Plan: primary key, one row.
+	// pods ask concurrently, only one of them gets the task. If $2 is 0, every pod gets it. A start time in the future is ignored; it can
+	// occur after the clock has been set back. Plan: primary key, one row.
 	beginTaskSQL = `
 insert into trapeze.maintenance as m (chore, begun_at, pod) values ($1, clock_timestamp(), $3)
 on conflict (chore) do update set begun_at = excluded.begun_at, pod = excluded.pod
@@ -27,7 +27,7 @@ select chore, begun_at, done_at, pod, count, seconds, error, extract(epoch from 
 from trapeze.maintenance order by chore`
 )
 
-// TaskRun records the last run of a maintenance task. It shows when the task last ran, on which pod, and with what result.
+// TaskRun describes the last run of a maintenance task: its times, its pod and its result.
 type TaskRun struct {
 	Task    string
 	BegunAt time.Time
@@ -39,8 +39,8 @@ type TaskRun struct {
 	Ago     float64 // seconds since the task finished, or since it began if it has never finished
 }
 
-// BeginTask assigns a task to a pod unless a pod began the task within the given time, and reports whether it did. If within is 0, it always
-// assigns the task.
+// BeginTask assigns a task to a pod, unless a pod began the task less than within ago, and reports whether it did so. If within is 0, it
+// always assigns the task.
 func BeginTask(ctx context.Context, s *store.Store, task, pod string, within time.Duration) (bool, error) {
 	given, err := store.Rows(ctx, s, pgx.RowTo[int], beginTaskSQL, task, within.Milliseconds(), pod)
 	if err != nil {

@@ -65,7 +65,7 @@ func TablesBehind(ctx context.Context, s *store.Store, atLeast int) ([]Behind, e
 const vacuumFor = time.Minute
 
 // Vacuum vacuums or analyzes a table on which autovacuum has fallen behind. It does not wait for locks, and skips a table that is locked,
-// for example by autovacuum. It does not truncate the file, because that needs a lock that blocks all readers.
+// for example by autovacuum. It does not truncate the file, because truncation needs a lock that blocks all readers.
 func Vacuum(ctx context.Context, s *store.Store, b Behind) error {
 	sql := "vacuum (skip_locked, analyze, truncate false) "
 	if !b.Vacuum {
