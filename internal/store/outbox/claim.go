@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// anyDueSQL reports whether an engine has a lane with jobs that became due since $3, or a job without a recorded start that no forwarder
-	// has taken for $2 milliseconds. It also returns the current time. Plan: lanes is one page; per lane and rank, an Index Scan on
-	// live_for_claim from (lane, rank, time) up to its first pending row; outbox_unstarted, one row.
+	// anyDueSQL reports whether jobs have become due since $3 in any of an engine's lanes, and whether there is a job without a recorded
+	// start that no forwarder has taken in the last $2 milliseconds. It also returns the current time. Plan: lanes is one page; per lane
+	// and rank, an Index Scan on live_for_claim from (lane, rank, time) up to its first pending row; outbox_unstarted, one row.
 	anyDueSQL = `
 select exists (select from trapeze.lanes n cross join ` + store.AllRanks + ` cross join lateral (
 		select from trapeze.live l where l.lane = n.name and (-l.priority) = rank and l.ready_at >= $3 and l.state = 'pending'
@@ -27,9 +27,10 @@ select exists (select from trapeze.lanes n cross join ` + store.AllRanks + ` cro
 	exists (select from trapeze.outbox o where o.engine = $1 and o.run is null and o.seen_at < now() - $2::bigint * interval '1 millisecond'),
 	now()`
 
-	// openLanesSQL locks the lanes in which an engine may start jobs. A lane with a limit is locked by one forwarder at a time, so that two
-	// forwarders do not both use its last slots. The locks keep the lane's engine from changing until the transaction ends: the command that
-	// moves a lane to another engine waits for them. A lane that is moving is not returned. Plan: lanes is one page.
+	// openLanesSQL locks the lanes in which an engine may start jobs. Only one forwarder at a time can lock a lane with a slot limit, so
+	// that two forwarders do not both use its last slots. The locks also keep a lane's engine from changing until the transaction ends,
+	// because the command that moves a lane to another engine waits for them. Lanes that are moving are not returned. Plan: lanes is one
+	// page.
 	openLanesSQL = `
 with free as (
 	select n.name from trapeze.lanes n where ` + openLane + ` and n.slots is null order by n.name for share
@@ -42,9 +43,9 @@ select name, least(slots, $2::int) from limited`
 	openLane = `n.engine = $1 and n.next_engine is null and n.enabled and not n.drained
 		and not coalesce((select g.paused or g.frozen from trapeze.gate g), true)`
 
-	// roomSQL returns how many more jobs may run in each lane. Its snapshot is newer than the lane locks. In a lane without a slot limit,
-	// it counts the rows of the outbox up to $3, of which a few may belong to jobs that have ended. Plan: outbox_of_lane, and live_pkey for
-	// each running job of a lane with a limit.
+	// roomSQL returns how many more jobs may run in each lane. Its snapshot is newer than the lane locks. For a lane without a slot limit,
+	// it counts outbox rows up to $3, a few of which may belong to jobs that have ended. Plan: outbox_of_lane, and live_pkey for each
+	// running job of a lane with a limit.
 	roomSQL = `
 select n.name, least(case when n.slots is null
 	then $3::int - (select count(*) from (select from trapeze.outbox o where o.lane = n.name limit $3::int) o)
@@ -52,11 +53,11 @@ select n.name, least(case when n.slots is null
 		where o.lane = n.name and l.fence = o.fence and l.state = 'running') end, $2)::int
 from trapeze.lanes n where n.name = any($1::text[])`
 
-	// takeSQL claims the most urgent due jobs of each lane for an engine, as a pod's claim does: it skips jobs whose subject is running, it
-	// takes one job per subject, and it frees keys that are held only while a job is pending. In contrast to a pod's claim, it raises the
-	// epoch, it takes jobs of all kinds, and it writes a row to the outbox. It reads at most 1,000 pending rows of a lane beyond the wanted
-	// number, and skips those that became due before $5. Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time) that
-	// stops there; per job, primary key probes and inserts.
+	// takeSQL claims the most urgent due jobs of each lane for an engine. Like a pod's claim, it skips jobs whose subject is running, takes
+	// one job per subject, and frees keys that are held only while a job is pending. Unlike a pod's claim, it starts a new epoch, takes
+	// jobs of all kinds, and adds the jobs to the outbox. It scans at most 1,000 pending rows of a lane more than it needs, and skips those
+	// that became due before $5. Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time) that stops there; per
+	// job, primary key probes and inserts.
 	takeSQL = `
 with picked as materialized (
 	select c.* from unnest($2::text[], $3::int[]) as w(lane, want)
@@ -108,16 +109,16 @@ with picked as materialized (
 select ` + itemColumns + ` from claimed l join trapeze.jobs j on j.id = l.id
 order by l.priority desc, l.ready_at, l.id`
 
-	// nextEpochFence computes the last fence of the next epoch of a row p. It is higher than that of any claim in an earlier history of the
-	// database; see nextFence in package store.
+	// nextEpochFence computes the last fence of the next epoch of a row p. This fence is higher than those of all claims in earlier
+	// histories of the database (see nextFence in package store).
 	nextEpochFence = `(p.fence % 10000000000 / 1000000 + 2) * 1000000 - 1 + greatest(p.fence - p.fence % 10000000000, 10000000000 * (
 		select c.epoch + greatest(trapeze.timeline() - c.timeline, 0) from trapeze.cluster c where c.one))`
 )
 
-// Due returns jobs to start, at most limit per lane. It claims jobs that are due in the engine's lanes. It also returns jobs whose start
-// was not recorded in time; these stay in their current epoch. For each job, the forwarder starts a run whose workflow id consists of the
-// job's id and epoch, and then calls [Outbox.Started]. If the engine answers that the workflow id is in use, an earlier forwarder started
-// the run.
+// Due returns the jobs to start. It claims due jobs in the engine's lanes, at most limit per lane. It also returns jobs whose start was not
+// recorded in time; these stay in their current epoch. For each job, the forwarder starts a run whose workflow id consists of the job's id
+// and epoch, and then calls [Outbox.Started]. If the engine answers that the workflow id is in use, an earlier forwarder has already
+// started the run.
 //
 // If a job was cancelled before its start was recorded, Due ends the job and does not return it.
 func (b *Outbox) Due(ctx context.Context, limit int) (list []Item, err error) {
@@ -139,19 +140,19 @@ func (b *Outbox) Due(ctx context.Context, limit int) (list []Item, err error) {
 		list = append(again, list...)
 	}
 	if err != nil {
-		// The jobs that were claimed are returned again when their starts are overdue.
+		// Jobs that have been claimed are returned again once their starts are overdue.
 		return nil, fmt.Errorf("list the due jobs of engine %s: %w", b.o.Engine, err)
 	}
 	return list, nil
 }
 
-// scan decides from which ready time Due reads the lanes. A scan of a whole lane also reads the lane's running jobs, of which an engine can
-// have very many. After a scan that claimed everything, the next ones therefore skip jobs that became due before it, until forget is
-// called. To find jobs that they missed, further whole scans follow, which take at most a twentieth of the time.
+// scan determines the due time from which Due reads the lanes. A scan of a whole lane also reads its running jobs, and an engine can have
+// very many of those. After a scan that claimed everything, later scans therefore skip jobs that became due before it, until forget is
+// called. Occasional whole scans, which take up at most a twentieth of the time, find jobs that these scans miss.
 type scan struct {
 	mu     sync.Mutex
 	mark   time.Time // on the database's clock
-	forgot bool      // forget was called during the scan
+	forgot bool      // whether forget was called during the scan
 	whole  time.Time // when the next scan of whole lanes is due
 	began  time.Time
 }
@@ -161,11 +162,12 @@ const (
 	scanFactor = 20
 	// cheapScan is the duration below which every scan is a whole scan.
 	cheapScan = 5 * time.Millisecond
-	// scanMargin allows for submissions in flight. A whole scan finds the jobs of transactions that stay open longer.
+	// scanMargin allows for submissions that have not been committed yet. Jobs of transactions that stay open longer are found by a whole
+	// scan.
 	scanMargin = time.Second
 )
 
-// begin returns the time from which to read; the zero time means whole lanes.
+// begin returns the due time from which to read. Negative infinity means to read whole lanes.
 func (c *scan) begin() pgtype.Timestamptz {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +185,8 @@ func (c *scan) forget() {
 	c.mark, c.forgot = time.Time{}, true
 }
 
-// end records a scan that began at now by the database's clock. The all argument reports whether it claimed everything that can be claimed.
+// end records the end of a scan that began at now by the database's clock. The all argument reports whether the scan claimed everything
+// that could be claimed.
 func (c *scan) end(since pgtype.Timestamptz, now time.Time, all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,7 +198,7 @@ func (c *scan) end(since pgtype.Timestamptz, now time.Time, all bool) {
 	}
 }
 
-// take claims due jobs. all reports whether no lane was left with more jobs than it could start.
+// take claims due jobs. all is false if a lane may still contain due jobs that could not be claimed.
 func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) (list []Item, all bool, err error) {
 	type lane struct {
 		Name string
@@ -230,9 +233,9 @@ func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) 
 }
 
 const (
-	// unstartedSQL and startedBeforeSQL take rows of the outbox that no forwarder has taken for the given number of milliseconds. unstartedSQL
-	// takes rows without a recorded start, and startedBeforeSQL takes rows with a recorded run. Both delete rows whose epoch is over, because
-	// a command ended the job. Plan: outbox_unstarted or outbox_started up to the limit; primary key probes.
+	// unstartedSQL and startedBeforeSQL take outbox rows that no forwarder has taken in the given number of milliseconds: unstartedSQL
+	// those without a recorded run, startedBeforeSQL those with one. Both delete rows whose epoch is over because a command has ended the
+	// job. Plan: outbox_unstarted or outbox_started up to the limit; primary key probes.
 	unstartedSQL     = takeOverdue + `o.run is null` + takenAgain
 	startedBeforeSQL = takeOverdue + `o.run is not null` + takenAgain
 
@@ -261,7 +264,7 @@ func (b *Outbox) unstarted(ctx context.Context, limit int) (list []Item, err err
 			list = append(list, i)
 			continue
 		}
-		// If the run begins first, its start is recorded, and Cancels returns the request.
+		// If the run begins before the job is ended here, its start is recorded, and Cancels returns the request.
 		if _, ended := b.end(ctx, i.ID, i.Fence, cancelledEnd, true); ended != nil && !errors.Is(ended, ErrStale) {
 			return nil, ended
 		}
@@ -271,9 +274,9 @@ func (b *Outbox) unstarted(ctx context.Context, limit int) (list []Item, err err
 
 var cancelledEnd = End{State: job.Cancelled, Reason: job.ReasonCancelled}
 
-// Lost returns at most limit jobs whose runs in the engine have not been examined by any forwarder for the given time. A reconciler asks
-// the engine about each run. If the run has ended but its end is not recorded in PostgreSQL, the reconciler calls [Outbox.End]. If the
-// engine does not know the run, it calls [Outbox.Again].
+// Lost returns at most limit jobs whose runs no forwarder has examined for the given time. A reconciler asks the engine about each of these
+// runs. If the run has ended but its end is not recorded in PostgreSQL, the reconciler calls [Outbox.End]. If the engine does not know the
+// run, it calls [Outbox.Again].
 func (b *Outbox) Lost(ctx context.Context, unseen time.Duration, limit int) ([]Item, error) {
 	list, err := b.overdue(ctx, startedBeforeSQL, unseen, limit)
 	if err != nil {

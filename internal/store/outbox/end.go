@@ -20,15 +20,15 @@ type End struct {
 	Outcome  job.OutcomeStatus // if empty, it is ok for a job that succeeded, and error otherwise
 	Reason   job.Reason        // if empty, it is ok, error or cancelled, depending on the state
 	Result   json.RawMessage   // nil if there is none
-	Error    string            // with the stack of a panic, as [job.End] describes; empty if there is none
+	Error    string            // includes the stack of a panic, as described for [job.End]; empty if there is no error
 	Class    job.ErrorClass    // for a failed job; if empty, it is error
 	Code     string            // empty if there is none
-	Undo     json.RawMessage   // steps to run after the failure, in place of those that the job had planned; nil if there are none
+	Undo     json.RawMessage   // steps to run after a failure instead of those that the job had planned; nil if there are none
 	Attempts int               // attempts in this epoch, at least 1; 0 counts as 1
-	Started  time.Time         // when the first handler was called; zero: when the start was recorded
-	// Next is the next step if it returns to PostgreSQL, with an id from [Outbox.NewIDs]. Its pipeline, parent, step, branch, submitter and
-	// trace are set by the outbox unless they are given. It waits in its lane like any other job, and runs in another engine if the lane names
-	// one.
+	Started  time.Time         // when the first handler was called; if zero, the time at which the start was recorded is used
+	// Next is the next step if that step is a job in PostgreSQL, with an id from [Outbox.NewIDs]. The outbox sets its pipeline, parent,
+	// step, branch, submitter and trace unless they are given. The step waits in its lane like any other job, and runs in the engine of
+	// that lane.
 	Next *store.NewJob
 }
 
@@ -46,8 +46,8 @@ select h.kind, h.lane, h.subject, h.cancel_requested, h.attempt, h.crashes, coal
 	j.group_id, j.child_no, coalesce(j.impaired, false), j.submitter, coalesce(j.traceparent, '')
 from held h join trapeze.jobs j on j.id = h.id left join trapeze.kinds k on k.kind = h.kind`
 
-	// endedHereSQL reports whether a job ended in an epoch, at the request of the engine. A command that ended the job has removed its row
-	// from live without the engine's transaction id. Plan: done_by_id.
+	// endedHereSQL returns the state of a job that the engine has ended in an epoch. If a command has ended the job, the row in done
+	// contains no transaction id. Plan: done_by_id.
 	endedHereSQL = `select d.state from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid and d.xid is not null limit 1`
 
 	// doneWithSQL removes a row from the outbox. Plan: outbox_pkey.
@@ -77,12 +77,12 @@ func (b *Outbox) hold(ctx context.Context, tx pgx.Tx, id, fence int64, more int,
 
 // End ends a job with the result of its run, and inserts the next step in the same transaction. A cancel request that was committed first
 // takes precedence; End returns the state in which the job ended. A repeated call for the same epoch returns that state and writes nothing.
-// It returns [ErrStale] if the job has ended in a different way, or is in a different epoch.
+// End returns [ErrStale] if the job was ended by other means or is in a different epoch.
 func (b *Outbox) End(ctx context.Context, id, epoch int64, e End) (job.State, error) {
 	return b.end(ctx, id, lastFence(epoch), e, false)
 }
 
-// end is like [Outbox.End]. If unstarted is true, it also returns [ErrStale] if the start of the run is recorded.
+// end is like [Outbox.End]. If unstarted is true, it also returns [ErrStale] if the run's start has been recorded.
 func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool) (state job.State, err error) {
 	var end *job.End
 	err = b.s.Tx(ctx, func(tx pgx.Tx) error {
@@ -182,13 +182,13 @@ func follow(id int64, h held, next *store.NewJob) *store.NewJob {
 		n.Branch = h.Branch
 	}
 	if h.Step == 0 && n.Pipeline == nil {
-		n.Pipeline = new(string) // the pipeline appears in lists from its second step on
+		n.Pipeline = new(string) // a pipeline appears in lists once it has a second step
 	}
 	n.Starts = false
 	return &n
 }
 
-// againSQL makes a locked job pending again, ahead of its lane's backlog, and counts a crash. Plan: live_pkey and
+// againSQL makes a locked job pending again, ahead of its lane's backlog, and increments its crash count. Plan: live_pkey and
 // current_runs_of_subject, one row each.
 const againSQL = `
 with again as (
@@ -204,9 +204,9 @@ insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_stat
 select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.recovered', 'warn', left($4, 500),
 	json_build_object('reason', 'run_lost', 'engine', $5::text, 'crashes', crashes) from again`
 
-// Again makes a job pending again because the engine has lost its run. The why argument is the reason. The next claim raises the epoch, so
-// any later writes of the lost run are rejected. A lost run counts as a crash, and a job that reaches its crash limit fails. A job with a
-// cancel request is cancelled instead. It returns [ErrStale] if the job is not in that epoch.
+// Again makes a job pending again because the engine has lost its run; why is the reason. The next claim starts a new epoch, so any later
+// writes by the lost run are rejected. A lost run counts as a crash, and a job that reaches its crash limit fails. A job with a cancel
+// request is cancelled instead. Again returns [ErrStale] if the job is not in the given epoch.
 func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 	fence := lastFence(epoch)
 	var end *job.End

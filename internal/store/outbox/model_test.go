@@ -20,9 +20,9 @@ var (
 	histories = flag.Int("outbox.histories", 12, "number of random histories")
 )
 
-// TestEachJobEndsOnceInAnyHistory runs random histories of forwarders, runs, operators and a workflow service in memory, which accepts a
-// workflow id once, forgets closed runs after its retention, and sometimes loses an open run. Each actor takes one step at a time, so it
-// can stop between any two of its steps, for a while or for good.
+// TestEachJobEndsOnceInAnyHistory plays random histories of forwarders, runs, operators and an in-memory workflow service. The service
+// accepts each workflow id once, forgets closed runs after a retention period, and sometimes loses an open run. Each actor takes one step
+// at a time, so that it can pause or die between any two steps.
 func TestEachJobEndsOnceInAnyHistory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -51,7 +51,7 @@ func TestEachJobEndsOnceInAnyHistory(t *testing.T) {
 	}
 }
 
-// service is a workflow service. It rejects a second run with the id of one that it still knows.
+// service is a workflow service. It rejects a run whose workflow id belongs to a run that it still knows.
 type service struct {
 	open, closed map[string]*run // by workflow id
 	runs         int
@@ -61,7 +61,7 @@ type run struct {
 	workflow, id string
 	item         Item
 	cancelled    bool
-	step         int  // the next step of the run's own code
+	step         int  // the next step of the run's code
 	lost         bool // the service has lost it, but its worker still runs
 }
 
@@ -97,10 +97,10 @@ type history struct {
 	t       testing.TB
 	rand    *rand.Rand
 	service service
-	held    []Item   // taken by forwarders that have not started them yet
-	started []*run   // started by forwarders that have not recorded it yet
+	held    []Item   // jobs taken by forwarders that have not started them yet
+	started []*run   // runs started by forwarders that have not recorded them yet
 	working []*run   // all runs whose code has not ended, including lost ones
-	asked   []Cancel // read by forwarders that have not passed them on yet
+	asked   []Cancel // requests read by forwarders that have not passed them on yet
 
 	ids      []int64
 	executed map[epoch]string // the run that called handlers in an epoch
@@ -109,7 +109,7 @@ type history struct {
 	happened map[string]int
 }
 
-// play takes random steps, and then lets everything end.
+// play takes random steps, and then lets all runs and jobs end.
 func (h *history) play() {
 	h.ids = h.put(plain, plain, about("s"), about("s"), plain)
 	steps := []func(){h.due, h.startOne, h.recordOne, h.work, h.work, h.askCancels, h.passCancel, h.askCancels, h.passCancel, h.passCancel, h.reconcile, h.forget, h.lose, h.die, h.cancel, h.retry}
@@ -149,14 +149,14 @@ func (h *history) due() {
 	h.held = append(h.held, list...)
 }
 
-// A forwarder starts a run. It may have been paused for a long time since it read the job.
+// A forwarder starts a run, possibly long after it read the job.
 func (h *history) startOne() {
 	n, ok := pick(h, h.held)
 	if !ok {
 		return
 	}
 	i := h.held[n]
-	if h.rand.IntN(4) > 0 { // otherwise another forwarder has read the same job
+	if h.rand.IntN(4) > 0 { // otherwise a second forwarder has read the same job
 		h.held = slices.Delete(h.held, n, n+1)
 	}
 	r, err := h.service.start(i)
@@ -258,7 +258,7 @@ func (h *history) askCancels() {
 	}
 }
 
-// A forwarder passes a cancel request on, and removes it.
+// A forwarder passes a cancel request on to the service and removes it.
 func (h *history) passCancel() {
 	n, ok := pick(h, h.asked)
 	if !ok {
@@ -276,7 +276,7 @@ func (h *history) passCancel() {
 	h.is.NoErr(h.Delivered(h.t.Context(), c))
 }
 
-// A reconciler asks the service about the runs that are recorded.
+// A reconciler asks the service about the recorded runs.
 func (h *history) reconcile() {
 	list, err := h.Outbox.Lost(h.t.Context(), soon, 10)
 	h.is.NoErr(err)
@@ -303,7 +303,7 @@ func (h *history) forget() {
 	}
 }
 
-// The service loses an open run, for example in a failover. Its worker does not know that.
+// The service loses an open run, for example in a failover. The run's worker does not notice.
 func (h *history) lose() {
 	if n, ok := pick(h, slices.Sorted(maps.Keys(h.service.open))); ok && h.rand.IntN(5) == 0 {
 		id := slices.Sorted(maps.Keys(h.service.open))[n]
@@ -313,7 +313,7 @@ func (h *history) lose() {
 	}
 }
 
-// A forwarder dies with everything that it has read.
+// A forwarder dies, and everything that it has read is lost.
 func (h *history) die() {
 	if h.rand.IntN(3) > 0 {
 		return
@@ -354,8 +354,8 @@ func (h *history) retry() {
 	}
 }
 
-// check compares the tables with what happened: each job has ended once after its submission and after each retry, with the result of the
-// run that executed its last epoch.
+// check compares the tables with the history: each job has ended once after its submission and once after each retry, with the result of
+// the run that executed its last epoch.
 func (h *history) check() {
 	for _, id := range h.ids {
 		ends := h.count(`select count(*) from trapeze.job_events e where $1 = any(coalesce(e.jobs, array[e.job])) and e.to_state in ('succeeded', 'failed', 'cancelled')`, id)

@@ -18,13 +18,13 @@ import (
 // written. The run must not call a handler, and must not report an end.
 var ErrStale = errors.New("the run is not the latest run of its job")
 
-// fencesPerEpoch is the number of fences in an epoch. It is a divisor of the number of fences that a job has in one history of the
-// database. While a job is in an epoch, its row holds the last fence of the epoch. A pod that claims the job afterwards adds one to it, so
-// the fences of a job that moves between pods and engines always rise.
+// fencesPerEpoch is the number of fences in an epoch. It divides the number of fences that a job has in one history of the database. While
+// a job is in an epoch, its row holds the last fence of that epoch. A pod that claims the job afterwards adds one to that fence, so the
+// fences of a job that moves between pods and engines always increase.
 const fencesPerEpoch = 1_000_000
 
-// Fence returns the fencing token of an attempt, which is counted from 1 within the epoch. Every attempt has a higher token than all
-// attempts of earlier epochs, and than all claims by pods before the epoch.
+// Fence returns the fencing token of an attempt; attempts are counted from 1 within each epoch. The token is higher than the tokens of all
+// attempts in earlier epochs and the fences of all earlier claims by pods.
 func Fence(epoch int64, attempt int) int64 {
 	return epoch*fencesPerEpoch + int64(min(max(attempt, 0), fencesPerEpoch-2))
 }
@@ -32,20 +32,20 @@ func Fence(epoch int64, attempt int) int64 {
 // lastFence returns the fence that the job's row holds during an epoch.
 func lastFence(epoch int64) int64 { return (epoch+1)*fencesPerEpoch - 1 }
 
-// Boot returns the id that stands for an engine in the place of a pod's boot id.
+// Boot returns the id that represents an engine wherever a pod would have a boot id.
 func Boot(engine string) string {
 	h := sha256.Sum256([]byte("trapeze engine " + engine))
 	h[6], h[8] = h[6]&0x0f|0x80, h[8]&0x3f|0x80 // a UUID of version 8
 	return fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
 }
 
-// IsEngine reports whether a boot id stands for an engine. The boot ids of pods are random UUIDs.
+// IsEngine reports whether a boot id represents an engine. The boot ids of pods are random UUIDs.
 func IsEngine(boot string) bool { return len(boot) == 36 && boot[14] == '8' }
 
-// namesSQL lists the engines that the lanes name. Plan: lanes is one page.
+// namesSQL lists the engines that are assigned to lanes. Plan: lanes is one page.
 const namesSQL = `select distinct n.engine from trapeze.lanes n where n.engine <> 'postgres' order by 1`
 
-// NameOf returns the engine for which a boot id stands, or an empty string if no lane names that engine any longer.
+// NameOf returns the name of the engine that a boot id represents, or an empty string if no lane uses that engine anymore.
 func NameOf(ctx context.Context, s *store.Store, boot string) (string, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[string], namesSQL)
 	if err != nil {
@@ -65,7 +65,7 @@ func EpochOf(fence int64) int64 { return fence / fencesPerEpoch }
 // lanesSQL lists the lanes of an engine. Plan: lanes is one page.
 const lanesSQL = `select n.name from trapeze.lanes n where n.engine = $1 order by 1`
 
-// Lanes returns the lanes whose jobs the engine runs. It includes a lane that is moving to another engine until it has moved.
+// Lanes returns the lanes whose jobs the engine runs. A lane that is moving to another engine is included until the move is complete.
 func (b *Outbox) Lanes(ctx context.Context) ([]string, error) {
 	list, err := store.Rows(ctx, b.s, pgx.RowTo[string], lanesSQL, b.o.Engine)
 	if err != nil {
@@ -74,33 +74,33 @@ func (b *Outbox) Lanes(ctx context.Context) ([]string, error) {
 	return list, nil
 }
 
-// Remove removes the row of an epoch whose end was written with package store's statements for the end of a run instead of [Outbox.End].
-// Without this call, the row is removed when it is due for the reconciler.
+// Remove removes the outbox row of an epoch that was ended by package store's statements instead of [Outbox.End]. Without this call, the
+// row stays until the reconciler reaches it.
 func (b *Outbox) Remove(ctx context.Context, id, epoch int64) error {
 	if _, err := store.Rows(ctx, b.s, pgx.RowTo[int], doneWithSQL, id, lastFence(epoch)); err != nil {
 		return fmt.Errorf("remove job %d, epoch %d from the outbox: %w", id, epoch, err)
 	}
-	b.scan.forget() // its subject may be free
+	b.scan.forget() // the job's subject may be free now
 	return nil
 }
 
-// Lease returns the lease that the table assigns to an epoch of a job, for statements that check it.
+// Lease returns the lease that a job's row contains during an epoch, for statements that check leases.
 func (b *Outbox) Lease(id, epoch int64) job.Lease {
 	return job.Lease{JobID: id, Fence: lastFence(epoch), Pod: b.boot}
 }
 
 // Options configure an [Outbox].
 type Options struct {
-	// Engine is the name of the engine, as it appears in the lanes.
+	// Engine is the name of the engine, as specified in the lanes.
 	Engine string
 	// RetakeAfter is the delay after which Due again returns a job whose start was not recorded. The default is 30 s.
 	RetakeAfter time.Duration
-	// MaxCrashes is the number of lost runs after which a job fails if it has no limit of its own. The default is 3.
+	// MaxCrashes is the number of lost runs after which a job without an individual limit fails. The default is 3.
 	MaxCrashes int
-	// MaxOpen is the number of jobs that a lane without a slot limit hands to the engine at the same time. Further jobs wait in the lane,
+	// MaxOpen is the maximum number of unfinished jobs that a lane without a slot limit hands to the engine. Further jobs wait in the lane,
 	// where priorities, pauses and moves still apply to them. The default is 2,000.
 	MaxOpen int
-	// Ended is called with each job that the outbox ended, after the commit. It may be nil.
+	// Ended, if not nil, is called after the commit for each job that the outbox has ended.
 	Ended func(job.End)
 }
 
@@ -134,7 +134,7 @@ type Item struct {
 	Fence      int64 // the fence in the job's row, which is the last fence of the epoch
 	Lane       string
 	Priority   int
-	Attempts   int // attempts that were spent before this epoch
+	Attempts   int // attempts made before this epoch
 	Crashes    int // lost runs since the job last made progress
 	Snoozes    int
 	Checkpoint json.RawMessage // from an earlier claim by a pod; nil if there is none
@@ -143,10 +143,11 @@ type Item struct {
 	Cancelled  bool   // a cancel request was committed
 }
 
-// Epoch returns the number of the job's epoch. It rises with each run of the job, not always by one.
+// Epoch returns the number of the job's epoch. The number increases with each run of the job, but not always by one.
 func (i *Item) Epoch() int64 { return EpochOf(i.Fence) }
 
-// itemColumns are the columns of [Item], from a row l of live with the run of its row in the outbox, and its row j of jobs.
+// itemColumns lists the columns of [Item]. Row l is the job's row in live, joined with the run from the outbox, and row j is its row in
+// jobs.
 const itemColumns = `l.id, l.kind, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.group_id, j.child_no,
 	coalesce(j.impaired, false) as impaired, j.planned, j.max_attempts, j.max_crashes, j.submitter, coalesce(j.traceparent, '') as traceparent,
 	j.created_at, l.fence, l.lane, l.priority::int, greatest(l.attempt - 1, 0) as attempts, l.crashes,
@@ -157,7 +158,7 @@ const (
 	// databaseSQL returns the identity of the database. A standby and a base backup share it; a restored dump and a copy made with CREATE
 	// DATABASE do not. Plan: two rows, one of them by pg_database_datname_index.
 	databaseSQL = `select f.id || '/' || d.oid from trapeze.feed_epoch f, pg_database d where d.datname = current_database()`
-	// holdsSQL finds the claim of an epoch by its time. Plan: live_pkey.
+	// holdsSQL finds the claim of an epoch by the time of the claim. Plan: live_pkey.
 	holdsSQL = `select l.id from trapeze.live l where l.id = $1 and l.fence = $2 and l.pod = $3::uuid and l.claimed_at = $4`
 )
 
@@ -170,8 +171,8 @@ func (b *Outbox) Database(ctx context.Context) (string, error) {
 	return found[0], nil
 }
 
-// Holds reports whether the job is in the epoch that was claimed at the given time, to the microsecond. A job of another database with the same
-// id and epoch was claimed at another time.
+// Holds reports whether the job is in the given epoch and was claimed at the given time, to the microsecond. The time distinguishes it from
+// a job of another database with the same id and epoch.
 func (b *Outbox) Holds(ctx context.Context, id, epoch int64, claimed time.Time) (bool, error) {
 	found, err := store.Rows(ctx, b.s, pgx.RowTo[int64], holdsSQL, id, lastFence(epoch), b.boot, claimed)
 	if err != nil {
@@ -183,8 +184,8 @@ func (b *Outbox) Holds(ctx context.Context, id, epoch int64, claimed time.Time) 
 // NewIDs returns n unused job ids, for steps that an engine runs without a row in PostgreSQL.
 func (b *Outbox) NewIDs(ctx context.Context, n int) ([]int64, error) { return b.s.NewIDs(ctx, n) }
 
-// startedSQL records the run of an epoch, unless another run is recorded. The update of live locks the job's row first, so that a command
-// that ends the job and this statement exclude each other. Plan: live_pkey and outbox_pkey, one row each; HOT updates.
+// startedSQL records the run of an epoch, unless another run is recorded. It first locks the job's row by updating live, so that it cannot
+// run concurrently with a command that ends the job. Plan: live_pkey and outbox_pkey, one row each; HOT updates.
 const startedSQL = `
 with held as (
 	update trapeze.live set started_at = coalesce(started_at, now()) where id = $1 and fence = $2 and pod = $3::uuid returning id
@@ -192,9 +193,9 @@ with held as (
 update trapeze.outbox o set run = $4, seen_at = now() from held h
 where o.id = h.id and o.fence = $2 and coalesce(o.run, $4) = $4 returning o.id`
 
-// Started records that run executes an epoch of a job. The forwarder calls it after it has started the run, and the run calls it before its
-// first handler. It can be repeated for the same run. It returns [ErrStale] if another run was recorded for the epoch, or if the epoch is
-// over. run must not be empty, and must identify one run of the engine among all runs with the same workflow id.
+// Started records that run executes an epoch of a job. The forwarder calls it after starting the run, and the run calls it before its first
+// handler. It can be called repeatedly for the same run. It returns [ErrStale] if another run was recorded for the epoch, or if the epoch
+// is over. run must not be empty, and must identify one run of the engine among all runs with the same workflow id.
 func (b *Outbox) Started(ctx context.Context, id, epoch int64, run string) error {
 	if run == "" {
 		return errors.New("record a start: the run has no name")
@@ -233,7 +234,7 @@ order by c.created_at limit $2`
 	deliveredSQL = `delete from trapeze.cancel_requests where pod = $1::uuid and job_id = $2 and fence = $3 and reason = $4`
 )
 
-// Cancels returns requests to cancel runs, oldest first. A request is returned again until it is delivered.
+// Cancels returns requests to cancel runs, oldest first. A request keeps being returned until it has been delivered.
 func (b *Outbox) Cancels(ctx context.Context, limit int) ([]Cancel, error) {
 	list, err := store.Rows(ctx, b.s, pgx.RowToStructByPos[Cancel], cancelsSQL, b.boot, limit)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// world is a migrated database with a lane of an engine, and the outbox of that engine.
+// world is a migrated database that has a lane with an engine, and the outbox of that engine.
 type world struct {
 	*store.Store
 	*Outbox
@@ -25,7 +25,7 @@ type world struct {
 	is *is.I
 }
 
-// soon makes each job without a recorded start overdue at once.
+// soon makes jobs without a recorded start overdue immediately.
 const soon = time.Nanosecond
 
 func newWorld(t testing.TB) *world {
@@ -48,7 +48,7 @@ func (w *world) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// put enqueues a job in the video lane for each change, with that change applied.
+// put enqueues one job in the video lane for each change, and applies the change to it.
 func (w *world) put(changes ...func(*store.NewJob)) []int64 {
 	w.t.Helper()
 	ids, err := w.Store.NewIDs(w.t.Context(), len(changes))
@@ -161,7 +161,7 @@ func TestFencesRiseWhileAJobMovesBetweenPodsAndEngines(t *testing.T) {
 			w.exec(`update trapeze.live set crashes = 0`)
 		}
 	}
-	// A restored backup begins a new history, whose fences are higher than all before.
+	// A restored backup begins a new history, whose fences are higher than all earlier ones.
 	w.exec(`update trapeze.cluster set epoch = epoch + 1`)
 	i := w.one()
 	rises(Fence(i.Epoch(), 1))
@@ -240,7 +240,7 @@ func TestALimitedLaneStartsNoMoreThanItsSlots(t *testing.T) {
 	w.put(plain, plain, plain)
 	first := w.due()
 	w.is.Equal(len(first), 2)
-	w.is.Equal(len(w.due()), 2) // the same two: their starts are not recorded
+	w.is.Equal(len(w.due()), 2) // the same two jobs, whose starts have not been recorded
 	for _, i := range first {
 		w.start(i, "run")
 	}
@@ -384,7 +384,7 @@ func TestScansSkipRunningJobsButFindAllOthersLater(t *testing.T) {
 	is.Equal(at.InfinityModifier, pgtype.NegativeInfinity) // the first scan reads whole lanes
 	c.began = c.began.Add(-time.Hour)
 	c.end(at, now, false)
-	is.Equal(c.begin().InfinityModifier, pgtype.NegativeInfinity) // jobs were left
+	is.Equal(c.begin().InfinityModifier, pgtype.NegativeInfinity) // some jobs were left unclaimed
 	c.began = c.began.Add(-time.Hour)
 	c.end(at, now, true)
 	at = c.begin()
@@ -440,14 +440,14 @@ func TestALaneWithoutSlotsHandsOverABoundedNumberOfJobs(t *testing.T) {
 	w.is.Equal(len(more), 1)
 }
 
-// The run of an engine may settle its job with the statements that pods use, because the lease of its epoch is that of a claim.
+// An engine's run can settle its job with the statements that pods use, because those accept the lease of an epoch like that of a claim.
 func TestAnEpochIsAClaimThatTheStatementsOfPodsAccept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name, engine, next_engine) values ('leaves', 'far', 'postgres'), ('other', 'near', null)`)
 	lanes, err := w.Lanes(t.Context())
 	w.is.NoErr(err)
-	w.is.Equal(lanes, []string{"leaves", "video"}) // a lane that moves away still has running jobs
+	w.is.Equal(lanes, []string{"leaves", "video"}) // a lane that is moving to another engine still has running jobs
 
 	w.put(func(n *store.NewJob) { n.MaxCrashes = new(int); *n.MaxCrashes = 7 })
 	i := w.one()
@@ -463,7 +463,7 @@ func TestAnEpochIsAClaimThatTheStatementsOfPodsAccept(t *testing.T) {
 	again := w.one()
 	w.is.Equal(again.Snoozes, 3)
 	w.is.True(again.Epoch() > i.Epoch())
-	w.is.NoErr(w.Remove(t.Context(), i.ID, i.Epoch())) // of the earlier epoch
+	w.is.NoErr(w.Remove(t.Context(), i.ID, i.Epoch())) // does not remove the row of the later epoch
 	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 1)
 	w.start(again, "run")
 	w.is.NoErr(w.Again(t.Context(), again.ID, again.Epoch(), "lost"))

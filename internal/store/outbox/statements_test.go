@@ -33,7 +33,8 @@ var statements = map[string]string{
 	"unstartedSQL":     unstartedSQL,
 }
 
-// hot lists the statements that a forwarder runs for each job or poll. Their plans are stored, so that changes show up in reviews.
+// hot lists the statements that a forwarder runs for each job or poll. Their plans are stored in the repository, so that changes show up in
+// reviews.
 var hot = map[string]string{
 	"any_due": anyDueSQL, "open_lanes": openLanesSQL, "room": roomSQL, "take": takeSQL, "unstarted": unstartedSQL,
 	"started_before": startedBeforeSQL, "started": startedSQL, "cancels": cancelsSQL, "hold_run": holdRunSQL,

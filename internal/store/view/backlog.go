@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// countedTo limits the count of waiting jobs in a lane, because a graph does not need larger numbers.
+// countedTo limits the count of waiting jobs in a lane. Graphs do not need larger numbers.
 const countedTo = 100_000
 
 // fleetSQL counts the due jobs that are waiting in each lane, up to a limit, and returns how long the oldest one has been due. A recovered
@@ -32,7 +32,7 @@ type Backlog struct {
 	Lane          string
 	Waiting       int     // the count stops at 100,000
 	OldestSeconds float64 // 0 if no jobs are due, or only recovered ones
-	Pods          int     // number of all open pods, which is the same for every lane
+	Pods          int     // total number of open pods, the same for every lane
 }
 
 // Backlogs returns the backlog of each lane. There is always at least one lane. The cost does not depend on the size of the backlog or the

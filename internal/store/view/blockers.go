@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// standingSQL reads everything that may keep a waiting job from running: the job's own row, its lane, the queue state and the pods. Plan:
+// standingSQL reads everything that may keep a waiting job from running: the job's row, its lane, the queue state and the pods. Plan:
 // live_pkey, parked_pkey, current_runs_one_running and other primary keys; pods is small.
 const standingSQL = `
 with j as (
@@ -67,8 +67,7 @@ type podStanding struct {
 
 // Blockers returns the reasons why a waiting job is not running. Reasons that concern only this job come first, followed by those that it
 // shares with other jobs. The result is empty if the job is running, has ended or does not exist. Blockers calls used only if it finds no
-// other reason, because reading which slots are in use is expensive. used returns the result of [SlotsInUse], which may be slightly out of
-// date.
+// other reason, because counting the slots in use is expensive. used returns the result of [SlotsInUse], possibly slightly out of date.
 func Blockers(ctx context.Context, s *store.Store, id int64, used func(context.Context) ([]BoardSlots, error)) ([]job.Blocker, error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[standing], standingSQL, id)
 	if err != nil {
@@ -144,7 +143,7 @@ func (j standing) shared() (list []job.Blocker) {
 	return list
 }
 
-// turn returns the reasons why a job that can be claimed has not been claimed. The usual reason is that other jobs occupy the slots.
+// turn returns the reasons why a claimable job has not been claimed yet, usually that other jobs occupy the slots.
 func (j standing) turn(used []BoardSlots) []job.Blocker {
 	if j.Engine != job.EnginePostgreSQL {
 		return []job.Blocker{{Why: job.BlockerDue, Says: "not blocked: the engine " + j.Engine + " takes it next, after more urgent jobs, or its lane's slots are in use"}}

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// BoardWait is a group of jobs that are waiting for the same thing.
+// BoardWait is a group of jobs that are waiting for the same reason.
 type BoardWait struct {
 	Lane    string
 	Kind    string     // empty if the group combines several kinds
@@ -23,9 +23,9 @@ type BoardWait struct {
 	Kinds   int        // number of kinds in the group
 }
 
-// boardDueSQL groups the first due jobs in each lane by the reason for waiting that their own rows show. Other statements show whether the
-// lane or the pods are full, drained or paused. Of the kinds without a handler, the $3 most frequent in each lane have separate groups, and
-// the others share one. Plan: the first rows of live_for_claim for each lane, stops at the limit; current_runs_one_running; pods is small.
+// boardDueSQL groups the first due jobs in each lane by their individual reason for waiting. Other statements show whether the lane or the
+// pods are full, drained or paused. Among the kinds without a handler, the $3 most frequent in each lane have separate groups, and the
+// others share one. Plan: the first rows of live_for_claim for each lane, stops at the limit; current_runs_one_running; pods is small.
 const boardDueSQL = `
 with w as materialized (
 	select f.id, f.lane, f.kind, f.subject, f.ready_at from trapeze.lanes n cross join lateral (
@@ -62,17 +62,17 @@ with g as (
 	group by lane, kind, why
 )` + boardGroups
 
-// boardGroups selects the groups in g. It merges the groups of the less frequent kinds.
+// boardGroups selects the groups in g. It merges the groups of less frequent kinds.
 const boardGroups = `
 select lane, case when other then '' else kind end, why, subject, blocker, sum(jobs)::int, min(since), min(first), count(*)::int
 from g group by 1, 2, 3, 4, 5 order by 6 desc, 1, 2, 3, 4 limit $2`
 
-// boardKinds is the number of kinds in a lane that have separate groups for the same reason.
+// boardKinds is the number of kinds per lane and reason that have separate groups.
 const boardKinds = 10
 
-// BoardWaiting groups waiting jobs by the reason why they wait. It reads at most eachLane due jobs per lane and at most parkedMost parked
-// jobs. It returns at most limit groups of due jobs and at most limit groups of parked jobs. Less frequent kinds share a group, because
-// anyone who can submit jobs can choose their kinds.
+// BoardWaiting groups waiting jobs by the reason for which they wait. It reads at most eachLane due jobs per lane and at most parkedMost
+// parked jobs, and returns at most limit groups of each. Less frequent kinds share a group, because anyone who can submit jobs can invent
+// kinds.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
 	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit, boardKinds); err != nil {
 		return nil, nil, fmt.Errorf("list due jobs: %w", err)
@@ -96,7 +96,7 @@ const SecondPerson = `exists (
 const needsSecondSQL = `
 select ` + SecondPerson + ` from trapeze.parked p join trapeze.jobs j on j.id = p.id where p.id = $1 and p.why = 'approval'`
 
-// NeedsSecond reports whether, because of a lane, a job awaits approval by a person other than its submitter.
+// NeedsSecond reports whether a job awaits approval that, because of a lane, must come from a person other than the submitter.
 func NeedsSecond(ctx context.Context, s *store.Store, id int64) (bool, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[bool], needsSecondSQL, id)
 	if err != nil {
@@ -114,7 +114,7 @@ type BoardApproval struct {
 	Submitter string
 	CreatedAt time.Time
 	Epoch     int
-	Second    bool // because of a lane, the job must be approved by a person other than the submitter
+	Second    bool // a lane requires approval by a person other than the submitter
 }
 
 // boardApprovalsSQL lists jobs that are awaiting approval, longest wait first. Plan: parked_for_approval, stops at the limit; primary key

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// closuresSQL finds in the audit log when, by whom and why each target was closed. It finds nothing if the target was opened by an operator
-// and then closed in SQL. Plan: audit_of_target backwards for each target, stops at its latest entry of these actions.
+// closuresSQL reads from the audit log when, by whom and why each target was closed. It finds nothing if an operator opened the target and
+// it was then closed through SQL. Plan: audit_of_target backwards for each target, stops at its latest entry of these actions.
 const closuresSQL = `
 select w.target, a.action, a.at, a.actor, a.reason from unnest($1::text[], $2::text[], $3::text[]) as w(target, closes, opens)
 cross join lateral (
@@ -32,8 +32,8 @@ func closuresOf(ctx context.Context, s *store.Store) func(string, ...any) ([]clo
 	}
 }
 
-// addClosures fills in who closed the queue, each drained lane and each drained pod, and why. It reads nothing if all are open. A drain
-// applies to a pod's name, so pods with the same name share a closure.
+// addClosures fills in who closed the queue, each drained lane and each drained pod, and why. It reads nothing if everything is open. A
+// drain applies to a pod's name, so pods with the same name share a closure.
 func addClosures(queue *job.QueueState, lanes []job.LaneUse, pods []job.Pod, read func(sql string, args ...any) ([]closure, error)) error {
 	var targets, closes, opens []string
 	to := map[[2]string][]**job.Closure{}

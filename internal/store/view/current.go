@@ -17,8 +17,8 @@ import (
 // that submitter. currentRunSQL reads the current runs of a single subject. While a job with a subject is running, both statements skip the
 // rows that racing claims left for the subject's earlier runs. See TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore. The offset 0
 // prevents the planner from walking over all jobs. Plan: current_runs_of_subject, or one pass over current_runs, which has one or two rows
-// per subject. For each row jobs_pkey, and current_runs_one_running unless it is running; a sort; the view for the listed jobs, or for all
-// of them if the filter has a state, a lane or an error.
+// per subject. For each row, jobs_pkey and, unless the job is running, current_runs_one_running; a sort; the view for the listed jobs, or
+// for all of them if the filter has a state, a lane or an error.
 const (
 	currentJobsSQL = currentRunsHead + `($2::text is null or c.kind = $2) and ($4::text is null or c.subject = $4)` + currentRunsTail
 	currentRunSQL  = currentRunsHead + `c.kind = $2::text and c.subject = $4::text` + currentRunsTail
@@ -73,10 +73,10 @@ func matchesFilter(f job.Filter, j job.Job) bool {
 		equalsIfSet(f.Reason, j.Reason) && equalsIfSet(f.ErrorClass, j.ErrorClass) && equalsIfSet(f.ErrorCode, j.ErrorCode)
 }
 
-// equalsIfSet reports whether a job's value equals the filter's value, or whether the filter has no value.
+// equalsIfSet reports whether a job's value equals the filter's value or the filter has none.
 func equalsIfSet[T ~string](asked T, is *T) bool { return asked == "" || is != nil && *is == asked }
 
-// lastFinishedFor is the time limit for finding the newest finished run for a subject, because no index serves that search.
+// lastFinishedFor is the time limit for finding a subject's newest finished run, because no index serves that search.
 const lastFinishedFor = 10 * time.Second
 
 // lastFinished returns the newest finished job with a subject, or [job.ErrNotFound].
@@ -96,8 +96,8 @@ func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner stri
 	}
 }
 
-// Current returns the current run for a subject. This is the running job or, if none is running, the job that ran last. If owner is not
-// empty, Current considers only that submitter's jobs. If the last run was deleted or pruned, it returns the newest finished run that still
+// Current returns the current run of a subject: the running job or, if none is running, the job that ran last. If owner is not empty,
+// Current considers only that submitter's jobs. If the last run was deleted or pruned, it returns the newest finished run that still
 // exists, or [job.ErrNotFound].
 func Current(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
 	page, err := Jobs(ctx, s, job.Filter{Kind: kind, Subject: subject, Owner: owner, Current: true, Limit: 1})

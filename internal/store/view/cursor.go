@@ -10,7 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// earliest and latest are the bounds for times in a cursor. JSON can represent the same range. PostgreSQL rejects some times outside it.
+// earliest and latest bound the times in a cursor. JSON can represent all times in this range, and PostgreSQL rejects some times outside
+// it.
 var (
 	earliest = time.Unix(0, 0)
 	latest   = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)

@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A cursor that is accepted works in queries, and formatting its parsed value gives an equivalent cursor. Any other cursor is reported as
-// the caller's error.
+// An accepted cursor works in queries, and formatting its parsed value yields an equivalent cursor. Any other cursor is rejected as the
+// caller's error.
 func FuzzACursorOfAPageIsUsableOrRefused(f *testing.F) {
 	for _, text := range []string{"", "1700000000000000.42", "-1.-1", "0.0", "1.", ".1", "1.2.3", "9223372036854775807.1", "-9223372036854775808.1",
 		"9223371331200000000.1", "-210866803200000001.7", "+1.+1", "0x1.1", "1 .1", "é.1", "\x00.1"} {
@@ -74,7 +74,7 @@ func FuzzACursorOfEventsIsUsableOrRefused(f *testing.F) {
 	})
 }
 
-// Cursors that pageAfter generates are accepted and can be parsed back to the same time, with the microsecond precision of PostgreSQL.
+// Cursors that pageAfter generates are accepted, and parsing them yields the same time with PostgreSQL's microsecond precision.
 func FuzzACursorThatWeMakeIsTaken(f *testing.F) {
 	f.Add(int64(0), int64(1))
 	f.Add(time.Date(2025, 1, 31, 8, 0, 0, 999_999_000, time.UTC).UnixMicro(), int64(1)<<62)

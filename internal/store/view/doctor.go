@@ -41,8 +41,8 @@ func ReadServer(ctx context.Context, s *store.Store) (Server, error) {
 	return found[0], nil
 }
 
-// strongOwnerSQL returns the owner of the enqueue function if the owner is a superuser and other roles may call the function. SQL producers
-// then enqueue jobs with superuser privileges. Otherwise it returns nothing. Plan: one row of the system catalog.
+// strongOwnerSQL returns the owner of the enqueue function if the owner is a superuser and other roles may call the function, which then
+// runs with superuser privileges. Otherwise it returns nothing. Plan: one row of the system catalog.
 const strongOwnerSQL = `
 select o.rolname from pg_proc p join pg_roles o on o.oid = p.proowner
 where p.oid = 'trapeze.enqueue'::regproc and o.rolsuper
@@ -61,7 +61,7 @@ func StrongOwner(ctx context.Context, s *store.Store) (string, error) {
 // clockSQL reads the database's clock.
 const clockSQL = `select clock_timestamp()`
 
-// Clock returns how far the database's clock is ahead of this machine's, and the maximum error of that value. The error is half of the
+// Clock returns how far the database's clock is ahead of this machine's clock, and the maximum error of that value, which is half of the
 // shortest of five round-trip times.
 func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, err error) {
 	for range 5 {
@@ -78,9 +78,9 @@ func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, er
 	return ahead, within, nil
 }
 
-// horizonSQL lists the oldest transactions, prepared transactions and replication slots that hold back the transaction horizon. They
-// prevent dead rows from being removed and the event feed from advancing. The session that runs this statement is excluded. Plan: reads no
-// table of Trapeze.
+// horizonSQL lists the oldest transactions, prepared transactions and replication slots that hold back the transaction horizon. They keep
+// dead rows from being removed and the event feed from advancing. The session that runs this statement is excluded. Plan: reads no Trapeze
+// tables.
 const horizonSQL = `
 select * from (
 	select 'session', a.pid::text, coalesce(a.usename::text, ''), coalesce(a.datname::text, ''), coalesce(a.application_name, ''),
@@ -116,8 +116,8 @@ func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 	return list, nil
 }
 
-// tablesSQL reads the state of the Trapeze tables in which rows are inserted and deleted. Each partition of done has a separate row.
-// Autovacuum processes a table when the number of dead rows exceeds trigger. Plan: reads only system catalogs.
+// tablesSQL reads the state of the Trapeze tables from which rows are deleted. Each partition of done has a separate row. The fourth column
+// is the number of dead rows above which autovacuum processes the table. Plan: reads only system catalogs.
 const tablesSQL = `
 select c.relname::text, greatest(c.reltuples, 0)::bigint, coalesce(t.n_dead_tup, 0),
 	(coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold'))::float8
@@ -146,7 +146,7 @@ type Table struct {
 	Age        int // number of transactions since the oldest row was frozen
 }
 
-// Tables returns the state of the tables in which rows are inserted and deleted.
+// Tables returns the state of the tables from which rows are deleted.
 func Tables(ctx context.Context, s *store.Store) ([]Table, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Table], tablesSQL, s.Schema())
 	if err != nil {
@@ -169,7 +169,7 @@ type MissingDay struct {
 	Day   time.Time
 }
 
-// MissingDays returns the partitions that are missing for today and for the given number of days ahead. The most urgent ones come first.
+// MissingDays returns the partitions that are missing for today and the given number of days ahead, most urgent first.
 func MissingDays(ctx context.Context, s *store.Store, ahead int) ([]MissingDay, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[MissingDay], missingDaysSQL, s.Schema(), ahead)
 	if err != nil {

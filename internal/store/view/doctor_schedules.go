@@ -10,10 +10,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// scheduleHealthSQL lists schedules with the conditions that may prevent them from firing. It includes the number of pods that could handle
-// the next occurrence, and whether the schedule's lane exists. It also includes how long the next occurrence has been due, according to the
-// database's clock. For a schedule that is not planned, this is the time since the schedule was changed. Plan: schedules, pods and lanes
-// are small tables.
+// scheduleHealthSQL lists schedules with the conditions that may keep them from firing, including the number of pods that could handle the
+// next occurrence, whether the schedule's lane exists, and how long the next occurrence has been due by the database's clock. For a
+// schedule that is not planned yet, the latter is the time since the schedule was changed. Plan: schedules, pods and lanes are small
+// tables.
 const scheduleHealthSQL = `
 select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
 	coalesce(extract(epoch from clock_timestamp() - case when c.planned then c.next_at else c.updated_at end), 0)::float8,
@@ -38,7 +38,7 @@ type ScheduleHealth struct {
 	Now              time.Time // the time on the database's clock
 }
 
-// ReadScheduleHealth returns the schedules with the conditions that may prevent them from firing, ordered by name.
+// ReadScheduleHealth returns the schedules, ordered by name, with the conditions that may keep them from firing.
 func ReadScheduleHealth(ctx context.Context, s *store.Store) ([]ScheduleHealth, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[ScheduleHealth], scheduleHealthSQL)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // readyPod is an SQL condition that is true for a live pod p that can currently start jobs.
 const readyPod = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
 
-// waitingWorkSQL counts due jobs that are waiting, by lane and kind, together with the pods that could run them. Plan: one pass over live;
-// pods and lane_kinds are small.
+// waitingWorkSQL counts waiting due jobs by lane and kind, together with the pods that could run them. Plan: one pass over live; pods and
+// lane_kinds are small.
 const waitingWorkSQL = `
 select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where ` + canRun + ` and ` + readyPod + `)::int,
 	exists (select from trapeze.lane_kinds k where k.kind = w.kind) or exists (select from trapeze.pods p where w.kind = any(p.kinds))
@@ -24,8 +24,8 @@ from (
 ) w left join trapeze.lanes n on n.name = w.lane
 order by w.lane, w.kind`
 
-// canRun is the SQL condition that pod p can run jobs of row w's kind. Normally, p must have a handler for the kind. If lane n belongs to
-// another engine, p must serve that engine, whose workers may be other processes.
+// canRun is the SQL condition that pod p can run jobs of row w's kind. Usually, p must have a handler for the kind. If lane n belongs to
+// another engine, p must serve that engine instead, because the handlers may run in other processes.
 const canRun = `case when coalesce(n.engine, 'postgres') = 'postgres' then w.kind = any(p.kinds) else n.engine = any(p.engines) end`
 
 // WaitingWork counts the due jobs of one kind that are waiting in a lane.
@@ -47,8 +47,8 @@ func ReadWaitingWork(ctx context.Context, s *store.Store) ([]WaitingWork, error)
 	return list, nil
 }
 
-// laneGatesSQL lists the conditions that may prevent a lane from starting jobs. It also lists the kinds whose default lane it is, and
-// counts the pods that could run any of those kinds. Plan: lanes, lane_kinds and pods are small tables.
+// laneGatesSQL lists, for each lane, the conditions that may keep it from starting jobs. It also lists the kinds whose default lane it is,
+// and counts the pods that could run any of those kinds. Plan: lanes, lane_kinds and pods are small tables.
 const laneGatesSQL = `
 select n.name, n.engine, coalesce(n.next_engine, ''),
 	exists (select from trapeze.pods p where n.engine = any(p.engines) and p.closed_at is null and p.lease_until > now()),
@@ -58,7 +58,7 @@ select n.name, n.engine, coalesce(n.next_engine, ''),
 		and p.kinds && coalesce((select array_agg(k.kind) from trapeze.lane_kinds k where k.lane = n.name), p.kinds))::int
 from trapeze.lanes n order by n.name`
 
-// LaneGate describes the conditions that may prevent a lane from starting jobs.
+// LaneGate describes the conditions that may keep a lane from starting jobs.
 type LaneGate struct {
 	Name           string
 	Engine         string
@@ -73,7 +73,7 @@ type LaneGate struct {
 	Pods           int      // number of pods that could currently run any of these kinds or, if Kinds is empty, any kind at all
 }
 
-// LaneGates returns, for each lane, the conditions that may prevent the lane from starting jobs.
+// LaneGates returns, for each lane, the conditions that may keep the lane from starting jobs.
 func LaneGates(ctx context.Context, s *store.Store) ([]LaneGate, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[LaneGate], laneGatesSQL)
 	if err != nil {
@@ -82,7 +82,7 @@ func LaneGates(ctx context.Context, s *store.Store) ([]LaneGate, error) {
 	return list, nil
 }
 
-// podHealthSQL lists the open pods and how much time is left on their leases. Plan: one pass over pods and remote_workers, which are small.
+// podHealthSQL lists the open pods, each with the time left on its lease. Plan: one pass over pods and remote_workers, which are small.
 const podHealthSQL = `
 select p.boot::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained,
 	w.boot is not null, coalesce(w.stream, 0), extract(epoch from clock_timestamp() - p.started_at)::float8
@@ -102,7 +102,7 @@ type PodHealth struct {
 	Up       float64 // seconds since the pod started
 }
 
-// ReadPodHealth returns the open pods and how much time is left on their leases.
+// ReadPodHealth returns the open pods, each with the time left on its lease.
 func ReadPodHealth(ctx context.Context, s *store.Store) ([]PodHealth, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[PodHealth], podHealthSQL)
 	if err != nil {
@@ -111,9 +111,9 @@ func ReadPodHealth(ctx context.Context, s *store.Store) ([]PodHealth, error) {
 	return list, nil
 }
 
-// unknownWorkSQL counts, for each pod, the jobs that have been running for at least two minutes, if the pod is gone or knows about fewer jobs
-// than the table assigns to it. It excludes live remote workers, which report their jobs themselves, and the jobs that other engines run.
-// Plan: one pass over live; pods_pkey for the running ones.
+// unknownWorkSQL lists the pods that are gone or that know about fewer jobs than the table assigns to them, and counts their jobs. It
+// considers only jobs that have been running for at least two minutes. It excludes live remote workers, which report their jobs themselves,
+// and the jobs that other engines run. Plan: one pass over live; pods_pkey for the running ones.
 const unknownWorkSQL = `
 select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.boot is null or p.closed_at is not null
 from trapeze.live l

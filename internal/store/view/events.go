@@ -18,10 +18,10 @@ const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesc
 	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields,
 	coalesce((select true from trapeze.remote_workers r where r.boot = e.boot), false)`
 
-// historySQL defines a CTE named e, which contains the history of the jobs in the of(id) CTE and has the columns of the job_event view. The
-// history has two sources. Events that belong to a single job are found by the job's id. Events that several jobs share, because one
-// statement wrote them, are found by transaction id. The ids of these transactions are in the jobs' rows and in the events that ended a
-// claim. Plan: primary key lookups, done_by_id; job_events_of_job and job_events_in_commit_order in each retained day.
+// historySQL defines a CTE named e, which contains the history of the jobs in the CTE of(id) and has the columns of the view job_event. The
+// history has two sources: events of a single job are found by the job's id, and events shared by several jobs, because one statement wrote
+// them, are found by transaction id. The transaction ids come from the jobs' rows and from the events that ended a claim. Plan: primary key
+// lookups, done_by_id; job_events_of_job and job_events_in_commit_order in each retained day.
 const historySQL = `
 commits as (
 	select j.xid from trapeze.jobs j join of on of.id = j.id
@@ -55,15 +55,15 @@ where (e.xid, e.job, coalesce(e.event_no, 0)) > ($2::text::xid8, $3::bigint, $4:
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, e.job, e.event_no limit $5`
 
-// feedSQL reads the whole history in the order of transaction ids. The order may differ from that of a job's events, which readers can sort
-// by number. The statement stops at the horizon below which no new transaction can appear. A reader that continues from its last cursor
-// therefore misses nothing. Plan: job_events_in_commit_order.
+// feedSQL reads the whole history in the order of transaction ids. A job's events may be out of order; readers can sort them by number. The
+// statement stops at the horizon below which no new transaction can appear, so a reader that continues from its last cursor misses nothing.
+// Plan: job_events_in_commit_order.
 const feedSQL = `select ` + eventColumns + ` from trapeze.job_event e
 where e.xid >= $1::text::xid8 and (e.xid, coalesce(e.job, 0), coalesce(e.event_no, 0)) > ($1::text::xid8, $2::bigint, $3::int)
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, coalesce(e.job, 0), e.event_no limit $4`
 
-// hasGaps reports whether any events are missing between the listed ones. It ignores missing events at the start, which retention may have
+// hasGaps reports whether events are missing between the listed ones. It ignores missing events at the start, which retention may have
 // deleted.
 func hasGaps(list []job.Event) bool {
 	for i := 1; i < len(list); i++ {
@@ -75,11 +75,11 @@ func hasGaps(list []job.Event) bool {
 }
 
 // JobEvents returns the history of a job after the event with the given number, or from the start if after is 0. If the job's row no longer
-// exists, JobEvents returns only events that concern this job alone.
+// exists, JobEvents returns only events that do not involve other jobs.
 func JobEvents(ctx context.Context, s *store.Store, id int64, after, limit int) ([]job.Event, error) {
 	list, err := store.Rows(ctx, s, scanEvent, jobEventsSQL, id, after, limit)
 	if err == nil && hasGaps(list) {
-		// The claim was ended by a pod that ran an earlier release, which did not store a reference to the event.
+		// The claim was ended by a pod of an earlier release, which did not store a reference to the event.
 		list, err = store.Rows(ctx, s, scanEvent, searchEventsSQL, id, after, limit)
 	}
 	if err != nil {
@@ -141,7 +141,8 @@ func parseCursor(cursor string) (xid string, id int64, no int, err error) {
 }
 
 // exportEventsSQL reads the whole history in the caller's snapshot, job by job, with each job's events in order. It does not sort by
-// transaction id, because a transaction that waited for a job's row may have a lower id than the one that wrote the preceding event.
+// transaction id, because a transaction that waited for the lock on a job's row may have a lower id than the one that wrote the preceding
+// event.
 const exportEventsSQL = `select ` + eventColumns + ` from trapeze.job_event e order by e.job nulls first, e.event_no, e.xid`
 
 // ExportEvents passes the whole history to do, one event at a time. It runs in the caller's transaction.

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Failure returns the job whose failure started a pipeline. That job is the parent of the pipeline's first job. Failure returns
+// Failure returns the job whose failure started a pipeline, which is the parent of the pipeline's first job. Failure returns
 // [job.ErrNotFound] if there is no such job or if it has been pruned.
 func Failure(ctx context.Context, s *store.Store, pipeline int64) (f job.Failure, err error) {
 	first, err := Job(ctx, s, pipeline)

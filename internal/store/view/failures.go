@@ -26,7 +26,7 @@ select j.id, j.kind, j.subject, d.attempt, d.finished_at, d.class, d.error from 
 ) d join trapeze.jobs j on j.id = d.id
 order by d.finished_at desc, d.id desc`
 
-// ownFailuresSQL reads the newest jobs of submitter $3, with the failures of those that failed since $1. The other rows have no error.
+// ownFailuresSQL reads the newest jobs of submitter $3, and the failures of those that failed since $1. The other rows contain no failure.
 // Plan: jobs_by_submitter backwards, stops at the limit; done_by_id in the days since a job was created.
 const ownFailuresSQL = `
 select j.id, j.kind, j.subject, j.created_at, d.attempt, d.finished_at, d.class, d.error from (
@@ -39,7 +39,7 @@ select j.id, j.kind, j.subject, j.created_at, d.attempt, d.finished_at, d.class,
 const failureColumns = `d.id, d.attempt, d.finished_at, coalesce(d.error_class, '') as class, left(coalesce(nullif(d.error, ''), d.reason), 500) as error`
 
 // Failures groups the jobs that have failed since a time, or all failed jobs if since is zero. If owner is not empty, it considers only
-// that owner's jobs. It reads at most 10,000 jobs: the jobs that failed last, or the owner's newest jobs.
+// that owner's jobs. It reads at most 10,000 jobs: the latest failures, or the owner's newest jobs.
 func Failures(ctx context.Context, s *store.Store, since time.Time, owner string) (failures.List, error) {
 	from, until := store.Some(since), time.Now()
 	read := func() ([]failures.Job, *time.Time, error) { return failedJobs(ctx, s, from, nil) }
@@ -66,15 +66,15 @@ func Failures(ctx context.Context, s *store.Store, since time.Time, owner string
 	return failures.New(jobs, since, until, complete).AddRetrying(retrying, len(retrying) < mostRetrying), nil
 }
 
-// [retryingSQL] reads at most mostRetrying jobs, among the first mostParked that become due.
+// [retryingSQL] reads at most mostRetrying jobs, from the mostParked parked jobs that become due first.
 const (
 	mostRetrying = 1000
 	mostParked   = 10_000
 )
 
-// retryingSQL reads jobs whose latest attempt failed since $1 and which wait for their next attempt, latest failure first. It considers the
-// first $3 parked jobs that become due, because retries become due soon. Plan: parked_for_promotion, stops at the limit; jobs_pkey for each;
-// job_events_of_job backwards in the days of the run, stops at the first event.
+// retryingSQL reads jobs whose latest attempt failed since $1 and that are waiting for their next attempt, latest failure first. It
+// considers only the $3 parked jobs that become due first, because retries become due soon. Plan: parked_for_promotion, stops at the limit;
+// jobs_pkey for each; job_events_of_job backwards in the days of the run, stops at the first event.
 const retryingSQL = `
 select p.id, p.kind, p.subject, p.attempt, e.at, e.class, e.error from (
 	select s.* from (
@@ -89,8 +89,8 @@ select p.id, p.kind, p.subject, p.attempt, e.at, e.class, e.error from (
 ) e
 where e.at >= coalesce($1::timestamptz, '-infinity') order by e.at desc, p.id desc`
 
-// retryingJobs reads jobs that wait for another attempt, with the error of their latest one. If owner is not empty, it reads only that owner's
-// jobs.
+// retryingJobs reads jobs that are waiting for another attempt, with the error of the latest one. If owner is not empty, it reads only that
+// owner's jobs.
 func retryingJobs(ctx context.Context, s *store.Store, from *time.Time, owner string) ([]failures.Job, error) {
 	jobs, err := store.Rows(ctx, s, pgx.RowToStructByPos[failures.Job], retryingSQL, from, store.Some(owner), mostParked, mostRetrying)
 	if err != nil {
@@ -102,8 +102,8 @@ func retryingJobs(ctx context.Context, s *store.Store, from *time.Time, owner st
 	return jobs, nil
 }
 
-// failedJobs reads the jobs that failed in a period. If the limit stops it before the start of the period, it returns the time that it
-// reached.
+// failedJobs reads the jobs that failed in a period. If it reaches the limit before the start of the period, it also returns how far back
+// it has read.
 func failedJobs(ctx context.Context, s *store.Store, from, to *time.Time) (jobs []failures.Job, reached *time.Time, err error) {
 	jobs, err = store.Rows(ctx, s, pgx.RowToStructByPos[failures.Job], failuresSQL, from, to, MostFailures)
 	if len(jobs) == MostFailures {
@@ -115,8 +115,8 @@ func failedJobs(ctx context.Context, s *store.Store, from, to *time.Time) (jobs 
 	return jobs, reached, err
 }
 
-// ownFailedJobs reads an owner's newest jobs and returns those that failed. If the owner has older jobs too, it also returns the time at
-// which the oldest job that it read was created.
+// ownFailedJobs reads an owner's newest jobs and returns those that failed. If there may be older jobs, it also returns the creation time
+// of the oldest job that it read.
 func ownFailedJobs(ctx context.Context, s *store.Store, from *time.Time, owner string) (jobs []failures.Job, reached *time.Time, err error) {
 	type row struct {
 		ID            int64
@@ -140,9 +140,8 @@ func ownFailedJobs(ctx context.Context, s *store.Store, from *time.Time, owner s
 	return jobs, reached, err
 }
 
-// FailureSet returns the ids of the jobs in a set of failures. If owner is not empty, the set must be one of that owner's jobs only. It
-// returns [job.ErrFailuresChanged] if the group no longer matches the set,
-// and [job.ErrInvalid] if the text is not a set.
+// FailureSet returns the ids of the jobs in a set of failures. If owner is not empty, the set must be limited to that owner's jobs.
+// FailureSet returns [job.ErrFailuresChanged] if the group no longer matches the set, and [job.ErrInvalid] if text does not describe a set.
 func FailureSet(ctx context.Context, s *store.Store, text, owner string) ([]int64, error) {
 	set, err := failures.ParseSet(text)
 	if err != nil {

@@ -35,7 +35,7 @@ const tooManyFailures = MostFailures + 1000
 func TestFailuresOfAnOwnerAreAmongTheOwnersNewestJobs(t *testing.T) {
 	t.Parallel()
 	is, s := is.New(t), newStore(t)
-	plantest.SeedEnded(t, s.Pool(), 1200, 3) // a quarter of the jobs are ana's, and a third of hers have failed
+	plantest.SeedEnded(t, s.Pool(), 1200, 3) // ana submitted a quarter of the jobs, and a third of hers have failed
 	own, err := Failures(t.Context(), s, time.Time{}, "ana")
 	is.NoErr(err)
 	is.Equal([]any{own.Jobs, own.Complete}, []any{100, true})

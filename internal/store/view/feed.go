@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// feedNowSQL reads the current position of the feed: the database history, the transactions that a cursor may contain, and what is
-// currently visible. Plan: job_events_in_commit_order at its ends, in each retained day.
+// feedNowSQL reads the current position of the feed: the database history, the transactions that a cursor may contain, and the events that
+// are currently visible. Plan: job_events_in_commit_order at its ends, in each retained day.
 const feedNowSQL = `
 select coalesce(left((select trapeze.history())::text, 8), ''), pg_snapshot_xmax(pg_current_snapshot()), pg_current_snapshot()::text,
 	coalesce((select e.xid from trapeze.job_events e order by e.xid limit 1), '0'::xid8),
@@ -27,7 +27,7 @@ from (values (1)) as one(row) left join lateral (
 // FeedNow is the position of the feed at one point in time.
 type FeedNow struct {
 	Epoch  string   // identifies the history; it changes when a dump is restored or a standby is promoted
-	Next   uint64   // no transaction with this id or a higher one has ended yet
+	Next   uint64   // no transaction with this or a higher id has ended yet
 	Oldest uint64   // the first transaction with stored events, or 0 if there is none
 	Seen   Seen     // the transactions that are currently visible
 	Last   Position // position of the latest event that readers can already see
@@ -79,7 +79,7 @@ const feedLagSQL = `
 select coalesce(extract(epoch from clock_timestamp() - (
 	select e.at from trapeze.job_events e where e.xid >= pg_snapshot_xmin(pg_current_snapshot()) order by e.xid limit 1)), 0)::float8`
 
-// FeedLag returns how long an open transaction anywhere in the cluster has held up the global feed, or 0 if no transaction does.
+// FeedLag returns how long the global feed has been held up by an open transaction anywhere in the cluster, or 0 if it is not held up.
 func FeedLag(ctx context.Context, s *store.Store) (time.Duration, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[float64], feedLagSQL)
 	if err != nil {

@@ -64,9 +64,9 @@ const statusOfPipeline = `coalesce((select p.status from trapeze.pipeline p wher
 
 // newsSQL reads the events of some jobs, or of the jobs in some pipelines, that were written by transactions outside a given set. The
 // events of each job are in order. If there are no events, it returns a single row without an event. It reads only transactions that
-// started after the set was read, and transactions that were open then and have ended since. As a result, it reads nothing twice, and a
-// transaction that stays open costs nothing. Plan: job_events_in_commit_order in each retained day; jobs_pkey for each event, and primary
-// key lookups if an event may end a pipeline.
+// started after the set was read or were still open at that time. As a result, it reads nothing twice, and a transaction that stays open
+// costs nothing. Plan: job_events_in_commit_order in each retained day; jobs_pkey for each event, and primary key lookups if an event may
+// end a pipeline.
 const newsSQL = `
 with fresh as materialized (
 	select v.job, v.event_no, v.jobs, v.event_nos, v.fences, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor,
@@ -90,8 +90,8 @@ select pg_current_snapshot()::text, coalesce((select f.xid from fresh f order by
 from (values (1)) as one(row) left join told t on true
 order by t.told_job, t.told_no`
 
-// ReadNews returns new events of some jobs and of the jobs in some pipelines, for a reader that has already seen the transactions in seen.
-// Each job's events are in order. ReadNews also returns the set of transactions that the reader will then have seen.
+// ReadNews returns new events of the given jobs and pipelines, for a reader that has already seen the transactions in seen. Each job's
+// events are in order. ReadNews also returns the set of transactions that the reader has seen after this call.
 func ReadNews(ctx context.Context, s *store.Store, seen Seen, jobs, pipelines []int64) ([]News, Seen, error) {
 	upto, open := seen.args()
 	found, err := store.Rows(ctx, s, scanTold, newsSQL, upto, open, orNone(jobs), orNone(pipelines))

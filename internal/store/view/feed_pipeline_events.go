@@ -8,8 +8,8 @@ import (
 )
 
 // pipelineNewsSQL reads the unseen events of one pipeline, like newsSQL, but finds them through the pipeline's jobs. It reads no events of
-// other pipelines, no matter how old the reader's position is. Within the transactions bounded by $4 and $5, it starts after
-// event $7 of job $6. Plan: as for jobEventsSQL, for each job of the pipeline.
+// other pipelines, however old the reader's position is. Within the transactions bounded by $4 and $5, it starts after event $7 of job $6.
+// Plan: as for jobEventsSQL, for each job of the pipeline.
 const pipelineNewsSQL = `
 with of as materialized (
 	select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0

@@ -1,15 +1,15 @@
 package view
 
-// jobOf is the view trapeze.job, rewritten as a sequence of lookups for each job. It looks in live, then in parked, and then by state in
-// the finished jobs. The search in the finished jobs starts on the day before the job was created, because no job ends earlier. The search
+// jobOf is the view trapeze.job, rewritten as a sequence of lookups for each job: first in live, then in parked, and then in the finished
+// jobs of each state. The lookups in the finished jobs start on the day before the job was created, because no job ends earlier. The search
 // ends at the first table that contains the job.
 //
-// The view itself, in contrast, joins the tables and reads every day. If live or parked was empty when it was last analyzed, PostgreSQL
-// plans the view as a scan of that table for each job. The view is meant for statements that count or search whole tables.
+// The view itself, in contrast, joins the tables and reads every day. If live or parked was empty when last analyzed, PostgreSQL scans that
+// table for each job. The view is meant for statements that count or search whole tables.
 //
 // Each lookup has a limit, so that the planner cannot turn it into such a join. The lookup in live also has an order. Without it, the
-// planner might choose live_for_claim, which contains the id too and costs the same as live_pkey while both seem empty. If wrong clocks
-// made a job end days before it was created, the last lookup finds it by reading all days.
+// planner might choose live_for_claim, which contains the id too and costs the same as live_pkey while both seem empty. If wrong clocks let
+// a job end days before it was created, the last lookup finds it by reading all days.
 const jobOf = `(
 	select j.id, j.kind, p.lane, j.subject, p.state,
 		coalesce((select true from trapeze.current_runs c where c.kind = j.kind and c.subject = j.subject and c.job_id = j.id limit 1), false) as is_current,

@@ -33,8 +33,8 @@ where p.closed_at is null order by p.name, p.started_at, p.boot limit $1`
 // mostKindPods is the maximum number of pods whose kinds are read.
 const mostKindPods = 1000
 
-// Kinds describes each kind that a pod handles, that has running or due jobs, or that had jobs end in the period. The second result holds the
-// statistics for all kinds together.
+// Kinds describes each kind that a pod handles, that has running or due jobs, or whose jobs ended in the period. The second result holds
+// the statistics for all kinds combined.
 func Kinds(ctx context.Context, s *store.Store, window time.Duration) (list []job.KindUse, ended job.Stats, err error) {
 	rows, err := ReadStats(ctx, s, StatsFilter{Window: window})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// notesSQL reads the progress that some jobs, and the latest jobs in some pipelines, have reported. Plan: primary key lookups,
+// notesSQL reads the progress reported by the given jobs and by the latest jobs of the given pipelines. Plan: primary key lookups,
 // jobs_of_pipeline.
 const notesSQL = `
 select 0::bigint, g.id, g.done, g.total, g.message from unnest($1::bigint[]) as w(id) join trapeze.job_progress g on g.id = w.id
@@ -28,8 +28,8 @@ type Note struct {
 	job.Progress
 }
 
-// Notes returns the progress that some jobs, and the latest jobs in some pipelines, have reported. It omits jobs that have not reported any
-// progress.
+// Notes returns the progress reported by the given jobs and by the latest jobs of the given pipelines. It omits jobs that have not reported
+// any.
 func Notes(ctx context.Context, s *store.Store, jobs, pipelines []int64) ([]Note, error) {
 	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (n Note, err error) {
 		return n, row.Scan(&n.Pipeline, &n.Job, &n.Done, &n.Total, &n.Message)

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// mostOpen is the maximum number of open jobs that are collected by state. If there are more, open jobs are not rare, and a walk over all
-// jobs quickly finds the newest ones.
+// mostOpen is the maximum number of open jobs that are collected by state. If there are more, open jobs are common enough for a walk over
+// all jobs to find the newest ones quickly.
 const mostOpen = 10_000
 
 // openIDsSQL collects the ids of open jobs by state, unordered and up to a limit. Plan: one pass over live and parked, which hold no
@@ -28,15 +28,14 @@ where s.state = any($1::text[]) and ($2::text is null or s.kind = $2) and ($3::t
 	and ($4::text is null or s.subject = $4) limit $5`
 
 // openJobsSQL lists the jobs in $15 that are still open, newest first. If $16 is not null, it lists only that submitter's jobs. Its
-// conditions on times are written so that no index can serve them. Plan: primary keys of the open jobs, then a sort of those; no history is
-// read.
+// conditions on times are written so that no index can serve them. Plan: primary keys of the open jobs, then a sort; no history is read.
 const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = any($15::bigint[])
 	and state in ('awaiting_approval', 'pending', 'running', 'waiting') and ($16::text is null or submitter = $16 and submitter <> '')
 	and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ` + jobsMatched + jobsOrdered
 
-// rareOpen reports whether a filter selects only open jobs and there are few of them. It also returns the ids of open jobs, which may
-// include jobs that the filter excludes. A list that started with the newest job of any state would have to search the whole history for
-// open ones.
+// rareOpen reports whether a filter selects only open jobs and few jobs are open. It also returns the ids of the open jobs, which may
+// include jobs that the filter excludes. Starting with the newest job of any state, a list might have to search the whole history for open
+// ones.
 func rareOpen(ctx context.Context, s *store.Store, f job.Filter, states []string) (ids []int64, rare bool, err error) {
 	if len(states) == 0 || slices.ContainsFunc(f.States, job.State.Terminal) {
 		return nil, false, nil

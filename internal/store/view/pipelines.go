@@ -24,7 +24,7 @@ select j.id, '', case when j.state in ('succeeded', 'failed', 'cancelled') then 
 from ` + jobOf + ` j
 where j.id = $1 and j.pipeline_id = j.id and not exists (select from trapeze.pipelines p where p.id = j.id)`
 
-// Pipeline returns one pipeline by the id of its first job, or [job.ErrNotFound].
+// Pipeline returns the pipeline whose first job has the given id, or [job.ErrNotFound].
 func Pipeline(ctx context.Context, s *store.Store, id int64) (job.Pipeline, error) {
 	found, err := store.Rows(ctx, s, scanPipeline, pipelineSQL, id)
 	if err != nil {
@@ -46,10 +46,10 @@ where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name
 	and (p.created_at, p.id) >= (coalesce($7::timestamptz, '-infinity'), $8::bigint)
 order by p.created_at desc, p.id desc limit $6`
 
-// ownPipelinesSQL lists the pipelines whose first job was submitted by a given submitter since a given time. It orders them by that job,
-// newest first, and a page continues from that job. It does not use the pipeline's own row, which may not be created until the first job
-// has finished. Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary key lookups and jobs_of_pipeline for each row
-// read; stops at the limit.
+// ownPipelinesSQL lists the pipelines whose first job was submitted by a given submitter since a given time. It orders them by that job's
+// creation time, newest first, and pages continue from that job. It does not use the pipeline's row, which may not be created until the
+// first job has finished. Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary key lookups and jobs_of_pipeline
+// for each row read; stops at the limit.
 const ownPipelinesSQL = `
 select ` + pipelineColumns + ` from trapeze.jobs o join ` + pipelineOf + ` p on p.id = o.id
 where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
@@ -59,8 +59,8 @@ where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status
 order by o.created_at desc, o.id desc limit $6`
 
 const (
-	// lookedPipelinesSQL returns the pipeline at which one part of a walk ends, like lookedSQL. Plan: pipelines_by_age backwards, index
-	// only.
+	// lookedPipelinesSQL is like lookedSQL, but returns the pipeline at which a part of a walk ends. Plan: pipelines_by_age backwards,
+	// index only.
 	lookedPipelinesSQL = `
 select created_at, id from trapeze.pipelines where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
 	// madeSQL reads the time at which a job was created. Plan: jobs_pkey.
@@ -77,12 +77,12 @@ type PipelineFilter struct {
 	Cursor   string // the cursor returned with the previous page
 }
 
-// PipelinePage is one page of pipelines, newest first. Like a [Page], it may contain fewer pipelines than the limit. This happens if the
-// pipelines' plans are large or if only a few of many pipelines match.
+// PipelinePage is one page of pipelines, newest first. Like a [Page], it may contain fewer pipelines than the limit if their plans are
+// large or if only a few of many pipelines match.
 type PipelinePage struct {
 	Pipelines []job.Pipeline
 	Cursor    string    // cursor for the next page, or empty on the last page
-	Searched  time.Time // how far back a search that stopped early has read; otherwise zero
+	Searched  time.Time // if the search stopped early, how far back it has read; otherwise zero
 }
 
 // Pipelines returns a page of pipelines, newest first.
@@ -116,14 +116,14 @@ func Pipelines(ctx context.Context, s *store.Store, f PipelineFilter) (PipelineP
 	return page, nil
 }
 
-// walkPipelines reads a page part by part, with the arguments of pipelinesSQL; see [walk]. If the filter has an owner, it uses
+// walkPipelines reads a page in parts, with the arguments of pipelinesSQL (see [walk]). If the filter has an owner, it uses
 // ownPipelinesSQL.
 func walkPipelines(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Pipeline, full bool, until *walkEnd, err error) {
 	sql, ends, whose := pipelinesSQL, lookedPipelinesSQL, []any(nil)
 	from := walkEnd{args[3].(*time.Time), args[4].(int64)}
 	if owner != "" {
 		sql, ends, whose = ownPipelinesSQL, ownLookedSQL, []any{owner}
-		// An owner's list is ordered by the first jobs of the pipelines, but the cursor contains the time of the pipeline.
+		// An owner's list is ordered by the pipelines' first jobs, but the cursor contains the creation time of the pipeline.
 		made, err := store.Rows(ctx, s, pgx.RowTo[time.Time], madeSQL, from.ID)
 		if err != nil {
 			return nil, false, nil, err
@@ -152,8 +152,8 @@ func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {
 	return p, err
 }
 
-// spineSQL reads the jobs in a pipeline that are outside any fan-out, in order and without their plans. Each plan contains all following
-// steps, so the plans in a long chain may take gigabytes. Plan: jobs_of_pipeline; primary key lookups, done_by_id.
+// spineSQL reads the jobs in a pipeline that are outside any fan-out, in order and without their plans. Each plan contains all later steps,
+// so the plans in a long chain may add up to gigabytes. Plan: jobs_of_pipeline; primary key lookups, done_by_id.
 const spineSQL = `
 select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j where j.id = $1
@@ -163,7 +163,7 @@ select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf +
 )) order by step`
 
 // Spine returns the jobs in a pipeline that are outside any fan-out, in order. The jobs have no plans, because the pipeline has one. After
-// the first 8 MiB, the jobs also have no arguments or results.
+// the first 8 MiB, arguments and results are omitted too.
 func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
 	list, err := store.Rows(ctx, s, leanJobs(), spineSQL, id)
 	if err != nil {
@@ -203,7 +203,7 @@ where id = any(array(select b.id from (` + store.BranchTails + `) b)) and state 
 order by array_position($3::text[], state), child_no limit $4`
 
 // BranchJobs returns the last jobs of a fan-out's branches that are in one of the given states. They are ordered by the given states, then
-// by position in the fan-out. After the first 8 MiB, the jobs have no arguments, results or plans.
+// by position in the fan-out. After the first 8 MiB, arguments, results and plans are omitted.
 func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states []job.State, limit int) ([]job.Job, error) {
 	names := make([]string, len(states))
 	for i, state := range states {
@@ -223,7 +223,7 @@ where id = any(array(select b.id from (` + store.BranchTails + `) b)) and ($3::t
 order by child_no limit $5`
 
 // BranchPage returns the last job of each branch of a fan-out that comes after a given position. An empty state means any state. After the
-// first 8 MiB, jobs are returned without arguments, results and plans.
+// first 8 MiB, arguments, results and plans are omitted.
 func BranchPage(ctx context.Context, s *store.Store, pipeline, id int64, state job.State, after, limit int) ([]job.Job, error) {
 	list, err := store.Rows(ctx, s, leanJobs(), branchPageSQL, pipeline, id, store.Some(string(state)), after, limit)
 	if err != nil {

@@ -12,16 +12,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Failed and cancelled jobs are rare in a long history, so lists of them start from the finished jobs in those states. If they started with
-// the newest of all jobs, they might have to skip millions of succeeded ones. No job ends before it is created. Therefore, every failed or
-// cancelled job created since a given time is also among the jobs that ended since then. If those jobs fill a page, no other job belongs on
+// Failed and cancelled jobs are rare in a long history, so lists of them start from the finished jobs in those states. Starting with the
+// newest of all jobs, they might have to skip millions of successful ones. A job cannot end before it is created, so all failed or
+// cancelled jobs created since a given time are among the jobs that ended since then. If those jobs fill a page, no other job belongs on
 // it.
 
-// rareSpans are the periods that a list searches, one after another, until its page is full. 0 means the whole history.
+// rareSpans lists the periods that a list searches in turn until its page is full. 0 means the whole history.
 var rareSpans = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour, 0}
 
 // mostRare is the maximum number of jobs that are collected by state. If the list also filters by kind or a similar field, mostRareOfAKind
-// applies instead, because far fewer jobs may match. If there are more jobs, a walk over all jobs quickly finds the matching ones.
+// applies instead, because far fewer jobs may match. Above the limit, such jobs are common enough for a walk over all jobs to find them
+// quickly.
 const (
 	mostRare        = 10_000
 	mostRareOfAKind = 100_000
@@ -43,7 +44,7 @@ select (select count(*) from (
 	) o)`
 
 // endedJobsSQL lists jobs that were created since $7 and failed or were cancelled, newest first. If $15 is not null, it lists only that
-// submitter's jobs. Plan: the days of these states since then, collected into an array, because otherwise the planner would start with the
+// submitter's jobs. Plan: the days of these states since then, collected into an array, because the planner would otherwise start with the
 // newest of all jobs; jobs_pkey for each, a sort; the view for the listed jobs.
 const endedJobsSQL = `
 select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
@@ -83,8 +84,8 @@ select * from (
 		order by g.created_at desc, g.id desc limit $6)) offset 0
 ) p order by p.created_at desc, p.id desc`
 
-// rare calls read with increasingly earlier start times, until the page is full or the whole requested period has been read. It returns
-// false if there are too many rows in these states.
+// rare calls read with earlier and earlier start times until the page is full or the whole requested period has been read. It returns false
+// if there are too many jobs in the given states.
 func rare(ctx context.Context, s *store.Store, states []string, since, newest *time.Time, most int, read func(since *time.Time) (full bool, err error)) (bool, error) {
 	at := time.Now()
 	if newest != nil {
@@ -109,7 +110,7 @@ func rare(ctx context.Context, s *store.Store, states []string, since, newest *t
 	return true, nil
 }
 
-// onlyOf reports whether a list filters by state and selects only states from the given list.
+// onlyOf reports whether asked is not empty and contains only values from of.
 func onlyOf[T comparable](asked []T, of ...T) bool {
 	return len(asked) > 0 && !slices.ContainsFunc(asked, func(one T) bool { return !slices.Contains(of, one) })
 }

@@ -38,22 +38,22 @@ func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
 }
 
 // Page is one page of jobs, newest first. It may contain fewer jobs than the limit if the jobs are large or if only a few of many jobs
-// match. The cursor shows whether this is the last page.
+// match. Only the last page has an empty cursor.
 type Page struct {
 	Jobs     []job.Job
 	Cursor   string    // cursor for the next page, or empty on the last page
-	Searched time.Time // how far back a search that stopped early has read; otherwise zero
+	Searched time.Time // if the search stopped early, how far back it has read; otherwise zero
 }
 
 // jobsSQL lists jobs newest first, back to the job ($15, $16). Null arguments match everything. Plan: jobs_by_age backwards, from the
-// cursor on to that job or to the given time, stops at the limit.
+// cursor to that job or to the given time, stops at the limit.
 const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobsChosen
 
 // ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, otherwise as for jobsSQL.
 const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $17 and submitter <> '' and ` + jobsChosen
 
-// jobsChosen uses coalesce to compare times, so that the comparison can start and end an index scan. A condition with "is null or" cannot
-// do that, because the plan must be valid for all arguments.
+// jobsChosen uses coalesce to compare times, so that the comparisons can bound an index scan. Conditions with "is null or" cannot do so,
+// because the plan must be valid for all arguments.
 const jobsChosen = jobsMatched + `
 	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
 	and (created_at, id) >= (coalesce($15::timestamptz, '-infinity'), $16::bigint)` + jobsOrdered
@@ -189,14 +189,14 @@ const foreignLaneSQL = `
 select coalesce((select lane from trapeze.lane_kinds where kind = $1), $3),
 	$2 = '' or exists (select from trapeze.lanes where name = $2)`
 
-// LaneFor returns the default lane of a kind, or other if the kind has no default lane. exists reports whether the lane called name exists;
-// it is true if name is empty.
+// LaneFor returns the default lane of a kind, or other if the kind has none. exists reports whether the lane called name exists, and is
+// true if name is empty.
 func LaneFor(ctx context.Context, s *store.Store, kind, name, other string) (lane string, exists bool, err error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
 	return laneIn(kind, found, err)
 }
 
-// LaneForIn is like [LaneFor], but runs in a transaction, which must not wait for a second connection.
+// LaneForIn is like [LaneFor], but runs in the caller's transaction, which must not wait for a second connection.
 func LaneForIn(ctx context.Context, s *store.Store, tx pgx.Tx, kind, name, other string) (lane string, exists bool, err error) {
 	found, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
 	return laneIn(kind, found, err)

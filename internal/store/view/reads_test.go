@@ -81,7 +81,7 @@ func TestACurrentRunIsReadWithoutTheHistory(t *testing.T) {
 			select g, 'succeeded', 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default' from generate_series(1, 2) g`)
 		plantest.Exec(t, s.Pool(), `insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('k', 's', 1, 1, 'ended'), ('k', 'other', 2, 1, 'ended')`)
 		plantest.Exec(t, s.Pool(), `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
-			select g, now(), 1, 10, 'pending', 'default', 'k', '' from generate_series(3, $1::int) g`, n) // all of them newer than the two finished jobs
+			select g, now(), 1, 10, 'pending', 'default', 'k', '' from generate_series(3, $1::int) g`, n) // all newer than the two finished jobs
 		for _, table := range []string{"jobs", "live", "current_runs"} {
 			plantest.Exec(t, s.Pool(), `vacuum analyze trapeze.`+table)
 		}
@@ -126,8 +126,8 @@ func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
 	is.True(ends.Buffers < 50) // reads only index pages
 }
 
-// One statement may finish thousands of jobs and store one shared event for them. Reading the history of one job must read only that
-// event's row, which it finds through an index.
+// One statement may finish thousands of jobs and store a single shared event for them. Reading the history of one of these jobs must read
+// only that event's row, found through an index.
 func TestTheHistoryOfAJobIsFoundByIndex(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)

@@ -9,20 +9,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Search is a parsed search, such as `refused args.user.id=7`. Text matches a job if it occurs in the kind, subject, submitter or error. A
-// number that is the id of a job matches only that job, unless it is quoted. Error must occur in the job's error, and the args must have
-// the given values. Case matters only in args. The zero value matches every job.
+// Search is a parsed search, such as `refused args.user.id=7`. A job matches if Text occurs in its kind, subject, submitter or error, if
+// Error occurs in its error, and if its args have the given values. An unquoted number that is the id of a job matches only that job. Only
+// args are case-sensitive. The zero value matches every job.
 type Search struct {
 	Text  string
 	Error string
 	Args  []ArgIs
 
 	source string
-	id     int64 // the number that the text consists of, or 0
+	id     int64 // the job id, if the text is a number; otherwise 0
 	errors bool  // Text is searched in errors too; see [Search.For]
 }
 
-// ArgIs requires a value at a path in the args. The value is a text, or the JSON of another scalar. Numbers in the path are list indexes.
+// ArgIs requires a value at a path in the args. The value is a string, or another scalar in JSON. Numbers in the path are array indexes.
 type ArgIs struct{ Path, Value string }
 
 // These are the limits of a search.
@@ -31,8 +31,8 @@ const (
 	maxSearchArgs = 5
 )
 
-// ParseSearch parses a search. Words of the form args.path=value and error=text are separate conditions; the remaining words together form
-// the text. A value that contains spaces must be quoted.
+// ParseSearch parses a search. Words of the form args.path=value and error=text are conditions; the remaining words form the text. A value
+// that contains spaces must be quoted.
 func ParseSearch(text string) (s Search, err error) {
 	s.source = text
 	if len(text) > maxSearch {
@@ -95,7 +95,7 @@ func unquote(value string) string {
 // String returns the search in its original form.
 func (s Search) String() string { return s.source }
 
-// Any reports whether the search has any condition.
+// Any reports whether the search has any conditions.
 func (s Search) Any() bool { return s.Text != "" || s.Error != "" || len(s.Args) > 0 }
 
 // Secret reports whether the search has conditions on args or errors, which may contain secrets.
@@ -105,8 +105,9 @@ func (s Search) Secret() bool { return s.Error != "" || len(s.Args) > 0 }
 var ErrSearchForbidden = errors.New("searching args and errors needs permission jobs:args")
 
 // For restricts the search and the filter to the fields and jobs that a caller may search. allowed reports whether the caller has the
-// permission jobs:args. If argsOf is not empty, the permission covers only that submitter's jobs. Jobs outside the permission never match,
-// so the result reveals nothing about them. Text is searched in errors only if the permission covers all jobs that the filter selects.
+// permission jobs:args. If argsOf is not empty, the permission covers only that submitter's jobs. A search for args or errors never matches
+// other jobs, so the result reveals nothing about them. Text is searched in errors only if the permission covers all jobs that the filter
+// selects.
 func (s Search) For(f job.Filter, allowed bool, argsOf string) (Search, job.Filter, error) {
 	switch {
 	case s.Secret() && !allowed:
@@ -118,8 +119,8 @@ func (s Search) For(f job.Filter, allowed bool, argsOf string) (Search, job.Filt
 	return s, f, nil
 }
 
-// states returns the states that matching jobs can have; see [job.Filter.Possible]. Args are searched only in unfinished and failed jobs,
-// and errors only in failed and cancelled ones, because even a long history has few of those.
+// states returns the states that matching jobs can have (see [job.Filter.Possible]). Args are searched only in unfinished and failed jobs,
+// and errors only in failed and cancelled ones, because even a long history contains few such jobs.
 func (s Search) states(f job.Filter) ([]job.State, error) {
 	of, most := f.Possible(), []job.State(nil)
 	switch {
@@ -158,5 +159,5 @@ func pattern(text string) *string {
 	return &text
 }
 
-// onlyID reports whether the search can only be for a single job by its id, such as #4711.
+// onlyID reports whether the search is explicitly for a job id, such as #4711.
 func (s Search) onlyID() bool { return s.id != 0 && strings.HasPrefix(s.Text, "#") }

@@ -15,26 +15,26 @@ import (
 
 // No index covers the text of a search, so a search reads the jobs that its filter selects, newest first. If the filter selects only
 // unfinished, failed or cancelled jobs, and there are at most mostSearched of them, the search reads them all. Otherwise, it walks over all
-// jobs in parts, and ends each page after a limited time; see [walk].
+// jobs in parts, and ends each page after a limited time (see [walk]).
 
-// mostSearched limits the unfinished, failed and cancelled jobs that a search reads in one statement. mostErrors limits how many of them
-// may have a matching error.
+// mostSearched limits the number of unfinished, failed and cancelled jobs that one statement searches. mostErrors limits the number of
+// those with a matching error.
 const (
 	mostSearched = 100_000
 	mostErrors   = 10_000
 )
 
-// searchedText and searchedArgs are the conditions of a search. A condition on the error goes between them. Their parameters start at $15
-// and are those of [Search.arguments].
+// searchedText and searchedArgs are the conditions of a search. A condition on the error goes between them. Their parameters, from $15 on,
+// are those of [Search.arguments].
 const (
 	searchedText = `($15::text is null or kind ilike $15 or subject ilike $15 or submitter ilike $15 or `
 	searchedArgs = `) and ($18::text[] is null or not exists (select from unnest($18, $19::text[]) as a(path, value)
 		where (args #>> string_to_array(a.path, '.')) is distinct from a.value))`
 )
 
-// searchJobsSQL lists the jobs that match a search, newest first, up to and including the job ($21, $22). $20 lists the jobs with a matching error. If
-// there are too many of them, $17 is true and the statement looks up each job's error. Plan: as for jobsSQL; text and args are filters on
-// the scan of jobs_by_age.
+// searchJobsSQL lists the jobs that match a search, newest first, up to and including the job ($21, $22). $20 lists the jobs with a
+// matching error. If there are too many of those, $17 is true and the statement looks up each job's error instead. Plan: as for jobsSQL;
+// text and args are filters on the scan of jobs_by_age.
 const searchJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + searchedWalk
 
 // searchOwnJobsSQL is like searchJobsSQL, for the jobs of one submitter. Plan: jobs_by_submitter backwards, otherwise as for searchJobsSQL.
@@ -83,7 +83,7 @@ select d.id from trapeze.done d where d.id > 0 and d.state in ('failed', 'cancel
 	and d.error ilike $2::text limit $3`
 
 // SearchJobs returns a page of the jobs that match a filter and a search, newest first. The caller must have passed both to [Search.For].
-// If the text is the id of a job that matches the rest of the filter, the page has only that job, regardless of its age.
+// If the text is the id of a job that the filter otherwise selects, the page contains only that job, regardless of its age.
 func SearchJobs(ctx context.Context, s *store.Store, f job.Filter, q Search) (Page, error) {
 	if !q.Any() {
 		return Jobs(ctx, s, f)
@@ -146,7 +146,7 @@ func searchFew(ctx context.Context, s *store.Store, f job.Filter, args []any, at
 	if len(f.States) == 0 || slices.Contains(f.States, job.Succeeded) {
 		return nil, false, false, nil
 	}
-	counted := []string{string(job.Running)} // Running here stands for all unfinished jobs
+	counted := []string{string(job.Running)} // Running represents all unfinished jobs here
 	for _, state := range f.States {
 		if state.Terminal() {
 			counted = append(counted, string(state))

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// statements lists all statements in the package. TestEveryStatementIsListed checks that the list is complete. Each statement is on a
-// separate line, so that concurrent changes rarely conflict.
+// statements lists all statements in the package. TestEveryStatementIsListed checks that the list is complete. There is one statement per
+// line, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"madeSQL":            madeSQL,
 	"unknownWorkSQL":     unknownWorkSQL,
@@ -97,7 +97,7 @@ var statements = map[string]string{
 	"waitingWorkSQL":     waitingWorkSQL,
 }
 
-// hot lists the statements whose plans are stored in the repository, so that a review shows when a plan changes.
+// hot lists the statements whose plans are stored in the repository, so that changes show up in reviews.
 var hot = map[string]string{
 	"over": overSQL, "branches": branchesSQL, "board_lanes": boardLanesSQL, "board_due": boardDueSQL, "board_parked": boardParkedSQL,
 	"standing": standingSQL, "own_jobs": ownJobsSQL, "jobs": jobsSQL, "open_jobs": openJobsSQL, "pipelines": pipelinesSQL,

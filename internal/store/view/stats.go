@@ -37,8 +37,8 @@ type StatsWindow struct {
 	Length, Every time.Duration
 }
 
-// StatsWindows lists the available periods. All intervals except those of the first period are whole hours, because older rows are added up
-// by hour.
+// StatsWindows lists the available periods. In all periods but the first, intervals are whole hours, because older rows are aggregated by
+// hour.
 var StatsWindows = []StatsWindow{
 	{"1h", time.Hour, time.Minute}, {"24h", 24 * time.Hour, time.Hour}, {"7d", 7 * 24 * time.Hour, 3 * time.Hour}, {"30d", 30 * 24 * time.Hour, 12 * time.Hour},
 }
@@ -61,7 +61,7 @@ where s.at >= $1 and ($2::text is null or s.lane = $2) and ($3::text is null or 
 // statsRead is the maximum number of rows that ReadStats reads. Reading 100,000 rows takes about half a second.
 const statsRead = 100_000
 
-// StatsRows holds the rows of a period. [StatsRows.By] adds them up by group.
+// StatsRows holds the rows of a period. [StatsRows.By] aggregates them.
 type StatsRows struct {
 	in   job.Stats // the period
 	rows []stats.Row
@@ -86,7 +86,7 @@ func ReadStats(ctx context.Context, s *store.Store, f StatsFilter) (StatsRows, e
 	return StatsRows{in, rows}, nil
 }
 
-// scanStats reads a row. pgx decodes a FlatArray without reflection, which makes the whole read several times faster.
+// scanStats scans a row. pgx decodes a FlatArray without reflection, which makes reading several times faster.
 func scanStats(row pgx.CollectableRow) (r stats.Row, err error) {
 	var wait, run pgtype.FlatArray[int64]
 	err = row.Scan(&r.At, &r.Lane, &r.Kind, &r.State, &r.Jobs, &wait, &run)
@@ -97,7 +97,7 @@ func scanStats(row pgx.CollectableRow) (r stats.Row, err error) {
 // mostGroups limits the lanes or kinds that [StatsRows.By] lists. Clients choose the names of kinds, and each group takes 6 KB.
 const mostGroups = 200
 
-// By adds up the rows, in total and for each lane or kind. Beyond the 200 with the most jobs, it adds up the others as "(other)".
+// By aggregates the rows, in total and for each lane or kind. All but the 200 with the most jobs are combined as "(other)".
 func (r StatsRows) By(by StatsBy) job.Stats {
 	nameOf := func(row stats.Row) string {
 		if by == ByLane {

@@ -65,12 +65,12 @@ const (
 	closedColumns = `coalesce((select paused or frozen from trapeze.gate), true), ` + frozenColumn
 )
 
-// Lanes returns the lanes with the numbers of their running and waiting jobs.
+// Lanes returns the lanes, each with the number of its running and waiting jobs.
 func Lanes(ctx context.Context, s *store.Store) ([]job.LaneUse, error) {
 	return lanes(ctx, s, laneUseSQL)
 }
 
-// LanesUpTo returns the lanes with the numbers of their waiting jobs, counted up to most. It does not count running jobs.
+// LanesUpTo returns the lanes, each with the number of its waiting jobs, counted up to most. It does not count running jobs.
 func LanesUpTo(ctx context.Context, s *store.Store, most int) ([]job.LaneUse, error) {
 	return lanes(ctx, s, boardLanesSQL, most)
 }
@@ -106,7 +106,7 @@ order by p.closed_at desc nulls first, p.name, p.started_at, p.boot limit $1`
 	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed, w.boot is not null, w.owner, w.stream`
 )
 
-// Pods returns the open pods. If closed is set, it also returns the closed pods that still have a row.
+// Pods returns the open pods. If closed is set, it also returns closed pods that still have a row.
 func Pods(ctx context.Context, s *store.Store, closed bool) ([]job.Pod, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Pod], podsSQL, closed)
 	if err == nil {
@@ -135,7 +135,7 @@ order by l.claimed_at, l.id`
 )
 
 // byEngine is the condition that an engine other than PostgreSQL runs the job in row l of live. The pod column then contains a version 8
-// UUID, which identifies the engine; see package outbox.
+// UUID, which identifies the engine (see package outbox).
 const byEngine = `substr(l.pod::text, 15, 1) = '8'`
 
 func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
@@ -155,7 +155,7 @@ type BoardSlots struct {
 }
 
 // boardSlotsSQL counts running jobs by lane and pod. Plan: one pass over live. An index would make every claim more expensive. With a
-// million waiting jobs, the statement takes 0.3 to 0.5 s on two shared cores, so callers share its result.
+// million waiting jobs, the pass takes 0.3 to 0.5 s on two shared cores, so callers share its result.
 const boardSlotsSQL = `select lane, pod::text, count(*)::int from trapeze.live where state = 'running' group by lane, pod`
 
 // SlotsInUse counts running jobs by lane and pod.
@@ -204,7 +204,7 @@ func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) 
 type StatusLimits struct {
 	Waiting int // maximum number of waiting jobs counted per lane
 	Pods    int // maximum number of pods, open ones first
-	Running int // maximum number of running jobs, those running longest first
+	Running int // maximum number of running jobs, longest-running first
 }
 
 // StatusUpTo reads the status within the given limits. It includes closed pods that still have a row, and counts all running jobs.

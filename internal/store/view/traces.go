@@ -22,8 +22,8 @@ select b.traceparent from (
 	limit $3
 ) b where b.traceparent is not null`
 
-// TracesOfFanOut returns the trace contexts of a fan-out's job and of its first branches, as traceparent strings. It omits those
-// that were not traced.
+// TracesOfFanOut returns the trace contexts of a fan-out's job and of its first branches, as traceparent strings. It omits jobs that were
+// not traced.
 func TracesOfFanOut(ctx context.Context, s *store.Store, pipeline, id int64, branches int) ([]string, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[string], tracesOfFanOutSQL, pipeline, id, branches)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// TreeLimits limits the size of a tree, because each displayed child and each fan-out requires several reads.
+// TreeLimits limits the size of a tree, because every displayed child and every fan-out requires several queries.
 type TreeLimits struct {
 	Children int  // maximum number of displayed children per fan-out; 1,000 in the whole tree
 	Latest   int  // number of jobs at the end of the spine whose fan-outs are read; 0 means all
@@ -75,7 +75,7 @@ func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits 
 		for _, one := range states {
 			f.States[one.State] = one.Branches
 		}
-		if len(states) == 0 { // the branches are parts that are completed externally
+		if len(states) == 0 { // the branches are parts of a deferred job, which are completed externally
 			f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
 		}
 		shown, err := BranchJobs(ctx, s, w.PipelineID, w.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, min(limits.Children, *left))

@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// overSQL reports which of the given jobs have ended and which do not exist. A waiting or running job is found by the first or second
-// lookup. The history, which has one table per day, is searched only for the remaining jobs. A job that an operator has retried is in live
-// or parked again, even though done contains its earlier epochs. Plan: primary key and done_by_id lookups; with exists in the select list,
-// PostgreSQL 18 would hash whole tables.
+// overSQL reports which of the given jobs have ended and which do not exist. The lookups in live and parked find the jobs that are waiting
+// or running. Only the remaining jobs are searched for in the history, which has one table per day. A job that an operator has retried is
+// in live or parked again, even though done contains its earlier epochs. Plan: primary key and done_by_id lookups; with exists in the
+// select list, PostgreSQL 18 would hash whole tables.
 const overSQL = `
 select w.id, (select true from trapeze.done d where d.id = w.id limit 1) is null as gone
 from unnest($1::bigint[]) as w(id)
@@ -27,11 +27,11 @@ select ` + jobColumns + ` from unnest($1::bigint[]) as w(wanted) cross join late
 	select ` + jobColumns + ` from ` + jobOf + ` job where id = w.wanted order by epoch desc limit 1
 ) j`
 
-// readAtOnce is the maximum number of ended jobs that one statement reads, because each may have a result of one megabyte.
+// readAtOnce is the maximum number of ended jobs that one statement reads. It is small because each job may have a result of one megabyte.
 const readAtOnce = 100
 
-// Over returns the jobs with the given ids that have ended, and the ids for which there is no job. One statement checks all jobs. For each
-// hundred ended jobs, one more statement reads them.
+// Over returns the jobs with the given ids that have ended, and the ids for which there is no job. One statement checks all ids. The ended
+// jobs are then read with one statement per hundred jobs.
 func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.Job, gone []int64, err error) {
 	type answer struct {
 		ID   int64

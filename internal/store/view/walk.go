@@ -10,18 +10,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// If no index serves a list's filter, the list reads all jobs, starting with the newest. Examples of such filters are a kind, a subject, a
-// lane or a common state. If few jobs in a long history match, the list would have to read the whole history. It therefore reads in parts
-// and ends its page after a limited time. An index for each of these filters would make every submission more expensive.
+// A list whose filter no index serves, such as a kind, a subject, a lane or a common state, reads all jobs, starting with the newest. If
+// few jobs in a long history match, it would have to read the whole history. It therefore reads in parts and ends its page after a limited
+// time. An index for each of these filters would make every submission more expensive.
 
 const (
-	// lookFirst is the number of jobs that the first part reads for each job on the page. lookAtOnce is the number of jobs that each later
-	// part reads.
+	// lookFirst is the number of jobs that the first part of a walk reads per job on the page. lookAtOnce is the number of jobs that each
+	// later part reads.
 	lookFirst, lookAtOnce = 20, 20_000
 )
 
-// lookedSQL and ownLookedSQL read the job at which a part of the walk ends, which is $4 jobs further on. lookedSQL considers all jobs, and
-// ownLookedSQL the jobs of one submitter. They return no row if fewer jobs are left. Plan: jobs_by_age and jobs_by_submitter backwards,
+// lookedSQL and ownLookedSQL return the job at which a part of the walk ends, $4 jobs after its start. lookedSQL considers all jobs, and
+// ownLookedSQL only those of one submitter. They return no row if fewer jobs are left. Plan: jobs_by_age and jobs_by_submitter backwards,
 // index only.
 const (
 	lookedSQL = `
@@ -38,9 +38,9 @@ type walkEnd struct {
 	ID int64
 }
 
-// walk reads a page in parts, starting after a given row. The ends function returns the last row of a part that has n rows. The read
-// function returns the matching rows of a part, up to and including that last row. If walk stops before the page is full and before the end
-// of the history, until is the row that it reached. full reports whether the page was cut short because of its size.
+// walk reads a page in parts, starting after a given row. The ends function returns the last row of a part with n + 1 rows. The read
+// function returns the matching rows of a part, up to and including that last row. If walk stops before the page is full or the end of the
+// history is reached, until is the last row read. full reports whether the page was cut short because of its size.
 func walk[T any](lookFor time.Duration, limit int, from walkEnd, bytesOf func(T) int, ends func(from walkEnd, n int) ([]walkEnd, error),
 	read func(from walkEnd, down *walkEnd, limit int) ([]T, bool, error)) (list []T, full bool, until *walkEnd, err error) {
 	began, bytes := time.Now(), 0
@@ -71,7 +71,7 @@ func walk[T any](lookFor time.Duration, limit int, from walkEnd, bytesOf func(T)
 	}
 }
 
-// bounds returns l as statement arguments. If l is nil, the part has no end.
+// bounds returns l as statement arguments. A nil l means that the part extends to the end.
 func (l *walkEnd) bounds() []any {
 	if l == nil {
 		return []any{nil, int64(0)}
@@ -79,7 +79,7 @@ func (l *walkEnd) bounds() []any {
 	return []any{l.At, l.ID}
 }
 
-// walkJobs reads a page part by part, with the arguments of jobsSQL. For an owner, it uses ownJobsSQL. See [walk].
+// walkJobs reads a page in parts, with the arguments of jobsSQL. For an owner, it uses ownJobsSQL. See [walk].
 func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	sql, ends, whose := jobsSQL, lookedSQL, []any(nil)
 	if owner != "" {
@@ -94,7 +94,7 @@ func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, lim
 }
 
 // jobsOfPipelineSQL lists the jobs of pipeline $5, newest first. If $15 is not null, it lists only that submitter's jobs. Plan: jobs_pkey
-// and jobs_of_pipeline, a sort of the matching jobs; for each, a probe of the table that holds it, stops at the limit.
+// and jobs_of_pipeline, a sort of the matching jobs; for each job, a probe of the table that contains it, stops at the limit.
 const jobsOfPipelineSQL = `
 select ` + jobColumns + ` from (
 	select o.id as wanted, o.created_at as made from (
@@ -117,8 +117,8 @@ order by w.made desc, w.wanted desc limit $10`
 // pipelineOfSQL returns the pipeline of a job. Plan: jobs_pkey.
 const pipelineOfSQL = `select pipeline_id from trapeze.jobs where id = $1`
 
-// pipelineFor returns the pipeline that contains all jobs that match a filter. This is the filter's pipeline or, if the filter has a parent
-// job that still exists, the parent's pipeline. It returns 0 if there is no such pipeline.
+// pipelineFor returns the pipeline to which all jobs that match a filter belong: the filter's pipeline or, if the filter has a parent job
+// that still exists, the parent's pipeline. It returns 0 if there is no such pipeline.
 func pipelineFor(ctx context.Context, s *store.Store, f job.Filter) (int64, error) {
 	if f.Pipeline != 0 || f.Parent == 0 {
 		return f.Pipeline, nil
