@@ -1,5 +1,5 @@
-// Package dburl parses the connection strings in the environment. Every command uses it, and so does every connection outside a pool, so
-// that all of them accept the same strings.
+// Package dburl parses the connection strings in the environment. All commands and all connections outside a pool use it, so that they
+// accept the same strings.
 package dburl
 
 import (

@@ -13,9 +13,9 @@ import (
 var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or default_transaction_read_only is on; " +
 	"use the address of the primary, or list all hosts with target_session_attrs=read-write")
 
-// RequireWrites rejects connections to read-only servers, so that the next host is tried, or the same host again later. If the user has set
-// target_session_attrs to a value other than any, that setting applies instead. behindPooler means that there is a transaction pooler in
-// front of the server.
+// RequireWrites makes connections to read-only servers fail, so that the next host is tried, or the same host again later. If the user has
+// set target_session_attrs to a value other than any, that setting applies instead. behindPooler states whether there is a transaction
+// pooler in front of the server.
 func RequireWrites(config *pgx.ConnConfig, behindPooler bool) {
 	validate := config.ValidateConnect
 	config.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
@@ -30,13 +30,13 @@ func RequireWrites(config *pgx.ConnConfig, behindPooler bool) {
 	}
 }
 
-// endSession terminates the server session if it is connected to a standby through a transaction pooler. If only the client connection were
-// closed, the session would stay open, and the pooler would hand it out again. Sessions on a primary are not affected.
+// endSession terminates a session that a transaction pooler has opened on a standby. If only the client connection were closed, the session
+// would stay open, and the pooler would hand it out again. Sessions on a primary are not affected.
 const endSession = `select pg_terminate_backend(pg_backend_pid()) where pg_is_in_recovery()`
 
 func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, behindPooler bool) error {
 	standby, off := conn.ParameterStatus("in_hot_standby"), conn.ParameterStatus("default_transaction_read_only")
-	if behindPooler || standby == "" || off == "" { // a pooler does not report these parameters, or reports the values from when it started
+	if behindPooler || standby == "" || off == "" { // a pooler does not report these parameters, or reports outdated values
 		result := conn.ExecParams(ctx, "show transaction_read_only", nil, nil, nil, nil).Read()
 		switch {
 		case result.Err != nil:
@@ -49,7 +49,7 @@ func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, behindPooler bool) 
 	}
 	if standby == "on" || off == "on" {
 		if behindPooler {
-			_ = conn.Exec(ctx, endSession).Close() // on a standby it returns an error, because it terminates the session
+			_ = conn.Exec(ctx, endSession).Close() // fails on a standby, because it terminates the session
 		}
 		return ErrReadOnly
 	}

@@ -17,7 +17,7 @@ func TestOnlyAServerThatAcceptsNoWritesIsReportedAsReadOnly(t *testing.T) {
 	for found, readOnly := range map[error]bool{
 		pgconn.ErrReadOnlyConnection:  true,
 		pgconn.ErrStandbyConnection:   true,
-		dburl.ErrReadOnly:             true,  // the check was added twice, as in a clone of a pool
+		dburl.ErrReadOnly:             true,  // the check was installed twice, as in a cloned pool
 		pgconn.ErrPrimaryConnection:   false, // target_session_attrs=standby
 		pgconn.ErrReadWriteConnection: false, // target_session_attrs=read-only
 		io.ErrUnexpectedEOF:           false,

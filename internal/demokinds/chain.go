@@ -8,13 +8,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// chain submits the steps of a pipeline, and optionally a compensation. It does no other work.
+// chain submits the steps of a pipeline, and optionally a compensating step. It does no other work.
 type chain struct {
 	Steps []chainStep `json:"steps"`
 	Undo  *chainStep  `json:"undo"`
 }
 
-// chainStep is one step of a chain. Missing fields are taken from the step before it.
+// chainStep is one step of a chain. Missing fields are inherited from the previous step.
 type chainStep struct {
 	Kind     string          `json:"kind"`
 	Args     json.RawMessage `json:"args"`

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bench is a pod that runs the demo kinds, with a ledger that receives their reports.
+// bench is a pod that runs the demo kinds, and the ledger that receives their reports.
 type bench struct {
 	*runner.Runner
 	t    *testing.T
@@ -270,7 +270,7 @@ func TestStepsOfAChainKeepWhatTheyAreGiven(t *testing.T) {
 	is.Equal(steps[1].Priority, 7)
 	is.Equal(steps[2].Subject, "own")
 	is.Equal(steps[2].Priority, 0)
-	is.Equal(steps[3].Subject, "own") // inherited from its parent
+	is.Equal(steps[3].Subject, "own") // inherited from the parent
 	is.Equal(string(steps[3].Result), `{"n":3}`)
 }
 

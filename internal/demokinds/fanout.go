@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fanOut starts N identical children, and a join if one is given. Policy is continue (the default) or fail_fast.
+// fanOut starts N identical children and, if given, a join. Policy is continue (the default) or fail_fast.
 type fanOut struct {
 	N      int        `json:"n"`
 	Child  chainStep  `json:"child"` // the default is demo.noop
@@ -19,7 +19,7 @@ type fanOut struct {
 
 func (fanOut) Kind() string { return "demo.fanout" }
 
-// mostChildren is far above any runner's limit. It prevents a huge fan-out from exhausting memory before that limit applies.
+// mostChildren keeps a huge fan-out from exhausting memory before the runner's limit applies. It is far above the limit of any runner.
 const mostChildren = 1_000_000
 
 func (d *demo) fanOut(_ context.Context, c *claim[fanOut]) (*runner.Outcome, error) {

@@ -13,9 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These kinds misbehave.
+// These kinds misbehave on purpose.
 type (
-	// fail returns an error that consists of Message followed by Bytes, which need not be valid text.
+	// fail returns an error whose text is Message followed by Bytes, which need not be valid UTF-8.
 	fail struct {
 		Message   string `json:"message"`
 		Bytes     []byte `json:"bytes_b64"`
@@ -47,7 +47,7 @@ type (
 	// block blocks forever and ignores its context.
 	block struct{}
 
-	// leak leaks N goroutines, by default 1.
+	// leak leaks N goroutines, or 1 if N is not set.
 	leak struct {
 		N int `json:"n"`
 	}
@@ -132,7 +132,7 @@ func (d *demo) hog(_ context.Context, c *claim[hog]) (*runner.Outcome, error) {
 	const mebibyte = 1 << 20
 	held := make([]byte, max(c.Args.MB, 0)*mebibyte)
 	for i := 0; i < len(held); i += 4096 {
-		held[i] = 1 // untouched pages would not use memory
+		held[i] = 1 // pages that are never written would not use memory
 	}
 	runtime.KeepAlive(held)
 	return runner.Done(map[string]int{"mb": c.Args.MB}), nil

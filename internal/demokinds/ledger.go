@@ -42,12 +42,12 @@ type ledger struct {
 
 func newLedger(url string) *ledger {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 128 // keep one connection per running job, instead of opening a new one for every line
+	transport.MaxIdleConnsPerHost = 128 // keeps a connection for each running job, instead of opening one for every line
 	return &ledger{url: url, client: &http.Client{Transport: transport, Timeout: postWithin}}
 }
 
-// post sends one line and waits for the response. It returns errRefused on 409. It sends the line even if the handler's context is
-// cancelled, but only once, because a line that may have arrived must not be repeated.
+// post sends one line and waits for the response. It returns errRefused on 409. It sends the line even if the handler's context has been
+// cancelled. It does not retry, because a line that may have arrived must not be repeated.
 func (l *ledger) post(ctx context.Context, one line, event, cause string) error {
 	if l.url == "" {
 		return nil

@@ -15,7 +15,7 @@ import (
 type Options struct {
 	// Schema is the schema of Trapeze's tables, in which demo_rows is created. The default is trapeze.
 	Schema string
-	// LedgerURL receives a POST request with one JSON line for each event of a claim. If it is empty, nothing is sent.
+	// LedgerURL is the URL to which each event of a claim is posted as a JSON line. If it is empty, nothing is sent.
 	LedgerURL string
 }
 
@@ -65,7 +65,8 @@ func (d *demo) register(r *runner.Runner) {
 	handle(r, d, d.effect)
 }
 
-// tableLock prevents pods that start at the same time from creating the table concurrently, which "if not exists" does not prevent.
+// tableLock is the key of a lock that prevents pods that start together from creating the table concurrently, which "if not exists" does
+// not prevent.
 const tableLock = 420023
 
 func (d *demo) makeTable(ctx context.Context, pool *pgxpool.Pool) error {
@@ -82,19 +83,20 @@ func (d *demo) makeTable(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// claim represents one claim of a demo job, with the line that is sent to the ledger.
+// claim represents a claim of a demo job, with the template of the lines that are sent to the ledger.
 type claim[A job.Args] struct {
 	*runner.Job[A]
 	ledger *ledger
 	line   line
 }
 
-// post reports an event to the ledger. The cause of start states how the job was claimed; that of ctx_done and end, why it ended.
+// post reports an event to the ledger. For start, cause states how the job was claimed; for ctx_done and end, it states why the claim
+// ended.
 func (c *claim[A]) post(ctx context.Context, event, cause string) error {
 	return c.ledger.post(ctx, c.line, event, cause)
 }
 
-// handle registers a kind whose claims report when they start, when their context is cancelled, and when they end.
+// handle registers a kind whose claims report their start, the cancellation of their context, and their end.
 func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context, *claim[A]) (*runner.Outcome, error), options ...runner.HandleOption) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
 		c := &claim[A]{Job: j, ledger: d.ledger, line: line{
@@ -109,10 +111,10 @@ func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context,
 			defer close(reported)
 			_ = c.post(ctx, "ctx_done", context.Cause(ctx).Error())
 		})
-		cause := "panic or exit of the goroutine" // replaced if the handler returns
+		cause := "panic or exit of the goroutine" // replaced when the handler returns
 		defer func() {
 			if !untell() {
-				<-reported // the end must be reported after ctx_done
+				<-reported // end must be reported after ctx_done
 			}
 			if failed := c.post(ctx, "end", cause); failed != nil && err == nil {
 				err = failed

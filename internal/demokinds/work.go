@@ -16,7 +16,7 @@ import (
 type (
 	noop struct{}
 
-	// echo takes any JSON and returns it as its result.
+	// echo accepts any JSON and returns it as its result.
 	echo struct{ raw json.RawMessage }
 
 	result struct {
@@ -108,8 +108,8 @@ func (d *demo) progress(ctx context.Context, c *claim[progress]) (*runner.Outcom
 	return runner.Done(map[string]int{"steps": c.Args.Steps}), nil
 }
 
-// retryLater counts its runs in a checkpoint. Neither existing counter would do: a snooze does not increase the attempt number, and a
-// crash also increases the fence.
+// retryLater counts its runs in a checkpoint, because neither existing counter is suitable: a snooze does not increase the attempt number,
+// and the fence increases after crashes too.
 func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Outcome, error) {
 	var done int
 	if _, err := c.LastCheckpoint(&done); err != nil {
@@ -134,8 +134,8 @@ func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Ou
 	return runner.Snooze(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil
 }
 
-// tx writes its rows in the commit that finishes the job. Jobs with odd IDs use a transaction, and so do jobs that roll back. The others
-// use a statement that shares its commit with other jobs.
+// tx writes its rows in the commit that finishes the job. Jobs with odd IDs and jobs that roll back use a transaction. The others use a
+// statement that shares a commit with other jobs.
 func (d *demo) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, error) {
 	if c.Args.MS > 0 {
 		if err := wait(ctx, time.Duration(c.Args.MS)*time.Millisecond); err != nil {
@@ -171,7 +171,7 @@ func (d *demo) effect(ctx context.Context, c *claim[effect]) (*runner.Outcome, e
 	return runner.Done(map[string]int{"effects": n}), nil
 }
 
-// wait waits for d. If ctx is cancelled first, it returns the cancellation cause.
+// wait waits for d. If ctx is cancelled first, wait returns the cause.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,5 +1,5 @@
 // Package doctor examines the PostgreSQL server, the tables and the fleet, and proposes a remedy for each finding. It changes nothing. A
-// pod serves the findings through the API. The doctor command adds checks of the connection and the schema, which have to work without an
+// pod serves the findings through the API. The doctor command adds checks of the connection and the schema, which must work without the
 // API.
 package doctor
 
@@ -26,7 +26,7 @@ const (
 	Failing Health = "fail" // prevents jobs from running, or loses jobs
 )
 
-// Finding is one result of a check, with its remedy. Some checks have none if there is nothing to report.
+// Finding is one result of a check, with its remedy. Some checks have no findings if there is nothing to report.
 type Finding struct {
 	Check  string `json:"check"`
 	Status Health `json:"status"`
@@ -39,21 +39,21 @@ const DefaultThreshold = 5 * time.Minute
 
 // Thresholds are the ages above which a check reports a finding.
 type Thresholds struct {
-	Transaction time.Duration // an older transaction is a warning, and one twelve times as old is a failure
-	Overdue     time.Duration // a job that has been due for longer without starting is a finding
+	Transaction time.Duration // a transaction older than this is a warning; one older than twelve times this is a failure
+	Overdue     time.Duration // a job that has been due for longer than this is a finding
 }
 
 // Pod is the configuration of the pod that runs the checks.
 type Pod struct {
 	Name                         string
 	Slots                        int
-	Connections, HostConnections int           // maximum number of connections of the pod itself and of the host's pool
+	Connections, HostConnections int           // maximum number of connections used by the pod and by the host's pool
 	MaxAge, ApprovalTTL          time.Duration // 0 means no limit
-	Log                          *slog.Logger  // receives the errors that checks encounter
+	Log                          *slog.Logger  // receives the errors of checks
 }
 
-// examineFor is the timeout of an examination. It prevents a slow database from exceeding the clients' timeouts. Checks that have not run
-// by then fail.
+// examineFor is the timeout of an examination. It ensures that clients get a response before they time out even if the database is slow.
+// Checks that have not finished by then fail.
 const examineFor = 20 * time.Second
 
 // examination is one run of all checks.
@@ -94,7 +94,7 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 	return e.findings, ctx.Err()
 }
 
-// reason returns why a check failed. The text of a connection error may contain host and user names, so it is written only to the log.
+// reason returns why a check failed. Connection errors may contain host and user names, so their text is written only to the log.
 func reason(err error) string {
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	if _, answered := errors.AsType[*pgconn.PgError](err); answered && !refused {

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// Rows written by earlier versions may contain any name, and anyone who can submit jobs can choose the kinds.
+// Rows written by earlier versions may contain arbitrary names, and anyone who can submit jobs can choose the kinds.
 func TestWhatADoctorSaysToDoIsSafeToPaste(t *testing.T) {
 	is := is.New(t)
 	const name, word = "x; touch pwned $(id) '", `'x; touch pwned $(id) '\'''`
@@ -67,10 +67,11 @@ func TestAFindingDoesNotNameHostsAndUsersOfTheConnection(t *testing.T) {
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	is.True(refused)
 	is.Equal(reason(fmt.Errorf("count what waits: %w", err)), "the database did not respond in time")
-	is.Equal(reason(errors.Join(err, denied)), "the database did not respond in time") // looks as if the server had rejected the connection
+	is.Equal(reason(errors.Join(err, denied)), "the database did not respond in time") // as if the server had rejected the connection
 }
 
-// Anyone who can submit jobs can choose their kinds. Unknown kinds must not hide the kinds that the fleet is known to handle.
+// Anyone who can submit jobs can choose their kinds. Findings for unknown kinds must not crowd out those for kinds that the fleet is known
+// to handle.
 func TestUnknownKindsOfASubmitterDoNotDrownTheOtherFindings(t *testing.T) {
 	is := is.New(t)
 	d := &examination{}

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// historyRecent is the age up to which a new timeline is reported as a warning.
+// historyRecent is the age up to which a timeline change is reported as a warning.
 const historyRecent = 24 * time.Hour
 
 // history detects a failover or restore that may have lost commits, and a job ID sequence that has fallen behind the IDs in use.

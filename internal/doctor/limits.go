@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// limits reports whether jobs can wait indefinitely, and proposes a limit. Having no limit is a valid choice, because jobs that became due
-// during an outage then still run afterwards.
+// limits reports whether jobs can wait indefinitely, and proposes limits. Having no limit is a valid choice, because jobs that become due
+// during an outage can then run after it.
 func (e *examination) limits(ctx context.Context) error {
 	lanes, err := view.Lanes(ctx, e.store)
 	if err != nil {

@@ -11,11 +11,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// lateAfter is the age at which a maintenance task counts as late. Each task is due within an hour, and another pod takes it over after
-// three intervals.
+// lateAfter is the time since its last run after which a maintenance task counts as late. Each task is due at least once an hour, and
+// another pod takes it over after three intervals.
 const lateAfter = 4 * time.Hour
 
-// maintenance finds tasks that failed or are late. If no pod is open, all tasks are late, but the pods check already reports that.
+// maintenance finds tasks that failed or are late. If no pod is open, it reports nothing, because all tasks are late and the pods check
+// already reports the cause.
 func (e *examination) maintenance(ctx context.Context) error {
 	runs, err := upkeep.TaskRuns(ctx, e.store)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// running finds running jobs whose pod is gone or does not know them. No handler is working on such jobs.
+// running finds running jobs whose pod is gone or does not know about them. No handler is working on such jobs.
 func (e *examination) running(ctx context.Context) error {
 	list, err := view.FindUnknownWork(ctx, e.store)
 	if err != nil {

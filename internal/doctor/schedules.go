@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// schedules finds schedules that cannot fire as configured, or whose jobs are not accepted by any pod or lane.
+// schedules finds schedules that cannot fire as configured, or whose jobs no pod or lane accepts.
 func (e *examination) schedules(ctx context.Context) error {
 	list, err := view.ReadScheduleHealth(ctx, e.store)
 	if err != nil {
@@ -60,8 +60,8 @@ func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	return "", ""
 }
 
-// passedOver returns the first future occurrence that a schedule skips because its next run is planned for more than a minute later. It
-// returns zero if there is no such occurrence, or if this machine cannot parse the expression or the time zone.
+// passedOver returns the first future occurrence that a schedule will skip because its next run is planned for more than a minute later. It
+// returns the zero time if there is no such occurrence, or if this machine cannot parse the expression or the time zone.
 func passedOver(s view.ScheduleHealth) time.Time {
 	if s.Next == nil {
 		return time.Time{}

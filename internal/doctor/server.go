@@ -39,7 +39,7 @@ func (e *examination) autovacuum() {
 	}
 }
 
-// connections checks whether the server has enough connections left for a pod with this configuration.
+// connections checks whether the server has enough free connections for a pod with this configuration.
 func (e *examination) connections() {
 	s, host := e.server, e.pod.HostConnections
 	most, free := s.MaxConnections-s.Reserved, s.MaxConnections-s.Reserved-s.Connections
@@ -64,8 +64,8 @@ func (e *examination) connections() {
 	}
 }
 
-// clock compares the database's clock with this machine's. Leases depend on the database's clock. Logs, deadlines and tokens depend on the
-// clocks of the machines that run the pods.
+// clock compares the database's clock with this machine's clock. Leases depend on the database's clock, whereas logs, deadlines and tokens
+// depend on the clocks of the pods' machines.
 func (e *examination) clock(ctx context.Context) error {
 	ahead, within, err := view.Clock(ctx, e.store)
 	if err != nil {
@@ -91,7 +91,7 @@ func aheadOrBehind(d time.Duration) string {
 	return "ahead"
 }
 
-// producers finds SQL producers that have superuser privileges.
+// producers reports whether SQL producers get superuser privileges.
 func (e *examination) producers(ctx context.Context) error {
 	owner, err := view.StrongOwner(ctx, e.store)
 	if err == nil && owner != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// horizon finds transactions, prepared transactions and replication slots that prevent the removal of dead rows and delay the event feed.
+// horizon finds transactions, prepared transactions and replication slots that keep dead rows from being removed and delay the event feed.
 func (e *examination) horizon(ctx context.Context) error {
 	holders, err := view.Horizon(ctx, e.store)
 	if err != nil {
@@ -36,8 +36,8 @@ func (e *examination) horizon(ctx context.Context) error {
 	return nil
 }
 
-// oldness rates a transaction or slot by its age and by the number of transactions that have started since. The age of a replication slot
-// is unknown, so only the number of transactions counts.
+// oldness rates a transaction or slot by its age and by the number of transactions that have started since. For a replication slot, whose
+// age is unknown, only that number counts.
 func (e *examination) oldness(h view.Holder, now time.Time) Health {
 	const many, far = 1_000_000, 100_000_000
 	switch {
@@ -132,7 +132,7 @@ func (e *examination) partitions(ctx context.Context) error {
 	return nil
 }
 
-// literal quotes text as an SQL literal, for statements that operators paste.
+// literal quotes text as an SQL literal for statements that operators paste into psql.
 func literal(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
 }

@@ -72,7 +72,7 @@ func (e *examination) pods(ctx context.Context) error {
 	return nil
 }
 
-// noPods reports that no pod starts jobs. If a pod is alive and no jobs are due, this may be intended.
+// noPods reports that no pod starts jobs, which may be intended if a pod is alive and no jobs are due.
 func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 	work, err := view.ReadWaitingWork(ctx, e.store)
 	if err != nil {
@@ -93,8 +93,8 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 // mostStreams is the number of streams above which the doctor reports a remote worker that opens more than one stream per minute.
 const mostStreams = 10
 
-// leases finds pods that another pod closed before their lease expired. A pod treats a lease as expired if it is more than twice as long as
-// the pod's own.
+// leases finds pods that another pod closed before their lease expired. A pod treats a lease that is more than twice as long as its own as
+// expired.
 func (e *examination) leases(ctx context.Context) error {
 	pods, err := view.Pods(ctx, e.store, true)
 	if err != nil {
@@ -111,7 +111,7 @@ func (e *examination) leases(ctx context.Context) error {
 	return nil
 }
 
-// waits counts waiting jobs, for example those of a lane or a kind.
+// waits summarizes waiting jobs, for example those in a lane or of a kind.
 type waits struct {
 	jobs   int
 	oldest time.Time // zero if unknown
@@ -125,7 +125,7 @@ func (w *waits) add(one view.WaitingWork) {
 	w.join(more)
 }
 
-// join adds the counts of more to w.
+// join merges more into w.
 func (w *waits) join(more waits) {
 	w.jobs += more.jobs
 	if !more.oldest.IsZero() && (w.oldest.IsZero() || more.oldest.Before(w.oldest)) {
@@ -146,7 +146,7 @@ func (w waits) String() string {
 	return text
 }
 
-// lanes finds jobs that no pod runs, because no pod has a handler for them or their lane is closed.
+// lanes finds jobs that no pod runs because no pod has a handler for them or because their lane is closed.
 func (e *examination) lanes(ctx context.Context) error {
 	work, err := view.ReadWaitingWork(ctx, e.store)
 	if err != nil {
@@ -180,11 +180,11 @@ func (e *examination) lanes(ctx context.Context) error {
 	return nil
 }
 
-// mostKinds is the maximum number of kinds without a handler that get separate findings. The remaining kinds share one finding, because
-// anyone who can submit jobs can choose their kinds.
+// mostKinds is the maximum number of kinds without a handler that get separate findings. All other kinds share one finding, because anyone
+// who can submit jobs can invent kinds.
 const mostKinds = 5
 
-// kinds finds kinds that have waiting jobs but that no live pod handles. Kinds that the fleet knows come first.
+// kinds finds kinds with waiting jobs that no live pod can run. Kinds that the fleet knows come first.
 func (e *examination) kinds(work []view.WaitingWork) {
 	type orphan struct {
 		kind  string
@@ -233,7 +233,7 @@ func (e *examination) lane(g view.LaneGate, w waits, now time.Time) {
 		status := Warning
 		switch {
 		case w.jobs == 0 && (g.Paused || g.Frozen || g.Drained || !g.Enabled):
-			return // the lane was closed on purpose, and no jobs are waiting in it
+			return // the lane was closed on purpose, and no jobs are waiting
 		case w.long(e.Overdue, now):
 			status = Failing
 		}

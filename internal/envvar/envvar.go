@@ -1,5 +1,5 @@
-// Package envvar is the single table of Trapeze's environment variables, with their names, types and defaults. It reads the variables in
-// three parts. The packages that use a part validate its values: runner/env, api/env and internal/cli/env.
+// Package envvar is the only place that defines Trapeze's environment variables, with their names, types and defaults. It reads the
+// variables in three parts, whose values are validated by the packages that use them: runner/env, api/env and internal/cli/env.
 package envvar
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 )
 
-// Read returns one part of the environment: a [Runner], an [API] or a [Program]. If values do not match the types of their variables, Read
-// returns one error for each of them, joined. These variables keep their defaults.
+// Read returns one part of the environment: a [Runner], an [API] or a [Program]. Variables whose values do not have the right type keep
+// their defaults, and Read returns an error for each of them, joined.
 func Read[Part Runner | API | Program]() (Part, error) {
 	var errs []error
 	every := reflect.ValueOf(defaults())
@@ -68,8 +68,8 @@ func Variables() (list []Variable) {
 	return list
 }
 
-// Unknown returns an error for each unknown variable whose name starts with TRAPEZE_. Without it, a misspelled variable would silently keep
-// its default.
+// Unknown returns an error for each unknown variable whose name starts with TRAPEZE_. Without this check, a misspelled variable would
+// silently be ignored.
 func Unknown() error {
 	var errs []error
 	known := map[string]bool{}

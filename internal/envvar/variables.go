@@ -94,7 +94,7 @@ type API struct {
 	StreamsPerPrincipal int `envconfig:"TRAPEZE_STREAMS_PER_PRINCIPAL"`
 }
 
-// Program holds the variables that only the commands use: the log, the server that commands call, and the demo kinds.
+// Program holds the variables that only the commands use: for the log, the server that commands call, and the demo kinds.
 type Program struct {
 	// The level of the log on standard error: `debug`, `info`, `warn` or `error`.
 	Log string `envconfig:"TRAPEZE_LOG"`
@@ -112,7 +112,7 @@ type Program struct {
 	LedgerURL string `envconfig:"TRAPEZE_LEDGER_URL"`
 }
 
-// all contains every variable. The value that defaults returns holds the default of each variable.
+// all contains every variable. The function defaults returns it with the default of each variable.
 type all struct {
 	Runner
 	API

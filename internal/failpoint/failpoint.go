@@ -1,13 +1,12 @@
-// Package failpoint defines points at which a process can be made to crash, freeze or fail, so that a test can place a fault exactly
-// between two statements. Without the build tag failpoints, Hit does nothing, and
-// Set, Passed and ErrInjected do not exist.
+// Package failpoint defines points at which a process can be made to crash, freeze or fail, so that a test can inject a fault exactly
+// between two statements. Without the build tag failpoints, Hit does nothing, and Set, Passed and ErrInjected do not exist.
 //
 // With the tag, TRAPEZE_FAILPOINTS contains a list such as "finish.committed=kill@3,heartbeat.send=delay:5s". An entry consists of a name,
-// an action, and which pass through the point triggers it (1 by default). kill sends SIGKILL to the process, and stop sends SIGSTOP. exit:N
-// calls os.Exit, delay:D waits, and error returns an error. Set does the same from within the process.
+// an action, and the number of the pass through the point that triggers the action (1 by default). kill sends SIGKILL to the process, and
+// stop sends SIGSTOP. exit:N calls os.Exit, delay:D waits, and error returns an error. Set takes such a list from within the process.
 package failpoint
 
-// The failpoints: first those that a job passes, in order, then the others.
+// The failpoints that a job passes, in order, followed by the others.
 const (
 	EnqueueDone     = "enqueue.done"     // after the commit of an enqueue, before the job starts
 	ClaimSend       = "claim.send"       // before a claim is sent
@@ -21,5 +20,5 @@ const (
 	CheckpointDone  = "checkpoint.done"  // after the commit of a handler's batch and its checkpoint
 	HeartbeatSend   = "heartbeat.send"   // before a heartbeat is sent
 	RecoverPage     = "recover.page"     // after one page of a recovery
-	FireCommit      = "fire.commit"      // before the commit that stores processed occurrences and the jobs submitted for them
+	FireCommit      = "fire.commit"      // before the commit that stores schedule occurrences and the jobs submitted for them
 )

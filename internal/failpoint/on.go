@@ -37,7 +37,7 @@ func init() {
 	}
 }
 
-// Set sets the actions of the failpoints in list and clears all others. An empty list clears all failpoints.
+// Set sets the actions of the failpoints in list and clears all others, so an empty list clears them all.
 func Set(list string) error {
 	mu.Lock()
 	defer mu.Unlock()
@@ -62,7 +62,7 @@ func Set(list string) error {
 	return nil
 }
 
-// Passed returns how many times a failpoint has been passed since the last Set.
+// Passed returns how many times a failpoint has been passed since the last call of Set.
 func Passed(name string) int {
 	mu.Lock()
 	defer mu.Unlock()
@@ -87,7 +87,7 @@ func Hit(name string) error {
 		select {}
 	case "stop":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		time.Sleep(100 * time.Millisecond) // another thread may handle the signal, and this one must not continue before the process has stopped
+		time.Sleep(100 * time.Millisecond) // another thread may handle the signal, and this one must not continue until the process has stopped
 	case "exit":
 		code, _ := strconv.Atoi(arg)
 		os.Exit(code)

@@ -15,10 +15,10 @@ type link struct {
 	client, server net.Conn
 	once           sync.Once
 	closed         chan struct{}
-	cut            atomic.Pointer[chan struct{}] // set if the next reply on this link will be cut
-	left           atomic.Int64                  // remaining bytes of CutAfter; 0 means no limit
+	cut            atomic.Pointer[chan struct{}] // set if the next reply on this link is to be cut
+	left           atomic.Int64                  // bytes left until CutAfter breaks the link; 0 means no limit
 	stalled        atomic.Bool
-	wire           wire // used only by the pump that sends to the server
+	wire           wire // used only by the pump to the server
 }
 
 // reset closes both ends abruptly, so that the client sees a connection reset.
@@ -37,7 +37,7 @@ func reset(client net.Conn) {
 	_ = client.Close()
 }
 
-// pump copies bytes in one direction until either end closes or look returns an error. look returns the number of bytes to pass on.
+// pump copies bytes in one direction until either end is closed or look returns an error. look returns the number of bytes to pass on.
 func (l *link) pump(way Direction, to, from net.Conn, look func([]byte) (int, error)) {
 	defer l.reset()
 	buf := make([]byte, 64<<10)
@@ -56,7 +56,7 @@ func (l *link) pump(way Direction, to, from net.Conn, look func([]byte) (int, er
 	}
 }
 
-// mayPass blocks while bytes are held back. It returns false if the connection breaks in the meantime.
+// mayPass blocks as long as bytes are held back. It returns false if the connection breaks in the meantime.
 func (l *link) mayPass(way Direction, n int) bool {
 	l.p.mu.Lock()
 	open, wait := l.p.gates[way].open, l.p.delay
@@ -82,7 +82,7 @@ func (l *link) mayPass(way Direction, n int) bool {
 	}
 }
 
-// cancelRequest is the beginning of a cancel request in the PostgreSQL protocol: its length and its code.
+// cancelRequest is the beginning of a cancel request in the PostgreSQL protocol, consisting of its length and code.
 const cancelRequest = "\x00\x00\x00\x10\x04\xd2\x16\x2e"
 
 func (l *link) asks(bytes []byte) (int, error) {

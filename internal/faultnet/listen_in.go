@@ -2,8 +2,8 @@ package faultnet
 
 import "net"
 
-// ListenIn wraps conn and calls heard with the text of every statement that is executed over it, in order. The statements include pings,
-// which a driver's tracer does not see. ListenIn does not work on an encrypted connection.
+// ListenIn wraps conn and calls heard with the text of every statement executed over it, in order. This includes pings, which a driver's
+// tracer does not see. ListenIn does not work with encrypted connections.
 func ListenIn(conn net.Conn, heard func(sql string)) net.Conn {
 	return &overheard{Conn: conn, heard: heard}
 }

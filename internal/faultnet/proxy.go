@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Proxy simulates a faulty network in front of a server. By default it passes on all bytes, except for requests to cancel a statement. It
-// always drops such requests, so a statement may outlive its connection. Its methods are safe for concurrent use.
+// Proxy simulates a faulty network in front of a server. By default, it passes on all bytes. It always drops requests to cancel a
+// statement, however, so a statement may outlive its connection. The methods are safe for concurrent use.
 type Proxy struct {
 	url      string
 	target   func() (network, address string)
@@ -74,7 +74,7 @@ func Start(address string) (*Proxy, error) {
 	return StartFollowing(address, func() (string, string) { return network, server })
 }
 
-// StartFollowing is like Start for a server whose address changes: each new connection goes to the address that target returns.
+// StartFollowing is like Start, but for a server whose address changes: each new connection goes to the address that target returns.
 func StartFollowing(address string, target func() (network, address string)) (*Proxy, error) {
 	config, err := pgconn.ParseConfig(address)
 	if err != nil {
@@ -91,9 +91,9 @@ func StartFollowing(address string, target func() (network, address string)) (*P
 	return p, nil
 }
 
-// StartTo starts a proxy that connects each new connection to the address that target returns, for example because a restarted program has
-// a new port. If the address is empty, the proxy breaks the connection. Close stops the proxy. Cutting replies by statement works only with
-// PostgreSQL.
+// StartTo starts a proxy that forwards each new connection to the address that target returns, which may change, for example when a program
+// is restarted. If the address is empty, the proxy breaks the connection. Close stops the proxy. Cutting replies by statement works only
+// with PostgreSQL.
 func StartTo(target func() (network, address string)) (*Proxy, error) {
 	p, err := listen(target)
 	if err != nil {
@@ -103,7 +103,7 @@ func StartTo(target func() (network, address string)) (*Proxy, error) {
 	return p, nil
 }
 
-// listen returns a proxy that is listening but does not serve connections yet.
+// listen returns a proxy that is listening but not serving connections yet.
 func listen(target func() (network, address string)) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -117,7 +117,7 @@ func listen(target func() (network, address string)) (*Proxy, error) {
 	return p, nil
 }
 
-// URL returns a URL that leads to the same database through the proxy, or an empty string if the server is not PostgreSQL.
+// URL returns the URL of the same database through the proxy, or an empty string if the server is not PostgreSQL.
 func (p *Proxy) URL() string { return p.url }
 
 // Addr returns the proxy's address as host:port.
@@ -130,7 +130,7 @@ func (p *Proxy) Links() int {
 	return len(p.links)
 }
 
-// Pass ends all faults. Bytes pass at full speed again, including those that were held back, and new connections are accepted. Pass does
+// Pass ends all faults: bytes flow at full speed again, including those that were held back, and new connections are accepted. Pass does
 // not affect stalled connections or pending cuts.
 func (p *Proxy) Pass() {
 	p.mu.Lock()
@@ -176,7 +176,7 @@ func (p *Proxy) Refuse() {
 	p.refuse = true
 }
 
-// Limit breaks new connections above the given number, until Pass is called. Existing connections remain open.
+// Limit breaks new connections that would exceed the given number of connections, until Pass is called. Existing connections remain open.
 func (p *Proxy) Limit(connections int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +192,7 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// Stall makes every existing connection half-open: no more bytes pass, and neither end is notified. New connections are not affected.
+// Stall makes every existing connection half-open: no more bytes pass, and neither end notices. New connections are not affected.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,7 +201,7 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// CutAfter breaks each existing connection after the server has sent the given number of further bytes on it, probably in the middle of a
+// CutAfter breaks each existing connection once the server has sent the given number of further bytes on it, probably in the middle of a
 // message.
 func (p *Proxy) CutAfter(bytes int) {
 	p.mu.Lock()
@@ -211,9 +211,9 @@ func (p *Proxy) CutAfter(bytes int) {
 	}
 }
 
-// CutReplyOnce breaks one connection when the server replies to client bytes for which match returned true. The client never learns the
-// outcome. The returned channel is then closed. Because statements are prepared, match can recognize only the text of a parameter, and
-// "commit". CutReply recognizes statements.
+// CutReplyOnce breaks one connection when the server replies to client bytes for which match returned true, so that the client never learns
+// the outcome. It then closes the returned channel. Because statements are prepared, match can recognize only parameters and "commit". To
+// recognize statements, use CutReply.
 func (p *Proxy) CutReplyOnce(match func(clientBytes []byte) bool) (done <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,10 +221,10 @@ func (p *Proxy) CutReplyOnce(match func(clientBytes []byte) bool) (done <-chan s
 	return p.cut
 }
 
-// CutReply breaks one connection when the server replies to the commit of the next statement that contains text. The client never learns
-// the outcome. If the statement is part of a transaction, this is the reply to its COMMIT. An empty text matches any commit of a
-// transaction. Prepared statements are recognized by their original text. The returned channel is closed when the reply is cut. A later
-// call replaces an earlier one, and disarm cancels it.
+// CutReply breaks one connection at the reply that would confirm the next statement that contains text, so that the client never learns the
+// outcome. If the statement is part of a transaction, that is the reply to the COMMIT. An empty text matches the commit of any transaction.
+// Prepared statements are recognized by their original text. The returned channel is closed when the reply is cut. A later call replaces an
+// earlier one, and disarm cancels it.
 func (p *Proxy) CutReply(text string) (done <-chan struct{}, disarm func()) {
 	a := &armed{text: text, done: make(chan struct{})}
 	p.mu.Lock()
@@ -239,7 +239,7 @@ func (p *Proxy) CutReply(text string) (done <-chan struct{}, disarm func()) {
 	}
 }
 
-// Close breaks every connection and waits until all of the proxy's goroutines have returned.
+// Close breaks every connection and waits for the proxy's goroutines to return.
 func (p *Proxy) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()

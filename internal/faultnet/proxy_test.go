@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// through connects to a new database through a proxy; direct bypasses the proxy.
+// through connects to a new database through a proxy. The connection direct bypasses the proxy.
 func through(t *testing.T) (p *faultnet.Proxy, conn, direct *pgx.Conn) {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -165,7 +165,7 @@ func TestNewConnectionsAreRefusedWhileTheOldOnesStay(t *testing.T) {
 			refuse(p)
 			_, err := pgx.Connect(t.Context(), p.URL())
 			is.True(err != nil)              // a new connection is broken
-			is.NoErr(conn.Ping(t.Context())) // the existing one is not
+			is.NoErr(conn.Ping(t.Context())) // the existing connection still works
 			p.Pass()
 			another, err := pgx.Connect(t.Context(), p.URL())
 			is.NoErr(err) // the fault has ended
@@ -175,7 +175,7 @@ func TestNewConnectionsAreRefusedWhileTheOldOnesStay(t *testing.T) {
 	}
 }
 
-// A restarted program has a new port. The proxy connects to the address that is current when a connection arrives.
+// A restarted program has a new port. The proxy connects to the address that is current when the connection arrives.
 func TestAProxyInFrontOfAnythingAsksWhereItIs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -13,14 +13,14 @@ type armed struct {
 }
 
 // wire parses a client's messages in version 3 of PostgreSQL's frontend/backend protocol (see "Internals" in the manual). The first message
-// has no type. All others have a type, a length that includes itself, and a body.
+// has no type. All others consist of a type, a length that includes itself, and a body.
 type wire struct {
 	started  bool
-	head     []byte // the current message: its type, its length, and the part of its body that is kept
+	head     []byte // the type, the length and the kept part of the body of the current message
 	missing  int    // bytes of the body that have not arrived yet
 	prepared map[string]string
 	explicit bool   // a transaction is open
-	wanted   *armed // set if a statement of that transaction contained the text; the reply to the COMMIT will be cut
+	wanted   *armed // set if a statement of that transaction contained the text, so that the reply to the COMMIT is to be cut
 }
 
 // mostKept limits how much of a message's body is kept. A statement's text comes before its arguments.
@@ -54,14 +54,14 @@ func (w *wire) read(chunk []byte) (statements []string) {
 				statements = append(statements, s)
 			}
 		}
-		// If the server refuses a request for encryption, the client then sends the message that starts the session.
+		// A request for encryption does not start the session. If the server refuses it, the client then sends the startup message.
 		w.started = w.started || !bytes.HasSuffix(w.head, []byte{0x04, 0xd2, 0x16, 0x2f})
 		w.head = w.head[:0]
 	}
 	return statements
 }
 
-// message parses one message. It returns the statement that the message executes, if any.
+// message parses a message and returns the statement that it executes, if any.
 func (w *wire) message(kind byte, body []byte) (string, bool) {
 	switch kind {
 	case 'P': // Parse: name and text
@@ -88,7 +88,7 @@ func text(b []byte) (string, []byte) {
 	return string(s), rest
 }
 
-// hits reports whether the reply to a statement is the one to cut.
+// hits reports whether the reply to a statement must be cut.
 func (w *wire) hits(sql string, a *armed) bool {
 	switch verb := strings.ToLower(strings.TrimRight(sql, "; \n")); {
 	case strings.HasPrefix(verb, "begin"):

@@ -19,9 +19,9 @@ import (
 // public lists the packages that host programs import.
 var public = []string{"job", "runner", "runner/runnertest", "handlers", "scheduler", "poller", "api", "remote/server", "remote/worker"}
 
-// stillInternal lists the exported names that still mention an internal type. Entries may be removed but never added.
+// stillInternal lists the exported names that still mention an internal type. Entries may be removed but not added.
 var stillInternal = []string{
-	// Package api defines aliases for these types, because the dashboard package, which api imports, needs the types too.
+	// Package api defines aliases for these types, because the dashboard's package, which api imports, needs them too.
 	"api.KeysFile: internal/access.Signed",
 	"api.Options.Authenticate: internal/access.Principal",
 	"api.Options.TrustedProxies: internal/access.Proxies",
@@ -71,7 +71,7 @@ func exported(t *testing.T, folders []string) (packages []*types.Package) {
 	return packages
 }
 
-// importing returns an importer of packages and of everything that they import.
+// importing returns an importer for packages and everything that they import.
 func importing(t *testing.T, folders []string) types.Importer {
 	t.Helper()
 	is := is.New(t)
@@ -94,7 +94,7 @@ func importing(t *testing.T, folders []string) types.Importer {
 	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 }
 
-// mentions returns the exported parts of o that mention an internal type, in the form "Name.Part: path.Type".
+// mentions returns the mentions of internal types in the exported parts of o, in the form "Name.Part: path.Type".
 func mentions(o types.Object) (found []string) {
 	check := func(name string, t types.Type) {
 		for _, inside := range internalIn(t) {
@@ -123,8 +123,8 @@ func mentions(o types.Object) (found []string) {
 	return found
 }
 
-// internalIn returns the internal types that t is composed of. It does not descend into other named types, because each is checked where it
-// is declared.
+// internalIn returns the internal types of which t is composed. It does not descend into other named types, because each of them is checked
+// where it is declared.
 func internalIn(t types.Type) (found []string) {
 	of := func(all ...types.Type) {
 		for _, one := range all {

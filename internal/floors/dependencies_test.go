@@ -14,12 +14,12 @@ import (
 	"github.com/matryer/is"
 )
 
-// licences lists the licenses that are allowed for linked modules. Modules that only tests import are not distributed, so they may also use
+// licences lists the licenses that linked modules may have. Modules that only tests import are not distributed, so they may also have the
 // MPL-2.0.
 var licences = []string{"MIT", "BSD-3-Clause", "Apache-2.0", "Unlicense"}
 
 // TestEveryDependencyIsInTheTableWithItsReason compares docs/dependencies.md with go.mod and with the imports. Every dependency needs a
-// written reason.
+// documented reason.
 func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
 	is := is.New(t)
 	dir := root(t)
@@ -47,7 +47,7 @@ func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
 	}
 }
 
-// importers returns, for each direct dependency in go.mod, the folders that import it. A dependency without a folder is imported only by
+// importers returns, for each direct dependency in go.mod, the folders that import it. A dependency without folders is imported only by
 // tests.
 func importers(t *testing.T, dir string) map[string][]string {
 	t.Helper()
@@ -79,7 +79,7 @@ func importers(t *testing.T, dir string) map[string][]string {
 	return by
 }
 
-// The engine for Temporal is a module of its own, so that programs that do not use it need not download or review its modules.
+// The engine for Temporal is a separate module, so that programs that do not use it need not download or review its dependencies.
 func TestTheModuleDoesNotDependOnTemporal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

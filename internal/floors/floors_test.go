@@ -19,15 +19,15 @@ const module = "github.com/trapeze-run/trapeze"
 
 // floor defines what the package in a folder may import.
 type floor struct {
-	folder  string // cmd/* stands for every folder directly in cmd
-	imports string // folders of this module, separated by spaces; * stands for all folders listed above it
+	folder  string // cmd/* matches every folder directly in cmd
+	imports string // folders of this module, separated by spaces; * means all folders listed above it
 	tests   string // additional folders that its tests may import
 
-	// standardOnly means that the package may import only the standard library and packages of this module.
+	// standardOnly means that the package may import only packages of the standard library and of this module.
 	standardOnly bool
-	// noDatabase forbids database drivers, because the package runs in programs that cannot reach a database.
+	// noDatabase means that the package must not import a database driver, because it runs in programs that cannot reach a database.
 	noDatabase bool
-	// testOnly lets the package import testing, and lets only tests import the package.
+	// testOnly means that the package may import testing, and that only tests may import the package.
 	testOnly bool
 }
 
@@ -37,13 +37,13 @@ var plan = []floor{
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
 	{folder: "internal/wait", standardOnly: true},        // signals and the delays between attempts
-	{folder: "internal/wake", standardOnly: true},        // which pods claim after a notification, and when
+	{folder: "internal/wake", standardOnly: true},        // determines which pods claim after a notification, and when
 	{folder: "internal/guard", standardOnly: true},       // turns panics in handlers into errors
 	{folder: "internal/batch", standardOnly: true},       // group commits
 	{folder: "internal/faultnet", imports: ""},           // network faults on demand
-	{folder: "internal/pool", imports: "internal/guard"}, // reusable goroutines
-	{folder: "internal/lease", imports: "internal/wait"}, // how long a pod can rely on owning its jobs
-	{folder: "internal/watchdog", imports: "job"},        // detects handlers that no longer show signs of life
+	{folder: "internal/pool", imports: "internal/guard"}, // a pool of goroutines
+	{folder: "internal/lease", imports: "internal/wait"}, // the time for which a pod can rely on owning its jobs
+	{folder: "internal/watchdog", imports: "job"},        // detects handlers that no longer show activity
 	{folder: "internal/instrument", standardOnly: true},  // counters, gauges, histograms
 	{folder: "internal/telemetry", imports: "job internal/instrument"},
 	{folder: "internal/stats", imports: "job"}, // counts of ended jobs, with histograms
@@ -82,19 +82,19 @@ var plan = []floor{
 	{folder: "internal/testdb", imports: "internal/migrate internal/pgembed internal/testdb/memory"},
 	{folder: "internal/testdb/with", imports: "internal/testdb"}, // one server for the tests of all packages
 	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed internal/testdb internal/testdb/memory", testOnly: true},
-	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // plans of statements and the number of rows they read
+	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // query plans, and the rows that they read
 	{folder: "internal/floors", tests: "api internal/pgtest internal/telemetry"},
 
-	// the live feed, which reads from the database and publishes on the bus. The engine runs it, and the API serves it.
+	// the live feed, which reads from the database and publishes on the bus; the engine runs it, and the API serves it
 	{folder: "internal/feed", imports: "internal/rawjson job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "internal/work", imports: "internal/rawjson job internal/store internal/guard"},                       // converts jobs on their way into and out of the engine
+	{folder: "internal/work", imports: "internal/rawjson job internal/store internal/guard"},                       // converts jobs that enter or leave the engine
 	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
-	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // callers that wait for jobs to finish
+	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // waits for jobs to finish
 	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/wake internal/guard internal/batch internal/journal internal/slots poller"},                                      // claims, runs, finishes, hands over and recovers the jobs of one identity
 	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/outbox internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/wake internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
-	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only packages of this module need
+	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only this module's packages need
 	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},
 
 	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                                      // the only package that links the Prometheus client
@@ -108,7 +108,7 @@ var plan = []floor{
 
 	// entry points, which never import each other
 	{folder: "handlers", imports: "runner"},
-	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that are killed
+	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine in which processes are killed
 	{folder: "internal/ha", testOnly: true},                                     // failover tests, which use only the built program
 	{folder: "internal/demokinds", imports: "job runner"},
 	{folder: "api/ui", imports: "job internal/query internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
@@ -123,14 +123,14 @@ var plan = []floor{
 	{folder: "remote/worker", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests that need both ends
 
-	// the torture: its records, its checker, and the parts that run it
+	// the torture: its records, its checker and the code that runs it
 	{folder: "internal/torture/history", imports: "job"},
 	{folder: "internal/torture/checker", imports: "job internal/torture/history"},
 	{folder: "internal/torture/overlay", standardOnly: true}, // planted bugs
 	{folder: "internal/torture", imports: "job internal/pgembed internal/faultnet internal/failpoint internal/torture/history internal/torture/checker internal/torture/overlay"},
 	{folder: "internal/torture/command", imports: "internal/torture internal/torture/history internal/torture/checker"},
 
-	// the command line, in packages that each hide one concern from the commands
+	// the command line, in packages that each encapsulate one concern of the commands
 	{folder: "internal/cli/exit", imports: "job internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
 	{folder: "internal/cli/env", imports: "api/env runner/env internal/dburl internal/envvar internal/cli/exit"},
 	{folder: "internal/cli/show", imports: "job internal/humanize internal/cli/exit"},
@@ -141,7 +141,7 @@ var plan = []floor{
 
 	// top layer
 	{folder: "cmd/app", imports: "api internal/query job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/failures internal/humanize internal/migrate internal/schema internal/shell runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
-	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // includes its own PostgreSQL
+	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // embeds PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},
 }
@@ -155,7 +155,7 @@ var neverLinked = []string{"testing", "github.com/matryer/is", "pgregory.net/rap
 func TestImportsPointDown(t *testing.T) {
 	for file, imports := range importsOf(t, root(t)) {
 		if _, ok := at(path.Dir(file)); !ok {
-			continue // TestEveryPackageIsOnThePlan reports this case
+			continue // reported by TestEveryPackageIsOnThePlan
 		}
 		for _, imported := range imports {
 			if wrong := judge(file, imported); wrong != "" {
@@ -183,13 +183,13 @@ func TestThePlanItselfPointsDown(t *testing.T) {
 	for _, f := range plan {
 		is.True(!slices.Contains(below, f.folder)) // no folder is listed twice
 		for _, imported := range strings.Fields(f.imports) {
-			is.True(imported == "*" || slices.Contains(below, imported)) // only folders listed above it
+			is.True(imported == "*" || slices.Contains(below, imported)) // only folders listed above f are imported
 		}
 		below = append(below, f.folder)
 	}
 }
 
-// The source tree contains no forbidden imports, so judge is tested with made-up ones.
+// The source tree contains no forbidden imports, so judge is tested with invented ones.
 func TestForbiddenArrowsAreFound(t *testing.T) {
 	for _, c := range []struct{ file, imported, wrong string }{
 		{"job/state.go", module + "/runner", "not on its floor"},
@@ -218,7 +218,7 @@ func TestForbiddenArrowsAreFound(t *testing.T) {
 		t.Run(c.file+" "+path.Base(c.imported), func(t *testing.T) {
 			is := is.New(t)
 			got := judge(c.file, c.imported)
-			is.True(c.wrong == "" && got == "" || c.wrong != "" && strings.Contains(got, c.wrong)) // the expected verdict
+			is.True(c.wrong == "" && got == "" || c.wrong != "" && strings.Contains(got, c.wrong)) // judge returned the expected verdict
 		})
 	}
 }
@@ -248,7 +248,7 @@ func judge(file, imported string) string {
 		return ""
 	case isTest && slices.Contains(strings.Fields(here.tests), folder):
 		return ""
-	case isTest && (slices.Contains(forTests, folder) || strings.HasPrefix(folder, path.Dir(file)+"/")): // subfolders are listed before their parent
+	case isTest && (slices.Contains(forTests, folder) || strings.HasPrefix(folder, path.Dir(file)+"/")): // a subfolder is listed before its parent
 		return ""
 	}
 	there, ok := at(folder)
@@ -282,8 +282,8 @@ func within(imported string, packages []string) bool {
 	})
 }
 
-// importsOf returns the imports of every Go file below dir, for all build tags, keyed by the file's path relative to dir. It parses the
-// files itself, because go list considers only one set of tags at a time, and go test would cache its output.
+// importsOf returns the imports of every Go file below dir, for all build tags, keyed by the file's path relative to dir. It does not use
+// go list, which considers only one set of tags at a time, and whose output go test would cache.
 func importsOf(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	files := map[string][]string{}
@@ -297,7 +297,7 @@ func importsOf(t *testing.T, dir string) map[string][]string {
 				return fs.SkipDir
 			}
 			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != dir && err == nil {
-				return fs.SkipDir // a separate module, such as the benchmark of other job queues
+				return fs.SkipDir // a separate module, such as the benchmarks of other job queues
 			}
 			return nil
 		}

@@ -13,11 +13,11 @@ import (
 	"github.com/matryer/is"
 )
 
-// layered lists the large packages whose files form layers.
+// layered lists the large packages whose files must form layers.
 var layered = []string{"api", "api/ui", "cmd/app", "internal/engine", "internal/store/admin", "internal/store/view", "job", "runner"}
 
-// TestTheFilesOfALargePackageFormLayers fails if most files of a large package depend on each other, directly or indirectly, or if a file
-// depends on more than five others on average. A reader could not understand any of these files without all the others.
+// TestTheFilesOfALargePackageFormLayers fails if more than half of the files of a large package are in one dependency cycle, because none
+// of these files could be understood without all the others. It also fails if the files depend on more than five others on average.
 func TestTheFilesOfALargePackageFormLayers(t *testing.T) {
 	imports := importing(t, layered)
 	for _, name := range layered {
@@ -42,7 +42,8 @@ func TestAKnotOfFilesIsFound(t *testing.T) {
 	}), []string{"a", "b", "c"})
 }
 
-// references returns, for each file of a package, the files that declare the functions, methods, types and other top-level names that it uses.
+// references returns, for each file of a package, the other files in which the functions, methods, types and other top-level names that it
+// uses are declared.
 func references(t *testing.T, imports types.Importer, folder string) map[string]map[string]bool {
 	t.Helper()
 	is := is.New(t)
@@ -71,7 +72,7 @@ func references(t *testing.T, imports types.Importer, folder string) map[string]
 	return uses
 }
 
-// largestKnot returns the largest set of files of which each depends on all others, directly or indirectly.
+// largestKnot returns the largest set of files that all depend on each other, directly or indirectly.
 func largestKnot(uses map[string]map[string]bool) (largest []string) {
 	reaches := map[string]map[string]bool{}
 	for from := range uses {

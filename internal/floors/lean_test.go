@@ -11,15 +11,15 @@ import (
 	"github.com/matryer/is"
 )
 
-// Limits for a program that embeds only package runner; see docs/dependencies.md. The size limit applies to a stripped binary on
-// linux/amd64. It leaves room for long paths: with -trimpath, go build would compile all dependencies again.
+// Limits for a program that embeds only package runner (see docs/dependencies.md). The size limit applies to a stripped binary on
+// linux/amd64. It leaves room for long file paths in the binary, because with -trimpath, go build would recompile all dependencies.
 const (
 	mostModules = 20
 	mostBytes   = 14_100_000
 )
 
 // TestASmallServiceLinksFewModules builds a service that embeds only package runner. If the test fails because of a new module, avoid the
-// module, or move the code that imports it to a separate package, as in runner/migrate and runner/metrics.
+// module or move the code that imports it to a separate package, such as runner/migrate and runner/metrics.
 func TestASmallServiceLinksFewModules(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// retiredPhrases are texts that operators did not understand, with their replacements. No message, page or help text contains them.
+// retiredPhrases maps texts that operators did not understand to their replacements. No message, page or help text may contain them.
 var retiredPhrases = map[string]string{
 	"Nothing is picked": "None selected", "Leave it": "Keep", ">Later<": "Scheduled", "For approval": "Needs approval", "For branches": "Waiting for children",
 	"Up since": "Uptime", "Became of it": "Outcome", ">Said<": "Message", ">Who<": "Actor", ">Did<": "Action", ">To<": "Target", ">Allowed<": "Result",

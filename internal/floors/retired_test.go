@@ -22,9 +22,9 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// name is a name that is visible to users or to other packages.
+// name is a name that users or other packages can see.
 type name struct {
-	text   string // where the name is used and the name itself, such as "go job.Blocker"
+	text   string // the context and the full name, such as "go job.Blocker"
 	word   string // the part that is checked
 	isType bool
 }
@@ -101,7 +101,7 @@ func uses(retired map[string]bool, n name) bool {
 }
 
 // exportedNames returns the exported names in the module's packages, including fields and methods. It skips the examples, because they use
-// the words of their own domain.
+// the vocabulary of other domains.
 func exportedNames(t *testing.T) (names []name) {
 	is := is.New(t)
 	dir := root(t)

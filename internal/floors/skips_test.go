@@ -14,20 +14,20 @@ import (
 	"github.com/matryer/is"
 )
 
-// TestEverySkipHasItsReason compares the files that contain skippable tests with the table in docs/testing.md.
+// TestEverySkipHasItsReason compares the files in which tests may be skipped with the table in docs/testing.md.
 func TestEverySkipHasItsReason(t *testing.T) {
 	skips := regexp.MustCompile(`\b\w+\.(Skip|Skipf|SkipNow)\(`)
 	compareFiles(t, "Skipped tests", func(file string, source []byte) bool { return skips.Match(source) })
 }
 
-// TestEverySleepHasItsReason compares the tests that sleep outside a synctest bubble with the table in docs/testing.md.
+// TestEverySleepHasItsReason compares the test files that sleep outside synctest bubbles with the table in docs/testing.md.
 func TestEverySleepHasItsReason(t *testing.T) {
 	compareFiles(t, "Sleeps", func(file string, source []byte) bool {
 		return strings.HasSuffix(file, "_test.go") && bytes.Contains(source, []byte("time.Sleep"+"(")) && !bytes.Contains(source, []byte(`"testing/synctest"`))
 	})
 }
 
-// compareFiles compares the source files that match a pattern with the files listed in a section of docs/testing.md.
+// compareFiles compares the source files for which matches returns true with the files listed in a section of docs/testing.md.
 func compareFiles(t *testing.T, section string, matches func(file string, source []byte) bool) {
 	t.Helper()
 	is := is.New(t)
@@ -55,7 +55,7 @@ func compareFiles(t *testing.T, section string, matches func(file string, source
 	is.Equal(slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(matching))) // docs/testing.md must match the code
 }
 
-// TestEveryLongTestIsListed compares the tests that have the long build tag with the table in docs/testing.md.
+// TestEveryLongTestIsListed compares the tests with the build tag long with the table in docs/testing.md.
 func TestEveryLongTestIsListed(t *testing.T) {
 	is := is.New(t)
 	dir := root(t)

@@ -1,5 +1,5 @@
-// Package humanize formats values for people: counts with nouns, durations, times, and errors on one line. It removes control characters
-// from untrusted text. It is used by the commands and the doctor checks.
+// Package humanize formats values for people: counts with nouns, durations, times, and errors on one line. It also makes untrusted text
+// safe to print. The commands and the doctor checks use it.
 package humanize
 
 import (
@@ -37,7 +37,7 @@ func Clock(t *time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// ClockIn formats a time in a time zone, with its offset. If this machine does not know the zone, it uses UTC.
+// ClockIn formats a time in a time zone, with its offset. If the zone is unknown on this machine, it uses UTC.
 func ClockIn(zone string, t *time.Time) string {
 	place, err := time.LoadLocation(zone)
 	if t == nil || t.IsZero() || err != nil {
@@ -64,7 +64,7 @@ func Since(t *time.Time, now time.Time) string {
 }
 
 // OneLine returns the text of an error as one printable line. It removes duplicate lines, because the driver reports each address that it
-// tried on a separate line, and some addresses twice.
+// has tried on a separate line, and may report an address twice.
 func OneLine(err error) string {
 	var b strings.Builder
 	said := map[string]bool{}

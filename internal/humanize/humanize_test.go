@@ -16,5 +16,5 @@ func TestALineSaysWhatItSeemsToSay(t *testing.T) {
 	is := is.New(t)
 	is.Equal(Printable("kill \u202e7 boj\u202c\u2066"), "kill ·7 boj··") // no character changes the writing direction
 	is.Equal(Printable("a\u2028b\x1b[31m"), "a·b·[31m")
-	is.Equal(Printable("Žluťoučký 👩‍🚀 عربي"), "Žluťoučký 👩‍🚀 عربي") // text in other scripts is unchanged
+	is.Equal(Printable("Žluťoučký 👩‍🚀 عربي"), "Žluťoučký 👩‍🚀 عربي") // text in other scripts is not changed
 }

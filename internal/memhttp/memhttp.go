@@ -1,6 +1,6 @@
 // Package memhttp connects an [http.Client] to an [http.Handler] in the same process, without a network. Responses are streamed: the client
-// reads while the handler is writing. Cancelling a request's context, or closing its response, cancels the handler's context. The command
-// line uses it when the API is in the same process.
+// reads while the handler is still writing. Cancelling a request's context, or closing its response body, cancels the handler's context.
+// The command line uses this package when the API is in the same process.
 package memhttp
 
 import (
@@ -20,8 +20,7 @@ type Transport struct {
 	handlers sync.WaitGroup
 }
 
-// RoundTrip waits until the handler has begun its response. If the handler ignores the cancellation of its context, RoundTrip keeps waiting
-// for it.
+// RoundTrip waits until the handler has begun its response, even if the request's context is cancelled and the handler ignores that.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(request.Context())
 	served := request.Clone(ctx)
@@ -34,12 +33,12 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	t.handlers.Go(func() {
 		defer cancel()
 		defer served.Body.Close()
-		// Without this error, a response that was cut off when its context ended could be mistaken for a complete one.
+		// Without this error, a response that is cut off because its context has ended could be mistaken for a complete one.
 		stop := context.AfterFunc(request.Context(), func() { _ = pipe.CloseWithError(context.Cause(request.Context())) })
 		defer stop()
 		err := a.run(t.Handler, served)
 		if err == nil {
-			err = context.Cause(request.Context()) // the handler may return before the AfterFunc has run; nil if the context is not done
+			err = context.Cause(request.Context()) // the handler may return before AfterFunc runs; nil if the context is not done
 		}
 		_ = pipe.CloseWithError(err) // only the first error counts, and nil means io.EOF
 	})
@@ -53,7 +52,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Close waits until every handler has returned. All responses must have been closed or read to the end.
+// Close waits until every handler has returned. All response bodies must have been closed or read to the end.
 func (t *Transport) Close() { t.handlers.Wait() }
 
 // stream is the body of a response. Close cancels the handler's context.
@@ -68,7 +67,7 @@ func (s *stream) Close() error {
 }
 
 // answer is the handler's side of a response. It is an [http.ResponseWriter] and [http.Flusher] for use by one goroutine. begun is closed
-// when the fields that RoundTrip reads no longer change.
+// once the fields that RoundTrip reads no longer change.
 type answer struct {
 	header, sent http.Header
 	status       int
@@ -77,8 +76,8 @@ type answer struct {
 	begun        chan struct{}
 }
 
-// run calls the handler. If it panics with [http.ErrAbortHandler], run returns an error, which aborts the response. Any other panic is not
-// recovered.
+// run calls the handler. If the handler panics with [http.ErrAbortHandler], run returns an error, which aborts the response. Other panics
+// are propagated.
 func (a *answer) run(handler http.Handler, request *http.Request) (err error) {
 	defer func() {
 		thrown := recover()
@@ -112,5 +111,5 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// Flush sends the header. Written data reaches the client even without calling Flush.
+// Flush sends the header. Written data reaches the client without a call of Flush.
 func (a *answer) Flush() { a.WriteHeader(http.StatusOK) }

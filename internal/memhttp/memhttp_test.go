@@ -35,7 +35,7 @@ func TestAHandlerSeesTheRequestAndTheClientItsAnswer(t *testing.T) {
 	is.NoErr(err)
 	defer response.Body.Close()
 	is.Equal(response.StatusCode, http.StatusAccepted)
-	is.Equal(response.Header, http.Header{"Location": {"/jobs/7"}}) // the header as it was when the response began
+	is.Equal(response.Header, http.Header{"Location": {"/jobs/7"}}) // without changes made after WriteHeader
 	body, err := io.ReadAll(response.Body)
 	is.NoErr(err)
 	is.Equal(string(body), `POST /jobs?dry_run=true cli {"a":1}`)
@@ -62,7 +62,7 @@ func TestAnAnswerIsReadWhileItIsWritten(t *testing.T) {
 	is.True(lines.Scan())
 	is.Equal(lines.Text(), "second")
 	is.NoErr(response.Body.Close())
-	is.True(errors.Is(<-ended, io.ErrClosedPipe)) // the handler gets an error, because the response is closed
+	is.True(errors.Is(<-ended, io.ErrClosedPipe)) // the handler gets an error, because the client has closed the response
 	transport.Close()
 }
 

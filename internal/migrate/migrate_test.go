@@ -47,7 +47,7 @@ func TestTwentyPodsMayMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 	is.Equal(count(t, pool, `select count(*) from trapeze.migrations where version_id > 0`), known(t))
-	// each migration was applied once
+	// each migration was applied exactly once
 	is.Equal(locks(t, pool), 0)
 }
 
@@ -67,13 +67,13 @@ func TestACancelledMigrationLeavesNothingHalfDone(t *testing.T) {
 			is.Equal(got, whole) // if Up reports success, the schema is complete
 			continue
 		}
-		is.Equal(got, 0)                             // all or nothing
+		is.Equal(got, 0)                             // nothing was applied
 		is.NoErr(migrate.Up(t.Context(), url, name)) // the next call completes the migration
 		is.NoErr(schema.Check(t.Context(), pool, name))
 	}
 }
 
-// endsAfter returns a context that cancels itself on the n-th call of Done, which is made between two statements.
+// endsAfter returns a context that is cancelled by the n-th call of its Done method, which occurs between two statements.
 func endsAfter(t *testing.T, n int64) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -145,7 +145,7 @@ func TestDownThenUpGivesTheSameSchema(t *testing.T) {
 	is.Equal(shape(t, pool, "trapeze"), before)
 }
 
-// ofVersion returns a database that was migrated back to an earlier version, and a pool of connections to it.
+// ofVersion returns a database that has been migrated back to an earlier version, and a pool of connections to it.
 func ofVersion(t *testing.T, version int64) (url string, pool *pgxpool.Pool) {
 	t.Helper()
 	is := is.New(t)
@@ -174,7 +174,7 @@ func TestAMigrationDoesNotQueueForATable(t *testing.T) {
 		})
 		_, err = pool.Exec(t.Context(), `insert into trapeze.jobs (id, kind, lane, args, pipeline_id)
 			select coalesce(max(id), 0) + 1, 'k', 'default', '{}', 1 from trapeze.jobs`)
-		is.NoErr(err) // the insert waits behind the migration for half a second, then succeeds
+		is.NoErr(err) // the insert queues behind the migration for at most half a second, then succeeds
 	}
 	is.NoErr(forgotten.Rollback(t.Context()))
 	is.NoErr(<-up)
@@ -200,7 +200,7 @@ func TestGoingBackToEventsOfOneJobEachLosesNone(t *testing.T) {
 	is.Equal(read("job_events"), "1 1 a, 2 3 7 a, 1 2 b, c")
 }
 
-// What a role could do before an upgrade, it can still do afterwards.
+// After an upgrade, a role can still do everything that it could do before.
 func TestRolesThatAddJobsKeepTheRightToMoveTheirIDs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -235,7 +235,7 @@ func TestPrintedSQLGivesTheSameSchemaAsUp(t *testing.T) {
 			up := pgtest.Connect(t, upURL)
 			is.Equal(shape(t, printed, name), shape(t, up, name))
 			is.NoErr(schema.Check(t.Context(), printed, name))                        // a pod accepts the schema
-			is.NoErr(migrate.Up(t.Context(), printedURL, name))                       // the migrations of the next release continue from there
+			is.NoErr(migrate.Up(t.Context(), printedURL, name))                       // later migrations can be applied on top of it
 			is.True(name == "trapeze" || !strings.Contains(sql.String(), "trapeze.")) // the default schema's name no longer occurs
 		})
 	}
@@ -253,7 +253,7 @@ func TestASchemaThatIsTooOldOrTooNewIsRefused(t *testing.T) {
 		_, err := pool.Exec(t.Context(), `insert into trapeze.migrations (version_id, is_applied) values ($1, true)`, version)
 		is.NoErr(err)
 	}
-	reaches(schema.Latest() + 1) // as if a newer pod had migrated it during a rolling upgrade
+	reaches(schema.Latest() + 1) // as if a newer pod had migrated the database during a rolling upgrade
 	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 	reaches(schema.Latest()/1000*1000 + 1000)
 	is.True(errors.Is(schema.Check(t.Context(), pool, "trapeze"), schema.ErrTooNew))
@@ -303,7 +303,7 @@ func tables(t *testing.T, pool *pgxpool.Pool, schema string) int {
 		+ (select count(*) from pg_proc where pronamespace = to_regnamespace($1))`, schema)
 }
 
-// shape describes all objects of a schema as text, without the schema's own name.
+// shape describes all objects of a schema as text, without the schema's name.
 func shape(t *testing.T, pool *pgxpool.Pool, schema string) string {
 	t.Helper()
 	result, err := pool.Query(t.Context(), `
@@ -347,8 +347,8 @@ func TestTheStatusOfAnEmptyDatabaseChangesNothing(t *testing.T) {
 	is.True(!exists) // Status creates nothing
 }
 
-// The statements of a busy pod read several tables that migrations change. A migration that locked these tables one after the other would
-// run into a deadlock with one of the statements each time.
+// The statements of a busy pod read several tables that migrations change. A migration that locked these tables one by one would run into a
+// deadlock with one of those statements every time.
 func TestAMigrationGetsItsLocksBesideABusyPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -18,8 +18,8 @@ type account struct {
 	other    bool // whether it differs from the current user
 }
 
-// attributes returns the process attributes for a child that runs as a. The child gets its own session. Otherwise Ctrl-C in a terminal,
-// which is sent to the whole process group, would stop the server while its owner is still finishing its work.
+// attributes returns the process attributes for a child that runs as a. The child gets a new session. Otherwise Ctrl-C in a terminal, which
+// is sent to the whole process group, would stop the server while its owner is still shutting down.
 func (a account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if a.other {
@@ -36,8 +36,8 @@ func (a account) owns(path string) error {
 	return os.Chown(path, int(a.uid), int(a.gid))
 }
 
-// accountFor returns the user that a server runs as. This is the owner of the existing data, if any, and otherwise the current user. If
-// that user is root, it is the first available of several common users.
+// accountFor returns the user as which a server runs: the owner of the existing data, if any, or else the current user. If that user is
+// root, accountFor returns the first available of several common users.
 func accountFor(dir string) (account, error) {
 	me := account{name: "uid " + strconv.Itoa(os.Geteuid()), uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())} // #nosec G115 -- ids of a Unix
 	if dir != "" {
@@ -62,7 +62,7 @@ func accountFor(dir string) (account, error) {
 	return firstUser()
 }
 
-// firstUser returns the first user in /etc/passwd that is not root. The user must be listed there because initdb requires it.
+// firstUser returns the first user in /etc/passwd other than root. initdb requires the user to be listed there.
 func firstUser() (account, error) {
 	f, err := os.Open("/etc/passwd")
 	if err != nil {

@@ -14,16 +14,16 @@ import (
 	"strings"
 )
 
-// ErrNoBinaries is returned by [Start] if it finds no PostgreSQL on this machine and cannot download one.
+// ErrNoBinaries is returned by [Start] if there is no usable PostgreSQL on this machine and none can be downloaded.
 var ErrNoBinaries = errors.New("no PostgreSQL found")
 
 // oldestVersion is the oldest supported major version.
 const oldestVersion = 14
 
-// places lists where PostgreSQL may be installed, in the order in which they are searched.
+// places lists the locations in which PostgreSQL may be installed, in search order.
 type places struct {
 	path  []string // directories of PATH
-	globs []string // folders of packages, each with any number of versions
+	globs []string // patterns for package folders, which may match several versions
 }
 
 func usualPlaces() *places {
@@ -42,14 +42,14 @@ func usualPlaces() *places {
 	}
 }
 
-// findBinaries returns a folder that contains initdb and postgres and whose programs the server's user can run. want is the major version
-// that wrote the data, or empty for any version.
+// findBinaries returns a folder with initdb and postgres that the server's user can run. want is the major version that wrote the data, or
+// empty for any version.
 func findBinaries(ctx context.Context, o Options, as account, want string) (string, error) {
 	for _, source := range []struct{ from, dir string }{{"Options.BinDir", o.BinDir}, {"PGBIN", os.Getenv("PGBIN")}} {
 		if source.dir == "" {
 			continue
 		}
-		// The user chose this folder, so silently using a different one would be confusing.
+		// The user chose this folder, so it would be confusing to silently use a different one.
 		if err := checkPrograms(ctx, source.dir, as, want); err != nil {
 			return "", fmt.Errorf("%s is %s: %w", source.from, source.dir, err)
 		}
@@ -85,7 +85,7 @@ func findBinaries(ctx context.Context, o Options, as account, want string) (stri
 func (p *places) candidates(ctx context.Context) []string {
 	var dirs []string
 	for _, dir := range p.path {
-		// A program in PATH may be a link to the folder that contains the other programs.
+		// A program in PATH may be a symbolic link into the folder that contains the other programs.
 		for _, name := range []string{"postgres", "initdb", "pg_ctl"} {
 			if real, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
 				dirs = append(dirs, filepath.Dir(real))
@@ -112,7 +112,7 @@ func (p *places) candidates(ctx context.Context) []string {
 
 var versionNumber = regexp.MustCompile(`\d+`)
 
-// lastNumber returns the last version number in a folder's name, such as 15 in /usr/lib/postgresql/15/bin.
+// lastNumber returns the last number in a folder's path, such as 15 in /usr/lib/postgresql/15/bin.
 func lastNumber(dir string) int {
 	all := versionNumber.FindAllString(dir, -1)
 	if len(all) == 0 {

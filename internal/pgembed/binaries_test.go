@@ -100,10 +100,10 @@ func TestWithoutBinariesTheErrorNamesThreeWaysOut(t *testing.T) {
 	for _, way := range []string{"DATABASE_URL", "apt-get install postgresql", "internet"} {
 		is.True(strings.Contains(err.Error(), way)) // the error names all three ways
 	}
-	is.True(!strings.Contains(err.Error(), "\n")) // in one paragraph
+	is.True(!strings.Contains(err.Error(), "\n")) // the error is one line
 }
 
-// This test packs the machine's own binaries in the repository's format and then downloads them.
+// This test packs the machine's binaries in the repository's format and then downloads them.
 func TestBinariesAreDownloadedOnce(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGBIN", "")
@@ -166,7 +166,7 @@ func TestADownloadWithAnotherChecksumIsRefused(t *testing.T) {
 }
 
 // pack returns an archive in the repository's format: a zip file that contains a tar.xz of bin, lib and share. A relocated PostgreSQL looks
-// for share beside bin; a distribution's build falls back to its original location.
+// for share next to bin; a distribution's build falls back to its original location.
 func pack(t *testing.T, bin string) []byte {
 	t.Helper()
 	is := is.New(t)

@@ -18,7 +18,7 @@ import (
 // downloadVersion is the version to download. The library must support it.
 const downloadVersion = embedded.V18
 
-// downloadWithin is the timeout of a download. The library itself would wait forever on a network that drops packets.
+// downloadWithin is the timeout of a download. On a network that drops packets, the library alone would wait forever.
 const downloadWithin = 5 * time.Minute
 
 // download returns the folder of the downloaded binaries, downloading them first if they are not in the cache.
@@ -57,7 +57,7 @@ func fetch(cache, target, repository string) (err error) {
 		return fmt.Errorf("lock %s: %w", cache, err)
 	}
 	if isFile(filepath.Join(target, "bin", "postgres")) {
-		return nil // another process has already done it
+		return nil // another process has already downloaded the binaries
 	}
 
 	work := target + ".part"
@@ -77,10 +77,10 @@ func fetch(cache, target, repository string) (err error) {
 
 // unpack makes the library unpack the binaries into work/binaries.
 //
-// The library offers the download only as the first part of starting a server. The way in which it starts one works neither for root nor
-// for a server that must die with its owner. The start is therefore made to fail: the data directory looks initialized but contains nothing
-// from which a server could start. The runtime directory shows how far the library got, because the library creates it after unpacking
-// everything and before starting the server.
+// The library offers the download only as the first part of starting a server, and its way of starting one works neither for root nor for
+// servers that must die with their owners. unpack therefore makes the start fail: the data directory looks initialized but contains nothing
+// from which a server could start. The runtime directory shows how far the library got, because the library creates it after unpacking the
+// binaries and before starting the server.
 func unpack(work, repository string) error {
 	data, reached := filepath.Join(work, "nodata"), filepath.Join(work, "reached")
 	if err := os.MkdirAll(data, 0o700); err != nil {
@@ -106,9 +106,9 @@ func unpack(work, repository string) error {
 	return err
 }
 
-// openUp makes everything below dir readable and executable for every user, regardless of the umask.
+// openUp gives every user read access to everything below dir, and execute access to folders and programs, regardless of the umask.
 func openUp(dir string) error {
-	root, err := os.OpenRoot(dir) // a link created in the meantime cannot lead outside dir
+	root, err := os.OpenRoot(dir) // a link created concurrently cannot lead outside dir
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,8 @@ func newThrowAway(o Options, as account) (*home, error) {
 	if err := os.Chmod(dir, as.homeMode()); err != nil {
 		return fail(err)
 	}
-	// The lock file gets its final name only after it is locked. Otherwise another process's cleanup would treat the owner as dead.
+	// The lock file gets its final name only after it has been locked. Otherwise, the cleanup in another process could treat the owner as
+	// dead.
 	if h.lock, err = os.CreateTemp(dir, "new-lock-"); err != nil {
 		return fail(err)
 	}
@@ -92,8 +93,7 @@ func newThrowAway(o Options, as account) (*home, error) {
 	return h, nil
 }
 
-// homeMode returns a file mode that lets an unprivileged server pass through a home owned by root, but lets no other user list its
-// contents.
+// homeMode returns a file mode that lets an unprivileged server traverse a home owned by root, but lets no other user list its contents.
 func (a account) homeMode() fs.FileMode {
 	if a.other {
 		return 0o711
@@ -122,7 +122,7 @@ func (o Options) temporaryDir(as account) string {
 	return os.TempDir()
 }
 
-// openToAll reports whether every user may pass through dir and its parents.
+// openToAll reports whether every user may traverse dir and its parents.
 func openToAll(dir string) bool {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -156,7 +156,7 @@ func (h *home) close() error {
 		err = os.RemoveAll(h.dir)
 	}
 	if h.lock != nil {
-		err = errors.Join(err, h.lock.Close()) // last, because the lock protects the directory until then
+		err = errors.Join(err, h.lock.Close()) // last, because the lock protects the directory until it is released
 	}
 	return err
 }
@@ -194,7 +194,7 @@ func (h *home) version() string {
 	return strings.TrimSpace(string(text))
 }
 
-// checkAccess checks that the server's user can access the home. The permissions of a parent directory may prevent that.
+// checkAccess checks that the server's user can access the home, which the permissions of a parent directory may prevent.
 func (h *home) checkAccess(ctx context.Context, binDir string, as account) error {
 	_, err := run(ctx, as, h.dir, filepath.Join(binDir, "postgres"), "--version")
 	if errors.Is(err, fs.ErrPermission) {
@@ -204,11 +204,11 @@ func (h *home) checkAccess(ctx context.Context, binDir string, as account) error
 	return err
 }
 
-// initialise creates the data directory if it is missing. It uses a temporary name first, so that an interrupted attempt never looks
-// complete. The new server allows no connections until secure has run.
+// initialise creates the data directory if it is missing. It uses a temporary name at first, so that an interrupted attempt never looks
+// complete. The new server rejects all connections until secure has run.
 //
-// A standby's data directory is a base backup of the primary, and the server starts as a standby that streams from the primary. Its
-// superuser has the primary's password.
+// For a standby, the data directory is a base backup of the primary, and the server streams from the primary. Its superuser has the
+// primary's password.
 func (h *home) initialise(ctx context.Context, binDir string, as account, o Options) error {
 	if socket := h.socketDir(); socket != "" {
 		if err := os.MkdirAll(socket, 0o700); err != nil {
@@ -241,7 +241,7 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, o Opti
 		return h.copySeed(ctx, as, o.Seed, fresh)
 	}
 	args := []string{"--pgdata=" + fresh, "--username=postgres", "--auth=reject", "--encoding=UTF8", "--locale=C", "--no-instructions"}
-	if o.DataDir == "" { // a temporary home need not survive a crash of the machine
+	if o.DataDir == "" { // a temporary home need not survive a machine crash
 		args = append(args, "--no-sync")
 	}
 	out, err := run(ctx, as, fresh, filepath.Join(binDir, "initdb"), args...)
@@ -251,7 +251,8 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, o Opti
 	return os.Rename(fresh, h.pgdata())
 }
 
-// copySeed copies the data and the password of a stopped server. The password comes last: without it, secure sets another one.
+// copySeed copies the data and the password of a stopped server. The password file comes last, because secure sets a new password if the
+// file is missing.
 func (h *home) copySeed(ctx context.Context, as account, seed, fresh string) error {
 	from := &home{dir: seed}
 	if out, err := run(ctx, as, fresh, "cp", "-R", from.pgdata()+"/.", fresh); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
 
-// TestMain runs the tests. In a process that a test can kill, it acts as a server's owner instead.
+// TestMain runs the tests or, in a process that a test has started in order to kill it, acts as a server's owner.
 func TestMain(m *testing.M) {
 	if dir, ok := os.LookupEnv("PGEMBED_OWN"); ok {
 		own(dir)
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// seed is the home of a stopped server, which most tests copy because initdb takes long. TestADataDirectoryIsKept runs initdb itself.
+// seed is the home of a stopped server, which most tests copy because initdb is slow. TestADataDirectoryIsKept runs initdb itself.
 var seed struct {
 	once   sync.Once
 	server *Server
@@ -121,8 +121,8 @@ func (o owner) kill(t *testing.T) {
 	_ = o.cmd.Wait()
 }
 
-// openDir creates a directory that a server can access as any user. If the tests run as root, other users cannot access the directories
-// that t.TempDir creates.
+// openDir creates a directory that a server can access, regardless of its user. If the tests run as root, other users cannot access the
+// directories that t.TempDir creates.
 func openDir(t *testing.T) string {
 	t.Helper()
 	is := is.New(t)

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// takeOver stops every PostgreSQL process that is still using this home. The caller holds the lock, so the owner of these processes is
+// takeOver stops all PostgreSQL processes that are still using this home. The caller holds the lock, so the owner of these processes is
 // dead.
 //
-// The postmaster is stopped first, because it ends its sessions itself.
+// The postmaster is stopped first, because it then ends its sessions itself.
 func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 	pgdata := h.pgdata()
 	file, err := readPIDFile(pgdata)
@@ -25,8 +25,8 @@ func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 			return err
 		}
 	}
-	// Sessions whose postmaster was killed exit once they notice that. Until then no new server can start, because the sessions still use
-	// the shared memory.
+	// Sessions whose postmaster was killed exit once they notice its death. Until then, no new server can start, because the sessions still
+	// use the shared memory.
 	for _, pid := range serversIn(pgdata) {
 		logger.WarnContext(ctx, "stopping an orphaned postgres session", "server_pid", pid, "dir", h.dir)
 		if err := stopStranger(ctx, pid, pgdata); err != nil {
@@ -37,20 +37,20 @@ func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 }
 
 // dropStalePIDFile removes a PID file whose PID now belongs to another process. PostgreSQL ignores a stale file only if no process has that
-// PID, and in a container small PIDs are soon reused.
+// PID, and containers soon reuse small PIDs.
 func (h *home) dropStalePIDFile() error {
 	file, err := readPIDFile(h.pgdata())
 	if err != nil || !canListProcesses || !isAlive(file.pid) {
 		return nil
 	}
-	// takeOver has verified that no PostgreSQL process is left in this directory. The file exists to protect against such processes.
+	// takeOver has verified that no PostgreSQL process is using this directory, which is the only case that the file protects against.
 	return os.Remove(filepath.Join(h.pgdata(), "postmaster.pid"))
 }
 
 // stopStranger stops a server process that is not a child of this process.
 func stopStranger(ctx context.Context, pid int, pgdata string) error {
-	// On Linux, the handle stays bound to this process even if its PID is reused. The check that the process may be stopped comes after the
-	// handle has been opened.
+	// On Linux, the handle stays bound to this process even if its PID is reused. The handle is therefore opened before servesIn checks
+	// that the process may be stopped.
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return nil
@@ -76,7 +76,7 @@ func stopStranger(ctx context.Context, pid int, pgdata string) error {
 	return nil
 }
 
-// waitGone waits until the process has exited, but at most for the given time. It returns an error only if ctx is done.
+// waitGone waits for the process to exit, but no longer than within. It returns an error only if ctx is done.
 func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -93,8 +93,8 @@ func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration)
 	return nil
 }
 
-// removeAbandoned removes this user's temporary homes whose owners were killed, and stops servers that are still running in them. A failure
-// is harmless, because the next start tries again.
+// removeAbandoned removes temporary homes of this user whose owners were killed, and stops servers that are still running in them. Failures
+// are harmless, because the next start tries again.
 func removeAbandoned(ctx context.Context, o Options) {
 	for _, parent := range o.temporaryDirs() {
 		homes, _ := filepath.Glob(filepath.Join(parent, throwAwayName+"*"))
@@ -127,7 +127,7 @@ func removeIfAbandoned(ctx context.Context, dir string, logger *slog.Logger) err
 	}
 	h := &home{dir: dir, lock: lock, throwAway: true}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return lock.Close() // its owner is alive
+		return lock.Close() // the owner is alive
 	}
 	if err := h.takeOver(ctx, logger); err != nil {
 		return errors.Join(err, lock.Close())

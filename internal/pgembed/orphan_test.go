@@ -27,10 +27,10 @@ func TestAServerDiesWithItsOwner(t *testing.T) {
 	eventually(t, "the server ends by itself", func() bool { return !servesIn(o.pid, o.dir+"/pgdata") })
 	is.Equal(len(serversIn(o.dir+"/pgdata")), 0) // its sessions are gone too
 	sweep(t)
-	removed(t, o.dir) // the next start of any server removes it
+	removed(t, o.dir) // the next start of any server removes the home
 }
 
-// The home is in a folder that only this test sweeps: in the default one, a process that starts a server would also remove it.
+// The home is in a folder that only this test sweeps. From the default folder, any other process that starts a server would remove it too.
 func TestAServerThatOutlivedItsOwnerIsSweptUp(t *testing.T) {
 	is := is.New(t)
 	dir := filepath.Dir(openDir(t))
@@ -42,7 +42,7 @@ func TestAServerThatOutlivedItsOwnerIsSweptUp(t *testing.T) {
 	})
 	is.Equal(filepath.Dir(o.dir), dir)
 	sweepThere()
-	is.Equal(ask(t, o.url, "SELECT 'unharmed'"), "unharmed") // while its owner is alive
+	is.Equal(ask(t, o.url, "SELECT 'unharmed'"), "unharmed") // the owner is alive, so the server was not stopped
 	o.kill(t)
 	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan") // the server was not affected
 	sweepThere()
@@ -50,7 +50,7 @@ func TestAServerThatOutlivedItsOwnerIsSweptUp(t *testing.T) {
 	removed(t, o.dir)
 }
 
-// removed waits until a home is gone. Another process that is starting a server may be removing it.
+// removed waits until a home is gone, because another process that is starting a server may still be removing it.
 func removed(t *testing.T, dir string) {
 	t.Helper()
 	eventually(t, "its home is removed", func() bool {
@@ -80,7 +80,7 @@ func TestAServerStartsAgainAfterOwnerAndServerWereKilled(t *testing.T) {
 	dir := openDir(t)
 	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN="+dir, "PGEMBED_OUTLIVES=1") })
 	ask(t, o.url, "CREATE TABLE kept AS SELECT 42 AS n")
-	// A busy session does not immediately notice that its postmaster is gone, and keeps the shared memory in use.
+	// A busy session does not notice immediately that its postmaster is gone, and keeps using the shared memory.
 	busy, err := pgx.Connect(t.Context(), o.url)
 	is.NoErr(err)
 	defer busy.Close(context.Background())

@@ -11,7 +11,7 @@ import (
 // canListProcesses reports whether serversIn finds all processes.
 const canListProcesses = true
 
-// dieWithOwner makes the kernel shut down the child when the thread that started the child ends.
+// dieWithOwner makes the kernel shut the child down when the thread that started it ends.
 func dieWithOwner(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
 
 // servesIn reports whether pid is a living PostgreSQL process whose data directory is pgdata. All processes of a server use the data
@@ -29,7 +29,7 @@ func servesIn(pid int, pgdata string) bool {
 	if err != nil {
 		return false
 	}
-	// If a package is upgraded while the server is running, the kernel appends "(deleted)" to the name.
+	// If the PostgreSQL package is upgraded while the server is running, the kernel appends "(deleted)" to the name.
 	return cwd == pgdata && strings.HasPrefix(filepath.Base(exe), "postgres")
 }
 

@@ -12,7 +12,7 @@ import (
 // canListProcesses is false because without /proc only the postmaster can be found, not its sessions.
 const canListProcesses = false
 
-// dieWithOwner does nothing, because the kernel has no such feature. If a server is left over, the next Start stops it.
+// dieWithOwner does nothing, because the kernel has no such feature. The next Start stops a server that was left running.
 func dieWithOwner(*syscall.SysProcAttr) {}
 
 // servesIn reports whether pid is a living postmaster whose command line contains pgdata.

@@ -16,11 +16,11 @@ import (
 	"strings"
 )
 
-// passwordName is the name of the file from which libpq and pgx read the password. The passfile parameter in [Server.URL] points to it.
+// passwordName is the name of the password file that libpq and pgx read. The passfile parameter in [Server.URL] points to the file.
 const passwordName = "pgpass"
 
-// accessRules is the content of pg_hba.conf. Every user of the machine can connect to a loopback port, so access depends on the password.
-// The password is in a file that only the owner can read.
+// accessRules is the content of pg_hba.conf. Every user of the machine can connect to a loopback port, so access is protected by the
+// password, which is in a file that only the owner can read.
 const accessRules = `# Written by Trapeze at every start; do not edit.
 local all         all              scram-sha-256
 host  all         all 127.0.0.1/32 scram-sha-256
@@ -30,8 +30,8 @@ host  replication all 127.0.0.1/32 scram-sha-256
 
 func (h *home) passwordFile() string { return filepath.Join(h.dir, passwordName) }
 
-// secure makes the server require a password. This also protects a data directory from an earlier version, which admitted every user of the
-// machine. The server must not be running.
+// secure makes the server require a password. This also secures a data directory created by an earlier version, which admitted every user
+// of the machine. The server must not be running.
 func (h *home) secure(ctx context.Context, binDir string, as account) error {
 	if err := h.ensurePassword(ctx, binDir, as); err != nil {
 		return err
@@ -43,8 +43,8 @@ func (h *home) secure(ctx context.Context, binDir string, as account) error {
 	return writePrivate(rules, accessRules, as)
 }
 
-// ensurePassword sets the superuser's password unless the file already contains it. The file is written last. If it is missing, the next
-// start sets a different password.
+// ensurePassword sets the superuser's password unless the file already contains it. The file is written last; if it is missing, the next
+// start sets a new password.
 func (h *home) ensurePassword(ctx context.Context, binDir string, as account) error {
 	info, err := os.Stat(h.passwordFile())
 	switch {
@@ -61,7 +61,7 @@ func (h *home) ensurePassword(ctx context.Context, binDir string, as account) er
 		return err
 	}
 	// Single-user mode needs no password and opens no port. The statement is sent through a pipe, because every user can read a process's
-	// arguments, and it must not appear in the log.
+	// arguments. It must not appear in the log either.
 	cmd, release := command(ctx, as, h.pgdata(), filepath.Join(binDir, "postgres"), "--single", "-D", h.pgdata(),
 		"-c", "password_encryption=scram-sha-256", "-c", "log_statement=none", "-c", "log_min_error_statement=panic",
 		"-c", "log_min_duration_statement=-1", "postgres")
@@ -74,7 +74,7 @@ func (h *home) ensurePassword(ctx context.Context, binDir string, as account) er
 	return h.keepPassword(password)
 }
 
-// scramSecret returns a password in the form in which PostgreSQL stores it (RFC 5803). PostgreSQL's default of 4,096 iterations slows down
+// scramSecret returns the verifier that PostgreSQL stores for a password (RFC 5803). PostgreSQL's default of 4,096 iterations slows down
 // attacks on passwords that people choose, but a password of 130 random bits cannot be guessed. With one iteration, a new connection takes
 // no longer than without a password; 4,096 iterations take 6.5 ms.
 func scramSecret(password string) (string, error) {
@@ -100,7 +100,7 @@ func (h *home) keepPassword(password string) error {
 	return writePrivate(h.passwordFile(), text, account{})
 }
 
-// writePrivate atomically replaces a file with one that only its owner, the account as, can read.
+// writePrivate atomically replaces a file with one that belongs to the account as and that only its owner can read.
 func writePrivate(name, text string, as account) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".new-") // mode 0600
 	if err != nil {

@@ -54,7 +54,7 @@ func TestAConnectionWithoutThePasswordIsRefused(t *testing.T) {
 	is.True(!strings.Contains(string(log), config.Password))
 }
 
-// The data directory comes from a version that trusted every user. It has no password, and its pg_hba.conf admits all connections.
+// The data directory was created by a version that trusted every user: it has no password, and its pg_hba.conf admits all connections.
 func TestADataDirectoryThatTrustedEveryAccountIsClosed(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGPASSFILE", "/nonexistent")
@@ -77,7 +77,7 @@ func TestADataDirectoryThatTrustedEveryAccountIsClosed(t *testing.T) {
 	again := start(t, Options{DataDir: dir})
 	second, err := os.ReadFile(again.home.passwordFile())
 	is.NoErr(err)
-	is.Equal(string(first), string(second)) // the password stays the same
+	is.Equal(string(first), string(second)) // the password has not changed
 	is.Equal(ask(t, again.URL(), "SELECT n::text FROM kept"), "42")
 }
 
@@ -88,5 +88,5 @@ func TestAPasswordFileThatOthersMayReadIsRefused(t *testing.T) {
 	is.NoErr(first.Stop())
 	is.NoErr(os.Chmod(first.home.passwordFile(), 0o644))
 	_, err := Start(t.Context(), Options{DataDir: dir})
-	is.True(err != nil && strings.Contains(err.Error(), "chmod 0600")) // the error says what to do
+	is.True(err != nil && strings.Contains(err.Error(), "chmod 0600")) // the error states the remedy
 }

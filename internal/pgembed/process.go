@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// The postmaster's signals, as described on its manual page. SIGINT terminates all sessions and shuts down. SIGQUIT aborts immediately, and
-// the next start has to recover.
+// These are the postmaster's signals, as described in the postgres manual page. SIGINT terminates all sessions and shuts down. SIGQUIT
+// aborts immediately, and the next start has to recover.
 const (
 	fastSignal = syscall.SIGINT
 	quitSignal = syscall.SIGQUIT
@@ -27,11 +27,11 @@ const (
 type process struct {
 	pid  int
 	done chan struct{} // closed once the process has exited and been waited for
-	err  error         // its exit error; valid after done is closed
+	err  error         // the exit error; valid after done is closed
 }
 
-// command returns the command that starts the postmaster. All settings are passed as arguments, so that a data directory that is kept does
-// not retain settings from an earlier run.
+// command returns the command that starts the postmaster. All settings are passed as arguments, so that a permanent data directory does not
+// retain settings from an earlier run.
 func (s *Server) command(log *os.File) *exec.Cmd {
 	settings := map[string]string{
 		"listen_addresses":        "127.0.0.1",
@@ -61,7 +61,7 @@ func (s *Server) command(log *os.File) *exec.Cmd {
 	return cmd
 }
 
-// environment returns the current environment without the variables that affect PostgreSQL.
+// environment returns the current environment, with the variables that affect PostgreSQL removed or replaced.
 func environment(home string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "PG") || strings.HasPrefix(e, "LC_") || strings.HasPrefix(e, "LANG")
@@ -71,9 +71,9 @@ func environment(home string) []string {
 
 // launch starts cmd and waits in the background for it to exit.
 //
-// The kernel sends its signal when the thread that started the child ends, not when the parent process dies. One goroutine therefore keeps
-// its thread from before the start until after the exit. Otherwise servers would be killed at random or never; TestAServerDiesWithItsOwner
-// checks this.
+// The kernel sends its signal when the thread that started the child ends, not when the parent process dies. A goroutine therefore stays
+// locked to the thread from before the start until after the exit. Otherwise, servers would be killed at random or never (see
+// TestAServerDiesWithItsOwner).
 func launch(cmd *exec.Cmd) (*process, error) {
 	p := &process{done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -95,8 +95,8 @@ func launch(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// waitReady waits until the server accepts connections. It reads the server's own PID file, as pg_ctl does, because a different server
-// might be listening on the port.
+// waitReady waits until the server accepts connections. Like pg_ctl, it reads the server's PID file, because a different server might be
+// listening on the port.
 func (p *process) waitReady(ctx context.Context, pgdata string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -129,7 +129,7 @@ func (p *process) stop(sig syscall.Signal) error {
 			return nil
 		default:
 		}
-		// The process has not been waited for yet, so its PID is still valid.
+		// The process has not been reaped yet, so its PID is still valid.
 		if err := syscall.Kill(p.pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("signal server %d: %w", p.pid, err)
 		}

@@ -15,9 +15,9 @@ import (
 
 // Options configures [Start]. The zero value means a temporary server on a free port.
 type Options struct {
-	// DataDir is the server's home, which is kept between runs and created if it does not exist; see the package comment for its contents.
-	// If this process runs as root, the server's unprivileged user must be able to access it, so a folder below /root does not work. The
-	// default is a new folder below TempDir, which Stop removes.
+	// DataDir is the server's home, which is kept between runs and created if it does not exist (see the package comment for its contents).
+	// If this process runs as root, the server's unprivileged user must be able to access the folder, so a folder below /root does not
+	// work. The default is a new folder below TempDir, which Stop removes.
 	DataDir string
 
 	// TempDir is the directory in which a temporary home is created. The default is os.TempDir.
@@ -26,16 +26,16 @@ type Options struct {
 	// Port is the TCP port on 127.0.0.1. The default, 0, selects a free port, which Restart keeps.
 	Port int
 
-	// BinDir is a folder that contains initdb and postgres, version 14 or newer. By default, Start uses PGBIN from the
-	// environment, or else searches the machine, or else downloads PostgreSQL.
+	// BinDir is a folder that contains initdb and postgres, version 14 or newer. By default, Start uses PGBIN from the environment; if it
+	// is not set, Start searches the machine, and finally downloads PostgreSQL.
 	BinDir string
 
 	// StandbyOf is the URL of a primary. A server with a new data directory starts as a hot standby that streams from that primary, which
 	// requires pg_basebackup in BinDir. By default, the server is a primary with an empty database.
 	StandbyOf string
 
-	// Seed is the home of a stopped server. A new home starts as a copy of it, which takes a tenth of the processor time of initdb. The copy
-	// has the password and the system identifier of the seed, so Seed is only for tests. By default, initdb creates the data directory.
+	// Seed is the home of a stopped server. A new home starts as a copy of it, which takes a tenth of the CPU time of initdb. The copy has
+	// the seed's password and system identifier, so Seed is only for tests. By default, initdb creates the data directory.
 	Seed string
 
 	// Settings are PostgreSQL configuration parameters. They override the defaults set by this package.
@@ -51,14 +51,14 @@ type Options struct {
 	// Logger logs starts, stops and repairs. By default, nothing is logged.
 	Logger *slog.Logger
 
-	// places overrides where binaries are searched for. Tests use it to hide the installed ones.
+	// places overrides the locations that are searched for binaries. Tests use it to hide installed ones.
 	places *places
 
 	// outlives disables the signal that the kernel sends when the owner dies. Tests use it to simulate other systems.
 	outlives bool
 }
 
-// Timeouts for starting and stopping a server. When a timeout for stopping is exceeded, a more forceful step follows.
+// Timeouts for starting and stopping a server. If a server does not stop in time, a more forceful step follows.
 const (
 	startWithin = 2 * time.Minute // including recovery after a crash
 	fastWithin  = 15 * time.Second
@@ -80,11 +80,11 @@ type Server struct {
 	stopped bool
 }
 
-// Start returns a server that accepts connections. A new home takes about a second, plus the time of a download. ctx limits only Start;
-// cancelling it later does not stop the server.
+// Start returns a server that accepts connections. Creating a new home takes about a second, in addition to a possible download. ctx limits
+// only Start; cancelling it later does not stop the server.
 //
-// Start returns an error that matches [ErrInUse] if a living process is using o.DataDir. It returns an error that matches [ErrNoBinaries],
-// with a remedy, if there is no PostgreSQL to run.
+// Start returns an error that matches [ErrInUse] if a living process is using o.DataDir. It returns an error that matches [ErrNoBinaries]
+// and states a remedy if there is no PostgreSQL to run.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -130,8 +130,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// URL returns the URL of the superuser's database, which is named postgres, over TCP on the loopback interface. The URL contains the path
-// of the password file, which libpq and pgx read, instead of the password. It is therefore safe to show and log.
+// URL returns a URL that connects to the database postgres as the superuser, over TCP on the loopback interface. Instead of the password,
+// the URL contains the path of the password file, which libpq and pgx read. It is therefore safe to show and log.
 func (s *Server) URL() string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&passfile=%s", s.port,
 		url.QueryEscape(s.home.passwordFile()))
@@ -140,21 +140,21 @@ func (s *Server) URL() string {
 // Port returns the TCP port on 127.0.0.1.
 func (s *Server) Port() int { return s.port }
 
-// Dir returns the server's home, in which postgres.log is the server's log.
+// Dir returns the server's home, which contains the server's log, postgres.log.
 func (s *Server) Dir() string { return s.home.dir }
 
 // BinDir returns the folder of the binaries.
 func (s *Server) BinDir() string { return s.binDir }
 
-// PID returns the PID of the postmaster. Restart changes it. After Stop, it is the PID of the last postmaster.
+// PID returns the PID of the postmaster, which Restart changes. After Stop, PID returns that of the last postmaster.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.pid
 }
 
-// PIDs returns the PIDs of the server's processes, including the postmaster, or none after the server has exited. Only on Linux can
-// processes be found by their working directory. On other systems, PIDs returns only the postmaster's PID.
+// PIDs returns the PIDs of the server's processes, including the postmaster, or none after the server has exited. On systems other than
+// Linux, it returns only the postmaster's PID, because other processes cannot be found by their working directory.
 func (s *Server) PIDs() []int {
 	if pid := s.PID(); !canListProcesses && isAlive(pid) {
 		return []int{pid}
@@ -163,8 +163,8 @@ func (s *Server) PIDs() []int {
 }
 
 // Restart stops the server and starts it again on the same port. Mode "fast" terminates all sessions and writes all data to disk. Mode
-// "immediate" aborts like a power failure, and the next start recovers from the log. If the server has already died, for example because it
-// was killed, Restart only starts it.
+// "immediate" aborts as in a power failure, and the next start recovers from the log. If the server has already died, for example because
+// it was killed, Restart only starts it.
 func (s *Server) Restart(ctx context.Context, mode string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	if err != nil {
 		return fmt.Errorf("restart postgres: %w", err)
 	}
-	// If the postmaster was killed, sessions that still use its shared memory may be left.
+	// If the postmaster was killed, some of its sessions may still be using its shared memory.
 	if err := s.home.takeOver(ctx, s.logger); err != nil {
 		return fmt.Errorf("restart postgres: %w", err)
 	}
@@ -211,7 +211,7 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// startOnAPort starts the server on the configured port or on a free port. If another process takes the free port first, it tries a
+// startOnAPort starts the server on the configured port or on a free one. If another process takes the free port first, it tries a
 // different one.
 func (s *Server) startOnAPort(ctx context.Context) error {
 	if s.port != 0 {

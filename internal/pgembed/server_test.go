@@ -92,7 +92,7 @@ func TestRestartKeepsWhatWasCommitted(t *testing.T) {
 			before := s.PID()
 			is.NoErr(s.Restart(t.Context(), mode))
 			is.True(s.PID() != before)
-			is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42") // the URL and the data are the same
+			is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42") // the URL still works, and the data was kept
 		})
 	}
 }
@@ -108,7 +108,7 @@ func TestRestartAfterTheServerWasKilled(t *testing.T) {
 
 func TestAFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
 	is := is.New(t)
-	t.Setenv("TMPDIR", filepath.Dir(openDir(t))) // a separate folder, to count what is left behind
+	t.Setenv("TMPDIR", filepath.Dir(openDir(t))) // a separate folder, so that leftover files can be counted
 	_, err := Start(t.Context(), Options{Settings: map[string]string{"shared_buffers": "nonsense"}})
 	is.True(err != nil)
 	is.True(strings.Contains(err.Error(), "shared_buffers")) // the error contains the server's own message

@@ -23,7 +23,7 @@ import (
 // abandonedAfter is longer than go test lets a test process run.
 const abandonedAfter = 2 * time.Hour
 
-// within is the time limit for pgtest's own work on the server during one test.
+// within is the time limit for the work that pgtest itself does on the server during a test.
 const within = 2 * time.Minute
 
 // shared is this process's only source of databases.
@@ -36,11 +36,11 @@ type source struct {
 
 	made atomic.Int64
 
-	// The first call of ready that needs one of these fields sets the field, under mu. The fields are read only after a call of ready.
+	// Each of these fields is set by the first call of ready that needs it, under mu. They are read only after a call of ready.
 	mu       sync.Mutex
 	err      error // why there is no server or template; reported to every later test
 	server   *pgembed.Server
-	url      string // URL of a database to connect to for creating others
+	url      string // URL of the database to connect to when creating others
 	admin    *pgxpool.Pool
 	template string // name of the migrated database, empty until it exists
 	strategy string // appended to CREATE DATABASE
@@ -59,7 +59,7 @@ func (s *source) database(t testing.TB, migrated bool) string {
 		t.Fatalf("pgtest: %v", err)
 	}
 	t.Cleanup(func() {
-		// The test's own context is already cancelled at this point.
+		// The test's context has already been cancelled at this point.
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		if err := s.drop(ctx, name); err != nil {
@@ -104,7 +104,7 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 	return nil
 }
 
-// findServer connects to the server at DATABASE_URL, or to our own.
+// findServer connects to the server at DATABASE_URL if there is one, and otherwise to our own.
 func (s *source) findServer(ctx context.Context) error {
 	given, err := testdb.Given(ctx)
 	if err != nil {
@@ -132,8 +132,8 @@ func (s *source) connect(url string) error {
 	return err
 }
 
-// sweep drops databases that test processes have left on the server, for example after a timeout. A database is dropped if it is at least
-// as old as the given age and has no sessions.
+// sweep drops databases that test processes have left behind on the server, for example after a timeout. It drops those that have at least
+// the given age and no sessions.
 func (s *source) sweep(ctx context.Context, age time.Duration) error {
 	rows, err := s.admin.Query(ctx, `select datname from pg_database d
 		where datname ~ '^trapeze_test_[0-9]+_[a-z2-7]{8}_([0-9]+|template)$' and not exists (select from pg_stat_activity a where a.datname = d.datname)
@@ -148,7 +148,7 @@ func (s *source) sweep(ctx context.Context, age time.Duration) error {
 	return err
 }
 
-// ours finds the server shared by the whole test command, or starts one. In both cases, the server has a template.
+// ours finds the server shared by the whole test command, or starts one. Either way, the server has a template.
 func (s *source) ours(ctx context.Context) error {
 	url := testdb.Server()
 	if url == "" {
@@ -174,8 +174,8 @@ func (s *source) ours(ctx context.Context) error {
 	return nil
 }
 
-// createFrom copies a database. A template cannot be copied while a session is connected to it. The migration's last connection may take a
-// moment to close, and autovacuum may still be connected.
+// createFrom copies a database. A template cannot be copied while a session is connected to it, so createFrom retries: the migration's last
+// connection may take a moment to close, and autovacuum may be connected.
 func (s *source) createFrom(ctx context.Context, name, template string) error {
 	const objectInUse = "55006"
 	for {
@@ -243,5 +243,5 @@ func Role(t testing.TB, url string) (name, as string) {
 	}
 	run(t.Context(), "create role "+name)
 	t.Cleanup(func() { run(context.Background(), "drop owned by "+name, "drop role "+name) })
-	return name, testdb.WithParameter(url, "role="+name) // applies the role to every session
+	return name, testdb.WithParameter(url, "role="+name) // switches to the role in every session
 }

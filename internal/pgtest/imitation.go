@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Imitation starts a server that speaks PostgreSQL's protocol but is another database. It returns the given text for "select version()",
-// reports that it accepts writes, and rejects every other statement. Imitation returns the server's URL.
+// Imitation starts a server that speaks PostgreSQL's protocol but is not PostgreSQL, and returns its URL. The server answers "select
+// version()" with the given text, reports that it accepts writes, and rejects every other statement.
 func Imitation(t testing.TB, version string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,7 +52,7 @@ func imitate(client net.Conn, answers map[string]string) {
 	row := func(statement string) {
 		send(&pgproto3.DataRow{Values: [][]byte{[]byte(answers[statement])}}, &pgproto3.CommandComplete{CommandTag: []byte("SELECT 1")})
 	}
-	// known reports whether the database supports a statement, and otherwise rejects it.
+	// known reports whether the database supports a statement, and rejects the statement if it does not.
 	known := func(statement string) bool {
 		_, ok := answers[statement]
 		if !ok {

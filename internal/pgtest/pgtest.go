@@ -7,11 +7,11 @@
 //	}
 //
 // The package uses the server at DATABASE_URL if the user there is a superuser; it must be PostgreSQL 14 or newer. Otherwise it uses the
-// server that internal/testdb/with started for all packages. If there is none, the test process starts one on first use and stops it on
-// exit. pgtest never touches databases that it did not create.
+// server that internal/testdb/with has started for all packages, if any, or starts one on first use and stops it on exit. pgtest never
+// touches databases that it did not create.
 //
-// A database is a copy of a migrated template with 600 files. On a 2-core virtual machine, copying takes 0.1 to 0.4 s on disk and 0.03 s in
-// memory. The servers that pgtest starts therefore keep their data in /dev/shm, or in the folder PGTEST_MEMORY, if there is enough space
+// A database is a copy of a migrated template with 600 files. On a 2-core virtual machine, copying it takes 0.1 to 0.4 s on disk and 0.03 s
+// in memory. The servers that pgtest starts therefore keep their data in /dev/shm, or in the folder PGTEST_MEMORY, if there is enough space
 // (Linux only).
 //
 // Only tests import this package.
@@ -36,8 +36,8 @@ import (
 // Schema is the schema that contains Trapeze's tables in the migrated databases.
 const Schema = testdb.Schema
 
-// Main runs a package's tests, stops the server that they used, and exits. Temporary files are in memory if there is space. Without Main, a
-// test that requests a database fails, because nothing would stop the server.
+// Main runs a package's tests, stops the server that they started, and exits. Temporary files are kept in memory if there is space. Without
+// Main, tests that request a database fail, because nothing would stop the server.
 func Main(m *testing.M) {
 	shared.mainCalled = true
 	if err := memory.UseForTemporaryFiles(); err != nil {
@@ -58,7 +58,7 @@ func Pool(t testing.TB) *pgxpool.Pool {
 	return Connect(t, URL(t))
 }
 
-// Connect returns a pool for url that is closed when the test ends. The test fails if a connection has not been released by then.
+// Connect returns a pool for url that is closed when the test ends. The test fails if a connection has not been released by that time.
 func Connect(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)
@@ -92,9 +92,9 @@ func EmptyURL(t testing.TB) string {
 // WithParameter returns the connection string with one more parameter, such as pool_max_conns=2.
 func WithParameter(url, parameter string) string { return testdb.WithParameter(url, parameter) }
 
-// Server returns a separate server for tests that restart or kill it. Its database is empty; see Migrate. The server is stopped and removed
-// when the test ends. settings lists PostgreSQL parameters, each as a name followed by its value. The test is skipped if DATABASE_URL is
-// the only PostgreSQL available.
+// Server returns a separate server for tests that restart or kill it. Its database is empty (see Migrate). The server is stopped and
+// removed when the test ends. settings lists PostgreSQL parameters, each as a name followed by its value. The test is skipped if
+// DATABASE_URL is the only PostgreSQL available.
 func Server(t testing.TB, settings ...string) *pgembed.Server {
 	t.Helper()
 	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: memory.Dir(), Seed: testdb.Seed(), Settings: pairs(t, settings)})
@@ -112,7 +112,7 @@ func Server(t testing.TB, settings ...string) *pgembed.Server {
 	return server
 }
 
-// onlyTheirs reports whether a server could not be started because the one at DATABASE_URL is the only PostgreSQL available.
+// onlyTheirs reports whether err means that no server could be started, because the one at DATABASE_URL is the only PostgreSQL available.
 func onlyTheirs(err error) bool {
 	return errors.Is(err, pgembed.ErrNoBinaries) && os.Getenv("DATABASE_URL") != "" && os.Getenv("PGBIN") == ""
 }
@@ -129,9 +129,9 @@ func pairs(t testing.TB, settings []string) map[string]string {
 	return m
 }
 
-// AllDays gives a database from [Pool] or [URL] the partitions that pods create in production: for yesterday, today and the next seven days.
-// Without it, there are only yesterday, today and tomorrow, because each session that reads a finished job loads all partitions. Call it at
-// most once per database.
+// AllDays gives a database from [Pool] or [URL] the partitions that pods create in production: for yesterday, today and the next seven
+// days. By default, there are partitions only for yesterday, today and tomorrow, because each session that reads a finished job loads all
+// partitions. AllDays must be called at most once per database.
 func AllDays(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), testdb.AllDaysSQL); err != nil {

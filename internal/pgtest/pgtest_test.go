@@ -116,6 +116,6 @@ func TestAbandonedDatabasesAreDropped(t *testing.T) {
 		is.NoErr(used.QueryRow(t.Context(), "select array_agg(datname::text order by datname) from pg_database where datname like 'trapeze_test%'").Scan(&names))
 		return names
 	}
-	is.Equal(len(left(time.Hour)), 4) // the databases are too young to be dropped
+	is.Equal(len(left(time.Hour)), 4) // all are too young to be dropped
 	is.Equal(left(0), []string{"trapeze_test_1_abcdefgh_2", "trapeze_test_mine"})
 }

@@ -25,7 +25,7 @@ func TestAReplyIsCutAfterTheServerHasCommitted(t *testing.T) {
 	<-cut
 	var n int
 	is.NoErr(Connect(t, url).QueryRow(t.Context(), "select count(*) from mine").Scan(&n))
-	is.Equal(n, 1) // the server has committed it
+	is.Equal(n, 1) // the server has committed the row
 }
 
 func TestABlackholeHoldsBytesBackUntilTheyPassAgain(t *testing.T) {

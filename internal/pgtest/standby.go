@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
 
-// Node is one server in a group that consists of a primary and its standbys. It is removed when its test ends.
+// Node is a server in a group that consists of a primary and its standbys. It is removed when the test ends.
 //
 //	primary := pgtest.Primary(t)        // empty: pgtest.Migrate(t, primary.URL())
 //	standby := primary.AddStandby(t)    // a streaming hot standby
@@ -27,7 +27,7 @@ import (
 // A test that needs a Node is skipped if DATABASE_URL is the only PostgreSQL available. AddStandby also needs pg_basebackup.
 type Node struct {
 	*pgembed.Server
-	primary *Node // nil if it was started as a primary
+	primary *Node // nil if the node was started as a primary
 	number  int   // number of standbys
 }
 
@@ -37,7 +37,8 @@ func Primary(t testing.TB, settings ...string) *Node {
 	return startNode(t, "", settings)
 }
 
-// AddStandby starts a standby of n and returns once the standby is streaming. Commits on n do not wait for the standby; see Synchronous.
+// AddStandby starts a standby of n and returns once the standby is streaming. Commits on n do not wait for the standby unless Synchronous
+// is called.
 func (n *Node) AddStandby(t testing.TB, settings ...string) *Node {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(n.BinDir(), "pg_basebackup")); err != nil {
@@ -96,7 +97,7 @@ func (n *Node) CaughtUp(t testing.TB) {
 	})
 }
 
-// LoseTail stops streaming. The standby replays what it has received so far. When it is promoted, later commits on its primary are lost.
+// LoseTail stops streaming. The standby replays everything received so far. If it is promoted, later commits on its primary are lost.
 func (n *Node) LoseTail(t testing.TB) {
 	t.Helper()
 	n.Exec(t, "alter system set primary_conninfo = ''")
@@ -119,7 +120,7 @@ func (n *Node) InRecovery(t testing.TB) bool {
 	return n.ask(t, "select pg_is_in_recovery()") == "true"
 }
 
-// Halt shuts the server down after all its commits have been sent to its standbys. Start restarts it.
+// Halt shuts the server down, which sends all its commits to the standbys first. Start restarts it.
 func (n *Node) Halt(t testing.TB) {
 	t.Helper()
 	if len(n.PIDs()) > 0 {
@@ -131,7 +132,7 @@ func (n *Node) Halt(t testing.TB) {
 // Kill kills every process of the server at the same moment, like a power failure. Start restarts it.
 func (n *Node) Kill(t testing.TB) {
 	t.Helper()
-	n.Freeze(t) // otherwise the postmaster would stop its children itself
+	n.Freeze(t) // otherwise the postmaster could react to the death of its children
 	n.signal(syscall.SIGKILL)
 	n.ended(t)
 }
@@ -149,8 +150,8 @@ func (n *Node) Start(t testing.TB) {
 	}
 }
 
-// Follow restarts the server on the same port as a standby of other, like the former primary after a switchover. If it has commits that
-// other does not have, it never catches up.
+// Follow restarts the server on the same port as a standby of other, like a former primary after a switchover. A server that has commits
+// that other lacks never catches up.
 func (n *Node) Follow(t testing.TB, other *Node) {
 	t.Helper()
 	n.Demote(t)
@@ -219,7 +220,7 @@ func (n *Node) Exec(t testing.TB, sql string) {
 	}
 }
 
-// ask runs a query and returns its result as text, or an empty string if the server does not respond.
+// ask runs a query and returns the result as text, or an empty string on error.
 func (n *Node) ask(t testing.TB, sql string, args ...any) (value string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), n.URL())
@@ -234,8 +235,8 @@ func (n *Node) ask(t testing.TB, sql string, args ...any) (value string) {
 	return fmt.Sprint(v)
 }
 
-// URLs returns a connection string for the same database on several servers with the same password. Append options with "&", such as
-// target_session_attrs.
+// URLs returns a connection string that lists several servers, which must have the same password. Further options, such as
+// target_session_attrs, can be appended with "&".
 func URLs(nodes ...*Node) string {
 	hosts := make([]string, len(nodes))
 	for i, n := range nodes {

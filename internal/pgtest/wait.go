@@ -7,18 +7,18 @@ import (
 
 const (
 	waitFirst  = time.Millisecond
-	waitLast   = 25 * time.Millisecond // most conditions are queries, and many tests wait at the same time
+	waitLast   = 25 * time.Millisecond // most conditions are queries, and many tests wait concurrently
 	waitAtMost = 3 * time.Minute       // enough for a machine that is several times slower than usual
 )
 
-// Wait waits until cond returns true. If that takes more than three minutes, it fails the test; what names the condition in the failure message.
-// cond is called in the test's goroutine, first every millisecond and then less and less often, up to every 25 ms.
+// Wait waits until cond returns true, and fails the test after three minutes. The failure message contains what, the name of the condition.
+// Wait calls cond in the test's goroutine, at intervals that grow from 1 ms to 25 ms.
 func Wait(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	WaitFor(t, waitAtMost, what, cond)
 }
 
-// WaitFor is like Wait with a different limit.
+// WaitFor is like Wait, but with the time limit atMost.
 func WaitFor(t testing.TB, atMost time.Duration, what string, cond func() bool) {
 	t.Helper()
 	every := waitFirst

@@ -15,19 +15,19 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Tester is a test or one attempt of a property test.
+// Tester is a test, or one run of a property test.
 type Tester interface {
 	rapid.TB
 	Context() context.Context
 }
 
-// overlap is how long two runs of one subject may appear to overlap. An event carries the time at which its transaction began, and a claim
-// reads the jobs only after that. On a machine that is busy with many tests, the difference was 0.17 s.
+// overlap is the duration for which two runs of one subject may appear to overlap, because an event contains the time at which its
+// transaction began, and a claim reads the jobs only after that. On a machine that was busy with many tests, the difference was 0.17 s.
 const overlap = time.Second
 
 // CheckHistory checks the invariants that hold for every history. Events are numbered without gaps, each starts in the state in which the
-// previous one ended, and all transitions are valid. Each epoch has one terminal state, and fences only increase. The last event matches
-// the job's state, and no two jobs with the same (kind, subject) run at the same time.
+// previous one ended, and all transitions are valid. A job ends at most once per epoch, and its fences only increase. The last event
+// matches the job's state, and no two jobs with the same (kind, subject) run concurrently.
 func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 	t.Helper()
 	events, jobs := snapshot(t, pool, r)
@@ -99,7 +99,7 @@ func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 	}
 }
 
-// snapshot reads all jobs and their events at one moment, because jobs may still be running.
+// snapshot reads all jobs and their events in one snapshot, because jobs may still be running.
 func snapshot(t Tester, pool *pgxpool.Pool, r *runner.Runner) (events map[int64][]job.Event, jobs []job.Job) {
 	t.Helper()
 	events = map[int64][]job.Event{}

@@ -13,11 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
-// End contains the labels of a finished job: error class, kind and state.
+// End holds the metric labels of a finished job: error class, kind and state.
 type End [3]string
 
-// Scraped calls each for every metric of a runner, with the values of the metric's labels. For a histogram, value is the number of
-// observations.
+// Scraped calls each for every metric of a runner, with the metric's label values. For a histogram, value is the number of observations.
 func Scraped(t *testing.T, r *runner.Runner, each func(name string, labels []string, value float64)) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -37,7 +36,7 @@ func Scraped(t *testing.T, r *runner.Runner, each func(name string, labels []str
 	}
 }
 
-// Value returns the sum of a metric over all values of its labels.
+// Value returns the sum of a metric over all its label values.
 func Value(t *testing.T, r *runner.Runner, name string) (sum float64) {
 	t.Helper()
 	Scraped(t, r, func(its string, _ []string, value float64) {
@@ -82,7 +81,7 @@ func Written(t *testing.T, pool *pgxpool.Pool) map[End]int {
 	return all
 }
 
-// AllCounted waits until the pods have counted all finished jobs in the tables, and checks that they count no others.
+// AllCounted waits until the pods have counted all finished jobs in the tables, and checks that they have counted no others.
 func AllCounted(t *testing.T, pool *pgxpool.Pool, pods ...*runner.Runner) map[End]int {
 	t.Helper()
 	var counted, want map[End]int

@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Of returns a job of a kind without arguments, or with the given JSON.
+// Of returns a job of a kind, with the given JSON, if any, as its arguments.
 func Of(kind string, json ...string) runner.Raw {
 	return runner.Raw{Name: kind, JSON: []byte(strings.Join(json, ""))}
 }
@@ -87,7 +87,8 @@ func Run(t *testing.T, r *runner.Runner) (stop func()) {
 	return stop
 }
 
-// Gate returns a channel for handlers to wait on. It is opened when the test ends, if not earlier, before the runners stop.
+// Gate returns a channel on which handlers can wait until open is called. At the latest, it is opened when the test ends, before the
+// runners stop.
 func Gate(t *testing.T) (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })
@@ -118,7 +119,7 @@ func Get(t *testing.T, r *runner.Runner, id int64) job.Job {
 	return j
 }
 
-// Begun submits a job and waits until it has been claimed. It might not start on insert, because a claim may be in progress.
+// Begun submits a job and waits until it is running. The job may not start immediately, because a claim may be in progress.
 func Begun(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
 	t.Helper()
 	id := Enqueue(t, r, args, options...)
@@ -126,7 +127,7 @@ func Begun(t *testing.T, r *runner.Runner, args job.Args, options ...runner.Enqu
 	return id
 }
 
-// InState waits until a job is in a state.
+// InState waits until a job is in the given state.
 func InState(t *testing.T, r *runner.Runner, id int64, want job.State) job.Job {
 	t.Helper()
 	var j job.Job
@@ -163,7 +164,7 @@ func Events(t *testing.T, r *runner.Runner, id int64) []string {
 	return names
 }
 
-// Why returns the reason of a job, or an empty string if it has none.
+// Why returns a job's reason, or an empty string if it has none.
 func Why(j job.Job) job.Reason {
 	if j.Reason == nil {
 		return ""
@@ -171,7 +172,7 @@ func Why(j job.Job) job.Reason {
 	return *j.Reason
 }
 
-// Message returns the error of a job, or an empty string if it has none.
+// Message returns a job's error, or an empty string if it has none.
 func Message(j job.Job) string {
 	if j.Error == nil {
 		return ""

@@ -58,7 +58,7 @@ func Running(t *testing.T, pool *pgxpool.Pool) int {
 	return One[int](t, pool, `select count(*)::int from trapeze.live where state = 'running'`)
 }
 
-// Counter counts the claims on a pool's connections.
+// Counter counts the claims that are sent over a pool's connections.
 type Counter struct{ Claims atomic.Int64 }
 
 func (c *Counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
@@ -87,5 +87,5 @@ func Counted(t *testing.T, url string) (*pgxpool.Pool, *Counter) {
 	return pool, c
 }
 
-// TakesClaim makes a running job pending without its pod's knowledge. Its argument is the job's ID.
+// TakesClaim is a statement that makes a running job pending without the knowledge of its pod. Its argument is the job's ID.
 const TakesClaim = `update trapeze.live set state = 'pending', pod = null, attempt = 0, fence = fence + 1000 where id = $1`

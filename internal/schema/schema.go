@@ -1,5 +1,5 @@
-// Package schema defines the schema version that this program needs, and compares a database with it. It changes nothing and needs no
-// migration library. A program that runs jobs links this package; a program that migrates also links package migrate.
+// Package schema defines the schema version that this program needs, and checks whether a database has it. It changes nothing and needs no
+// migration library. A program that runs jobs links this package; a program that migrates databases also links package migrate.
 package schema
 
 import (
@@ -28,7 +28,7 @@ var ErrNoTables = errors.New("call migrate.Up, or run `trapeze migrate up`")
 // ErrTooNew is returned by [Check] if the database has migrations of a later minor version.
 var ErrTooNew = errors.New("the database's schema is newer than this program: use the newer release")
 
-// ValidName returns an error unless name is a schema name that needs no quoting.
+// ValidName returns an error if name is not a schema name that can be used without quotes.
 func ValidName(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("schema name %q: want %s", name, validName)
@@ -67,17 +67,19 @@ func Latest() int64 {
 	return list[len(list)-1].Version
 }
 
-// DB is used to read the migrations table. It can be a pool, a connection or a transaction.
+// DB is a pool, connection or transaction from which the migrations table is read.
 type DB interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// perMinor is the number of migration numbers reserved for each minor version: 1 to 999 for the first, 1000 to 1999 for the next. Within
-// a minor version, migrations only add to the schema. Programs with older migrations therefore keep working during a rolling upgrade.
+// perMinor is the number of migration numbers reserved for each minor version: 1 to 999 for the first, 1000 to 1999 for the second, and so
+// on. Within a minor version, migrations only add to the schema. Programs with older migrations therefore keep working during a rolling
+// upgrade.
 const perMinor = 1000
 
-// Check compares the database's schema with the schema version of this binary. It only reads, and returns nil, [ErrNoTables], [ErrTooOld],
-// [ErrTooNew] or an [UnsupportedError]. It accepts a newer schema with the same minor version.
+// Check compares the database's schema with the version that this binary needs, without changing anything. It returns [ErrNoTables],
+// [ErrTooOld] or [ErrTooNew] if the schema does not fit, and an [UnsupportedError] if the database cannot run Trapeze. It accepts a newer
+// schema with the same minor version.
 func Check(ctx context.Context, db DB, schema string) error {
 	if err := CheckServer(ctx, db, schema); err != nil {
 		return err

@@ -19,9 +19,10 @@ const (
 	auroraPostgres = "use PostgreSQL 14 or newer, such as RDS or Aurora PostgreSQL"
 )
 
-// byVersion lists the databases that version() reveals. Aurora DSQL returns "PostgreSQL 16"; PostgreSQL adds the platform and the compiler.
+// byVersion lists the databases that can be identified by version(). Aurora DSQL returns only "PostgreSQL 16", whereas PostgreSQL adds the
+// platform and the compiler.
 //
-// The reasons are from the vendors' documentation, read in November 2026:
+// The reasons come from the vendors' documentation, as of November 2026:
 //   - CockroachDB: "postgresql-compatibility" of v26.3 and issue 41522 (LISTEN), "life-of-a-distributed-transaction" (hybrid clock). It reports
 //     server_version 18 and in_hot_standby off, so nothing but version() reveals it.
 //   - YugabyteDB: "transactions-overview" (hybrid time). LISTEN and advisory locks exist since v2025.2.
@@ -42,7 +43,7 @@ var byVersion = []struct {
 
 var auroraDSQL = UnsupportedError{"Aurora DSQL", "it has no triggers, no partitions and no PL/pgSQL", auroraPostgres}
 
-// Relations of the catalog that exist only in Aurora DSQL and only with the extension Citus.
+// Catalog relations that exist only in Aurora DSQL and only with the extension Citus, respectively.
 const (
 	dsqlRoles   = "sys.iam_pg_role_mappings"
 	citusTables = "pg_catalog.pg_dist_partition"
@@ -52,14 +53,14 @@ const knownRelationSQL = `
 select coalesce(min(n.nspname || '.' || c.relname), '') from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'sys' and c.relname = 'iam_pg_role_mappings' or n.nspname = 'pg_catalog' and c.relname = 'pg_dist_partition'`
 
-// distributedSQL returns a distributed or reference table of the schema. A table without shards elsewhere, which Citus manages only for its
-// foreign keys, has no colocation and the replication model s.
+// distributedSQL returns the name of a distributed table or reference table in the schema. A local table that Citus manages only for its
+// foreign keys has no colocation and the replication model s.
 const distributedSQL = `
 select coalesce(min(c.relname), '') from pg_catalog.pg_dist_partition p join pg_catalog.pg_class c on c.oid = p.logicalrelid
 where c.relnamespace = to_regnamespace($1) and not (p.partmethod = 'n' and p.repmodel = 's' and p.colocationid = 0)`
 
 // CheckServer returns an [UnsupportedError] if the server is not PostgreSQL but a database that imitates it, or if Citus has distributed a
-// table of the schema. Its first statement is version(), because these databases reject various other statements.
+// table of the schema. It calls version() first, because these databases reject various other statements.
 func CheckServer(ctx context.Context, db DB, schema string) error {
 	var version, relation, distributed string
 	if err := db.QueryRow(ctx, `select version()`).Scan(&version); err != nil {

@@ -16,8 +16,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 func TestADatabaseThatImitatesPostgreSQLIsRefusedByItsVersion(t *testing.T) {
 	t.Parallel()
 	for database, versions := range map[string][]string{
-		// Published in issues and documentation of the products, except for Aurora DSQL's, which Dreamescaper/dsql-emulator recorded on a
-		// cluster in test/conformance/golden/environment.json (September 2026).
+		// The versions are quoted from the products' issue trackers and documentation, except for that of Aurora DSQL, which
+		// Dreamescaper/dsql-emulator recorded on a cluster in test/conformance/golden/environment.json (September 2026).
 		"CockroachDB": {
 			"CockroachDB CCL v25.2.22 (x86_64-pc-linux-gnu, built 2026/07/28 18:01:24, go1.23.12)",
 			"CockroachDB OSS v19.1.11 (x86_64-unknown-linux-gnu, built 2020/09/02 07:28:03, go1.11.6)",
@@ -37,7 +37,7 @@ func TestADatabaseThatImitatesPostgreSQLIsRefusedByItsVersion(t *testing.T) {
 				is := is.New(t)
 				err := schema.Check(t.Context(), pgtest.Connect(t, pgtest.Imitation(t, version)), "trapeze")
 				unsupported, ok := errors.AsType[*schema.UnsupportedError](err)
-				is.True(ok) // recognized by the first statement; the server rejects all others
+				is.True(ok) // the first statement identifies the database; the server rejects all others
 				is.Equal(unsupported.Database, database)
 				is.True(strings.HasPrefix(err.Error(), database+" cannot run Trapeze, because it "))
 				is.True(strings.Contains(err.Error(), ": use PostgreSQL 14 or newer"))
@@ -46,7 +46,7 @@ func TestADatabaseThatImitatesPostgreSQLIsRefusedByItsVersion(t *testing.T) {
 	}
 }
 
-// Vendors that build PostgreSQL themselves add to version(), but keep its form.
+// Vendors that build PostgreSQL themselves add to the output of version(), but keep its format.
 func TestPostgreSQLByAnyVendorIsAccepted(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{
@@ -58,7 +58,7 @@ func TestPostgreSQLByAnyVendorIsAccepted(t *testing.T) {
 		is := is.New(t)
 		err := schema.CheckServer(t.Context(), pgtest.Connect(t, pgtest.Imitation(t, version)), "trapeze")
 		_, unsupported := errors.AsType[*schema.UnsupportedError](err)
-		is.True(!unsupported) // the version is accepted; the imitation only rejects the next statement
+		is.True(!unsupported) // the version is accepted, although the imitation rejects the next statement
 		is.True(err != nil)
 	}
 }
@@ -82,7 +82,7 @@ func TestTablesThatCitusDistributedAreRefused(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	// The table of the extension Citus 13, src/backend/distributed/sql/citus--8.0-1.sql and later migrations.
+	// This is the table of Citus 13, from src/backend/distributed/sql/citus--8.0-1.sql and later migrations.
 	_, err := pool.Exec(t.Context(), `set allow_system_table_mods = on;
 		create table pg_catalog.pg_dist_partition (logicalrelid regclass not null, partmethod "char" not null, partkey text,
 			colocationid integer default 0 not null, repmodel "char" default 's' not null, autoconverted boolean default false not null);

@@ -1,4 +1,4 @@
-// Package shell quotes words in commands that people paste into a POSIX shell.
+// Package shell quotes words for commands that people paste into a POSIX shell.
 package shell
 
 import (
@@ -8,8 +8,8 @@ import (
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*$`)
 
-// Word returns text as one word, quoted if necessary, so that the shell does not expand it. A command still reads a word that begins with -
-// as a flag. Control characters, which a terminal might interpret, become question marks.
+// Word returns text as one word, quoted if necessary, so that the shell does not expand it. A command still interprets a word that begins
+// with - as a flag. Control characters, which a terminal might interpret, are replaced by question marks.
 func Word(text string) string {
 	if plain.MatchString(text) {
 		return text

@@ -1,5 +1,5 @@
 // Package testdb starts the PostgreSQL server for tests, with a migrated database that tests can copy. Package pgtest uses it for the tests
-// of one package. Command internal/testdb/with starts one server for a whole command:
+// of a single package. The command internal/testdb/with starts a server that all tests of a command share:
 //
 //	go run ./internal/testdb/with go test ./...
 //
@@ -22,10 +22,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
 
-// ServerVar is the environment variable that contains the URL of a server that has a [Template].
+// ServerVar is the environment variable with the URL of a server that has a [Template].
 const ServerVar = "PGTEST_SERVER"
 
-// SeedVar is the environment variable that contains the home of a stopped server; see [MakeSeed].
+// SeedVar is the environment variable with the home of a stopped server (see [MakeSeed]).
 const SeedVar = "PGTEST_SEED"
 
 // Template is the name of the migrated database on a server started by [Start].
@@ -34,27 +34,27 @@ const Template = "trapeze_test_template"
 // Schema is the schema that contains Trapeze's tables in migrated databases.
 const Schema = "trapeze"
 
-// settings suit many concurrent tests whose databases live for seconds. The store's own connections disable JIT anyway, because PostgreSQL
-// takes longer to compile their statements than to run them. In memory a sync costs next to nothing, so commits are synced, which the
-// doctor requires. The doctor also requires autovacuum, but its workers would find almost nothing to do.
+// settings suit many concurrent tests whose databases live for seconds. JIT is off, as on the store's connections, because compiling their
+// statements takes longer than running them. Commits are synced, because the doctor requires it and a sync in memory costs next to nothing.
+// The doctor also requires autovacuum, but its workers would find almost nothing to do, so they run rarely.
 var settings = map[string]string{"jit": "off", "max_connections": "400", "autovacuum_naptime": "10min"}
 
 // Server returns the URL of the server that the whole command shares, or an empty string. It does not call os.Getenv, because the go
-// command would then treat the URL as an input of cached test results. Since the port differs from run to run, no cached result could be
+// command would then treat the URL as an input of the tests, and since the port changes with every run, no cached test result could be
 // reused.
 func Server() string {
 	url, _ := syscall.Getenv(ServerVar)
 	return url
 }
 
-// Seed returns the home that new servers copy, or an empty string. Like [Server], it does not call os.Getenv.
+// Seed returns the home that new servers copy, or an empty string if there is none. Like [Server], it does not call os.Getenv.
 func Seed() string {
 	dir, _ := syscall.Getenv(SeedVar)
 	return dir
 }
 
-// MakeSeed makes the home of a stopped server, which other servers of the test command copy instead of running initdb. It is in the home of
-// a running server and is removed together with it.
+// MakeSeed creates the home of a stopped server, which other servers of the test command copy instead of running initdb. The seed is in a
+// subfolder of in's home, so it is removed when in stops.
 func MakeSeed(ctx context.Context, in *pgembed.Server) (dir string, err error) {
 	dir = filepath.Join(in.Dir(), "seed")
 	server, err := pgembed.Start(ctx, pgembed.Options{DataDir: dir, Seed: Seed()})
@@ -64,8 +64,8 @@ func MakeSeed(ctx context.Context, in *pgembed.Server) (dir string, err error) {
 	return dir, server.Stop()
 }
 
-// Given returns DATABASE_URL if the tests can use its server, or an empty string. Tests need a superuser, because some of them create roles
-// and switch to them. If it returns an empty string, the tests start their own server.
+// Given returns DATABASE_URL if the tests can use its server. Otherwise it returns an empty string, and the tests start a server. Tests
+// need a superuser, because some of them create roles and switch to them.
 func Given(ctx context.Context) (url string, err error) {
 	url = os.Getenv("DATABASE_URL")
 	if url == "" {
@@ -96,9 +96,9 @@ func Start(ctx context.Context) (*pgembed.Server, error) {
 	return server, nil
 }
 
-// fewDaysSQL leaves partitions only for yesterday, today and tomorrow, and keeps pods from creating more. Every session that reads a finished
-// job loads all partitions. With nine days of them, the server took a fifth more processor time for the tests of package runner.
-// Executing [AllDaysSQL] undoes this.
+// fewDaysSQL keeps only the partitions for yesterday, today and tomorrow, and keeps pods from creating more, because every session that
+// reads a finished job loads all partitions. With partitions for nine days, the server took a fifth more CPU time for the tests of package
+// runner. [AllDaysSQL] undoes this change.
 const fewDaysSQL = `
 do $$ declare day text; begin
 	for day in select c.oid::regclass from pg_inherits i join pg_class c on c.oid = i.inhrelid
@@ -111,7 +111,7 @@ create function trapeze.ensure_partitions(days_ahead integer) returns integer
 	return trapeze.ensure_all_partitions(least(days_ahead, 1));
 revoke execute on function trapeze.ensure_partitions(integer) from public`
 
-// AllDaysSQL makes pods create partitions for all days ahead, in a copy of a [Template]. It can be executed once.
+// AllDaysSQL makes pods create partitions for all days ahead, in a copy of a [Template]. It must be run only once per database.
 const AllDaysSQL = `drop function trapeze.ensure_partitions(integer); alter function trapeze.ensure_all_partitions(integer) rename to ensure_partitions;
 select trapeze.ensure_partitions(7)`
 
@@ -159,12 +159,12 @@ func WithParameter(conn, parameter string) string {
 	return conn + "?" + parameter
 }
 
-// WithDatabase returns the connection string with a different database name. From a URL, it also removes the pool parameters. It works on
-// the text, because package net/url does not accept a URL with several hosts.
+// WithDatabase returns the connection string with a different database name. It also removes pool parameters from URLs. It edits the text,
+// because package net/url does not accept URLs with several hosts.
 func WithDatabase(conn, name string) string {
 	scheme, rest, isURL := strings.Cut(conn, "://")
 	if !isURL {
-		return conn + " dbname=" + name // if a keyword is repeated in a key/value string, the last value counts
+		return conn + " dbname=" + name // in a key/value string, the last value of a repeated keyword applies
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, _, _ := strings.Cut(rest, "/")

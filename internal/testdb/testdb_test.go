@@ -35,7 +35,7 @@ func TestAnyFormOfAddressGetsAnotherDatabase(t *testing.T) {
 			}
 			config, err := pgconn.ParseConfig(WithDatabase(in, "new"))
 			is.NoErr(err)
-			is.Equal(config.Database, "new") // as pgx interprets it
+			is.Equal(config.Database, "new") // the database that pgx would connect to
 		})
 	}
 }

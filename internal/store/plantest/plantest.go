@@ -1,5 +1,5 @@
-// Package plantest checks the SQL statements of the store packages in their tests. Every statement must be listed, and must prepare on a
-// migrated database. Hot statements must keep their query plans. Some statements must not read more from a long history than from a short
+// Package plantest checks the SQL statements of the store packages in their tests. Every statement must be listed, and PostgreSQL must be
+// able to prepare it. Hot statements must keep their query plans. Some statements must not read more from a long history than from a short
 // one.
 package plantest
 
@@ -72,18 +72,19 @@ func Prepare(t *testing.T, url string, statements map[string]string) {
 	}
 }
 
-// whole matches scans of a growing table in which no index condition limits where the scan starts. It also matches bitmap scans of such a
-// table, because they collect all rows before they return the first one, and scans of an index of live whose first column is not given.
+// whole matches scans of a growing table in which no index condition limits where the scan starts. It also matches bitmap scans of such
+// tables, because they collect all rows before returning the first one, and scans of an index of live that has no condition on the index's
+// first column.
 var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires|stats)\b` +
 	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires|stats)\b.*\n +[^I ].*` +
 	`|using live_for_\w+ on .*\n +Index Cond: \(id .*`)
 
-// NotWhole checks a query plan and reports any full table scans.
+// NotWhole reports full table scans in a query plan.
 func NotWhole(t *testing.T, name, plan string) {
 	t.Helper()
 	for _, found := range whole.FindAllString(plan, -1) {
 		if name == "heartbeat" && strings.Contains(found, "parked_for_promotion") {
-			continue // the plan reads only the first row in index order
+			continue // the statement reads only the first row in index order
 		}
 		t.Errorf("%s reads a whole table: %s:\n%s", name, found, plan)
 	}
@@ -121,7 +122,7 @@ func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 	}
 }
 
-// OnlyRead reports statements that write data, although a store would repeat them after its connection breaks.
+// OnlyRead reports statements that a store would repeat after a broken connection although they write data.
 func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, again func(sql string) bool) {
 	t.Helper()
 	for name, sql := range statements {
@@ -143,7 +144,7 @@ func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, ag
 	}
 }
 
-// Pinned opens a connection with the same pinned planner settings as a store's pool.
+// Pinned opens a connection with the same planner settings as the connections of a store's pool.
 func Pinned(t testing.TB, store *pgxpool.Pool) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), store.Config().ConnConfig)
@@ -154,7 +155,7 @@ func Pinned(t testing.TB, store *pgxpool.Pool) *pgx.Conn {
 	return conn
 }
 
-// Explain returns the generic query plan of a statement. A generic plan does not depend on the arguments.
+// Explain returns the generic query plan of a statement, which does not depend on the arguments.
 func Explain(t testing.TB, conn *pgx.Conn, name, sql, options string, args ...string) string {
 	t.Helper()
 	prepared, err := conn.Prepare(t.Context(), name, sql)
@@ -209,8 +210,8 @@ type node struct {
 	Plans   []node  `json:"Plans"`
 }
 
-// Read adds up the buffers and rows in a JSON plan. The buffers of a node include those of its children, except for a data-modifying CTE
-// that runs last. Therefore, each CTE is counted separately, and some are counted twice.
+// Read adds up the buffers and rows in a JSON plan. The buffers of a node include those of its children, but not those of a data-modifying
+// CTE that runs last. Each CTE is therefore counted separately, and some are counted twice.
 func Read(t *testing.T, plan string) (sum Touched) {
 	t.Helper()
 	var tops []struct{ Plan node }
@@ -268,7 +269,8 @@ func Exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// SeedEnded inserts n jobs that finished in recent days. If every is 20, for example, one in twenty of these jobs failed.
+// SeedEnded inserts n jobs that finished in recent days. every determines the share of failed jobs: if it is 20, one job in twenty has
+// failed.
 func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 	t.Helper()
 	for d := range 10 {
@@ -296,7 +298,7 @@ func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 	})
 }
 
-// FillUnanalyzed analyzes live and parked while they are empty, and then inserts n rows into each. Their statistics are therefore stale.
+// FillUnanalyzed analyzes live and parked while they are empty, and then inserts n rows into each, so that their statistics are stale.
 func FillUnanalyzed(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	fill := func(n int) {
@@ -313,9 +315,9 @@ func FillUnanalyzed(t testing.TB, pool *pgxpool.Pool, n int) {
 		Exec(t, pool, `vacuum (analyze, truncate false) trapeze.`+table)
 	}
 	fill(n)
-	t.Cleanup(func() { Exec(t, pool, `truncate trapeze.live, trapeze.parked`) }) // the inserted rows have no matching row in jobs
+	t.Cleanup(func() { Exec(t, pool, `truncate trapeze.live, trapeze.parked`) }) // the inserted rows have no matching rows in jobs
 }
 
-// Wide matches scans of live and parked in which no index condition selects a specific job, and scans of a live_for_ index that are given only
-// the id, which is not the index's first column.
+// Wide matches scans of live and parked in which no index condition selects a specific job, and scans of a live_for_ index whose only
+// condition is on the id, which is not the index's first column.
 var Wide = regexp.MustCompile(`Scan( Backward)? (using (live_for_\w+|\w+) )?on (live|parked)\b.*\n +(Filter|->|SubPlan).*|using live_for_\w+ on live\b.*\n +Index Cond: \(id = .*`)

@@ -1,4 +1,4 @@
-// Package memory finds a folder in memory for the files of tests.
+// Package memory finds an in-memory folder for test files.
 package memory
 
 import (
@@ -10,12 +10,12 @@ import (
 	"syscall"
 )
 
-// roomy is the number of bytes that must be free for a server's data to be kept in memory. It is several times what the databases and the
-// log need for the concurrent tests of several packages.
+// roomy is the number of bytes that must be free for a server's data to be kept in memory. It is several times the size of the databases
+// and the log when the tests of several packages run concurrently.
 const roomy = 4 << 30
 
-// Dir returns an in-memory folder for a server's data, or an empty string if there is not enough space. On a disk, most of a test's cost is
-// creating the 550 files of its database. Data in memory outlives the server's processes, as it does on a disk.
+// Dir returns an in-memory folder for a server's data, or an empty string if there is not enough space. On disk, most of a test's cost is
+// the creation of the 550 files of its database. As on disk, the data outlives the server's processes.
 func Dir() string {
 	dir := cmp.Or(os.Getenv("PGTEST_MEMORY"), "/dev/shm")
 	var fs syscall.Statfs_t
@@ -26,7 +26,7 @@ func Dir() string {
 }
 
 // UseForTemporaryFiles makes [os.TempDir] return [Dir] in this process and in the processes that it starts. It does nothing if there is no
-// such folder, or if programs in it cannot be run.
+// such folder, or if programs cannot be run from it.
 func UseForTemporaryFiles() error {
 	const noExec = 8 // ST_NOEXEC in statvfs(3)
 	dir := Dir()
@@ -37,7 +37,7 @@ func UseForTemporaryFiles() error {
 	return os.Setenv("TMPDIR", dir)
 }
 
-// available returns the kernel's estimate of how many bytes of memory are still available to programs, or 0 if the estimate is unknown.
+// available returns the kernel's estimate of the memory available to programs, in bytes, or 0 if it is unknown.
 func available() uint64 {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package memory finds a folder in memory for the files of tests.
+// Package memory finds an in-memory folder for test files.
 package memory
 
 // Dir returns an empty string, because this system has no in-memory file system that is always available.

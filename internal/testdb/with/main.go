@@ -1,4 +1,4 @@
-// Command with starts a PostgreSQL server, runs a command whose tests share it, and stops the server at the end:
+// Command with starts a PostgreSQL server, runs a command whose tests share the server, and then stops the server:
 //
 //	go run ./internal/testdb/with go test ./...
 //
@@ -34,10 +34,11 @@ func run(command []string) (code int, err error) {
 	if c.Err != nil {
 		return 1, c.Err
 	}
-	// The server must outlive the command, so a signal ends only the command. A terminal sends its signals to both.
+	// The server must outlive the command, so signals are passed on to the command instead of ending this process. A terminal sends its
+	// signals to both.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup
+	if !signal.Ignored(syscall.SIGHUP) { // SIGHUP is ignored under nohup
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	env := os.Environ()

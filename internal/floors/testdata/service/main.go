@@ -1,4 +1,4 @@
-// Command service is the smallest possible program that runs jobs. It embeds package runner and no other package of this module.
+// Command service is a minimal program that runs jobs. Of this module's packages, it embeds only package runner.
 package main
 
 import (
