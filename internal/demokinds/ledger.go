@@ -19,7 +19,7 @@ var errRefused = job.Permanent(errors.New("refused by the ledger: a newer claim 
 // postWithin is the timeout of one report to the ledger.
 const postWithin = 10 * time.Second
 
-// line is one report to the ledger. IDs are strings, as in all JSON.
+// line is one report to the ledger. IDs are encoded as strings, as in all of Trapeze's JSON.
 type line struct {
 	Pod      string `json:"pod"`
 	Boot     string `json:"boot"`

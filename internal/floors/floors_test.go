@@ -17,7 +17,7 @@ import (
 
 const module = "github.com/trapeze-run/trapeze"
 
-// floor defines what the package in a folder may import.
+// floor defines the imports that are allowed for the package in a folder.
 type floor struct {
 	folder  string // cmd/* matches every folder directly in cmd
 	imports string // folders of this module, separated by spaces; * means all folders listed above it
@@ -46,7 +46,7 @@ var plan = []floor{
 	{folder: "internal/watchdog", imports: "job"},        // detects handlers that no longer show activity
 	{folder: "internal/instrument", standardOnly: true},  // counters, gauges, histograms
 	{folder: "internal/telemetry", imports: "job internal/instrument"},
-	{folder: "internal/stats", imports: "job"}, // counts of ended jobs, with histograms
+	{folder: "internal/stats", imports: "job"}, // counts of finished jobs, with histograms
 	{folder: "migrations"},
 	{folder: "internal/shell", standardOnly: true},             // quoting for commands that people paste
 	{folder: "internal/query", imports: "job"},                 // ids, states, times and limits in requests and flags
@@ -223,7 +223,7 @@ func TestForbiddenArrowsAreFound(t *testing.T) {
 	}
 }
 
-// judge returns what is wrong with an import, or an empty string if the import is allowed.
+// judge returns the objection to an import, or an empty string if the import is allowed.
 func judge(file, imported string) string {
 	here, ok := at(path.Dir(file))
 	if !ok {

@@ -12,7 +12,8 @@ import (
 )
 
 // Limits for a program that embeds only package runner (see docs/dependencies.md). The size limit applies to a stripped binary on
-// linux/amd64. It leaves room for long file paths in the binary, because with -trimpath, go build would recompile all dependencies.
+// linux/amd64. It leaves room for long file paths in the binary. The build does not use -trimpath, because go build would then recompile
+// all dependencies.
 const (
 	mostModules = 20
 	mostBytes   = 14_100_000

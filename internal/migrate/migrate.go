@@ -139,14 +139,14 @@ func Print(w io.Writer, schema string, to int64) error {
 
 // lockTimeout is the time for which a migration waits for a table lock. The lock may be held by a forgotten open transaction, and all later
 // claims and submissions queue behind the migration, so the wait must be short. It is also shorter than deadlock_timeout, which is one
-// second, because PostgreSQL might otherwise resolve a deadlock by aborting the other transaction. The migration is retried for as long as
-// patience.
+// second, because PostgreSQL might otherwise resolve a deadlock by aborting the other transaction. The migration is retried until patience
+// has elapsed.
 const (
 	lockTimeout = 500 * time.Millisecond
 	patience    = 2 * time.Minute
 )
 
-// withLocks retries do as long as goose cannot get the locks that it needs.
+// withLocks runs do, and repeats it as long as goose cannot get the locks that it needs.
 func withLocks(ctx context.Context, url, schema string, tables *locker, do func(*goose.Provider) error) error {
 	began := time.Now()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {

@@ -35,7 +35,7 @@ func download(ctx context.Context, o Options) (string, error) {
 
 	ctx, cancel := context.WithTimeoutCause(ctx, downloadWithin, fmt.Errorf("not finished after %s", downloadWithin))
 	defer cancel()
-	// The library call cannot be interrupted, so its goroutine may keep running after the timeout. It owns everything that it uses.
+	// The library call cannot be interrupted, so its goroutine, which owns everything that it uses, may keep running after the timeout.
 	fetched := make(chan error, 1)
 	go func() { fetched <- fetch(cache, target, o.Repository) }()
 	select {

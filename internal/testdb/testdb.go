@@ -40,8 +40,7 @@ const Schema = "trapeze"
 var settings = map[string]string{"jit": "off", "max_connections": "400", "autovacuum_naptime": "10min"}
 
 // Server returns the URL of the server that the whole command shares, or an empty string. It does not call os.Getenv, because the go
-// command would then treat the URL as an input of the tests, and since the port changes with every run, no cached test result could be
-// reused.
+// command would then treat the URL as an input of the tests. The port changes with every run, so no cached test result could be reused.
 func Server() string {
 	url, _ := syscall.Getenv(ServerVar)
 	return url

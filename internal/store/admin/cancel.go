@@ -94,7 +94,7 @@ func Cancel(ctx context.Context, s *store.Store, id int64, epoch int, stop bool,
 	return cancel(ctx, s, id, epoch, stop, actor, notify, &d)
 }
 
-// CancelAmong is like [Cancel], for one of many jobs that share an audit entry. The entry has already been written.
+// CancelAmong is like [Cancel], but for one of several jobs that share an audit entry, which has already been written.
 func CancelAmong(ctx context.Context, s *store.Store, id int64, actor string, notify func(l job.Lease)) (Cancellation, error) {
 	return cancel(ctx, s, id, 0, false, actor, notify, nil)
 }
@@ -133,7 +133,7 @@ func cancel(ctx context.Context, s *store.Store, id int64, epoch int, stop bool,
 	}
 }
 
-// cancelled is the result of a cancellation. If ended is set, the job had already ended, and State is its terminal state.
+// cancelled is the result of a cancellation. If ended is set, the job had already ended in the terminal state State.
 type cancelled struct {
 	Cancellation
 	ended bool

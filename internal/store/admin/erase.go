@@ -113,7 +113,7 @@ const auditNames = `action <> 'subject.erase' and (before::text ~ $1 or after::t
 // countAuditSQL counts the audit entries that mention the subject. Plan: one pass over audit.
 const countAuditSQL = `select count(*) from trapeze.audit where ` + auditNames
 
-// eraseAuditSQL replaces the details and reasons that mention the subject. Plan: one pass over audit.
+// eraseAuditSQL redacts the details and reasons that mention the subject. Plan: one pass over audit.
 const eraseAuditSQL = `
 update trapeze.audit set before = case when before::text ~ $1 then '{"erased":true}' else before end,
 	after = case when after::text ~ $1 then '{"erased":true}' else after end, reason = case when reason ~ $2 then 'erased' else reason end
@@ -123,7 +123,7 @@ where ` + auditNames
 const schedulesOfSQL = `
 select name from trapeze.schedules where subject = $1 and ($2::text is null or kind = $2) and not removed order by name`
 
-// enginesSQL lists the engines of lanes, except one. Plan: one pass over lanes, which is small.
+// enginesSQL lists the engines of all lanes, except the given one. Plan: one pass over lanes, which is small.
 const enginesSQL = `select distinct engine from trapeze.lanes where engine <> $1 order by engine`
 
 // erasePage is the number of jobs that one statement reads. eraseBatch is the number of the subject's jobs that one transaction erases,
@@ -259,8 +259,8 @@ type AuditErasure struct {
 	Engines      []string // engines of lanes, except PostgreSQL, which may have copies of erased jobs
 }
 
-// EraseAudit removes a subject from the audit log, for all kinds, and writes an audit entry with the number of changed entries. With
-// dryRun, it only counts. It also lists the engines, and the schedules of the kind or, if kind is empty, of all kinds.
+// EraseAudit removes a subject from the audit log, regardless of the kind, and writes an audit entry with the number of changed entries.
+// With dryRun, it only counts. It also lists the engines, and the schedules of the kind or, if kind is empty, of all kinds.
 func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRun bool, actor string) (done AuditErasure, err error) {
 	if done.Schedules, err = store.Rows(ctx, s, pgx.RowTo[string], schedulesOfSQL, subject, store.Some(kind)); err != nil {
 		return done, err

@@ -41,8 +41,8 @@ type Due struct {
 	Now     time.Time // the current time on the database's clock
 }
 
-// TakeDue locks and returns up to limit schedules of the given kinds that have been due longest, except for those in passOver. It uses the
-// database's clock, unless a test sets at.
+// TakeDue locks and returns up to limit schedules of the given kinds that have been due longest, except for those in passOver. Tests can
+// replace the database's clock with at.
 func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []string, at *time.Time, limit int) ([]Due, error) {
 	if passOver == nil {
 		passOver = []string{}
@@ -111,8 +111,7 @@ select w.schedule, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::boolean[], $5::int[], $6::bigint[], $7::text[])
 	as w(schedule, fire_at, outcome, manual, missed, job_id, message)
 on conflict (schedule, fire_at) do nothing returning schedule, fire_at`
-	// settleFiresSQL records the reason for each occurrence that was settled in this transaction without submitting a job. Plan: primary
-	// key lookup.
+	// settleFiresSQL records why occurrences that this transaction has settled did not submit a job. Plan: primary key lookup.
 	settleFiresSQL = `
 update trapeze.schedule_fires f set outcome = w.outcome, job_id = null, message = w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) as w(schedule, fire_at, outcome, message)
@@ -164,7 +163,7 @@ func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	return slices.DeleteFunc(slices.Clone(list), func(f job.Fire) bool { return !ours[keyOf(f)] }), nil
 }
 
-// SettleFires records the reason for each occurrence that was settled in this transaction without submitting a job.
+// SettleFires records why occurrences that this transaction has settled did not submit a job.
 func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) error {
 	names, at := make([]string, len(list)), make([]time.Time, len(list))
 	outcomes, messages := make([]string, len(list)), make([]string, len(list))
@@ -204,7 +203,7 @@ func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, boot *strin
 	return nil
 }
 
-// AuditTrigger writes the audit entry for a schedule that an operator triggered, in the transaction that triggers it.
+// AuditTrigger writes the audit entry for a schedule that an operator has triggered, in the transaction that triggers it.
 func AuditTrigger(ctx context.Context, s *store.Store, tx pgx.Tx, actor string, f job.Fire) error {
 	return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "schedule.trigger", Target: scheduleTarget(f.Schedule), After: f})
 }

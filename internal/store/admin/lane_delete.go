@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// waitingInLaneSQL reports whether a lane has any due or parked job. Plan: live_for_claim up to its first pending row; parked up to the
-	// first row of the lane, at worst one full pass.
+	// waitingInLaneSQL reports whether a lane has any due or parked jobs. Plan: live_for_claim up to its first pending row; parked up to
+	// the first row of the lane, at worst one full pass.
 	waitingInLaneSQL = `
 select exists (select from trapeze.live where lane = $1 and state = 'pending')
 	or exists (select from trapeze.parked where lane = $1)`

@@ -16,8 +16,8 @@ const ofJob = `cross join lateral (
 	select 1 from trapeze.jobs j where j.id = s.id and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
 		and ($8::timestamptz is null or j.created_at >= $8) and ($13 or j.group_id is null)`
 
-// matchOpenSQL lists jobs that have not ended and have no cancel request, by id. Plan: live_pkey and parked_pkey starting after an id, each
-// up to the limit; jobs_pkey for those of the kind, lane, subject and state.
+// matchOpenSQL lists jobs that have not ended and have no cancel request, ordered by id. Plan: live_pkey and parked_pkey starting after an
+// id, each up to the limit; jobs_pkey for those with the right kind, lane, subject and state.
 const matchOpenSQL = `
 (
 	select s.id from trapeze.live s ` + ofJob + ` offset 0) j
@@ -34,8 +34,8 @@ const matchOpenSQL = `
 )
 order by id limit $9`
 
-// matchEndedSQL lists failed and cancelled jobs, by id. Plan: done_by_id of each of their days starting after an id, jobs_pkey for each;
-// stops at the limit.
+// matchEndedSQL lists failed and cancelled jobs, ordered by id. Plan: done_by_id of each of their days starting after an id, jobs_pkey for
+// each; stops at the limit.
 const matchEndedSQL = `
 select s.id from trapeze.done s ` + ofJob + `
 		and ($3::text is null or j.kind = $3) and ($5::text is null or j.subject = $5) offset 0) j

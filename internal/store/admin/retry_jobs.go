@@ -114,8 +114,8 @@ func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	return fmt.Errorf("job %d %s: %w", id, is, err)
 }
 
-// RetryMany is like [Retry], for many jobs in one transaction. It skips jobs that cannot be retried. It writes the audit entry d if d is
-// not nil.
+// RetryMany is like [Retry], but retries many jobs in one transaction. It skips jobs that cannot be retried. It writes the audit entry d if
+// d is not nil.
 func RetryMany(ctx context.Context, s *store.Store, ids []int64, actor string, d *AuditEntry) (r Retried, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
 		if r, err = retryIn(ctx, s, tx, ids, nil, actor); err != nil || d == nil {

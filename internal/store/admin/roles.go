@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Role is a custom role. The API defines what its permissions mean.
+// Role is a custom role. The API defines the meaning of its permissions.
 type Role struct {
 	Name        string   `json:"name"`
 	Permissions []string `json:"permissions"`

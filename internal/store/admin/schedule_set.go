@@ -206,7 +206,7 @@ func DeleteSchedule(ctx context.Context, s *store.Store, name, actor string) err
 	return nil
 }
 
-// PauseSchedule pauses a schedule, or resumes it from the current time on. It reports whether that changed anything. It returns
+// PauseSchedule pauses a schedule, or resumes it from the current time on. It reports whether the state changed. It returns
 // [job.ErrUnknownSchedule] if the schedule does not exist.
 func PauseSchedule(ctx context.Context, s *store.Store, name string, pause bool, plan Plan, actor string) (changed bool, err error) {
 	action, event := "schedule.resume", "schedule.resumed"

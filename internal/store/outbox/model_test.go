@@ -185,7 +185,7 @@ func (h *history) recordOne() {
 	}
 }
 
-// A run takes its next step: it records its start, calls its handler, and reports the end.
+// A run takes its next step: it records its start, calls its handler, or reports the end.
 func (h *history) work() {
 	n, ok := pick(h, h.working)
 	if !ok {

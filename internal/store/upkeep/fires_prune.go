@@ -11,7 +11,7 @@ import (
 )
 
 // keptFires is the number of latest occurrences kept for each schedule, regardless of age. The same number of latest occurrences that have
-// a job is kept as well.
+// a job is also kept.
 const keptFires = 20
 
 // pruneFiresSQL deletes old occurrences of all schedules, including deleted ones. It keeps the latest occurrences, and those that the

@@ -13,8 +13,8 @@ import (
 // jobs_by_age, to its end.
 const enqueuedSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where $1::text is null or kind = $1 order by created_at, id`
 
-// Enqueued returns the jobs of one kind, or of all kinds if kind is empty, oldest first. It reads the tables in the given schema, and sees
-// what the connection or transaction db sees.
+// Enqueued returns the jobs of one kind, or of all kinds if kind is empty, oldest first. It reads the tables in the given schema, through
+// the connection or transaction db.
 func Enqueued(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, schema, kind string) ([]job.Job, error) {

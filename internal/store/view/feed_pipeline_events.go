@@ -25,8 +25,8 @@ from (values (1)) as one(row) left join told t on true
 order by t.told_job, t.told_no`
 
 // PipelineNews returns up to limit new events of one pipeline, for a reader that has already seen the transactions in seen. The events are
-// ordered by job and event number. If there are no more events, PipelineNews also returns the set of transactions that the reader will then
-// have seen. If within is not nil, it reads only that set of transactions and starts after the given event.
+// ordered by job and event number. If there are no more events, PipelineNews also returns the set of transactions that the reader has seen
+// after this call. If within is not nil, it reads only that set of transactions and starts after the given event.
 func PipelineNews(ctx context.Context, s *store.Store, id int64, seen Seen, within *Seen, after Position, limit int) ([]News, Seen, error) {
 	upto, open := seen.args()
 	var bound *string

@@ -105,7 +105,7 @@ func pageOf(list []job.Job, full bool, until *walkEnd, limit int) Page {
 	return page
 }
 
-// readPage reads a page. It starts from the most selective condition: a pipeline, a rare end state or an open state. Without such a
+// readPage reads a page, starting from the most selective condition: a pipeline, a rare end state or an open state. Without such a
 // condition, it walks over all jobs.
 func readPage(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	if f.Current {

@@ -50,8 +50,8 @@ const searchedWalk = searchedText + `id = any($20::bigint[]) or $17::boolean and
 const searchedEnd = `d.id = job.id and d.finished_at >= job.created_at - interval '1 day'`
 
 // searchFewSQL lists unfinished, failed and cancelled jobs that match a search, newest first. If $20 is not null, it lists only that
-// submitter's jobs. Plan: live, parked and the days of these states since $7; jobs_pkey for each, a sort of the matching jobs; a probe of
-// its place for each, stops at the limit.
+// submitter's jobs. Plan: live, parked and the days of these states since $7; jobs_pkey for each, a sort of the matching jobs; for each, a
+// probe of the table that contains it, stops at the limit.
 const searchFewSQL = `
 select ` + jobColumns + ` from (
 	select j.id as wanted, j.created_at as made from (
@@ -164,7 +164,7 @@ func searchFew(ctx context.Context, s *store.Store, f job.Filter, args []any, at
 	return list, full, found, err
 }
 
-// searchWalk searches for a page part by part; see [walk]. If owner is not empty, it reads only that submitter's jobs.
+// searchWalk reads a page of a search in parts (see [walk]). If owner is not empty, it reads only that submitter's jobs.
 func searchWalk(ctx context.Context, s *store.Store, args []any, q Search, owner string, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	ids, few, err := errorIDs(ctx, s, args[6].(*time.Time), q)
 	if err != nil {

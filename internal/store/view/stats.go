@@ -43,7 +43,7 @@ var StatsWindows = []StatsWindow{
 	{"1h", time.Hour, time.Minute}, {"24h", 24 * time.Hour, time.Hour}, {"7d", 7 * 24 * time.Hour, 3 * time.Hour}, {"30d", 30 * 24 * time.Hour, 12 * time.Hour},
 }
 
-// Window returns the period with a name. An empty name means the last hour.
+// Window returns the period with the given name. An empty name means the last hour.
 func Window(name string) (StatsWindow, error) {
 	for _, w := range StatsWindows {
 		if w.Name == name || name == "" {

@@ -11,9 +11,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The API, the command line and the dashboard show the queue state, the lanes, the pods and the running jobs in the same form. [ReadStatus]
-// reads everything. [StatusUpTo] limits the lists and the counts of due jobs, but still makes one or two passes over live, so callers share
-// its result.
+// The API, the command line and the dashboard show the queue state, the lanes, the pods and the running jobs in the same format.
+// [ReadStatus] reads everything. [StatusUpTo] limits the lists and the counts of due jobs, but still makes one or two passes over live, so
+// callers share its result.
 
 // gateSQL reads the queue state. If the row is missing, the queue counts as paused, as it does for heartbeats. Plan: gate_pkey, one row.
 const (
@@ -122,8 +122,7 @@ const (
 	// slotsInUseSQL lists running jobs by pod, in the order in which they were claimed. Plan: one pass over live; primary key lookups.
 	slotsInUseSQL = `select ` + slotColumns + ` from trapeze.live l ` + slotJoins + `
 where l.state = 'running' order by p.name, l.pod, l.claimed_at, l.id`
-	// boardRunningSQL lists running jobs, starting with the one that has been running longest. Plan: one pass over live, as for
-	// boardSlotsSQL; then primary key lookups.
+	// boardRunningSQL lists running jobs, longest-running first. Plan: one pass over live, as for boardSlotsSQL; then primary key lookups.
 	boardRunningSQL = `
 select ` + slotColumns + `
 from (select * from trapeze.live where state = 'running' order by claimed_at, id limit $1) l ` + slotJoins + `

@@ -27,11 +27,12 @@ select ` + jobColumns + ` from unnest($1::bigint[]) as w(wanted) cross join late
 	select ` + jobColumns + ` from ` + jobOf + ` job where id = w.wanted order by epoch desc limit 1
 ) j`
 
-// readAtOnce is the maximum number of ended jobs that one statement reads. It is small because each job may have a result of one megabyte.
+// readAtOnce is the maximum number of finished jobs that one statement reads. It is small because each job may have a result of one
+// megabyte.
 const readAtOnce = 100
 
-// Over returns the jobs with the given ids that have ended, and the ids for which there is no job. One statement checks all ids. The ended
-// jobs are then read with one statement per hundred jobs.
+// Over returns the jobs with the given ids that have ended, and the ids for which there is no job. One statement checks all ids. The
+// finished jobs are then read with one statement per hundred jobs.
 func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.Job, gone []int64, err error) {
 	type answer struct {
 		ID   int64
