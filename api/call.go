@@ -21,7 +21,7 @@ import (
 // service holds the dependencies of the handlers.
 type service struct {
 	r       *runner.Runner
-	lists   *store.Store // for reads that may be slow, so that they do not delay commands
+	lists   *store.Store // for potentially slow reads, to keep them from delaying commands
 	opts    Options
 	door    *door
 	secrets *secrets.Secrets
@@ -30,14 +30,14 @@ type service struct {
 	openapi []byte // the encoded OpenAPI document
 }
 
-// cutOff reports whether the pod no longer trusts its lease because its heartbeats fail. Such a pod may be connected to a standby or a
-// former primary, and would read outdated data.
+// cutOff reports whether the pod no longer trusts its lease because its heartbeats fail. The pod may then be connected to a standby or a
+// former primary, and would serve stale data.
 func (s *service) cutOff() bool {
 	_, reasons := s.r.Ready()
 	return slices.Contains(reasons, runner.ReasonCutOff)
 }
 
-// reportFailure passes the error behind a failed response to the host.
+// reportFailure passes the error behind a failed response to Options.OnFailure.
 func (s *service) reportFailure(request *http.Request, err error) {
 	if p := problem.Of(err); s.opts.OnFailure != nil && p.Status >= problem.ClientClosedRequest {
 		s.opts.OnFailure(request, cmp.Or(p.Err, err))
@@ -60,8 +60,8 @@ func (c *call) present(what any) (any, error) {
 	return c.secrets.Present(c.Request(), c.caller, what)
 }
 
-// presentPage returns a page of jobs or pipelines without the secrets that the caller may not see. searched is zero, or the time that a
-// search reached before it stopped early.
+// presentPage returns a page of jobs or pipelines without the secrets that the caller may not see. If a search stopped early, searched is
+// the time that it reached; otherwise it is zero.
 func (c *call) presentPage(name string, found any, next string, searched time.Time) (any, error) {
 	shown, err := c.present(found)
 	body := map[string]any{name: shown, "next_cursor": cursor.Encode(name, next)}
@@ -83,14 +83,15 @@ func readOptional[T any](c *call) (body T, err error) {
 	return body, err
 }
 
-// dryRun reports whether a request only asks for a preview of its effect.
+// dryRun reports whether the request asks only for a preview of its effect.
 func (c *call) dryRun() (bool, error) { return boolParam(c, "dry_run") }
 
-// maxWait limits how long a request may wait for running jobs to finish. It is below the usual response timeouts of servers and proxies.
+// maxWait limits how long a request may wait for running jobs to finish. It is shorter than the usual response timeouts of servers and
+// proxies.
 const maxWait = 50 * time.Second
 
-// waitLimit returns how long a command waits for running jobs to finish. It reads a body such as {"wait":"30s"}, or the wait query
-// parameter. If the value is 0, the command does not wait.
+// waitLimit returns how long a command waits for running jobs to finish. The caller sets it with a body such as {"wait":"30s"} or with the
+// wait query parameter. Zero means not to wait.
 func (c *call) waitLimit() (time.Duration, error) {
 	body, err := readOptional[struct {
 		Wait Delay `json:"wait"`
@@ -141,7 +142,7 @@ func toggle(c *call, do func(ctx context.Context, actor string) (bool, error)) (
 	return changed{did}, err
 }
 
-// toggleOne is like [toggle], for the lane, pod or schedule named in the path.
+// toggleOne is like [toggle], but for the lane, pod or schedule named in the path.
 func toggleOne(c *call, name string, do func(ctx context.Context, name, actor string) (bool, error)) (any, error) {
 	return toggle(c, func(ctx context.Context, actor string) (bool, error) { return do(ctx, name, actor) })
 }
@@ -166,7 +167,7 @@ func pageOf[T any](name string, list []T, limit int, cursor func(last T) string)
 	return map[string]any{name: orEmpty(list), "next_cursor": next}
 }
 
-// orEmpty replaces a nil list, so that it is encoded as [] and not as null.
+// orEmpty replaces a nil list with an empty one, so that it is encoded as [] instead of null.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

@@ -70,7 +70,7 @@ func (s *service) findings(ctx context.Context) (list []ui.Finding, err error) {
 	return list, err
 }
 
-// retentionSettings lists how long this pod keeps finished jobs and events, by setting.
+// retentionSettings lists this pod's retention settings for finished jobs and events.
 func (s *service) retentionSettings() []ui.Setting {
 	o := inside.Of(s.r).Pod.Options()
 	return []ui.Setting{

@@ -21,8 +21,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// door decides whether a request may use a route. It checks the request's origin and sender, and the sender's rate of requests. It is safe
-// for concurrent use.
+// door decides whether a request may use a route. It checks the request's origin and sender, and the sender's request rate. It is safe for
+// concurrent use.
 type door struct {
 	opts      Options
 	store     *store.Store
@@ -97,7 +97,7 @@ func (d *door) authenticate(request *http.Request) (access.Principal, error) {
 	return p, err
 }
 
-// audit records an action before it is performed. If that fails, the action must not be performed.
+// audit writes an audit entry for an action before it is performed. If it returns an error, the action must not be performed.
 func (d *door) audit(ctx context.Context, entry admin.AuditEntry) error {
 	if err := admin.Audit(ctx, d.store, entry); err != nil {
 		return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the request could not be recorded in the audit log: try again", Err: err}
@@ -139,7 +139,7 @@ func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) err
 	return err
 }
 
-// guard rejects requests that may come from a page of another origin.
+// guard rejects requests that may come from a page on another origin and, with LoopbackOnly, requests from other machines.
 func (d *door) guard(request *http.Request, route Route) error {
 	if d.opts.LoopbackOnly && !loopback(request.Host) && !slices.Contains(d.opts.Hosts, nameOf(request.Host)) {
 		return &problem.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "this server accepts only loopback host names",
@@ -162,8 +162,8 @@ func (d *door) guard(request *http.Request, route Route) error {
 	return nil
 }
 
-// requirePageOrigin rejects a request that has a session cookie, but neither a token nor a header that names its origin. Every browser
-// sends such a header with a request that changes something. Other clients must send a token.
+// requirePageOrigin rejects a request that has a session cookie, but neither a token nor a header that names its origin. Browsers send one
+// of these headers with every request that changes something. Other clients must send a token.
 func requirePageOrigin(r *http.Request) error {
 	if r.Header.Get("Authorization") != "" || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
 		return nil
@@ -192,15 +192,15 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// maxReason limits the length of a stored reason, in bytes.
+// maxReason is the maximum length of a stored reason, in bytes.
 const maxReason = 500
 
-// origin returns the source of a request and the reason that the caller gave, for the audit log.
+// origin returns the source, ID and reason of a request, for the audit log.
 func (d *door) origin(c echo.Context) job.Origin {
 	return job.Origin{Source: d.client(c.Request()), RequestID: requestID(c), Reason: job.Storable(c.Request().Header.Get("X-Reason"), maxReason)}
 }
 
-// originOfCall is like origin, for a call from a remote worker.
+// originOfCall is like origin, but for a call from a remote worker.
 func (d *door) originOfCall(request *http.Request) job.Origin {
 	id := request.Header.Get(echo.HeaderXRequestID)
 	if !validRequestID.MatchString(id) {

@@ -13,7 +13,7 @@ var eraseRoutes = []Route{
 		in: Erasure{}, out: of[Erased](), do: eraseSubject},
 }
 
-// Erasure is the request body of an erasure.
+// Erasure is the body of an erasure request.
 type Erasure struct {
 	Subject string `json:"subject"`
 	Kind    string `json:"kind,omitempty"` // all kinds if empty
@@ -24,10 +24,10 @@ type Erasure struct {
 // Erased is the response to an erasure.
 type Erased struct {
 	Erased       int      `json:"erased"` // the number of erased jobs
-	Open         int      `json:"open"`   // the number of jobs kept because the job, or a job that followed from it, is unfinished
+	Open         int      `json:"open"`   // the number of jobs kept because they, or jobs that followed from them, are unfinished
 	Sample       []string `json:"sample"` // the IDs of the first open jobs
 	Schedules    []string `json:"schedules"`
-	Engines      []string `json:"engines"` // engines of lanes, except PostgreSQL; their copies of the jobs are not erased
+	Engines      []string `json:"engines"` // the lanes' engines other than PostgreSQL; their copies of the jobs are not erased
 	AuditEntries int      `json:"audit_entries"`
 	Next         string   `json:"next"` // if not empty, repeat the request with this value in After
 	DryRun       bool     `json:"dry_run"`

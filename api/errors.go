@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// ErrorOf returns the error from package job that has the given code, or nil if there is none. Clients use it.
+// ErrorOf returns the error from package job that has the given code, or nil if there is none. It is meant for clients.
 func ErrorOf(code string) error { return problem.FromCode(code) }
 
-// HandleError writes an error in the API's format. Set it as the HTTPErrorHandler of an echo that serves only this API.
+// HandleError writes an error in the API's format. Set it as the HTTPErrorHandler of an echo instance that serves only this API.
 func HandleError(err error, c echo.Context) {
 	p, id := problem.Of(err), requestID(c)
 	if p.Status >= http.StatusInternalServerError {
@@ -53,8 +53,8 @@ func requestID(c echo.Context) string {
 	return id
 }
 
-// secure sets the security headers of a response. With them, browsers load nothing from other sites, run no inline scripts or styles, allow
-// no frames, and cache nothing. The referrer policy is same-origin. With no-referrer, a browser would also hide the origin of the
+// secure sets the security headers of a response. With them, browsers load nothing from other sites, run no inline scripts or styles, do
+// not show the page in a frame, and cache nothing. The referrer policy is same-origin because no-referrer would also hide the origin of the
 // dashboard's forms.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'")

@@ -27,8 +27,8 @@ func listPipelineEvents(c *call, id int64) (any, error) {
 	return listEvents(c, id)
 }
 
-// listEvents returns events up to the horizon, below which no new event can appear. A client that continues from the last cursor therefore
-// misses none. Pipeline 0 stands for all events.
+// listEvents returns events up to the horizon, below which no new event can appear, so a client that continues from the last cursor misses
+// none. Pipeline 0 means all pipelines.
 func listEvents(c *call, pipeline int64) (any, error) {
 	limit, err := limitOf(c, defaultEvents)
 	if err != nil {
@@ -38,7 +38,7 @@ func listEvents(c *call, pipeline int64) (any, error) {
 	return eventsPage(found, limit), err
 }
 
-// eventsPage returns a page of events. It has a next cursor only if the page is full; otherwise, clients continue from the last event's cursor.
+// eventsPage returns a page of events. It has a next cursor only if the page is full; otherwise, clients continue from the last event.
 func eventsPage(list []job.Event, limit int) map[string]any {
 	return pageOf("events", list, limit, func(last job.Event) string { return last.Cursor })
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// exportRoutes return all stored jobs and events, so they require permission to read all jobs.
+// exportRoutes lists the routes that stream all stored jobs and events. They require permission to read all jobs.
 var exportRoutes = []Route{
 	{Method: http.MethodGet, Path: "/admin/export/jobs", Needs: access.JobsRead, Summary: "Stream every job, oldest first, one JSON object per line, from one snapshot",
 		media: ndjson, do: exportJobs},
@@ -34,7 +34,7 @@ const ndjson = "application/x-ndjson"
 // exporting limits the number of concurrent exports in a process, because each export holds a connection until its reader has finished.
 var exporting = make(chan struct{}, 2)
 
-// exportTimeout limits how long a reader may stall. exportMinRate is the minimum rate at which a reader must read, in bytes per second.
+// exportTimeout limits how long a reader may stall. exportMinRate is the rate that a reader must sustain, in bytes per second.
 const (
 	exportTimeout = 30 * time.Second
 	exportMinRate = 256 << 10
@@ -45,7 +45,7 @@ func exportJobs(c *call) (any, error) {
 		shows := c.secrets.View(c.caller)
 		return storeview.ExportJobs(ctx, from, tx, func(j job.Job) error {
 			shown := shows.HideJob(j)
-			if err := c.secrets.Note(c.Request(), shows, "jobs"); err != nil { // the reading is audited once, before the first secret is sent
+			if err := c.secrets.Note(c.Request(), shows, "jobs"); err != nil { // audit the access once, before the first secret is sent
 				return err
 			}
 			return lines.Encode(shown)
@@ -59,7 +59,7 @@ func exportEvents(c *call) (any, error) {
 	})
 }
 
-// export audits an export of jobs or events, and streams the rows that write encodes. After an error it aborts the connection, so that a
+// export audits an export of jobs or events, and streams the rows that write encodes. After an error, it aborts the connection so that the
 // client cannot mistake a partial export for a complete one.
 func export(c *call, what string, write func(context.Context, *store.Store, pgx.Tx, *json.Encoder) error) error {
 	select {
@@ -99,9 +99,9 @@ func export(c *call, what string, write func(context.Context, *store.Store, pgx.
 	return err
 }
 
-// patientWriter limits the time of each write rather than the total response time. A slow reader uses up its allowance, and regains it by
-// reading faster than exportMinRate. An export holds a snapshot, which prevents dead rows from being removed in the whole database. The
-// allowance stops a reader from holding the snapshot open by reading only occasionally.
+// patientWriter limits how long its reader may stall rather than the total response time. A slow reader uses up its allowance and regains
+// it by reading faster than exportMinRate. An export holds a snapshot, which keeps dead rows throughout the database from being removed.
+// The allowance stops a client from holding the snapshot open by reading only occasionally.
 type patientWriter struct {
 	to    http.ResponseWriter
 	clock *http.ResponseController
@@ -110,7 +110,7 @@ type patientWriter struct {
 
 func (p *patientWriter) Write(b []byte) (int, error) {
 	began := time.Now()
-	_ = p.clock.SetWriteDeadline(began.Add(p.left)) // a host's custom writer may not support it
+	_ = p.clock.SetWriteDeadline(began.Add(p.left)) // a host's custom writer may not support deadlines
 	n, err := p.to.Write(b)
 	if err == nil {
 		_ = p.clock.Flush()

@@ -40,7 +40,7 @@ var jobCommandRoutes = []Route{
 // jobState is the response to a command that cancels, stops or approves a job.
 type jobState struct {
 	ID    int64     `json:"id,string"`
-	State job.State `json:"state"` // a cancelled job is running until its handler returns
+	State job.State `json:"state"` // a cancelled job stays running until its handler returns
 }
 
 // cancelJob cancels a job. If the job has already ended, it returns the final state without an error.
@@ -78,8 +78,8 @@ func stateReply(id int64, state job.State) reply {
 	return reply{status, jobState{ID: id, State: state}}
 }
 
-// deleteJob deletes a finished job, and cancels a waiting one. A job that is running must be cancelled first, because its handler may need
-// time to stop. If a pod starts a waiting job in the meantime, its cancellation is requested, and the response shows that it is running.
+// deleteJob deletes a finished job and cancels a waiting one. A running job must be cancelled first, because its handler may need time to
+// stop. If a pod starts a waiting job before it can be cancelled, deleteJob requests its cancellation and reports the job as running.
 func deleteJob(c *call, id int64) (any, error) {
 	j, err := c.r.Job(c.ctx(), id)
 	if err == nil && !j.State.Terminal() && j.State != job.Running {
@@ -94,8 +94,8 @@ func readStack(c *call, id int64) (any, error) {
 	return c.r.Admin().Stack(c.ctx(), id, c.caller.Name)
 }
 
-// conditions returns the conditions of a request to approve or cancel a job. With the epoch query parameter, the request applies only to the
-// arguments that the caller has seen.
+// conditions returns the conditions of a request to approve or cancel a job. The epoch query parameter limits the request to the arguments
+// that the caller has seen.
 func (c *call) conditions() (only []runner.Condition, err error) {
 	text := c.QueryParam("epoch")
 	if text == "" {
@@ -166,8 +166,8 @@ func retryJob(c *call, id int64) (any, error) {
 }
 
 // mayChange rejects new arguments for a later step of an approved pipeline, unless the caller may approve the step without another person.
-// The first job's history shows whether the pipeline needed approval. Once that history has been pruned, the current settings of the
-// remaining steps' lanes decide.
+// The first job's history shows whether the pipeline needed approval. Once that history has been pruned, the decision depends on the
+// current settings of the remaining steps' lanes.
 func mayChange(c *call, id int64) error {
 	step, err := c.r.Job(c.ctx(), id)
 	if err != nil || step.PipelineID == id {
@@ -209,10 +209,10 @@ func mayChange(c *call, id int64) error {
 	return problem.Forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
 }
 
-// fourEyes reports whether a person other than the submitter must approve a job, in every lane.
+// fourEyes reports whether jobs in every lane must be approved by someone other than their submitter.
 func (s *service) fourEyes() bool { return inside.Of(s.r).Pod.Options().FourEyes }
 
-// completion is the body of POST /jobs/:id/complete. If it contains an error, that part of the job has failed.
+// completion is the body of POST /jobs/:id/complete. If it contains an error, the named part of the job has failed.
 type completion struct {
 	Token  string          `json:"token"`
 	Part   string          `json:"part"`

@@ -123,8 +123,8 @@ func showJob(c *call, id int64) (any, error) {
 	return c.present(found)
 }
 
-// listBlockers returns the reasons why a job is not running. If the caller may see only its own jobs, the response does not name
-// the job that blocks it, which may belong to another principal.
+// listBlockers returns the reasons why a job is not running. If the caller may see only its own jobs, the response does not name the
+// blocking job, because that job may belong to another principal.
 func listBlockers(c *call, id int64) (any, error) {
 	if _, err := c.r.Job(c.ctx(), id); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// readJSON reads a request body that is one JSON value of v's type.
+// readJSON reads a request body into v. The body must be a single JSON value.
 func readJSON(c echo.Context, v any) error {
 	// A form on another origin's page can send text without a preflight request, but not JSON.
 	if media, _, err := mime.ParseMediaType(c.Request().Header.Get("Content-Type")); err != nil || media != "application/json" {
@@ -35,7 +35,7 @@ func readJSON(c echo.Context, v any) error {
 	return err
 }
 
-// optional reads a body in the same way as [readJSON], but allows it to be empty. An empty body leaves v unchanged.
+// optional is like [readJSON], but allows an empty body, which leaves v unchanged.
 func optional(c echo.Context, v any) error {
 	raw, err := io.ReadAll(c.Request().Body)
 	if err != nil || len(raw) == 0 {
@@ -71,7 +71,7 @@ func Decode(body io.Reader, v any) error {
 	return nil
 }
 
-// requestBody is the body of a request. A failed read is the client's error: the body is malformed, truncated or too slow.
+// requestBody is the body of a request. A failed read is the client's fault: the body is malformed, truncated or too slow.
 type requestBody struct{ io.ReadCloser }
 
 func (b requestBody) Read(p []byte) (int, error) {
@@ -88,9 +88,9 @@ var (
 	errJSON = errors.New("invalid JSON body")
 )
 
-// duplicateMember returns a JSON pointer to a duplicate member of an object in valid JSON. Some readers use the first duplicate and some
-// the last, so a check of one value would not protect the others. Names of API fields are compared case-insensitively, as in encoding/json.
-// Names in arguments and results belong to the handlers and are compared exactly.
+// duplicateMember returns a JSON pointer to a duplicate member of an object in valid JSON. Some parsers use the first duplicate and some
+// the last, so checking one of them would not protect the programs that use the other. Names of API fields are compared case-insensitively,
+// as in encoding/json. Names in arguments and results belong to the handlers and are compared exactly.
 func duplicateMember(raw []byte) (pointer string, found bool) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -166,8 +166,8 @@ func (d *Delay) UnmarshalJSON(raw []byte) error {
 }
 
 // plain is a context that encodes JSON without HTML escapes. By default, echo escapes <, > and & as \u003c, \u003e and \u0026, so the
-// arguments of a job would differ from the submitted bytes. Responses are not embedded in pages, and a header keeps browsers from
-// interpreting them as pages. Only the API's handlers use plain, so a host's echo keeps its own encoding.
+// arguments of a job would differ from the submitted bytes. Escaping is unnecessary because responses are not embedded in pages, and a
+// header keeps browsers from interpreting them as pages. Only the API's handlers use plain, so a host's echo keeps its own encoding.
 type plain struct{ echo.Context }
 
 // JSON writes a value as the response. If encoding fails, it sends nothing.

@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 )
 
-// maxBuckets limits the number of callers that have separate buckets. Further callers share one bucket until some of the other buckets are
-// full again.
+// maxBuckets is the maximum number of callers with a separate bucket. All other callers share one bucket until some of the separate ones
+// are full again.
 const maxBuckets = 10_000
 
 // buckets limits each caller to a rate, plus a burst after idle time. It is safe for concurrent use.
@@ -28,7 +28,7 @@ type buckets struct {
 	others *rate.Limiter
 }
 
-// newBuckets returns buckets with the given rate. A negative rate means that there is no limit.
+// newBuckets returns buckets with the given rate. A negative rate means no limit.
 func newBuckets(each float64, burst int) *buckets {
 	limit := rate.Limit(each)
 	if each < 0 {
@@ -37,7 +37,7 @@ func newBuckets(each float64, burst int) *buckets {
 	return &buckets{each: limit, burst: burst, of: map[string]*rate.Limiter{}, others: rate.NewLimiter(limit, burst)}
 }
 
-// reserve takes a token from a caller's bucket. If the bucket is empty, it returns the wait time.
+// reserve takes a token from a caller's bucket. If the bucket is empty, it returns how long the caller must wait.
 func (b *buckets) reserve(who string) (wait time.Duration, ok bool) {
 	if b.each == rate.Inf {
 		return 0, true
@@ -60,7 +60,7 @@ func (b *buckets) bucket(who string, now time.Time) *rate.Limiter {
 	if len(b.of) >= maxBuckets {
 		for key, one := range b.of {
 			if one.TokensAt(now) >= float64(b.burst) {
-				delete(b.of, key) // a full bucket is the same as a new one
+				delete(b.of, key) // a full bucket is equivalent to a new one
 			}
 		}
 	}
@@ -109,7 +109,7 @@ type openStreams struct {
 func (o *openStreams) enter(principal string, limit StreamOptions) (release func(), err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- jitter, so that clients do not all reconnect at the same time
+	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- jitter, so that clients do not all reconnect at once
 	switch {
 	case o.all >= limit.Most:
 		return nil, &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "this pod has reached its limit of streams", RetryAfter: later}

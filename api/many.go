@@ -35,7 +35,7 @@ type Selection struct {
 		ErrorClass string   `json:"error_class,omitempty"`
 		ErrorCode  string   `json:"error_code,omitempty"`
 		Children   *bool    `json:"children,omitempty"` // false excludes children of fan-outs
-		Failures   string   `json:"failures,omitempty"` // the set of a failure group from GET /failures; only for a retry, without other filters
+		Failures   string   `json:"failures,omitempty"` // the set value of a failure group from GET /failures; for retries only, without other filters
 	} `json:"filter"`
 	DryRun bool `json:"dry_run"` // only count the jobs and list a sample
 }
@@ -80,7 +80,7 @@ type Many struct {
 	Skipped int      `json:"skipped"` // number of skipped jobs: already finished, changed concurrently, or not retryable
 }
 
-// retryFailures retries a group of failures. A caller who may retry only its own jobs can name only groups of those.
+// retryFailures retries a group of failures. A caller who may retry only its own jobs can select only groups of its own failures.
 func retryFailures(c *call) (any, error) {
 	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.Many, error) {
 		if f.Failures == "" {

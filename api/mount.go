@@ -22,8 +22,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
-// routes lists all routes except /metrics and the dashboard's pages. The routes of each resource are defined in its own file. A test fails
-// if a route has no permission or no summary.
+// routes lists all routes except /metrics and the dashboard's pages. Each resource's routes are defined in a separate file. A test fails if
+// a route lacks a permission or a summary.
 var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRoutes, failureRoutes, kindRoutes, eraseRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
 	podRoutes, doctorRoutes, statsRoutes, scheduleRoutes, retentionRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
 
@@ -35,8 +35,8 @@ var documentRoutes = []Route{
 // Routes returns the routes of the API.
 func Routes() []Route { return slices.Clone(routes) }
 
-// Handler returns the API as an http.Handler, for hosts without echo. Use [http.StripPrefix] to remove a prefix. It panics in the same
-// cases as [Mount].
+// Handler returns the API as an http.Handler, for hosts without echo. Use [http.StripPrefix] to remove a prefix. It panics under the same
+// conditions as [Mount].
 func Handler(r *runner.Runner, o Options) http.Handler {
 	e := echo.New()
 	e.HTTPErrorHandler = HandleError
@@ -44,8 +44,8 @@ func Handler(r *runner.Runner, o Options) http.Handler {
 	return e
 }
 
-// Mount adds the routes to g. It rejects requests from pages of other origins that would change something. It panics if the options neither
-// authenticate callers nor admit all of them.
+// Mount adds the routes to g. The routes reject requests from pages on other origins that would change something. Mount panics if o sets
+// neither Authenticate nor InsecureAllowAll.
 func Mount(g *echo.Group, r *runner.Runner, o Options) { mount(g, r, o, routes) }
 
 func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {

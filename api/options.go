@@ -27,19 +27,19 @@ type Options struct {
 	// Login starts a session for a browser that sends a token to /ui/login. It returns the value of the session cookie, which Authenticate
 	// must accept, and when the session expires. Default: no login page, for use behind a proxy or with the host's sessions.
 	Login func(token string) (session string, until time.Time, err error)
-	// TrustedProxies lists the proxies whose X-Forwarded-For and X-Forwarded-Proto headers are trusted. Default: none.
+	// TrustedProxies lists the proxies whose X-Forwarded-For and X-Forwarded-Proto headers the API trusts. Default: none.
 	TrustedProxies Proxies
 	// MaxBodyBytes limits the size of a request body. Default 4 MiB, which is enough for a chain with several steps of up to 1 MiB of
 	// arguments.
 	MaxBodyBytes int64
-	// Secrets lists values to hide in the arguments and results of all kinds from callers without the jobs:args permission. They are JSON
-	// pointers, such as /password, in which * matches every member and every element. Each kind may define more secrets, with the tag
-	// `secret:"true"` on fields of its arguments or with runner.Secrets. For kinds that this pod does not know, all values are hidden.
+	// Secrets lists values to hide in the arguments and results of all kinds from callers without the jobs:args permission. Each is a JSON
+	// pointer, such as /password, in which * matches any member or element. Each kind may define more secrets, with the tag `secret:"true"`
+	// on fields of its arguments or with runner.Secrets. For kinds that this pod does not know, all values are hidden.
 	Secrets []string
 	// ChangesPerSecond and ChangesBurst limit the requests that change something: ChangesPerSecond is the rate, and ChangesBurst the number
-	// allowed in a burst after idle time. The limits apply on this pod, separately to each principal and each client address. Defaults
-	// 1,000 and 5,000; a negative rate means no limit. Unauthenticated requests and calls from remote workers have separate limits of the
-	// same size for each address, so that they do not use up the limits of authenticated callers.
+	// allowed in a burst after idle time. The limits apply per pod, separately to each principal and each client address. Defaults 1,000
+	// and 5,000; a negative rate means no limit. Unauthenticated requests and calls from remote workers have separate limits of the same
+	// size for each address, so that they do not use up the limits of authenticated callers.
 	ChangesPerSecond float64
 	ChangesBurst     int
 	// LoopbackOnly rejects requests from other machines, and requests whose Host is neither localhost nor a loopback address. A web page
@@ -50,7 +50,7 @@ type Options struct {
 	// Streams limits live streams.
 	Streams StreamOptions
 	// HSTS adds Strict-Transport-Security to responses over TLS, except for loopback host names. Browsers then use TLS for every port of
-	// the host, and so for every other service on it.
+	// the host, including those of other services.
 	HSTS bool
 
 	open bool // requests are not authenticated; set by withDefaults
@@ -62,10 +62,10 @@ type StreamOptions struct {
 	Most int
 	// MostEach is the maximum number of streams of one principal. Further requests get 429. Default: Most.
 	MostEach int
-	// KeepAlive is the longest time without data on a stream. The reader's permission is re-checked at twice this interval. Default 15s, at
-	// most 25s.
+	// KeepAlive is the longest time that a stream stays silent. The reader's permission is re-checked at twice this interval. Default 15s,
+	// at most 25s.
 	KeepAlive time.Duration
-	// WriteWithin is the timeout of one write. After a timeout, the client is disconnected. Default 10s.
+	// WriteWithin is the timeout of one write. A client that exceeds it is disconnected. Default 10s.
 	WriteWithin time.Duration
 }
 
@@ -131,8 +131,8 @@ type Proxies = access.Proxies
 // ErrUnauthenticated is the error that Authenticate returns for a request without credentials.
 var ErrUnauthenticated = access.ErrUnauthenticated
 
-// TokenFile reads a file of tokens in the format {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. Each token has at least 20
-// characters. The file is read again when it changes.
+// TokenFile reads a file of tokens in the format {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. Each token must have at
+// least 20 characters. The file is read again when it changes.
 func TokenFile(path string) (*Tokens, error) { return access.TokenFile(path) }
 
 // KeysFile reads a file of keys for signed tokens, as described in docs/reference.md. The file is read again when it changes.

@@ -118,8 +118,8 @@ type childrenRetried struct {
 	More     bool  `json:"more"`    // there are more failed children; repeat the request
 }
 
-// retryChildren retries the failed children of a pipeline that is partial or running. If the children's fan-out has ended, they run on
-// their own and the join does not run again.
+// retryChildren retries the failed children of a pipeline that is partial or running. If the fan-out has already ended, only the children
+// run again, and not the join.
 func retryChildren(c *call, id int64) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func retryChildren(c *call, id int64) (any, error) {
 		return nil, err
 	}
 	var did runner.Many
-	if p.Status == job.PipelinePartial || p.Status == job.PipelineRunning { // in any other state, the failed jobs include the step that failed
+	if p.Status == job.PipelinePartial || p.Status == job.PipelineRunning { // in any other state, the failed jobs include the failed step
 		did, err = c.r.Admin().RetryMany(c.ctx(), job.Filter{Pipeline: id, States: []job.State{job.Failed}}, false, c.caller.Name)
 	}
 	if err == nil && did.Matched == 0 {

@@ -27,9 +27,9 @@ func unescape(c echo.Context) {
 	c.SetParamValues(values...)
 }
 
-// checkText rejects a query that cannot be parsed completely, and text in a path or query that PostgreSQL cannot store. Individual routes
-// therefore do not have to check this. It must be strict because the standard library drops the parts of a query that it cannot parse:
-// without the check, ?dry_run=true; would make a real change.
+// checkText rejects a query that cannot be parsed completely, and text in a path or query that PostgreSQL cannot store, so individual
+// routes need not check for either. It is strict because the standard library drops the parts of a query that it cannot parse: without the
+// check, ?dry_run=true; would make a real change.
 func checkText(c echo.Context) error {
 	query, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {
@@ -49,7 +49,7 @@ func checkText(c echo.Context) error {
 	return nil
 }
 
-// eachFilter calls read for every filter in a list request. It passes the filter's last value and all its values.
+// eachFilter calls read for every filter in a list request, with the filter's last value and all its values.
 func eachFilter(c echo.Context, read func(name, value string, values []string) error) error {
 	for name, values := range c.QueryParams() {
 		if err := read(name, values[len(values)-1], values); err != nil {

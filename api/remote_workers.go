@@ -30,8 +30,9 @@ func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 	return newDoor(inside.Of(r).Store, o.withDefaults()).worker
 }
 
-// worker authenticates a call from a remote worker. It audits a rejection as other routes do. Calls without valid credentials count against
-// the limit for their address; see [strangers]. Admitted calls are not limited: a worker's heartbeats and writes are frequent.
+// worker authenticates a call from a remote worker. Rejections are audited as on other routes. Calls without valid credentials count
+// against the limit for their address (see [strangers]). Admitted calls are not limited, because a worker sends heartbeats and writes
+// frequently.
 func (d *door) worker(request *http.Request) (Worker, error) {
 	route := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}
 	from := d.originOfCall(request)

@@ -12,20 +12,20 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// rightsFor is the time for which a pod caches the roles and grants in the database. A change takes effect immediately on the pod that
-// makes it. Other pods apply it within rightsFor. A change made with plain SQL takes effect on every pod within that time.
+// rightsFor is the lifetime of cached roles and grants. A change takes effect immediately on the pod that makes it, and within rightsFor on
+// other pods. A change made with plain SQL takes effect on every pod within rightsFor.
 const rightsFor = 2 * time.Second
 
 // maxRights limits the number of principals whose permissions are cached.
 const maxRights = 4096
 
-// rights computes permissions from the roles in a principal's token and in the table of grants. It is safe for concurrent use.
+// rights computes permissions from the roles in a principal's token and in the grants table. It is safe for concurrent use.
 type rights struct {
 	store *store.Store
 
 	mu      sync.Mutex
 	known   map[string]cachedRights
-	forgets int // number of calls of forget; rights that were read before a call are not cached after it
+	forgets int // number of calls of forget; rights read before a call are not cached after it
 }
 
 type cachedRights struct {

@@ -12,7 +12,7 @@ import (
 )
 
 // Route describes one route of the API: its method and path, the required permission, the input and output, and the handler. Authorization,
-// the check for unknown query parameters, the OpenAPI document and `trapeze routes` are all based on it.
+// the check for unknown query parameters, the OpenAPI document and `trapeze routes` all use it.
 type Route struct {
 	Method  string
 	Path    string            // relative to the prefix of the API
@@ -22,7 +22,7 @@ type Route struct {
 	right access.Permission // an additional permission for the job itself, on operator routes
 	scope scope             // the effect of a permission that covers only the caller's own jobs
 
-	query    []string // the accepted parameters, see openapi.meanings; others are rejected
+	query    []string // the accepted parameters (see openapi.meanings); others are rejected
 	headers  []string
 	in       any            // a value of the body's type; nil if the body is not described
 	optional bool           // the body may be empty
@@ -38,7 +38,7 @@ type Route struct {
 // it.
 type handler func(*call) (any, error)
 
-// scope defines how a caller may use a route if its permission covers only its own jobs.
+// scope defines the access of callers whose permission covers only their own jobs.
 type scope int
 
 const (
@@ -47,7 +47,7 @@ const (
 	ownJobs                // allowed: the handler shows and creates only the caller's jobs
 )
 
-// changes reports whether the route may change anything.
+// changes reports whether the route may change state.
 func (r Route) changes() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
 // permissions returns the permissions that the route requires.
@@ -67,7 +67,7 @@ func (r Route) usualStatus() int {
 }
 
 // checkQuery rejects query parameters that the route does not accept. If a misspelled parameter were ignored, the response would not match
-// the caller's request. Routes without a permission ignore unknown parameters, because a probe or a login redirect may add any.
+// the caller's request. Routes without a permission ignore unknown parameters, because a probe or a login redirect may add some.
 func (r Route) checkQuery(query map[string][]string) error {
 	for name := range query {
 		if r.Needs != access.Nothing && !slices.Contains(r.query, name) {
@@ -90,13 +90,12 @@ func (r Route) described() openapi.Route {
 	return route
 }
 
-// types lists the types whose JSON form does not follow from their fields.
+// types lists the types whose JSON form cannot be derived from their fields.
 var types = openapi.Types{
 	reflect.TypeFor[Delay]():         {"type": []string{"number", "string"}, "description": "seconds, or a duration such as 1m30s"},
 	reflect.TypeFor[doctor.Health](): {"type": "string", "enum": []doctor.Health{doctor.Healthy, doctor.Warning, doctor.Failing}},
 }
 
-// These schemas describe the responses of routes.
 var (
 	textual = openapi.Schema{"type": "string"}
 	whole   = openapi.Schema{"type": "integer"}
@@ -111,12 +110,12 @@ func listOf(items openapi.Schema) openapi.Schema {
 	return openapi.Schema{"type": "array", "items": items}
 }
 
-// page returns the schema of a list page.
+// page returns the schema of one page of a list.
 func page(name string, items openapi.Schema) openapi.Schema {
 	return object(name, listOf(items), "next_cursor", textual)
 }
 
-// object returns the JSON schema of an object with the given properties. Each property is two arguments: its name and its schema.
+// object returns the JSON schema of an object with the given properties. Each property takes two arguments: its name and its schema.
 func object(members ...any) openapi.Schema {
 	properties := openapi.Schema{}
 	for pair := range slices.Chunk(members, 2) {

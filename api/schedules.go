@@ -155,8 +155,8 @@ func triggerSchedule(c *call) (any, error) {
 
 // A schedule can run handlers, because its setting contains a kind and arguments. The permission to manage schedules therefore includes the
 // permission to submit for every principal, as SECURITY.md states. It includes neither the permission to approve nor the permission to see
-// secrets. Scheduled jobs run without approval in every lane, so changing, triggering or resuming a schedule requires the permission to
-// approve here. TestNoScheduleLeadsAroundAnApprovalOrAMask checks this.
+// secrets. Scheduled jobs run without approval in every lane. If a schedule's jobs would otherwise need approval, changing, triggering or
+// resuming it therefore requires the permission to approve. TestNoScheduleLeadsAroundAnApprovalOrAMask checks this.
 
 // maySchedule rejects a change whose jobs would need approval, unless the caller may approve them. It also rejects a change that would pass
 // existing arguments to another kind, whose secrets differ, unless the caller may see secrets. It returns the setting on which it based the
@@ -187,7 +187,7 @@ func mayTrigger(c *call) (*job.ScheduleSetting, error) {
 	return &one.ScheduleSetting, mayRun(c, one.ScheduleSetting)
 }
 
-// retryMoved calls change up to four times, while the schedule changes between the decision and the write.
+// retryMoved calls change up to four times, until the schedule no longer changes between the decision and the write.
 func retryMoved(change func() error) (err error) {
 	for range 4 {
 		if err = change(); !errors.Is(err, job.ErrScheduleMoved) {

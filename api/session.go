@@ -85,7 +85,7 @@ func logout(c *call) (any, error) {
 	return nil, redirect(c, "")
 }
 
-// back returns the query that shows the login form again.
+// back returns the query that makes the login page report a failure and keep the requested page.
 func back(next string) url.Values {
 	asked := url.Values{"failed": {"1"}}
 	if next != "" {
@@ -94,7 +94,7 @@ func back(next string) url.Values {
 	return asked
 }
 
-// redirect redirects a browser to a dashboard page, given relative to the dashboard's root.
+// redirect sends a browser to a dashboard page, whose path is relative to the dashboard's root. Other clients get an empty response.
 func redirect(c echo.Context, next string) error {
 	if acceptsHTML(c) {
 		return c.Redirect(http.StatusSeeOther, "./"+next)
@@ -107,8 +107,8 @@ func acceptsHTML(c echo.Context) bool {
 	return strings.Contains(c.Request().Header.Get("Accept"), "text/html")
 }
 
-// sessionCookie returns a session cookie. Scripts cannot read it, browsers do not send it with requests from other sites, and it is limited
-// to the prefix of the API.
+// sessionCookie returns a session cookie. Scripts cannot read it, browsers do not send it with requests from other sites, and it applies
+// only below the API's prefix.
 func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
 	prefix := prefixOf(c, c.route)
 	return &http.Cookie{ // #nosec G124 -- Secure is set if the request used TLS

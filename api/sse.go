@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/rawjson"
 )
 
-// errSlowClient is the error that ends a stream when its client does not read it.
+// errSlowClient ends a stream whose client does not read it.
 var errSlowClient = errors.New("the client does not read its stream")
 
 // sse writes server-sent events to a buffer. flush sends them.
@@ -30,7 +30,7 @@ type sse struct {
 	err    error
 }
 
-// newSSE starts the response. The server's deadlines are meant for responses that end, so each write has a separate deadline instead.
+// newSSE starts the response. The server's deadlines are meant for responses that end, so each write gets a separate deadline instead.
 func newSSE(c echo.Context, within time.Duration) *sse {
 	s := &sse{to: c.Response(), ctl: http.NewResponseController(c.Response().Writer), within: within}
 	_ = s.ctl.SetReadDeadline(time.Time{})
@@ -43,7 +43,7 @@ func newSSE(c echo.Context, within time.Duration) *sse {
 	return s
 }
 
-// printf writes to the buffers. If the buffers are full, it waits for the client for at most s.within.
+// printf writes to the buffers. If they are full, it waits at most s.within for the client to read.
 func (s *sse) printf(format string, args ...any) {
 	if s.err == nil {
 		_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))
@@ -69,7 +69,7 @@ func (s *sse) begin(watched *feed.Stream, seen any) error {
 	if err != nil {
 		return err
 	}
-	again := time.Second + rand.N(2*time.Second) // #nosec G404 -- jitter, so that clients do not all reconnect at the same time
+	again := time.Second + rand.N(2*time.Second) // #nosec G404 -- jitter, so that clients do not all reconnect at once
 	s.printf("retry: %d\n\n", again.Milliseconds())
 	if watched.Reset != "" {
 		reason, err := json.Marshal(map[string]string{"reason": watched.Reset})
@@ -96,7 +96,7 @@ func (s *sse) flush() error {
 type connKey struct{}
 
 // ConnContext is meant to be used as http.Server.ConnContext. It gives the API access to the connection of a stream, so that the API can
-// limit the kernel buffers and quickly detect a client that does not read. Without it, megabytes may be buffered first.
+// limit the kernel buffers and quickly detect a client that does not read. Without it, megabytes may be buffered before the API notices.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }

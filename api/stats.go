@@ -43,7 +43,7 @@ var kindRoutes = []Route{
 type kindList struct {
 	Kinds []job.KindUse `json:"kinds"` // at most mostKinds
 	Total int           `json:"total"` // number of kinds
-	Ended job.Stats     `json:"ended"` // statistics for all kinds together
+	Ended job.Stats     `json:"ended"` // statistics for all kinds combined
 }
 
 // mostKinds is the maximum number of kinds that one response lists.

@@ -115,7 +115,7 @@ func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 	}
 }
 
-// why returns the reason why a client must reconnect.
+// why returns the reason for the client to reconnect.
 func why(err error) string {
 	for _, known := range []error{feed.ErrClosing, feed.ErrSlow, feed.ErrMoved, feed.ErrStuck} {
 		if errors.Is(err, known) {

@@ -82,7 +82,7 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	if err != nil || !submitted.Duplicate {
 		return submitted, err
 	}
-	// The state of the existing job may have changed since then.
+	// The existing job's state may have changed since it was found.
 	holder, err := r.Job(ctx, submitted.ID)
 	if errors.Is(err, job.ErrNotFound) { // the job was pruned
 		return submitted, nil
@@ -153,8 +153,8 @@ func submit(c *call) (any, error) {
 	return submitted(made), nil
 }
 
-// cappedAttempts returns the limit on attempts for each kind in a submission whose own limit is above the caller's cap. A kind that no pod
-// handles has the default limit of this pod.
+// cappedAttempts returns an attempt limit for each kind in a submission whose limit exceeds the caller's cap. A kind that no pod handles
+// gets this pod's default limit, or the cap if that is lower.
 func cappedAttempts(c *call, body Submission) (map[string]int, error) {
 	limit := c.caller.Caps().Attempts
 	if limit == nil {
@@ -181,7 +181,7 @@ func cappedAttempts(c *call, body Submission) (map[string]int, error) {
 }
 
 // asksApproval reports whether a lane or kind in a submission requires approval. The store checks only the lane of the first step. This
-// check prevents callers from bypassing an approval by means of a different lane, an earlier step or a retry.
+// check prevents callers from bypassing an approval through a different lane, an earlier step or a retry.
 // TestNoLaneAndNoChainLeadsAroundAnApproval tests it.
 func asksApproval(c *call, body Submission) (bool, error) {
 	if body.Lane == "" && len(body.Chain) == 0 {
@@ -200,8 +200,8 @@ func asksApproval(c *call, body Submission) (bool, error) {
 	return asks.Approval, err
 }
 
-// mayLearn returns an error if a caller may not read the job that holds its submission's unique key. Otherwise the response would reveal
-// that job.
+// mayLearn returns an error if the caller may not read the job that already holds the submission's unique key. Otherwise the response would
+// reveal that job.
 func mayLearn(c *call, id int64) error {
 	owner, err := storeview.Owner(c.ctx(), inside.Of(c.r).Store, id)
 	if errors.Is(err, job.ErrNotFound) { // the job was pruned

@@ -7,6 +7,6 @@ import (
 	"time"
 )
 
-// answerWithin does nothing, because the option exists only on Linux. Here a vanished client is detected when the kernel stops
+// answerWithin does nothing, because TCP_USER_TIMEOUT exists only on Linux. Elsewhere, a vanished client is detected when the kernel stops
 // retransmitting.
 func answerWithin(*net.TCPConn, time.Duration) {}

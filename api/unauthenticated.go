@@ -21,9 +21,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// strangers counts, rate-limits and logs unauthenticated requests. Each address has a bucket for these requests that is separate from the
-// one for authenticated requests, so that a flood does not lock out authenticated callers at the same address. It is safe for concurrent
-// use, and its memory use is bounded; see [buckets].
+// strangers counts, rate-limits and logs unauthenticated requests. Each address has a separate bucket for these requests, so that a flood
+// does not lock out authenticated callers at the same address. It is safe for concurrent use, and its memory use is bounded (see
+// [buckets]).
 type strangers struct {
 	challenge  string
 	each       *buckets
@@ -99,7 +99,7 @@ type wrongTokens struct {
 	count   wrongCount
 }
 
-// wrongCount is the content of the audit entry.
+// wrongCount is the content of an audit entry about wrong credentials.
 type wrongCount struct {
 	Requests int64            `json:"requests"`
 	From     map[string]int64 `json:"from"` // the number of requests from each address, for at most mostSources addresses
@@ -124,7 +124,7 @@ func (w *wrongTokens) add(from string) {
 	}
 }
 
-// merge adds the numbers of another count.
+// merge adds another count to c.
 func (c *wrongCount) merge(other wrongCount) {
 	c.Requests += other.Requests
 	for from, n := range other.From {

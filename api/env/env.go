@@ -1,8 +1,8 @@
-// Package env configures the HTTP API from environment variables, like the trapeze command:
+// Package env configures the HTTP API from environment variables, as the trapeze command does:
 //
-//	config, err := env.Load()        // returns every mistake at once, each with its variable
-//	options, err := config.Options() // reads the files that the variables name
-//	api.Mount(e.Group("/trapeze"), r, options)
+// 	config, err := env.Load()        // returns every mistake at once, each with its variable
+// 	options, err := config.Options() // reads the files that the variables name
+// 	api.Mount(e.Group("/trapeze"), r, options)
 //
 // Package runner/env does the same for the runner. The variables are listed in docs/reference.md.
 package env
@@ -30,8 +30,8 @@ type Config struct {
 	vars envvar.API
 }
 
-// Load reads the environment, but not the files named in it. Its error joins one error for each mistake, with the variable and its valid
-// values. Load in runner/env reports unknown variables.
+// Load reads the environment, but not the files named in it. Its error joins one error per mistake, each with the variable and its valid
+// values. Unknown variables are reported by Load in runner/env.
 func Load() (Config, error) {
 	v, err := envvar.Read[envvar.API]()
 	addr, addrErr := listenAddr(v.Addr)
@@ -55,8 +55,8 @@ func (c Config) OnLoopback() bool {
 	return err == nil && ip != nil && ip.IsLoopback()
 }
 
-// listenAddr checks the address to listen on. If the address has no host, it uses the loopback address, because access from other machines
-// must be requested explicitly.
+// listenAddr checks the address to listen on. An address without a host means the loopback address, because access from other machines must
+// be requested explicitly.
 func listenAddr(addr string) (string, error) {
 	wrong := func(format string, args ...any) (string, error) {
 		return "", fmt.Errorf("TRAPEZE_HTTP_ADDR=%q: "+format, append([]any{addr}, args...)...)
@@ -102,8 +102,8 @@ func (c Config) validate() error {
 	return errors.Join(wrong...)
 }
 
-// Options returns the options of the API. It reads the token or key file; later changes to the file take effect without a restart. Its
-// error names the variable.
+// Options returns the options of the API. It reads the token or key file; later changes to the file take effect without a restart. An error
+// names the variable at fault.
 func (c Config) Options() (api.Options, error) {
 	proxies, err := api.TrustedProxies(c.vars.TrustedProxies)
 	o := api.Options{TrustedProxies: proxies, Streams: api.StreamOptions{MostEach: c.vars.StreamsPerPrincipal}}
@@ -124,7 +124,7 @@ func (c Config) Options() (api.Options, error) {
 		}
 		o.Authenticate, o.Login = signed.Authenticate, signed.Login
 	case "header":
-		// On a loopback address, a web page whose host name resolves to that address could send the trusted headers too.
+		// On a loopback address, a web page whose host name resolves to that address could also send the trusted headers.
 		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, c.OnLoopback(), c.vars.Hosts
 		o.Challenge = `X-Forwarded-User realm="trapeze"` // the header that the proxy must set
 	case "none":
@@ -135,7 +135,8 @@ func (c Config) Options() (api.Options, error) {
 	return o, nil
 }
 
-// Warnings returns a line for each setting that is valid but likely to be a mistake. The program that serves the API logs these lines.
+// Warnings returns a line for each setting that is valid but likely to be a mistake. The program that serves the API should log these
+// lines.
 func (c Config) Warnings() (list []string) {
 	if c.Auth == "none" {
 		list = append(list, "no authentication: every request from this machine has all permissions; set TRAPEZE_TOKENS_FILE or TRAPEZE_AUTH")

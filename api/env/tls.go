@@ -8,7 +8,7 @@ import (
 )
 
 // TLS returns the TLS configuration of an HTTPS server, or nil if TRAPEZE_TLS_CERT is not set. If TRAPEZE_TLS_CLIENT_CA is set, every
-// client must present a certificate signed by that CA. An error names the variable.
+// client must present a certificate signed by that CA. An error names the variable at fault.
 func (c Config) TLS() (*tls.Config, error) {
 	if c.vars.TLSCert == "" {
 		return nil, nil
@@ -23,7 +23,7 @@ func (c Config) TLS() (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
-		// The certificate is read at each handshake, so that renewing it needs no restart. Handshakes are rare.
+		// The certificate is read at each handshake, so that renewing it needs no restart. Handshakes are rare enough for this.
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return read() },
 	}
 	if c.vars.TLSClientCA != "" {

@@ -10,15 +10,15 @@ import (
 // approval holds the buttons for a job that awaits approval. The buttons open a dialog that shows the job's details and arguments.
 type approval struct {
 	ID      int64
-	Epoch   int  // the buttons have no effect once the job is in a different epoch, in which the arguments may differ
-	Alone   bool // no other job is on the page
+	Epoch   int  // the buttons apply only to this epoch, because another one may have different arguments
+	Alone   bool // the job is the only one on the page
 	Approve bool
 	Reject  bool
 	Own     bool // the visitor has permission to approve the job, but another person must do so because the visitor submitted it
 }
 
-// Approval returns the buttons that the visitor may use for a job that awaits approval. second means that a lane requires approval by another
-// person.
+// Approval returns the buttons that the visitor may use for a job that awaits approval. If second is set, a lane requires approval by
+// another person.
 func (p *page) Approval(id int64, epoch int, submitter string, second bool) *approval {
 	may := p.CanFor(access.JobsApprove, submitter)
 	own := may && (p.FourEyes || second) && submitter == p.Name

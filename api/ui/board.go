@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// These limits apply to the jobs that the overview counts.
+// These are the limits on the jobs that the overview counts.
 const (
 	mostCounted = 10_000 // waiting jobs in each lane, and parked jobs
 	mostLooked  = 1_000  // due jobs in each lane for which the page determines why they are waiting
@@ -36,7 +36,8 @@ type pod struct {
 	Lapsed bool // the lease has expired, but the pod is not closed yet
 }
 
-// overlay adds blockers that the rows of due jobs do not show: the queue is paused, the lane is drained, or all slots are in use.
+// overlay adds reasons for waiting that the rows of due jobs do not show: the queue is paused, the lane is drained, or all slots are in
+// use.
 func (b *board) overlay() {
 	lanes := map[string]lane{}
 	for _, l := range b.Lanes {
@@ -121,7 +122,7 @@ func (l lane) OfEngine() string {
 	return l.Engine
 }
 
-// Limit returns how many of the lane's jobs may run at a time on the open pods, or nil if its settings have no limit.
+// Limit returns how many of the lane's jobs may run concurrently on the open pods, or nil if the lane has no limit.
 func (b board) Limit(l lane) *int {
 	var limit *int
 	if l.SlotsPerPod != nil {
@@ -138,7 +139,7 @@ func (b board) Limit(l lane) *int {
 	return limit
 }
 
-// Alive returns the number of live pods, including those that claim no jobs because they are drained or stopping.
+// Alive returns the number of live pods, including those that are drained or stopping and claim no jobs.
 func (b board) Alive() (n int) {
 	for _, p := range b.Pods {
 		if p.ClosedAt == nil && !p.Lapsed {
@@ -172,7 +173,7 @@ func (b bar) Width() int64 {
 	return 0
 }
 
-// Bar returns a bar that shows the used slots of a lane. If the lane has no limit, the full width stands for the slots of all pods.
+// Bar returns a bar that shows the used slots of a lane. If the lane has no limit, the full width represents the slots of all pods.
 func (b board) Bar(l lane) bar {
 	whole := b.Slots()
 	if limit := b.Limit(l); limit != nil {
@@ -194,7 +195,7 @@ func (b board) Due() (n int) {
 	return n
 }
 
-// Parts returns the number of parked jobs that are waiting for one of the given reasons.
+// Parts returns the number of jobs parked for one of the given reasons.
 func (b board) Parts(reasons ...string) (n int) {
 	for _, w := range b.Parked {
 		if slices.Contains(reasons, w.Why) {

@@ -21,7 +21,7 @@ type childList struct {
 	State    job.State // empty means any state
 }
 
-// showChildren lists the children of a job's fan-out in order of their position.
+// showChildren lists the children of a job's fan-out by position.
 func showChildren(rd *reader, p *page, r *http.Request) error {
 	id, err := query.JobID(r.PathValue("id"))
 	if err != nil {

@@ -14,7 +14,7 @@ type tree struct {
 	Planned []job.Step
 }
 
-// Earlier returns the number of earlier steps that the drawing leaves out.
+// Earlier returns the number of earlier steps omitted from the drawing.
 func (t tree) Earlier() int { return max(len(t.Jobs)-mostSteps, 0) }
 
 // Latest returns the steps that are drawn.
@@ -50,7 +50,7 @@ type line struct {
 	Planned bool
 }
 
-// These are the dimensions of the drawing, and the limits on how many steps it shows. It shows the latest steps and the next planned steps.
+// These are the dimensions of the drawing and its limits on steps. It shows the latest steps and the next planned steps.
 const (
 	boxW, boxH   = 176, 66
 	fanH         = 82
@@ -65,7 +65,7 @@ const (
 type pen struct {
 	drawing
 	x    int
-	ends []point // where lines to the next column begin
+	ends []point // the points at which lines to the next column begin
 }
 
 type point struct{ x, y int }
@@ -100,7 +100,7 @@ func draw(t tree, now time.Time) drawing {
 	return p.drawing
 }
 
-// column draws boxes one below another, and connects each to the boxes of the previous column.
+// column draws boxes in one column, and connects each to the boxes of the previous column.
 func (p *pen) column(planned bool, boxes ...box) {
 	y := edge
 	var ends []point

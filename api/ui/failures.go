@@ -24,7 +24,7 @@ type failureList struct {
 	*filters
 	failures.List
 	Shown []failures.Group
-	Own   bool // only the visitor's jobs were read
+	Own   bool // only the visitor's own jobs were read
 	Again bool // the visitor can retry the jobs that were read
 }
 
@@ -62,7 +62,7 @@ func showFailure(rd *reader, p *page, r *http.Request) (err error) {
 	return nil
 }
 
-// retriesFailures reports whether the visitor can retry exactly the failures that it sees.
+// retriesFailures reports whether the visitor may retry exactly those failures that the page shows.
 func (v visitor) retriesFailures() bool {
 	return v.May(string(access.JobsRetry)) && v.Owner(access.JobsRead) == v.Owner(access.JobsRetry)
 }
@@ -92,7 +92,7 @@ func (rd *reader) readFailures(r *http.Request, p *page, since string) (failures
 	return read(r.Context())
 }
 
-// RetryGroup returns the button that retries exactly the jobs that the page shows in a group.
+// RetryGroup returns the button that retries exactly those jobs of a group that the page shows.
 func (l failureList) RetryGroup(g failures.Group) many {
 	raw, _ := json.Marshal(map[string]string{"failures": g.Set}) // a map of strings can always be encoded
 	return many{Path: "failures/retry", Label: "Retry", Filter: string(raw), Words: short(mostWords, g.Kind) + ": " + short(mostWords, g.Error)}
@@ -111,7 +111,7 @@ func (l failureList) Trend(g failures.Group) bars {
 	return barsOf(g.Trend, length(l.Until.Sub(l.Since)/failures.Parts))
 }
 
-// bars draws counts, with the newest on the right.
+// bars is a bar chart of counts, with the newest on the right.
 type bars struct {
 	W, H int
 	Bars []struct{ X, Y, H int }
@@ -124,7 +124,7 @@ const (
 	barsHeight = 20
 )
 
-// barsOf draws counts as bars. part describes the length of time that each bar covers.
+// barsOf draws counts as bars. part describes the period that each bar covers.
 func barsOf(counts []int, part string) bars {
 	most := slices.Max(append([]int{1}, counts...))
 	b := bars{W: len(counts) * barsStep, H: barsHeight, Says: fmt.Sprintf("At most %s in %s; the newest is the last: %s", number(most), part, strings.Trim(fmt.Sprint(counts), "[]"))}

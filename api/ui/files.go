@@ -23,8 +23,8 @@ type file struct {
 	kind string // the media type
 }
 
-// files holds the static files, in a folder named after the hash of all files. Browsers cache them forever, and a new release uses a new
-// folder. Scripts that import each other by name therefore always come from the same release.
+// files holds the static files, in a folder named after the hash of all files. Browsers cache them forever, and each new release uses a new
+// folder, so scripts that import each other by name always come from the same release.
 var files = sync.OnceValue(load)
 
 type fileServer struct {

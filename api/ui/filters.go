@@ -43,7 +43,7 @@ func (f filters) With(name, value string) string {
 // First returns the URL of the first page.
 func (f filters) First() string { return f.With("cursor", "") }
 
-// From returns the URL of the page that begins at a cursor of the store, or an empty string if the cursor is empty.
+// From returns the URL of the page that begins at a cursor from the store, or an empty string if the cursor is empty.
 func (f filters) From(at string) string {
 	if at == "" {
 		return ""
@@ -51,7 +51,7 @@ func (f filters) From(at string) string {
 	return f.With("cursor", cursor.Encode(f.path, at))
 }
 
-// begins returns the store's cursor at which the page begins. It is empty for the first page.
+// begins returns the store's cursor at which the page begins. The cursor is empty for the first page.
 func (f filters) begins() (string, error) {
 	at, err := cursor.Decode(f.path, f.Get("cursor"))
 	if err != nil {
@@ -75,8 +75,8 @@ func invalid(err error) error {
 	return fmt.Errorf("%w: %s", job.ErrInvalid, plain(err.Error()))
 }
 
-// defaultSince is the default period of a filtered list. It prevents a search for rare jobs from reading the whole history, unless the
-// visitor asks for that.
+// defaultSince is the default period of a filtered list. It keeps a search for rare jobs from reading the whole history unless the visitor
+// asks for it.
 const defaultSince = "24h"
 
 // since is one choice for the period of a list.
@@ -152,7 +152,7 @@ func pipelineFilter(f *filters, now time.Time) (s storeview.PipelineFilter, err 
 	return s, err
 }
 
-// filtersOf returns the filters in a request. If a form selects several states, the request repeats the parameter.
+// filtersOf returns the filters in a request. A form in which several states are selected repeats the state parameter.
 func filtersOf(r *http.Request, path string) *filters {
 	values := r.URL.Query()
 	if states := values["state"]; len(states) > 1 {

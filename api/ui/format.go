@@ -17,7 +17,7 @@ import (
 // moment is a time in the formats that pages show.
 type moment struct{ ISO, Full, Clock, Text string }
 
-// ago describes how long before or after now a time is. It is empty for nil and for the zero time.
+// ago describes the distance of a time from now. It is empty for nil and for the zero time.
 func ago(now time.Time, at any) moment {
 	var t time.Time
 	switch v := at.(type) {
@@ -43,7 +43,7 @@ func ago(now time.Time, at any) moment {
 	return m
 }
 
-// lasted describes how long something took, or has taken until now. It is empty if began is nil.
+// lasted describes how long something took, or has been running until now. It is empty if began is nil.
 func lasted(now time.Time, began, ended *time.Time) string {
 	if began == nil {
 		return ""
@@ -54,7 +54,7 @@ func lasted(now time.Time, began, ended *time.Time) string {
 	return length(max(now.Sub(*began), 0))
 }
 
-// at returns a pointer to t, for lasted.
+// at returns a pointer to t, as lasted requires.
 func at(t time.Time) *time.Time { return &t }
 
 // length formats a duration with at most two units.
@@ -131,7 +131,7 @@ func short(n int, s string) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// mostJSON limits how many bytes of a value a page shows.
+// mostJSON is the maximum number of bytes of a value that a page shows.
 const mostJSON = 64 << 10
 
 // pretty formats JSON for display.
@@ -150,8 +150,8 @@ func pretty(raw json.RawMessage) string {
 	return lines(strings.ToValidUTF8(b.String()[:mostJSON], "")) + fmt.Sprintf("\n… %s more bytes", number(b.Len()-mostJSON))
 }
 
-// editable formats JSON for an editor. The text is complete, with invisible characters escaped. It returns an empty string if the value is
-// too long for a form.
+// editable formats JSON for an editor. It omits nothing and escapes invisible characters. If the value is too long for a form, it returns
+// an empty string.
 func editable(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if len(raw) > mostJSON || json.Indent(&b, raw, "", "  ") != nil {
@@ -180,7 +180,7 @@ func text[S ~string](s *S) string {
 	return string(*s)
 }
 
-// calls returns the display name of a state or reason. If there is none, it replaces the underscores in the value with spaces.
+// calls returns the display name of a state or reason. If it has none, calls replaces its underscores with spaces.
 func calls(name any) string {
 	s := fmt.Sprint(name)
 	if said := job.BlockerType(s).Words(); said != "" {

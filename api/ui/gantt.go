@@ -17,7 +17,7 @@ type gantt struct {
 type ganttRow struct {
 	job.Job
 	Child        bool
-	Wait, Run    segment // width 0 means that there is none
+	Wait, Run    segment // a width of 0 means no bar
 	Waited, Took string
 }
 
@@ -27,7 +27,7 @@ type segment struct{ X, W int64 }
 // quarters is the number of intervals between the ticks on the axis.
 const quarters = 4
 
-// ganttOf returns the time chart for the steps and children that the page draws. The bar of a fan-out ends when its last child ends.
+// ganttOf returns the chart of the steps and children that the page shows. The bar of a fan-out ends when its last child ends.
 func ganttOf(t tree, now time.Time) (g gantt) {
 	for _, s := range t.Latest() {
 		g.Rows = append(g.Rows, ganttRow{Job: s.Job})

@@ -24,13 +24,13 @@ type jobPage struct {
 	Attempts  []attempt
 	Newest    []job.Event // the events, newest first
 	Actions   []action
-	Blockers  []job.Blocker // why the job does not run
-	Retry     string        // the question before a retry, without its arguments
+	Blockers  []job.Blocker // why the job is not running
+	Retry     string        // the question to ask before a retry with unchanged arguments
 	CanReprio bool
-	OfChain   bool // the priority of a running job applies to its next steps
+	OfChain   bool // changing the priority of the running job changes that of its next steps
 	CanStack  bool
 	Group     string    // the failure group of a failed job; otherwise empty
-	Editable  string    // the arguments that the visitor can edit for a retry; empty if editing is not possible
+	Editable  string    // the arguments that the visitor can edit for a retry; empty if they cannot be edited
 	Hidden    bool      // some values in the arguments are hidden from the visitor
 	Approval  *approval // nil if the job does not await approval
 }
@@ -80,8 +80,7 @@ func showJob(rd *reader, p *page, r *http.Request) error {
 	return nil
 }
 
-// blockers returns the reasons why a job does not run. A visitor who may only see their own jobs does not learn which other job blocks
-// theirs.
+// blockers returns the reasons why a job is not running. It does not name the blocking job to visitors who may see only their own jobs.
 func (rd *reader) blockers(ctx context.Context, who access.Principal, j job.Job) ([]job.Blocker, error) {
 	if j.State.Terminal() || j.State == job.Running {
 		return nil, nil
@@ -99,8 +98,8 @@ func (rd *reader) blockers(ctx context.Context, who access.Principal, j job.Job)
 	return list, err
 }
 
-// asksRetry returns the question before a retry of a job that ended without success. For a child, it states whether the step after the
-// children will run again.
+// asksRetry returns the question to ask before a retry of a job that ended without success. For a child, it states whether the step after
+// the children will run again.
 func (rd *reader) asksRetry(ctx context.Context, j job.Job) (string, error) {
 	question := fmt.Sprintf("Job %d runs again in a new epoch.", j.ID)
 	if j.GroupID == nil || j.State != job.Failed && j.State != job.Cancelled {
@@ -116,7 +115,7 @@ func (rd *reader) asksRetry(ctx context.Context, j job.Job) (string, error) {
 	return question + fmt.Sprintf(" Job %d no longer waits for it: the step after the children does not run again.", *j.GroupID), nil
 }
 
-// jobActions returns the actions that the visitor may take on a job in its current state. retry is the question before a retry.
+// jobActions returns the actions that the visitor may take on a job in its current state. retry is the question to ask before a retry.
 func (v visitor) jobActions(j job.Job, retry string) (list []action) {
 	id := strconv.FormatInt(j.ID, 10)
 	offer := func(needs access.Permission, when bool, a action) {

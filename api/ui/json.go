@@ -16,7 +16,7 @@ type fold struct {
 // Tail returns the closing line without its indentation.
 func (f fold) Tail() string { return strings.TrimSpace(f.End) }
 
-// Long values are initially unfolded at the outermost level only. Levels below deepest cannot be folded.
+// Long values are initially unfolded only at the outermost level. Levels below deepest cannot be folded.
 const (
 	shortJSON = 200 // lines
 	deepest   = 50

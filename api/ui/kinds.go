@@ -58,7 +58,7 @@ func rate(perMinute float64) string {
 	return fmt.Sprintf("%.1f/min", perMinute)
 }
 
-// showKinds shows the kinds, slowest first by default.
+// showKinds lists the kinds, slowest first by default.
 func showKinds(rd *reader, p *page, r *http.Request) error {
 	window, err := storeview.Window(r.URL.Query().Get("window"))
 	if err != nil {

@@ -48,7 +48,7 @@ func showJobs(rd *reader, p *page, r *http.Request) error {
 		l.Lanes = append(l.Lanes, one.Name)
 	}
 	p.Title, p.Data = "Jobs", l
-	if p.Still = l.Later; !l.Later { // a later page is not refreshed while it is being read
+	if p.Still = l.Later; !l.Later { // do not refresh a later page while the visitor reads it
 		p.Live = "events/stream"
 	}
 	return err
@@ -80,7 +80,7 @@ type pipelineList struct {
 	Statuses  []job.Status
 }
 
-// pipelineRow is a pipeline with its progress in steps.
+// pipelineRow is a pipeline and its progress in steps.
 type pipelineRow struct {
 	job.Pipeline
 	At, Steps int // the current step, counted from 1, and the number of known steps

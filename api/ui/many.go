@@ -22,7 +22,7 @@ type many struct {
 const mostWords = 60
 
 // manyOf returns the buttons that act on all jobs matching a list's filter. It returns none for an unfiltered list or a search, and omits
-// buttons that have no effect on the selected states.
+// buttons that would not affect any job in the selected states.
 func (v visitor) manyOf(f *filters) (list []many) {
 	if !f.Any() && f.Get("since") == "" || f.Get("search") != "" { // a command ignores the search, so it would affect other jobs too
 		return nil
@@ -54,8 +54,8 @@ func (v visitor) manyOf(f *filters) (list []many) {
 	return list
 }
 
-// command returns the filter, restricted to the given states, as JSON for the request body and in words. Both are empty if the filter matches
-// every job.
+// command returns the filter, restricted to the given states, as JSON for the request body and in words. Both are empty if the filter would
+// match every job.
 func (f filters) command(states []job.State) (body, words string) {
 	fields, said := map[string]any{}, []string{}
 	if len(states) > 0 {

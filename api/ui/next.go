@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// pageAddress matches the URL of a page, relative to the dashboard's root. It allows no scheme, no host, no leading slash, no escapes, and
-// no segment that starts with a dot. Every match therefore stays below the root.
+// pageAddress matches the URL of a page, relative to the dashboard's root. It allows no scheme, host, leading slash or escape, and no
+// segment that starts with a dot. Every match therefore stays below the root.
 var pageAddress = regexp.MustCompile(`^[a-z]+(/[A-Za-z0-9][A-Za-z0-9_.:-]*)*$`)
 
 // maxNext limits the length of the URL that a login redirects to, in bytes.
 const maxNext = 2000
 
-// Onward returns the URL to redirect to after a login, relative to the dashboard's root. It returns an empty string, which means the first
-// page, if next is not a page of the dashboard.
+// Onward returns the URL to redirect to after a login, relative to the dashboard's root. If next is not a page of the dashboard, it returns
+// an empty string, which means the first page.
 func Onward(next string) string {
 	path, query, _ := strings.Cut(next, "?")
 	if len(next) > maxNext || !pageAddress.MatchString(path) || !hasPage(path) {

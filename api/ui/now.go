@@ -29,7 +29,7 @@ func (o overview) Since() string { return fmt.Sprintf("%dh", int(o.Window.Length
 // mostKinds is the maximum number of kinds on the Now page.
 const mostKinds = 10
 
-// TopKinds returns the kinds with the most ended jobs. Others returns the number of remaining kinds.
+// TopKinds returns the kinds with the most finished jobs. Others returns the number of remaining kinds.
 func (o overview) TopKinds() []job.StatsOf { return o.Stats.Of[:min(len(o.Stats.Of), mostKinds)] }
 func (o overview) Others() int             { return max(len(o.Stats.Of)-mostKinds, 0) }
 
@@ -64,7 +64,7 @@ func showNow(rd *reader, p *page, r *http.Request) (err error) {
 	return err
 }
 
-// showBoard shows the lanes or the pods, including pods that recently left or lapsed. Both templates use the same data.
+// showBoard shows the lanes or the pods, including pods that recently left or lapsed. Both pages use the same data.
 func showBoard(title string) func(*reader, *page, *http.Request) error {
 	return func(rd *reader, p *page, r *http.Request) error {
 		b, err := rd.readBoard(r)
@@ -73,8 +73,7 @@ func showBoard(title string) func(*reader, *page, *http.Request) error {
 	}
 }
 
-// trend draws the number of finished jobs over a period as bars, with the newest on the right. The lower part of each bar shows the failed
-// jobs.
+// trend is a bar chart of finished jobs over a period, with the newest on the right. The lower part of each bar shows the failed jobs.
 type trend struct {
 	W, H             int
 	Finished, Failed string // SVG paths
@@ -106,7 +105,7 @@ func trendOf(of job.StatsOf) trend {
 	return t
 }
 
-// drawBar appends a bar to a path. A bar is at least one unit high, so that a single job among thousands is visible.
+// drawBar appends a bar to a path. A bar is at least one unit high, so that even one job among thousands is visible.
 func drawBar(path *strings.Builder, i int, n, most int64) {
 	if n > 0 {
 		high := max(int(math.Round(float64(n)/float64(most)*trendHeight)), 1)

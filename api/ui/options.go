@@ -14,17 +14,17 @@ import (
 
 // Options configures [New].
 type Options struct {
-	// Store is read by the pages. Required.
+	// Store is the store that the pages read. Required.
 	Store *store.Store
 	// Calendar reads the schedules. Required.
 	Calendar Calendar
-	// Visitor authenticates a request and returns its sender with permissions. If it returns an error that wraps
-	// [access.ErrUnauthenticated], the page is a 401 with the login form if Sessions is set, and otherwise with an error. Required.
+	// Visitor authenticates a request and returns its sender with permissions. If the error wraps [access.ErrUnauthenticated], the response
+	// is a 401 with the login form if Sessions is set, or with an error page if not. Required.
 	Visitor func(*http.Request) (access.Principal, error)
-	// Shown removes secrets that a visitor may not see from a job's arguments, result and planned steps. If the visitor may see secrets of
-	// others, Shown writes an audit entry, and returns an error if that fails. By default nothing is hidden.
+	// Shown removes secrets that a visitor may not see from a job's arguments, result and planned steps. If the visitor may see other
+	// principals' secrets, Shown writes an audit entry and returns an error if that fails. By default nothing is hidden.
 	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
-	// ShownSchedule does the same for the arguments of the named schedule. By default nothing is hidden.
+	// ShownSchedule does the same for a named schedule's arguments. By default nothing is hidden.
 	ShownSchedule func(request *http.Request, reader access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
 	// Searched writes an audit entry before a visitor searches other principals' args or errors. It returns an error if the entry cannot be
 	// written. By default, searches are not audited.
@@ -33,11 +33,11 @@ type Options struct {
 	Sessions bool
 	// Challenge is the WWW-Authenticate header of a 401. Required.
 	Challenge string
-	// FourEyes means that visitors cannot approve jobs that they submitted.
+	// FourEyes forbids visitors to approve jobs that they submitted.
 	FourEyes bool
 	// Examine runs doctor's checks. Required.
 	Examine func(context.Context) ([]Finding, error)
-	// EngineUse completes lanes with what their engines report. By default, the pages show only what PostgreSQL knows.
+	// EngineUse adds information reported by the lanes' engines. By default, the pages show only data from PostgreSQL.
 	EngineUse func(context.Context, []job.LaneUse)
 	// Retention and Limits list this pod's settings.
 	Retention, Limits []Setting
@@ -55,7 +55,7 @@ type Calendar interface {
 	ScheduleFires(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
 }
 
-// Setting is one of this pod's settings. The page shows it, but cannot change it.
+// Setting is one of this pod's settings. The page shows it but cannot change it.
 type Setting struct {
 	Name     string
 	Value    string

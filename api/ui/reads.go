@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// reader reads the data for the pages. It returns only jobs and pipelines that the visitor may see. Concurrent requests share what all
-// visitors see alike.
+// reader reads the data for the pages. It returns only jobs and pipelines that the visitor may see. Concurrent requests share the data that
+// is the same for all visitors.
 type reader struct {
 	o        Options
 	first    *store.Store // for the first page of a list
@@ -30,7 +30,7 @@ type reader struct {
 	byKind   map[string]*shared[kindsRead]     // by period
 }
 
-// numbers holds the statistics of ended jobs by kind and by lane. Concurrent requests share one read.
+// numbers holds the statistics of finished jobs by kind and by lane. Concurrent requests share one read.
 type numbers struct{ Stats, lanes job.Stats }
 
 // kindsRead holds the kinds with their statistics for a period.
@@ -67,12 +67,12 @@ func (rd *reader) mustSee(ctx context.Context, p access.Principal, id int64) err
 	return err
 }
 
-// These limits apply to the jobs and pods that a page reads.
+// These are the limits on the jobs and pods that a page reads.
 const (
 	mostGroups   = 100
 	mostRunning  = 1_000 // running jobs that are read and counted
 	mostShown    = 100   // running jobs that are shown
-	mostPods     = 1_000 // pods that are read and counted, open ones first; the open ones are shown
+	mostPods     = 1_000 // pods that are read and counted, open ones first; all open ones read are shown
 	mostClosed   = 200   // closed pods are shown only up to this total number of pods
 	mostBranches = 6     // children of a fan-out that are running or have failed
 	mostEvents   = 500
@@ -114,7 +114,7 @@ func (rd *reader) readTree(ctx context.Context, who access.Principal, id int64) 
 	return t, err
 }
 
-// shownJob reads a job in the form that the visitor may see, with hidden values masked.
+// shownJob reads a job, with the values masked that the visitor may not see.
 func (rd *reader) shownJob(r *http.Request, p *page, id int64) (j job.Job, err error) {
 	if err := rd.mustSee(r.Context(), p.Principal, id); err != nil {
 		return j, err
@@ -194,8 +194,8 @@ func (rd *reader) formChoices(r *http.Request) (c formChoices, err error) {
 	return c, err
 }
 
-// firstPage limits how long the first page of a list searches, so that the page appears immediately. Searching further back takes longer,
-// but only on request.
+// firstPage limits how long a list's first page searches, so that the page appears immediately. Searching further back takes longer, but
+// happens only on request.
 const firstPage = 100 * time.Millisecond
 
 // searching returns the store for the page of a list that begins at a cursor.

@@ -17,7 +17,7 @@ type schedule struct {
 	Now time.Time
 }
 
-// overdueAfter is how late an occurrence may be before the page reports it. It is a few heartbeats.
+// overdueAfter is how late an occurrence may be before the page reports it. It equals a few heartbeats.
 const overdueAfter = 10 * time.Second
 
 // State returns the state of the schedule as one word.
@@ -42,7 +42,7 @@ func (s schedule) Overdue() bool {
 	return s.NextAt != nil && !s.Paused && s.Now.Sub(*s.NextAt) > overdueAfter
 }
 
-// ZoneUnsaid reports whether the description in words leaves out the zone.
+// ZoneUnsaid reports whether the description in words omits the time zone.
 func (s schedule) ZoneUnsaid() bool { return !strings.HasSuffix(s.Words, s.Zone) }
 
 // Last returns the latest occurrence, or nil if there is none.

@@ -56,7 +56,7 @@ func showSettings(rd *reader, p *page, r *http.Request) error {
 // doctorPage is the content of the page with doctor's findings.
 type doctorPage struct {
 	Findings []Finding
-	Problems int // the number of findings that are not ok
+	Problems int // the number of findings whose status is not ok
 }
 
 // examineFor is the timeout for doctor's checks. It is long, because the checks are most important when the database is slow.
@@ -87,7 +87,7 @@ type rolesPage struct {
 	Permissions []access.Permission
 }
 
-// grant is a grant together with the request that revokes it.
+// grant is a grant and the request that revokes it.
 type grant struct {
 	admin.RoleGrant
 	Revoke string

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// spark draws the latest occurrences of a schedule, with the newest on the right. A shape and a colour show the outcome of each occurrence,
-// and a bar shows the duration of its job.
+// spark is a drawing of a schedule's latest occurrences, with the newest on the right. A shape and a color show the outcome of each
+// occurrence, and a bar shows the duration of its job.
 type spark struct {
 	W, H  int
 	Marks []mark
@@ -73,8 +73,7 @@ func sparkOf(fires []job.Fire) spark {
 	return s
 }
 
-// height returns the height of a job's bar. It is proportional to the logarithm of the duration, so that both a second and an hour are
-// visible.
+// height returns the height of a job's bar. It grows with the logarithm of the duration, so that both a second and an hour are visible.
 func height(took, longest time.Duration) int {
 	if longest <= 0 {
 		return 1
@@ -103,7 +102,7 @@ func becameOf(f job.Fire) string {
 	return plain(string(f.Outcome))
 }
 
-// shapeOf returns the name of the state whose shape and colour represent an occurrence.
+// shapeOf returns the state whose shape and color represent an occurrence.
 func shapeOf(f job.Fire) string {
 	switch f.Outcome {
 	case job.FireFired:

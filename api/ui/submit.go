@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submission is the content of the page that submits a job. Its form is filled in from an earlier job, the template.
+// submission is the content of the page that submits a job. The form can be prefilled from an earlier job, the template.
 type submission struct {
 	Kind     string
 	Lane     string
@@ -26,7 +26,7 @@ type submission struct {
 	formChoices
 }
 
-// showSubmit shows the form for a new job. The template is either the job whose ID is in the like parameter, or the latest job of the kind in
+// showSubmit shows the form for a new job. The template is the job given by the like parameter, or else the latest job of the kind given by
 // the kind parameter.
 func showSubmit(rd *reader, p *page, r *http.Request) error {
 	show := submission{Kind: r.URL.Query().Get("kind"), Args: "{}"}
@@ -37,11 +37,11 @@ func showSubmit(rd *reader, p *page, r *http.Request) error {
 	show.Until = until
 	if like != nil {
 		show.Kind, show.Like = like.Kind, like.ID
-		if r.URL.Query().Get("like") != "" { // copy this particular job, not only its kind
+		if r.URL.Query().Get("like") != "" { // copy this particular job, not just its kind
 			show.Lane, show.Subject, show.Priority = like.Lane, like.Subject, &like.Priority
 		}
 		if show.Hidden = !p.CanFor(access.JobsArgs, like.Submitter); !show.Hidden {
-			shown, err := rd.o.Shown(r, p.Principal, *like) // if the secrets belong to another principal, Shown audits that they were read
+			shown, err := rd.o.Shown(r, p.Principal, *like) // if the secrets belong to another principal, Shown audits the access
 			if err != nil {
 				return err
 			}

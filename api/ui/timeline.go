@@ -20,7 +20,7 @@ type history struct {
 	PodName string
 	// Followed lists the IDs of the jobs that were started because this job failed.
 	Followed []string
-	Worker   *store.WorkerRow // the remote worker that ran the job last; nil if a pod did, or if the row was deleted
+	Worker   *store.WorkerRow // the remote worker that last ran the job; nil if a pod did, or if the row was deleted
 	InChain  bool             // the job's pipeline has more than one job
 }
 
@@ -40,11 +40,11 @@ type attempt struct {
 	X, W   int64  // position and width of the bar, in thousandths of the displayed time
 }
 
-// mostAttempts limits the number of claims that are drawn. The latest ones are drawn.
+// mostAttempts is the maximum number of claims drawn. Earlier ones are left out.
 const mostAttempts = 25
 
-// attemptsOf returns the claims of a job for drawing. The time axis runs from the job's creation or, if earlier attempts may be left out,
-// from the first attempt drawn. It ends with the job or now.
+// attemptsOf returns the claims of a job for drawing. The time axis begins with the job's creation or, if earlier attempts may have been
+// left out, with the first attempt drawn. It ends with the job or now.
 func attemptsOf(h history, now time.Time) []attempt {
 	var list []attempt
 	for _, e := range h.Events {
@@ -73,7 +73,7 @@ func attemptsOf(h history, now time.Time) []attempt {
 		return nil
 	}
 	if last := &list[len(list)-1]; h.State.Terminal() && last.To.Terminal() {
-		last.fail(text(h.Error)) // the event for the end holds only the beginning of a long error
+		last.fail(text(h.Error)) // the event that ends the attempt holds only the beginning of a long error
 	}
 	from, to := h.CreatedAt, now
 	if h.Missing > 0 || len(list) == mostAttempts {
@@ -119,7 +119,7 @@ func (a attempt) Lasted(now time.Time) string { return lasted(now, &a.Began, a.E
 // What returns the name of the event that ended the attempt.
 func (a attempt) What() string { return strings.TrimPrefix(a.Event, "job.") }
 
-// followerIn reads, from the fields of a failure event, the ID of the job that the failure started.
+// followerIn returns the ID of the job that a failure started, from the fields of the failure event.
 func followerIn(fields json.RawMessage) string {
 	var f struct{ Job string }
 	_ = json.Unmarshal(fields, &f)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// within is the read timeout of a page. It is short, so that an operator soon sees that the database does not respond.
+// within is the read timeout of a page. It is short, so that an operator soon notices that the database does not respond.
 const within = 8 * time.Second
 
 // dashboard serves the pages.
@@ -59,7 +59,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("/", nowhere)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); r.URL.Path != clean && r.URL.Path != clean+"/" {
-			nowhere(w, r) // the mux would redirect to the clean path without the prefix, which is a route of the API
+			nowhere(w, r) // the mux would redirect to the cleaned path without the prefix, which is a route of the API
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -68,7 +68,7 @@ func New(o Options) http.Handler {
 
 // Route is one kind of page.
 type Route struct {
-	Own   bool   // visitors who may only see their own jobs may open it, and see nothing else on it
+	Own   bool   // visitors who may see only their own jobs may open the page, and see nothing else on it
 	Path  string // relative to the dashboard's root; may contain {id}, {name} or {group}
 	file  string // the name of the template, or empty for a download
 	here  string // the page's entry in the navigation
@@ -217,5 +217,5 @@ func (d *dashboard) login(w http.ResponseWriter, r *http.Request) {
 
 type login struct {
 	Failed bool   // the previous token was wrong
-	Next   string // the requested page, see [Onward]
+	Next   string // the requested page (see [Onward])
 }

@@ -1,5 +1,5 @@
-// Package openapi writes the OpenAPI 3.1 document of the API. It describes each route from a [Route], and bodies from their Go types. It does
-// not know the handlers.
+// Package openapi writes the OpenAPI 3.1 document of the API. It describes each route from a [Route], and each body from its Go type. It
+// does not depend on the handlers.
 package openapi
 
 import (
@@ -20,7 +20,7 @@ type Route struct {
 	Method, Path, Summary string
 
 	Needs    []access.Permission // none if callers need no credentials
-	Changes  bool                // the route takes a reason for the audit log
+	Changes  bool                // the request may carry a reason for the audit log
 	Query    []string            // see meanings
 	Headers  []string
 	In       any    // a value of the body's type; nil if the body is not described
@@ -33,7 +33,7 @@ type Route struct {
 
 var pathParameter = regexp.MustCompile(`:(\w+)`)
 
-// meanings describes query parameters and headers, by name, or by path and name where one route differs.
+// meanings describes query parameters and headers. Keys are names, or a path and a name where one route differs.
 var meanings = map[string]string{
 	"state":           "one state or several, separated by commas",
 	"pipeline":        "id of a pipeline, which is the id of its first job",
@@ -72,8 +72,8 @@ var meanings = map[string]string{
 	"/failures/:id since":         "failed since: a time in RFC 3339, or an age such as 90m, default 24h",
 }
 
-// Document describes routes and /metrics, which is not among them, as an OpenAPI 3.1 document. Its server URL is relative, so the document is
-// valid below any prefix.
+// Document describes all routes, and /metrics in addition, as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid
+// below any prefix.
 func Document(all []Route, types Types) ([]byte, error) {
 	paths := map[string]map[string]any{"/metrics": {"get": map[string]any{
 		"summary":   "Metrics for Prometheus",

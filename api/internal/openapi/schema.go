@@ -12,7 +12,7 @@ import (
 // Schema is a JSON Schema (2020-12), which OpenAPI 3.1 uses for request and response bodies.
 type Schema map[string]any
 
-// Types lists types whose JSON form does not follow from their fields, in addition to the common ones.
+// Types lists the schemas of types whose JSON form cannot be derived from their fields, in addition to the common types.
 type Types map[reflect.Type]Schema
 
 var commonTypes = Types{

@@ -1,5 +1,5 @@
 // Package problem maps errors to the responses of the API: a status, a stable code and the text that a client may see. Handlers return an
-// error of package job, or a [Problem] for any other response. It does not write responses.
+// error from package job, or a [Problem] for any other response. The package does not write responses.
 package problem
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Problem is an error and the response to it.
+// Problem is an error together with its response.
 type Problem struct {
 	Status  int
 	Code    string // stable, for programs
@@ -25,7 +25,7 @@ type Problem struct {
 	Err     error // for the log only
 
 	RetryAfter string // the Retry-After header in seconds, or empty
-	Refused    bool   // rejected because of its sender or origin; such a rejection is audited
+	Refused    bool   // rejected because of its sender or origin; audited
 }
 
 func (p *Problem) Error() string { return p.Message }
@@ -49,7 +49,7 @@ func Forbidden(format string, args ...any) error {
 	return &Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "permission denied", Detail: fmt.Sprintf(format, args...), Refused: true}
 }
 
-// knownErrors lists the errors that have their own codes, with more specific errors first.
+// knownErrors lists the errors with separate codes, more specific errors first.
 var knownErrors = []struct {
 	err    error
 	status int
@@ -90,8 +90,8 @@ var knownErrors = []struct {
 	{job.ErrInvalidSchedule, http.StatusUnprocessableEntity, "invalid_schedule"},
 }
 
-// FromCode returns the first error from package job that has the given code, or nil if there is none. Several errors share a code, so it may
-// be more general than the original.
+// FromCode returns the first error from package job that has the given code, or nil if there is none. Several errors share a code, so the
+// result may be more general than the original error.
 func FromCode(code string) error {
 	for _, k := range knownErrors {
 		if k.code == code {
@@ -127,7 +127,7 @@ func Of(err error) *Problem {
 	return &Problem{Status: http.StatusInternalServerError, Code: "internal", Message: "internal error: see the server's log", Err: err}
 }
 
-// detailOf returns the detail of the response to an error. In a server error, the text after the known error comes from the driver. It may
+// detailOf returns the detail of the response to an error. In a server error, the driver's text follows the known error. That text may
 // contain host and user names, so it is written only to the log.
 func detailOf(err, known error, status int) string {
 	detail := err.Error()
@@ -135,15 +135,14 @@ func detailOf(err, known error, status int) string {
 		return detail
 	}
 	before, after, found := strings.Cut(detail, known.Error())
-	if !found { // an error that only counts as the known one
+	if !found { // err matches the known error but does not contain its text
 		return known.Error()
 	}
 	where, _, _ := strings.Cut(after, ": ") // such as " (submit mail as job 7)"
 	return before + known.Error() + where
 }
 
-// ClientClosedRequest is the status for a request whose client has disconnected. Nginx uses the same status, so logs and proxies recognize
-// it.
+// ClientClosedRequest is the status for a request whose client has disconnected. Logs and proxies recognize it because nginx uses it too.
 const ClientClosedRequest = 499
 
 func routeCode(status int) string {

@@ -1,6 +1,6 @@
-// Package secrets hides values that a caller may not see in responses: secret arguments, results and planned steps. When a caller sees other
-// principals' secrets, it first records that in the audit log. It knows the forms of jobs, pipelines and schedules, but not the requests for
-// them.
+// Package secrets hides values in responses that the caller may not see: secret arguments, results and planned steps. Before a response
+// reveals other principals' secrets, the package records that in the audit log. It knows the structure of jobs, pipelines and schedules,
+// but not the requests for them.
 package secrets
 
 import (
@@ -28,13 +28,13 @@ type Secrets struct {
 }
 
 // New returns the secrets of an API. pointers returns JSON pointers to the secret arguments of a kind; known is false if the kind's secrets
-// are unknown. always lists pointers that are secret in every kind. If open is set, requests have no credentials, so readings are not
+// are unknown. always lists pointers that are secret in every kind. If open is set, requests carry no credentials, so readings are not
 // audited. New panics if always contains an invalid JSON pointer.
 func New(pointers func(kind string) (list []string, known bool), always []string, st *store.Store, open bool) *Secrets {
 	return &Secrets{newMasks(pointers, always), newReadings(st, open)}
 }
 
-// View returns the view of a principal, for one response.
+// View returns a new view for reader. A view serves one response.
 func (s *Secrets) View(reader access.Principal) *View { return &View{masks: s.masks, reader: reader} }
 
 // Note writes an audit entry if v shows other principals' secrets. target names the requested job, pipeline or list.
@@ -44,7 +44,7 @@ func (s *Secrets) Note(request *http.Request, v *View, target string) error {
 
 // View restricts a response to the values that the caller may see. It hides the secrets in arguments, results and planned steps, unless the
 // caller has the jobs:args permission. Every list, stream, export and page that shows a job uses a View. Errors, messages and events are
-// shown as their handlers wrote them, including any secrets. A View must be used by one goroutine only.
+// shown as the handlers wrote them, including any secrets in them. A View must be used by one goroutine only.
 type View struct {
 	masks   *masks
 	reader  access.Principal
@@ -80,7 +80,8 @@ func (v *View) hideJobs(list []job.Job) []job.Job {
 	return shown
 }
 
-// hidePipeline returns a pipeline in the form that its reader may see. A caller that can see only its own pipelines sees them in full.
+// hidePipeline returns a pipeline without the secrets that its reader may not see. A caller with jobs:args that can read only its own
+// pipelines sees them in full.
 func (v *View) hidePipeline(p job.Pipeline) job.Pipeline {
 	planned, hid := v.masks.plan(p.Planned)
 	_, readsOwn := v.reader.Can(access.JobsRead)
@@ -113,8 +114,8 @@ func (v *View) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 	return shown
 }
 
-// Present returns a value in the form that a caller may see. The value may be a job, a list of jobs, a pipeline, a tree, or schedules; any
-// other value is returned unchanged. Before Present reveals other principals' secrets, it writes an audit entry.
+// Present returns a value without the secrets that the caller may not see. The value may be a job, a list of jobs, a pipeline, a tree, or
+// schedules; any other value is returned unchanged. Before Present reveals other principals' secrets, it writes an audit entry.
 func (s *Secrets) Present(request *http.Request, reader access.Principal, what any) (any, error) {
 	v, target := s.View(reader), ""
 	switch shows := what.(type) {
@@ -156,7 +157,7 @@ func (s *Secrets) Present(request *http.Request, reader access.Principal, what a
 	return what, s.readings.note(request, v, target)
 }
 
-// Searched writes an audit entry for a search of the args or errors of other principals' jobs, because its result reveals them.
+// Searched writes an audit entry for a search of other principals' args or errors, because the result of the search reveals their content.
 func (s *Secrets) Searched(request *http.Request, reader access.Principal, search storeview.Search) error {
 	if !search.Secret() || reader.Owner(access.JobsArgs) != "" {
 		return nil
@@ -166,8 +167,8 @@ func (s *Secrets) Searched(request *http.Request, reader access.Principal, searc
 	return s.readings.note(request, v, "jobs")
 }
 
-// HideSetting returns the setting of the named schedule without the secrets that the reader may not see. The jobs of a schedule belong to
-// no caller.
+// HideSetting returns the setting of the named schedule without the secrets that the reader may not see. A schedule's jobs belong to no
+// principal.
 func (v *View) HideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
 	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {
@@ -235,8 +236,8 @@ func (m *masks) of(kind string) access.Mask {
 }
 
 // readings records in the audit log when a caller with the jobs:args permission sees other principals' secrets. It writes the audit entry
-// before the response. If that fails, the request fails. Because pages refresh themselves, each pod writes at most one entry a minute for
-// the same reading. It is safe for concurrent use.
+// before the response. If the entry cannot be written, the request fails. Because pages refresh themselves, each pod writes at most one
+// entry a minute for the same reading. It is safe for concurrent use.
 type readings struct {
 	store *store.Store
 	open  bool // every request has all permissions without credentials, so there is nothing to audit
@@ -258,9 +259,9 @@ func newReadings(st *store.Store, open bool) *readings {
 
 // reading is the content of the audit entry.
 type reading struct {
-	Asked string   `json:"asked"`          // the normalized path and query; an erasure can find a subject in it
-	Shown []string `json:"shown"`          // what showed secrets, such as a job or a search
-	More  int      `json:"more,omitempty"` // the number of further ones
+	Asked string   `json:"asked"`          // the normalized path and query, in which an erasure can find a subject
+	Shown []string `json:"shown"`          // the targets that showed secrets, such as a job or a search
+	More  int      `json:"more,omitempty"` // the number of targets omitted from Shown
 }
 
 // note writes an audit entry if v shows other principals' secrets. target names the requested job, pipeline or list.
@@ -284,8 +285,8 @@ func (r *readings) note(request *http.Request, v *View, target string) error {
 	return nil
 }
 
-// asked returns the requested path with its query parameters re-encoded and sorted. It has at most 500 bytes: parameters that do not fit are
-// omitted.
+// asked returns the requested path with its query parameters re-encoded and sorted. The result has at most 500 bytes; parameters that do
+// not fit are omitted.
 func asked(request *http.Request) string {
 	at := access.RequestURL(request)
 	text, sep := job.Storable(at.EscapedPath(), 500), "?"
