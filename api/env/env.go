@@ -1,8 +1,8 @@
 // Package env configures the HTTP API from environment variables, as the trapeze command does:
 //
-// 	config, err := env.Load()        // returns every mistake at once, each with its variable
-// 	options, err := config.Options() // reads the files that the variables name
-// 	api.Mount(e.Group("/trapeze"), r, options)
+//	config, err := env.Load()        // returns every mistake at once, each with its variable
+//	options, err := config.Options() // reads the files that the variables name
+//	api.Mount(e.Group("/trapeze"), r, options)
 //
 // Package runner/env does the same for the runner. The variables are listed in docs/reference.md.
 package env

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// onOne returns the RunE function of a command that takes the ID of one job or pipeline as its first argument. The function opens a client,
-// calls do and closes the client.
+// onOne returns the RunE function of a command whose first argument is the ID of a job or pipeline. The function opens a client, calls do
+// and closes the client.
 func onOne(do func(c *cobra.Command, at *client.Client, id int64) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, words []string) error {
 		id, err := query.ID(words[0])

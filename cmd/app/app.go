@@ -1,4 +1,5 @@
-// Package app provides the command line for a program with its own handlers: serve, worker, migrate, doctor and all other trapeze commands.
+// Package app provides the command line for a program that registers handlers: serve, worker, migrate, doctor and all other trapeze
+// commands.
 //
 //	func main() {
 //		app.Main(func(_ context.Context, r *runner.Runner, _ *pgxpool.Pool) error {
@@ -17,7 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	_ "time/tzdata" // schedules use time zones, and a container with only this program has no zone data
+	_ "time/tzdata" // schedules use time zones, and a container with nothing but this program has no zone data
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -31,8 +32,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Register registers the handlers of a program with the runner of serve or worker before the runner starts. serve has already migrated the
-// tables, unless --no-migrate is set. The pool is connected to DATABASE_URL; in worker, which has no database, it is nil. If Register
+// Register registers a program's handlers with the runner of serve or worker before the runner starts. serve has already migrated the
+// tables, unless --no-migrate is set. The pool is connected to DATABASE_URL; for worker, which has no database, it is nil. If Register
 // returns an error, the command fails.
 type Register = server.Register
 
@@ -71,8 +72,8 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	return exit.Code(err)
 }
 
-// beforeRuns calls do after cobra has accepted the command line of root or one of its subcommands. Cobra runs only the nearest hook, and a
-// program's own commands may have one.
+// beforeRuns calls do once cobra has accepted the command line of root or one of its subcommands. It wraps every hook, because cobra runs
+// only the nearest one and a program's own commands may define one.
 func beforeRuns(c *cobra.Command, do func()) {
 	switch own, plain := c.PersistentPreRunE, c.PersistentPreRun; {
 	case own != nil:
@@ -93,7 +94,7 @@ func beforeRuns(c *cobra.Command, do func()) {
 	}
 }
 
-// Command returns the root command, for [Run]. A program may add its own commands, and add flags to the existing ones. The command must
+// Command returns the root command, for [Run]. A program may add commands to it, and flags to the existing commands. The command must
 // remain the root.
 func Command(o Options) *cobra.Command {
 	root := &cobra.Command{
@@ -142,10 +143,10 @@ NO_COLOR=1 disables colors.`,
 	return root
 }
 
-// GroupRun is the ID of the help group for commands that run pods and workers. A program can add its own commands to it.
+// GroupRun is the ID of the help group for commands that run pods and workers. A program can add commands to the group.
 const GroupRun = "run"
 
-// groups lists the headings in --help with their commands. Commands that an operator needs in an emergency come first.
+// groups lists the headings in --help with their commands, starting with those that an operator needs in an emergency.
 var groups = []struct {
 	id, title string
 	commands  []string

@@ -31,7 +31,7 @@ func TestAWorkerNeedsHandlersAndSaysWhatKeepsIt(t *testing.T) {
 	is.Equal(Run(t.Context(), Command(Options{Register: refuses}), arguments), exit.CodeRefused)
 }
 
-// Cobra runs only the nearest PersistentPreRun of a command.
+// This test guards against a limitation of cobra, which runs only the nearest PersistentPreRun.
 func TestAProgramsOwnCommandMayHaveAHook(t *testing.T) {
 	is := is.New(t)
 	root, hooked := Command(Options{}), 0
@@ -42,7 +42,7 @@ func TestAProgramsOwnCommandMayHaveAHook(t *testing.T) {
 	is.Equal(Run(t.Context(), root, []string{"greet"}), exit.CodeRefused)
 	is.Equal(hooked, 1)
 	is.Equal(Run(t.Context(), root, []string{"greet", "whom"}), exit.CodeUsage)
-	is.Equal(Run(t.Context(), root, []string{"cancel", "7", "--children"}), exit.CodeUsage) // the flag selects among many jobs
+	is.Equal(Run(t.Context(), root, []string{"cancel", "7", "--children"}), exit.CodeUsage) // this flag selects among many jobs
 }
 
 func TestTheVersionIsTheReleaseOfTheProgram(t *testing.T) {
@@ -54,7 +54,7 @@ func TestTheVersionIsTheReleaseOfTheProgram(t *testing.T) {
 	is.True(strings.HasPrefix(out.String(), "greeter v1.2.3 (schema version "))
 }
 
-// answering returns a server that gives each request its next answer, and repeats the last one. It passes the bodies of requests to sent.
+// answering returns a server that gives each request the next answer, repeating the last one. It passes each request's body to sent.
 func answering(t *testing.T, sent func(body string), answers ...string) string {
 	t.Helper()
 	var count atomic.Int64

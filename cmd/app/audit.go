@@ -57,7 +57,7 @@ func auditCells(r admin.AuditRow) []string {
 	return []string{strconv.FormatInt(r.ID, 10), humanize.Clock(&r.At), r.Actor, r.Action, r.Target, result, r.Source, humanize.Short(r.Reason, 40), humanize.Short(change(r), 60)}
 }
 
-// change describes the state before and after a command, as recorded in the audit entry.
+// change shows the state before and after a command, as recorded in the audit entry.
 func change(r admin.AuditRow) string {
 	var parts []string
 	for _, raw := range []string{string(r.Before), string(r.After)} {

@@ -16,7 +16,7 @@ import (
 // completeWithin limits how long a completion waits for the database or the server.
 const completeWithin = 2 * time.Second
 
-// candidates returns the completions for a position in the command line. A tab separates a word from its description.
+// candidates returns the completions for a position in the command line. A tab separates each word from its description.
 type candidates func(ctx context.Context, c *cobra.Command) []string
 
 // completeWords registers completions for the flags and arguments of c and its subcommands, by name.
@@ -40,8 +40,8 @@ func completeWords(c *cobra.Command) {
 	}
 }
 
-// completes returns a completion function for candidates. If there is no database, the function returns no completions, because a
-// completion must not print an error.
+// completes returns a completion function for candidates. Without a database, the function returns no completions, because a completion
+// must not print an error.
 func completes(list candidates) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completeWithin)

@@ -81,8 +81,8 @@ func scheduleState(s job.ScheduleUse) string {
 	return "on"
 }
 
-// nextOf describes when a schedule fires next. It uses the time stored in the database or, if no pod has planned the schedule yet, the next
-// time computed from its expression.
+// nextOf describes when a schedule will next fire. The time comes from the database or, if no pod has planned the schedule yet, from its
+// expression.
 func nextOf(s job.ScheduleUse, now time.Time) string {
 	at := s.NextAt
 	if at == nil && len(s.NextFires) > 0 {
@@ -94,7 +94,7 @@ func nextOf(s job.ScheduleUse, now time.Time) string {
 	return untilText(*at, now) + ", " + humanize.ClockIn(s.Zone, at)
 }
 
-// untilText describes the time until at, or the time since at if it has passed.
+// untilText describes the time until at, or since at if it has passed.
 func untilText(at, now time.Time) string {
 	if d := now.Sub(at); d >= time.Second {
 		return "due for " + humanize.Since(&at, now)
@@ -111,7 +111,7 @@ func lastOf(s job.ScheduleUse, now time.Time) string {
 	return fireResult(last) + " " + humanize.Since(&last.FireAt, now) + " ago"
 }
 
-// fireResult describes the outcome of an occurrence, or of its job if there is one.
+// fireResult describes the outcome of an occurrence or, if it has a job, the job's state.
 func fireResult(f job.Fire) string {
 	switch {
 	case f.Outcome != job.FireFired:
@@ -137,7 +137,7 @@ func fireNote(f job.Fire) string {
 	return strings.Join(notes, "; ")
 }
 
-// onSchedule finishes setting up a command whose first argument is a schedule name, which the shell can complete.
+// onSchedule completes the setup of a command whose only argument is a schedule name.
 func onSchedule(c *cobra.Command, do func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error) *cobra.Command {
 	c.Args = cobra.ExactArgs(1)
 	c.ValidArgsFunction = firstArgument(completes(scheduleWords))

@@ -10,7 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// aSchedule returns a schedule that fires at half past two. Its history contains occurrences that ran on time, were missed, and overlapped.
+// aSchedule returns a schedule that fires at half past two. Its history contains an occurrence that fired, one that was missed, and a
+// duplicate.
 func aSchedule() job.ScheduleUse {
 	id, took := int64(4711), job.Seconds(92500*time.Millisecond)
 	next := noon.Add(14*time.Hour + 30*time.Minute)

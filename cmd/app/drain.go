@@ -13,13 +13,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// target is the lane or pod that a command applies to.
+// target is the lane or pod on which a command acts.
 type target struct {
 	pod  string
 	lane string
 }
 
-// read sets the lane from the arguments. It returns an error unless either a lane or a pod is given, but not both.
+// read sets the lane from the arguments. It returns an error unless exactly one of lane and pod is given.
 func (t *target) read(args []string) error {
 	if len(args) == 1 {
 		t.lane = args[0]
@@ -126,7 +126,7 @@ func gateCommand(use, short, long, done string) *cobra.Command {
 	}
 }
 
-// changeState sends a command that does not wait, and prints the new state, with "already" if nothing changed.
+// changeState sends a command that does not wait, and prints the new state, preceded by "already" if nothing changed.
 func changeState(c *cobra.Command, now, path string) error {
 	return onClient(c, func(at *client.Client) error { return changeAt(c, at, now, path) })
 }
@@ -150,11 +150,11 @@ func changeAt(c *cobra.Command, at *client.Client, now, path string) error {
 	return show.Done(c, news, "%s", now)
 }
 
-// waitAtOnce is the timeout of a single request. It is shorter than the time in which a server must begin its response.
+// waitAtOnce is the timeout of a single request. It is shorter than the time within which a server must begin its response.
 const waitAtOnce = 20 * time.Second
 
 // awaitIdle runs a command that drains or freezes. It repeats the request until no affected job is running or the wait is over, and prints
-// how many jobs are still running. If jobs are still running by then, the exit code is 1.
+// how many jobs are still running. If any are, the exit code is 1.
 func awaitIdle(c *cobra.Command, now, path string, wait time.Duration) error {
 	return onClient(c, func(at *client.Client) error {
 		changed := false

@@ -159,7 +159,7 @@ func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission
 	return s, nil
 }
 
-// decode reads a flag's JSON from its value, from a file, or from stdin.
+// decode reads the JSON of a flag from the flag's value, a file, or stdin.
 func decode(c *cobra.Command, flag, value string, v any) error {
 	source := io.Reader(strings.NewReader(value))
 	switch {
@@ -173,7 +173,7 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 		defer file.Close()
 		source = file
 	}
-	// The server's own limit is lower.
+	// The server enforces a lower limit.
 	if err := api.Decode(io.LimitReader(source, 64<<20), v); err != nil {
 		return exit.Usage("%s: %w: want JSON, @file with JSON, or - for stdin", flag, err)
 	}
@@ -183,7 +183,7 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 	return nil
 }
 
-// jsonOf reads a flag's JSON. It returns nil if the flag is not set.
+// jsonOf returns the JSON of a flag, or nil if the flag is not set.
 func jsonOf(c *cobra.Command, flag, value string) (any, error) {
 	if !c.Flags().Changed(flag) {
 		return nil, nil
@@ -195,7 +195,7 @@ func jsonOf(c *cobra.Command, flag, value string) (any, error) {
 	return raw, nil
 }
 
-// ended returns the verb that describes a job's final state.
+// ended returns a verb phrase for a job's final state.
 func ended(s job.State) string {
 	if s == job.Cancelled {
 		return "was cancelled"

@@ -42,7 +42,7 @@ It reads all jobs, and needs more database permissions than a pod: see docs/eras
 	return c
 }
 
-// erase repeats the request until all jobs have been processed, and prints the total.
+// erase repeats the request until all jobs have been processed, and then prints the totals.
 func erase(c *cobra.Command, at *client.Client, e api.Erasure) error {
 	var all api.Erased
 	for {

@@ -18,7 +18,7 @@ import (
 // followEvery is the polling interval for a followed job.
 const followEvery = 100 * time.Millisecond
 
-// explainEvery is the interval at which the reasons why a followed job is waiting are read.
+// explainEvery is how often follow asks why a job is waiting.
 const explainEvery = time.Second
 
 // waitsFor returns a one-line description of why a job is not running.
@@ -32,7 +32,7 @@ func waitsFor(ctx context.Context, at *client.Client, j job.Job) string {
 	return humanize.Printable(strings.Join(why, "; "))
 }
 
-// follow waits until a job and its next steps have ended, and returns the last one. It keeps polling during a database outage.
+// follow waits until a job and its next steps have ended, and returns the last of them. It keeps polling during a database outage.
 func follow(ctx context.Context, at *client.Client, id int64, show *progressLine) (job.Job, error) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
@@ -70,7 +70,7 @@ func follow(ctx context.Context, at *client.Client, id int64, show *progressLine
 	}
 }
 
-// nextStep returns the step after a job, or nil. The next step exists as soon as the job has succeeded.
+// nextStep returns the step after a job, or nil if there is none. The next step exists as soon as the job has succeeded.
 func nextStep(ctx context.Context, at *client.Client, j job.Job) (*job.Job, error) {
 	if j.State != job.Succeeded {
 		return nil, nil
@@ -88,7 +88,7 @@ func nextStep(ctx context.Context, at *client.Client, j job.Job) (*job.Job, erro
 	return next, nil
 }
 
-// progressLine shows the progress of a job. On a terminal it redraws one line; otherwise it prints one line per change.
+// progressLine shows the progress of a job. On a terminal, it redraws one line; elsewhere, it prints one line per change.
 type progressLine struct {
 	to    io.Writer // nil means no output
 	bar   bool
@@ -105,7 +105,7 @@ func newProgressLine(to io.Writer, silent bool) *progressLine {
 	return f
 }
 
-// job shows a job's state, followed by the reason for its waiting unless waits is empty.
+// job shows a job's state, followed by the reason for waiting unless waits is empty.
 func (f *progressLine) job(j job.Job, waits string) {
 	if f.to == nil {
 		return
@@ -137,7 +137,7 @@ func (f *progressLine) endLine() {
 	}
 }
 
-// drawBar returns a progress bar for a job that reports its progress.
+// drawBar returns a progress bar for a job, or plain text if the job reports no total.
 func drawBar(j job.Job) string {
 	const width = 30
 	p := j.Progress

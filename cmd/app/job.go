@@ -34,7 +34,7 @@ func newJobCommand() *cobra.Command {
 	}
 }
 
-// podOf returns the name of a job's pod. It returns the boot ID if the pod's row has been deleted or the caller may not see pods.
+// podOf returns the name of a job's pod, or its boot ID if the pod's row has been deleted or the caller may not see pods.
 func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	if j.Pod == nil || j.Engine != "" {
 		return ""
@@ -55,8 +55,8 @@ func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	return *j.Pod
 }
 
-// readBlockers returns why a job is not running. It returns nil if the job is running or has ended, if the server is too old to report
-// blockers, or if the caller may not see the job.
+// readBlockers returns the reasons why a job is not running. It returns nil if the job is running or has ended, if the server is too old to
+// report blockers, or if the caller may not see the job.
 func readBlockers(ctx context.Context, at *client.Client, id int64, state job.State) []job.Blocker {
 	if state.Terminal() || state == job.Running {
 		return nil

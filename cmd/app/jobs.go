@@ -64,7 +64,7 @@ func newJobsCommand() *cobra.Command {
 	return c
 }
 
-// remark returns the most important fact about a job besides its state.
+// remark returns the most important information about a job besides its state.
 func remark(j job.Job) string {
 	switch {
 	case j.State == job.Failed, j.State == job.Cancelled:

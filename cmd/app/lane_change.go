@@ -91,7 +91,7 @@ func parseBool(text string) (*bool, error) {
 	return &yes, nil
 }
 
-// parseKinds parses names separated by commas or plus signs. Empty text results in an empty list.
+// parseKinds parses names separated by commas or plus signs. Empty text yields an empty list.
 func parseKinds(text string) *[]string {
 	kinds := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '+' })
 	if kinds == nil {

@@ -51,7 +51,7 @@ func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
 	})
 }
 
-// laneState describes the state of a lane, with the reason if the lane does not start jobs.
+// laneState describes the state of a lane and, if the lane starts no jobs, the reason.
 func laneState(l job.LaneUse) string {
 	switch {
 	case l.Frozen:
@@ -72,7 +72,7 @@ func laneState(l job.LaneUse) string {
 	return "open" + laneEngine(l)
 }
 
-// laneEngine describes the engine of a lane other than PostgreSQL, with the number of jobs that it reports.
+// laneEngine describes a lane's engine and the number of jobs that the engine reports. It returns an empty string for PostgreSQL.
 func laneEngine(l job.LaneUse) string {
 	if l.Engine == job.EnginePostgreSQL || l.Engine == "" {
 		return ""
@@ -86,7 +86,7 @@ func laneEngine(l job.LaneUse) string {
 	return text
 }
 
-// span formats a duration. It returns an empty string for nil, which means that the pods' own settings apply.
+// span formats a duration. It returns an empty string for nil, which means that each pod's setting applies.
 func span[T fmt.Stringer](d *T) string {
 	if d == nil {
 		return ""
@@ -160,7 +160,7 @@ that, at most for --timeout; the move continues if the command ends. To give up 
 	return c
 }
 
-// progressEvery is the interval at which awaitMove reports progress.
+// progressEvery is how often awaitMove reports progress.
 const progressEvery = 5 * time.Second
 
 // awaitMove waits until a lane has moved to another engine, and reports the progress on standard error.
@@ -233,7 +233,7 @@ func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 	return err
 }
 
-// putSetting changes a lane or schedule. It creates a missing one if make is set.
+// putSetting changes a lane or schedule. If make is set, it creates a missing one.
 func putSetting[T any](ctx context.Context, at *client.Client, path string, dry bool, change any, make bool) (T, error) {
 	path += "?dry_run=" + strconv.FormatBool(dry)
 	done, err := client.Do[T](ctx, at, http.MethodPatch, path, change)

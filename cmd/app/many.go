@@ -45,7 +45,7 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 	}
 	return onClient(c, func(at *client.Client) error {
 		if m.which.failures != "" {
-			m.many = "/failures/retry" // which needs no permission to manage workers
+			m.many = "/failures/retry" // this route needs no permission to manage workers
 			if selection, err = failureSet(c, at, selection, m.which.failures); err != nil {
 				return err
 			}
@@ -64,7 +64,7 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 	})
 }
 
-// failureSet returns a selection of the jobs that are in a failure group now and failed after the time in s.
+// failureSet returns a selection of the jobs that are now in a failure group and failed after the time given in s.
 func failureSet(c *cobra.Command, at *client.Client, s api.Selection, group string) (api.Selection, error) {
 	found, err := client.Get[failureGroup](c.Context(), at, client.Path("/failures/:id", group), client.Query("since", s.Filter.Since, "limit", "1"))
 	s.Filter.Since, s.Filter.Failures = "", found.Set
@@ -74,7 +74,7 @@ func failureSet(c *cobra.Command, at *client.Client, s api.Selection, group stri
 // unasked is the largest number of jobs that a bulk command changes without asking for confirmation.
 const unasked = 100
 
-// confirm asks the operator before a command changes many jobs. It returns an error unless the operator agrees.
+// confirm asks the operator for confirmation before a command changes many jobs. It returns an error unless the operator agrees.
 func (m *manyOrOne) confirm(c *cobra.Command, at *client.Client, selection api.Selection) error {
 	selection.DryRun = true
 	would, err := client.Post[api.Many](c.Context(), at, m.many, selection)
@@ -155,7 +155,7 @@ Exit code 1 when the job does not exist, is neither failed nor cancelled, or whe
 	return c
 }
 
-// tryAgain retries a job or a pipeline, with new arguments unless args is nil. It returns the IDs of the jobs that are pending again.
+// tryAgain retries a job or a pipeline, with new arguments if args is not nil. It returns the IDs of the jobs that are pending again.
 func tryAgain(c *cobra.Command, at *client.Client, path string, args any) ([]string, error) {
 	var body any
 	if args != nil {

@@ -57,13 +57,13 @@ If TRAPEZE_TLS_CLIENT_CA is set, the pod's own certificate is presented, so the 
 	return c
 }
 
-// ownPod returns the URL of the pod on this machine and the TLS settings for it, which are nil without TLS.
+// ownPod returns the URL of the pod on this machine and the TLS settings for connecting to it, which are nil without TLS.
 func ownPod(config env.Settings) (url string, secure *tls.Config, err error) {
 	host, port, err := net.SplitHostPort(config.API.Addr)
 	if err != nil || port == "0" {
 		return "", nil, exit.Usage("TRAPEZE_HTTP_ADDR=%s names no port: set --server", config.API.Addr)
 	}
-	switch host { // the addresses that stand for every interface
+	switch host { // addresses that mean every interface
 	case "0.0.0.0":
 		host = "127.0.0.1"
 	case "::":
@@ -76,8 +76,8 @@ func ownPod(config env.Settings) (url string, secure *tls.Config, err error) {
 	if served == nil {
 		return "http://" + net.JoinHostPort(host, port), nil, nil
 	}
-	// The certificate is for the name by which other machines reach the pod. A health check sends no secret and believes no content. If the
-	// pod requires a client certificate, its own one is the only one at hand.
+	// The certificate names the host by which other machines reach the pod, so it is not verified here; a health check sends no secret and
+	// does not rely on the response body. If the pod requires a client certificate, the pod's own is the only one available.
 	return "https://" + net.JoinHostPort(host, port), &tls.Config{
 		InsecureSkipVerify: true, // #nosec G402
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -100,7 +100,7 @@ func ping(c *cobra.Command, to *http.Client, url string) error {
 	var status struct {
 		Reasons []string `json:"reasons"`
 	}
-	_ = json.NewDecoder(http.MaxBytesReader(nil, response.Body, 1<<20)).Decode(&status) // only the status code counts
+	_ = json.NewDecoder(http.MaxBytesReader(nil, response.Body, 1<<20)).Decode(&status) // the exit code depends only on the HTTP status
 	if response.StatusCode != http.StatusOK {
 		return exit.Unavailable("%s returned %s: %s", url, response.Status, strings.Join(status.Reasons, ", "))
 	}

@@ -61,7 +61,7 @@ children, and lists the running and failed ones.
 	return c
 }
 
-// tree is a pipeline that can be drawn.
+// tree is a pipeline with a method that draws it.
 type tree api.Tree
 
 func readTree(ctx context.Context, at *client.Client, id int64, branches int) (tree, error) {
@@ -142,7 +142,7 @@ func meter(done, total int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// elapsed formats a duration, or the time since the beginning if there is no end yet.
+// elapsed formats the time from began to ended, or from began until now if ended is nil.
 func elapsed(began, ended *time.Time, now time.Time) string {
 	if began == nil {
 		return ""
@@ -160,8 +160,8 @@ func elapsed(began, ended *time.Time, now time.Time) string {
 // followTreeEvery is the redraw interval of a followed pipeline.
 const followTreeEvery = 300 * time.Millisecond
 
-// followTree follows a pipeline until it has finished. With --json it prints each change, on a terminal it redraws in place, and otherwise it
-// draws only the finished pipeline.
+// followTree follows a pipeline until it has finished. With --json, it prints each change; on a terminal, it redraws in place; otherwise,
+// it draws only the finished pipeline.
 func followTree(c *cobra.Command, at *client.Client, id int64, branches int) error {
 	ctx, stop := exit.OnSignal(c.Context())
 	defer stop()

@@ -41,7 +41,7 @@ func newPodsCommand() *cobra.Command {
 	return c
 }
 
-// remoteOf names the owner of a remote worker and the number of streams it has opened. It returns an empty string for a pod.
+// remoteOf names the owner of a remote worker and its stream number. It returns an empty string for a pod.
 func remoteOf(p job.Pod) string {
 	if !p.Remote || p.Owner == nil || p.Stream == nil {
 		return ""

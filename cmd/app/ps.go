@@ -93,7 +93,7 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	return show.Table(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
 }
 
-// gateCloses explains why no job starts in any lane, and names the command that reopens the queue. It returns an empty string if the queue
+// gateCloses explains why no job starts in any lane, and names the commands that reopen the queue. It returns an empty string if the queue
 // is open.
 func gateCloses(g job.QueueState) string {
 	switch {
@@ -107,7 +107,7 @@ func gateCloses(g job.QueueState) string {
 	return ""
 }
 
-// closedBy describes who closed the queue or a lane, when, and why. It returns an empty string if c is nil.
+// closedBy describes who closed the queue or a lane, when and why. It returns an empty string if c is nil.
 func closedBy(c *job.Closure) string {
 	if c == nil {
 		return ""
@@ -127,7 +127,7 @@ func podWith(name string, remote bool) string {
 	return name
 }
 
-// remarkOfSlot returns the most important fact about a running job besides its slot.
+// remarkOfSlot returns the most important information about a running job besides its slot.
 func remarkOfSlot(j job.Slot) string {
 	return remark(job.Job{State: job.Running, CancelRequested: j.CancelRequested, Progress: j.Progress})
 }

@@ -22,7 +22,7 @@ type jobFlags struct {
 	kind, lane, subject, pipeline, parent, moment string
 	children                                      string
 	reason, class, code                           string
-	failures                                      string // a failure group; only for a retry
+	failures                                      string // a failure group; for retries only
 }
 
 func (s *jobFlags) flags(c *cobra.Command) {
@@ -61,7 +61,7 @@ func (s *jobFlags) selection() (api.Selection, error) {
 	return body, nil
 }
 
-// query returns the flags as query parameters of the job list. An error names the invalid flag.
+// query returns the flags as query parameters of the job list. The error names the invalid flag.
 func (s *jobFlags) query() (url.Values, error) {
 	if err := (job.Filter{Reason: job.Reason(s.reason), ErrorClass: job.ErrorClass(s.class), ErrorCode: s.code}).Validate(); err != nil {
 		return nil, exit.Usage("--job-reason, --error-class, --error-code: %w", err)

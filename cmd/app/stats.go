@@ -71,7 +71,7 @@ func printStats(c *cobra.Command, s job.Stats, by string) error {
 	return show.Table(c, strings.ToUpper(by)+" FINISHED FAILED CANCELLED WAIT-P50 WAIT-P95 RUN-P50 RUN-P95 TREND", rows)
 }
 
-// timing formats a wait or run time, which can be well below a millisecond.
+// timing formats a wait or run time, which may be well below a millisecond.
 func timing(d *job.Seconds) string {
 	switch {
 	case d == nil:
@@ -85,8 +85,8 @@ func timing(d *job.Seconds) string {
 // trendWidth is the maximum width of a trend, in characters.
 const trendWidth = 31
 
-// trend draws the number of finished jobs per interval as a line of bars. A dot means no jobs. If there are too many intervals,
-// neighbouring ones share a bar.
+// trend draws the number of finished jobs per interval as a line of bars. A dot means no jobs. If there are too many intervals, adjacent
+// ones share a bar.
 func trend(intervals []job.StatsInterval) string {
 	each := (len(intervals) + trendWidth - 1) / trendWidth
 	var bars []int64

@@ -56,7 +56,7 @@ Exit code 1 when the job does not exist or has finished.`,
 	}
 }
 
-// endJob returns a function that cancels or stops one job through the given route, if it is in the given epoch.
+// endJob returns a function that cancels or stops one job through the given route, provided that the job is in the given epoch.
 func endJob(route string, epoch *int) func(*cobra.Command, *client.Client, int64) error {
 	return func(c *cobra.Command, at *client.Client, id int64) error {
 		now, err := client.Post[struct {
@@ -107,7 +107,7 @@ Exit code 1 when the job does not exist, is running and --chain is not given, or
 // negative matches a negative number, which pflag mistakes for a flag.
 var negative = regexp.MustCompile(`^-[0-9]+$`)
 
-// numbersLast moves any negative numbers among the arguments of nice to the end, after "--".
+// numbersLast moves any negative numbers in the arguments of nice to the end, after "--".
 func numbersLast(root *cobra.Command, args []string) []string {
 	c, _, err := root.Find(args)
 	if err != nil || c.Name() != "nice" || slices.Contains(args, "--") {
@@ -158,7 +158,7 @@ another epoch.`,
 	return c
 }
 
-// epochFlag adds the flag with which a command has no effect on a job that was retried.
+// epochFlag adds a flag that keeps a command from affecting a job that has since been retried.
 func epochFlag(c *cobra.Command, epoch *int) {
 	c.Flags().IntVar(epoch, "epoch", 0, "only if the job is still in this epoch, see trapeze job; a retry begins another")
 }

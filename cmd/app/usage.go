@@ -46,7 +46,7 @@ func unknownCommand(c *cobra.Command, name string) error {
 // wants describes the expected flag value for each flag type.
 var wants = map[string]string{"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 90s", "bool": "true or false"}
 
-// flagError returns the message about an invalid flag value, without the parser's own message.
+// flagError returns the message about an invalid flag value without pflag's wording.
 func flagError(_ *cobra.Command, err error) error {
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		if want := wants[wrong.GetFlag().Value.Type()]; want != "" {

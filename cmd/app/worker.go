@@ -94,7 +94,7 @@ The worker retries pods that it cannot reach. If a pod rejects the worker, the w
 	return c
 }
 
-// workerEnded adds the exit code to a worker's error.
+// workerEnded adds an exit code to a worker's error.
 func workerEnded(err error) error {
 	if errors.Is(err, worker.ErrDistrusted) {
 		return exit.Refused("%w", err)
@@ -108,7 +108,7 @@ func workerEnded(err error) error {
 	return err
 }
 
-// clientTLS returns a TLS configuration with the worker's certificate and its trusted CAs. It returns nil for the system defaults.
+// clientTLS returns a TLS configuration with the worker's certificate and its trusted CAs. It returns nil if the system defaults apply.
 func clientTLS(ca, cert, key string) (*tls.Config, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil
@@ -134,7 +134,7 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 		if _, err := read(); err != nil {
 			return nil, fmt.Errorf("--cert, --key: %w", err)
 		}
-		// The certificate is read at each handshake, so a renewed one needs no restart.
+		// The certificate is read at each handshake, so that a renewed one needs no restart.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return read() }
 	}
 	return config, nil

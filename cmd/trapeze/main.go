@@ -1,7 +1,7 @@
 // Command trapeze serves, monitors and controls background jobs on PostgreSQL. See `trapeze --help`.
 //
-// It combines the command line of package cmd/app with the worked example, the demo, and the demo kinds. Any other program can do the same
-// with the packages cmd/app, runner and api.
+// It combines the command line of package cmd/app with the worked example, the demo and the demo kinds. Other programs can do the same with
+// the packages cmd/app, runner and api.
 package main
 
 import (
@@ -67,7 +67,7 @@ func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.
 		return err
 	}
 	kinds := demokinds.Options{Schema: config.Options.Schema, LedgerURL: config.LedgerURL}
-	if pool == nil { // a remote worker runs only kinds that need no database
+	if pool == nil { // a remote worker runs only those kinds that need no database
 		if !config.DemoHandlers {
 			return exit.Usage("no handlers: set TRAPEZE_DEMO_HANDLERS=true for the demo kinds, or write a worker with package remote/worker")
 		}

@@ -7,13 +7,13 @@ import (
 )
 
 // SessionCookie is the name of the cookie that holds a session in place of a token. Browsers see a longer name, which package api replaces
-// before it authenticates the request.
+// with this one before it authenticates the request.
 const SessionCookie = "trapeze_session"
 
-// maxToken limits the length of a token, in bytes.
+// maxToken is the maximum length of a token, in bytes.
 const maxToken = 8 << 10
 
-// bearer returns the token in a request's Authorization header. Without that header, it returns the session in the cookie.
+// bearer returns the token in a request's Authorization header, or else the session in its cookie.
 func bearer(r *http.Request) (token string, session bool, err error) {
 	switch headers := r.Header.Values("Authorization"); {
 	case len(headers) > 1:

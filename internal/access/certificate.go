@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// ErrUnknownCertificate means that a request has a trusted client certificate that has expired or whose name is not in the file. Its text
-// names the certificate and may be sent to the client.
+// ErrUnknownCertificate means that a request has a trusted client certificate that has expired or whose name is not in the file. The error
+// text names the certificate and may be sent to the client.
 var ErrUnknownCertificate = errors.New("unknown client certificate")
 
-// maxCertificateName limits the length of a certificate name, in bytes.
+// maxCertificateName is the maximum length of a certificate name, in bytes.
 const maxCertificateName = 500
 
 // certifies validates a token file entry that contains a certificate name, such as
-// {"certificate":"spiffe://example.org/gpu","name":"gpu","roles":["worker"]}. A name with "://" refers to a URI in the certificate's
-// alternative names. Any other name refers to its common name.
+// {"certificate":"spiffe://example.org/gpu","name":"gpu","roles":["worker"]}. A name with "://" is matched against the URIs in the
+// certificate's alternative names, and any other name against its common name.
 func (e entry) certifies(before map[string]Principal) error {
 	switch {
 	case e.Token != "":
@@ -34,7 +34,7 @@ func (e entry) certifies(before map[string]Principal) error {
 
 // certificateOf returns the client certificate that authenticates a request, or nil. The handshake must have verified the certificate, and
 // the request must have neither a token nor a session. A token identifies the sender more precisely than a certificate, which a machine
-// sends to every server.
+// presents to every server.
 func certificateOf(r *http.Request) *x509.Certificate {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 || len(r.Header.Values("Authorization")) > 0 {
 		return nil
@@ -45,8 +45,7 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.PeerCertificates[0]
 }
 
-// principalOf returns the principal of a certificate. It checks the expiry again, because a connection may stay open after its certificate
-// has expired.
+// principalOf returns the principal of a certificate. It checks the expiry again, because a connection may outlive its certificate.
 func (t *Tokens) principalOf(leaf *x509.Certificate, now time.Time) (Principal, error) {
 	names := namesOf(leaf)
 	if now.After(leaf.NotAfter) {

@@ -21,7 +21,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// A key set may have at most maxKeySet bytes and maxKeys keys. keySetTimeout limits each read, and keySetWait the wait for another caller's.
+// A key set may have at most maxKeySet bytes and maxKeys keys. keySetTimeout limits each read, and keySetWait limits how long a caller
+// waits for another caller's read.
 const (
 	maxKeySet     = 1 << 20
 	maxKeys       = 100
@@ -29,9 +30,9 @@ const (
 	keySetWait    = time.Second
 )
 
-// keySet holds an identity provider's public keys, read from a JSON Web Key Set (RFC 7517) in a file or at a URL. It reads the set again
-// when the set is older than fresh, or when a token names an unknown key, but at most once per interval. If a read fails, the previous keys
-// stay in use. It is safe for concurrent use.
+// keySet holds an identity provider's public keys, read from a JSON Web Key Set (RFC 7517) in a file or at a URL. The set is reread when it
+// is older than fresh or when a token names an unknown key, but at most once per interval. If a read fails, the previous keys stay in use.
+// It is safe for concurrent use.
 type keySet struct {
 	name     string // the path or URL, for error messages
 	remote   bool
@@ -104,7 +105,7 @@ func limited(from io.Reader) ([]byte, error) {
 	return raw, err
 }
 
-// current returns the keys. If they are too old, one caller reads the set again, while concurrent callers get the previous keys.
+// current returns the keys. If they are stale, one caller rereads the set while concurrent callers get the previous keys.
 func (s *keySet) current() []*key {
 	set := s.latest.Load()
 	if time.Since(set.at) < s.fresh || !s.begin(0) {
@@ -113,8 +114,8 @@ func (s *keySet) current() []*key {
 	return s.update()
 }
 
-// renewed returns the keys after a token has named an unknown key, which the provider may have added since the last read. It waits for
-// another caller's read for a short time only, because anyone can send tokens that name unknown keys.
+// renewed returns the keys after a token has named an unknown key, which the provider may have added since the last read. It waits only
+// briefly for another caller's read, because anyone can send tokens that name unknown keys.
 func (s *keySet) renewed() []*key {
 	if !s.begin(keySetWait) {
 		return s.latest.Load().keys
@@ -140,7 +141,7 @@ func (s *keySet) begin(wait time.Duration) bool {
 	}
 }
 
-// update returns the keys. It reads the set again first, unless the last read began within the interval. It follows begin.
+// update returns the keys after rereading the set, unless the last read began within the interval. The caller must have called begin.
 func (s *keySet) update() []*key {
 	defer func() { <-s.reading }()
 	if time.Since(s.tried) >= s.interval {
@@ -165,8 +166,8 @@ func (s *keySet) load() error {
 	return nil
 }
 
-// parseKeySet returns the usable keys in a set. As RFC 7517 requires, it skips all others: encryption keys, private and symmetric keys, and
-// keys for unsupported algorithms.
+// parseKeySet returns the usable keys in a set. As RFC 7517 requires, it skips all other keys: encryption keys, private and symmetric keys,
+// and keys for unsupported algorithms.
 func parseKeySet(raw []byte) (keys []*key, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -192,7 +193,7 @@ func parseKeySet(raw []byte) (keys []*key, err error) {
 	return keys, nil
 }
 
-// algorithmOf returns the algorithm for a public key, or an error if the key is too weak or has an unsupported type.
+// algorithmOf returns the algorithm for a public key. It returns an error if the key is too weak or its type is unsupported.
 func algorithmOf(public any) (string, error) {
 	switch public := public.(type) {
 	case *rsa.PublicKey:

@@ -13,8 +13,8 @@ import (
 // leeway is the maximum tolerated clock skew between the issuer and this machine.
 const leeway = 30 * time.Second
 
-// Signed authenticates principals by tokens that a third party has signed (JWTs). A file defines which tokens are trusted, see [KeysFile].
-// A token must contain the issuer and audience given in that file and an expiry time. It must be signed with one of the file's keys, using
+// Signed authenticates principals by tokens that a third party has signed (JWTs). A file defines which tokens are trusted (see [KeysFile]).
+// A token must contain an expiry time and the issuer and audience given in that file. It must be signed with one of the file's keys, using
 // that key's algorithm. The methods of Signed are safe for concurrent use.
 type Signed struct {
 	file *watchedFile[*keys]
@@ -26,7 +26,7 @@ type Signed struct {
 //	 "keys":[{"kid":"2025-01","alg":"RS256","key":"-----BEGIN PUBLIC KEY-----\n…"}],"jwks":"https://id.example.org/certs"}
 //
 // name_claim and roles_claim are optional; the example shows their defaults. A name such as realm_access.roles refers to a member of the
-// claim realm_access. The algorithms are RS256, ES256 and EdDSA with a public key in PEM, and HS256 with a secret of at least 32 bytes. A
+// realm_access claim. The algorithms are RS256, ES256 and EdDSA with a public key in PEM, and HS256 with a secret of at least 32 bytes. A
 // token without a kid is verified with the only key of its algorithm. The file is read again when it changes.
 //
 // jwks is the path or URL of a JSON Web Key Set, in addition to keys or instead of them. If a URL does not respond, KeysFile logs the
@@ -41,7 +41,7 @@ func KeysFile(path string) (*Signed, error) {
 		switch {
 		case latest == nil:
 		case latest.name == k.set.name:
-			k.set = latest // with the keys that were read before
+			k.set = latest // keep the keys that were read before
 		case !k.set.remote:
 			err = k.set.load()
 		}
@@ -109,8 +109,8 @@ func (s *Signed) verify(given string) (Principal, time.Time, error) {
 	return Principal{Name: name, Roles: roles}, until.Time, nil
 }
 
-// explain adds the value that an operator needs to the error: the key that the token names, or the claim that was refused. Claims are
-// checked after the signature, so they are known to come from the issuer. The error contains neither the token nor its signature.
+// explain adds the information that an operator needs to the error: the key that the token names, or the claim that was rejected. Claims
+// are checked after the signature, so they are known to come from the issuer. The error contains neither the token nor its signature.
 func (k *keys) explain(err error, token *jwt.Token, claims jwt.MapClaims) error {
 	for _, one := range []struct {
 		err         error
@@ -133,7 +133,7 @@ func (k *keys) explain(err error, token *jwt.Token, claims jwt.MapClaims) error 
 	return fmt.Errorf("%w (alg %.20q, kid %.100q)", err, fmt.Sprint(token.Header["alg"]), fmt.Sprint(token.Header["kid"]))
 }
 
-// claimText formats a claim as text. It formats numbers of seconds without an exponent.
+// claimText formats a claim. It formats numbers as times, because exp, nbf and iat are in seconds since 1970.
 func claimText(value any) string {
 	if seconds, ok := value.(float64); ok {
 		return time.Unix(int64(seconds), 0).UTC().Format(time.RFC3339)
@@ -141,7 +141,7 @@ func claimText(value any) string {
 	return fmt.Sprint(value)
 }
 
-// claimAt returns a claim by name. If no claim has that name, a name with dots such as realm_access.roles refers to a member of a claim.
+// claimAt returns a claim by name. If no claim has that name, a dotted name such as realm_access.roles refers to a member of a claim.
 func claimAt(claims map[string]any, name string) any {
 	if value, ok := claims[name]; ok {
 		return value

@@ -94,8 +94,8 @@ func (k *key) parse() (err error) {
 // errUnknownKey means that no key matches the kid and algorithm of a token.
 var errUnknownKey = errors.New("no key matches the token's kid and algorithm")
 
-// find returns the key that a token names. If the key is unknown, find reads the key set again, because the provider may have added the
-// key.
+// find returns the key that a token names. If the key is unknown, find rereads the key set, because the provider may have added the key
+// since.
 func (k *keys) find(t *jwt.Token) (any, error) {
 	if _, ok := t.Header["crit"]; ok { // the library ignores it, but RFC 7515 requires that unknown extensions are refused
 		return nil, errors.New("the token has critical extensions (crit), which are not supported")
@@ -110,8 +110,8 @@ func (k *keys) find(t *jwt.Token) (any, error) {
 	return found, err
 }
 
-// pick returns the key that a token names or, if it names none, the only key for the token's algorithm. A token is always verified with the
-// key's algorithm, not the one that the token claims. Otherwise an attacker could sign a token with HMAC, using a public key as the secret.
+// pick returns the key that a token names or, if it names none, the only key for the token's algorithm. A token must be signed with the
+// key's algorithm. If the token could choose the algorithm, an attacker could sign a token with HMAC, using a public key as the secret.
 func pick(keys []*key, t *jwt.Token) (any, error) {
 	id, named := t.Header["kid"].(string)
 	var found *key

@@ -19,11 +19,11 @@ type Mask struct {
 	strict bool
 }
 
-// MaskAll hides every value except null, and shows member names. It is for kinds whose secrets are unknown.
+// MaskAll hides every value except null, but shows member names. It is for kinds whose secrets are unknown.
 var MaskAll = Mask{all: true}
 
 // Strict returns a mask that also hides values that do not have the shape described by the pointers, such as a string where the pointers
-// expect an object with a secret. It is meant for arguments, whose shape is known. A result may have any shape.
+// expect an object with a secret. It is meant for arguments, whose shape is known; results may have any shape.
 func (m Mask) Strict() Mask {
 	m.strict = true
 	return m
@@ -46,8 +46,8 @@ func MaskOf(pointers ...string) (Mask, error) {
 	return m, nil
 }
 
-// JSON returns raw with its secrets hidden. If raw cannot be parsed, JSON hides all of it. An empty mask returns raw itself. Otherwise, the
-// white space and the escapes of the result may differ from raw.
+// JSON returns raw with its secrets hidden. If raw cannot be parsed, JSON hides all of it. An empty mask returns raw unchanged. Any other
+// mask may change the white space and escapes.
 func (m Mask) JSON(raw json.RawMessage) json.RawMessage {
 	shown, _ := m.Hide(raw)
 	return shown
@@ -78,7 +78,7 @@ func (out *maskOutput) hide() {
 	out.text.WriteString(Masked)
 }
 
-// value copies one value and masks the secrets in it. paths holds the rest of each pointer, relative to this value.
+// value copies one value and masks the secrets in it. paths holds the remaining steps of each pointer, relative to this value.
 func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string) error {
 	if !m.all && len(paths) == 0 { // nothing in this value is secret
 		var raw json.RawMessage

@@ -1,6 +1,6 @@
 package access
 
-// Permission allows one kind of operation.
+// Permission allows one type of operation.
 type Permission string
 
 // These are all permissions.

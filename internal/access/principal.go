@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// Principal is the sender of a request, as the host authenticates it.
+// Principal is the sender of a request, as authenticated by the host.
 type Principal struct {
-	// Name is recorded as the submitter of the principal's jobs and as the actor of its commands. It is 1 to 200 bytes long and must be the
+	// Name is recorded as the submitter of the principal's jobs and as the actor of its commands. It must be 1 to 200 bytes long and the
 	// same in every request.
 	Name string
-	// Roles lists the roles granted by the principal's token, session or proxy. The table of grants can add more.
+	// Roles lists the roles granted by the principal's token, session or proxy. The grants table can add more.
 	Roles []string
 	// Kinds and Lanes restrict a remote worker to jobs of these kinds in these lanes. Entries are names, or patterns such as gpu.*. An
 	// empty list means no restriction.
@@ -29,7 +29,7 @@ type Principal struct {
 // Everyone is the name of the principal that an API without authentication uses for all requests.
 const Everyone = "api"
 
-// reserved lists the names that Trapeze itself uses in the history and the audit log. They stand for maintenance, handlers, requests
+// reserved lists the names that Trapeze itself uses in the history and the audit log. They represent maintenance, handlers, requests
 // without valid credentials, and requests to an API without authentication.
 var reserved = []string{"system", "handler", "anonymous", Everyone}
 
@@ -62,7 +62,7 @@ func (p Principal) Capped(caps Caps) Principal {
 // Caps returns the highest values that p may set when submitting a job.
 func (p Principal) Caps() Caps { return p.caps }
 
-// Can reports whether p has a permission, and whether it covers only the jobs and pipelines that p submitted.
+// Can reports whether p has a permission, and whether the permission covers only the jobs and pipelines that p submitted.
 func (p Principal) Can(what Permission) (allowed, own bool) {
 	if what == Nothing {
 		return true, false
@@ -71,8 +71,8 @@ func (p Principal) Can(what Permission) (allowed, own bool) {
 	return allowed, allowed && scope == Own
 }
 
-// Owner returns the submitter to whose jobs a permission is limited. It returns p's name if the permission covers only p's own jobs, and an
-// empty string if it covers all jobs. If p lacks the permission, the result is meaningless.
+// Owner returns the submitter to whose jobs a permission is limited: p's name if the permission covers only p's own jobs, or an empty
+// string if it covers all jobs. If p lacks the permission, the result is meaningless.
 func (p Principal) Owner(what Permission) string {
 	if _, own := p.Can(what); own {
 		return p.Name
@@ -80,7 +80,7 @@ func (p Principal) Owner(what Permission) string {
 	return ""
 }
 
-// CanFor reports whether p has a permission for a submitter's jobs.
+// CanFor reports whether p has a permission for the jobs of a submitter.
 func (p Principal) CanFor(what Permission, submitter string) bool {
 	allowed, own := p.Can(what)
 	return allowed && (!own || submitter == p.Name)

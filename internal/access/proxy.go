@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A proxy sends the authenticated user and the user's roles in these headers. Roles are separated by commas.
+// These are the headers in which a proxy sends the authenticated user and the user's roles. Roles are separated by commas.
 const (
 	UserHeader   = "X-Forwarded-User"
 	GroupsHeader = "X-Forwarded-Groups"
@@ -45,7 +45,7 @@ func (p Proxies) Trusts(addr netip.Addr) bool {
 	return false
 }
 
-// Authenticate returns the sender of a request. It trusts the headers only in requests that come from a trusted proxy.
+// Authenticate returns the sender of a request. It accepts the headers only from a trusted proxy.
 func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
 	if from := Peer(r); !p.Trusts(from) {
 		return Principal{}, fmt.Errorf("%w: %s is not a trusted proxy", ErrUnauthenticated, from)
@@ -65,8 +65,8 @@ func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
 	return who, nil
 }
 
-// Client returns the address of the client that sent a request. Without proxies it is the peer's address. Behind proxies it is the last
-// address in X-Forwarded-For that does not belong to a trusted proxy.
+// Client returns the address of the client that sent a request. If the peer is not a trusted proxy, that is the peer's address. Otherwise,
+// it is the last address in X-Forwarded-For that does not belong to a trusted proxy.
 func (p Proxies) Client(r *http.Request) netip.Addr {
 	client := Peer(r)
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")

@@ -31,7 +31,7 @@ const (
 	Worker        = "worker" // for remote workers; can run jobs, but use no other route
 )
 
-// BuiltIn lists the built-in roles: those for people in ascending order of permissions, then the one for remote workers.
+// BuiltIn lists the built-in roles. Those for people come first, in ascending order of permissions, followed by the one for remote workers.
 var BuiltIn = []Role{
 	{Name: Viewer, Permissions: []Permission{JobsRead, WorkersView}, Scope: All},
 	{Name: Submitter, Permissions: []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsArgs}, Scope: Own},
@@ -50,8 +50,7 @@ func BuiltInRole(name string) (Role, bool) {
 	return BuiltIn[i], true
 }
 
-// Rights holds the combined permissions of several roles. If one of the roles grants a permission for all jobs, the permission covers all
-// jobs.
+// Rights holds the combined permissions of several roles. A permission covers all jobs if any of the roles grants it for all jobs.
 type Rights map[Permission]Scope
 
 // RightsOf returns the combined permissions of roles.

@@ -13,7 +13,7 @@ import (
 const sessionFor = 12 * time.Hour
 
 // A session contains an identifier of the token that began it, its expiry time, and an authentication code. The code's key is derived from
-// the token. All pods with the same token file accept the session, no pod stores it, and removing the token ends it. The format is:
+// the token. Every pod with the same token file accepts the session without storing it, and removing the token ends it. The format is:
 //
 //	version 1 byte · token 8 bytes · end 8 bytes, Unix seconds · code 32 bytes, HMAC-SHA-256 of everything before it
 const (

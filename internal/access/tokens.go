@@ -17,8 +17,8 @@ import (
 const minToken = 20
 
 // Tokens authenticates each principal by a token in a file: {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. An entry may
-// contain the name of a client certificate instead of a token, see certificate.go. The file is reread when it changes. Within a second of
-// its removal, a token is rejected, and so are the sessions that it began. The methods of Tokens are safe for concurrent use.
+// contain the name of a client certificate instead of a token (see certificate.go). The file is reread when it changes, so a removed token
+// and the sessions that it began are rejected within a second. The methods of Tokens are safe for concurrent use.
 type Tokens struct {
 	file *watchedFile[secrets]
 }
@@ -35,7 +35,7 @@ type token struct {
 	who  Principal
 }
 
-// TokenFile reads a token file, see [Tokens].
+// TokenFile reads a token file in the format described at [Tokens].
 func TokenFile(path string) (*Tokens, error) {
 	file, err := watch(path, parseTokens)
 	if err != nil {
@@ -63,7 +63,7 @@ func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 	return found.who, nil
 }
 
-// find returns the entry for a token that a client sent. It always compares all tokens, so its running time reveals nothing about them.
+// find returns the entry for a token sent by a client. It always compares all tokens, so that its running time reveals nothing about them.
 func (t *Tokens) find(given string) (token, error) {
 	hash, found := sha256.Sum256([]byte(given)), -1
 	all := t.file.get().tokens
@@ -88,7 +88,7 @@ type entry struct {
 	Lanes       []string `json:"lanes"`
 }
 
-// parseTokens parses the file. An error reports all mistakes in it, without quoting a token.
+// parseTokens parses the file. The error reports all mistakes in the file without quoting a token.
 func parseTokens(raw []byte) (all secrets, err error) {
 	var file struct {
 		Tokens []entry `json:"tokens"`

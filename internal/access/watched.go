@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// checkInterval is the minimum interval between checks of a file. A removed token can remain valid for this long.
+// checkInterval is the minimum interval between checks of a file. A removed token can remain valid for that long.
 const checkInterval = time.Second
 
 // watchedFile is a file of secrets that is reread when it changes. If the new content is invalid, the error is logged and the last valid
@@ -46,7 +46,7 @@ func (w *watchedFile[T]) get() T {
 	return w.value
 }
 
-// read reads the file if it has changed. It logs an invalid version only once.
+// read reads the file if it has changed. An invalid version is reported only once.
 func (w *watchedFile[T]) read() error {
 	w.checkedAt = time.Now()
 	now, err := os.Stat(w.path)

@@ -48,7 +48,7 @@ func (s *Secrets) Note(request *http.Request, v *View, target string) error {
 type View struct {
 	masks   *masks
 	reader  access.Principal
-	shownOf []string // what shows secrets of other principals, such as a job, a pipeline, a schedule or a search
+	shownOf []string // targets that show other principals' secrets, such as a job, a pipeline, a schedule or a search
 	known   bool     // already audited, so further secrets are not recorded
 }
 

@@ -29,8 +29,8 @@ func (e *answerError) temporary() bool {
 	return e.status == http.StatusTooManyRequests || e.status >= http.StatusInternalServerError && e.code != "internal"
 }
 
-// ExitsWith returns the exit code for the response. If the response corresponds to an error in package job, that error determines the code.
-// Otherwise the HTTP status does.
+// ExitsWith returns the exit code for the response. An error from package job determines the code if the response corresponds to one;
+// otherwise the HTTP status does.
 func (e *answerError) ExitsWith() int {
 	if code := exit.Code(e.cause); code != exit.CodeOK && code != exit.CodeRefused {
 		return code
@@ -49,7 +49,7 @@ func (e *answerError) ExitsWith() int {
 	return exit.CodeRefused
 }
 
-// refusal returns an error for a server's error response, with a suggested remedy.
+// refusal converts a server's error response to an error that suggests a remedy.
 func (at *Client) refusal(method string, response *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	var p struct {
@@ -84,7 +84,7 @@ func NotFound(err error) bool {
 	return ok && answer.status == http.StatusNotFound
 }
 
-// MayBeTemporary reports whether err may be temporary because the database or the server is not responding.
+// MayBeTemporary reports whether err may be temporary because the database or the server does not respond at the moment.
 func MayBeTemporary(err error) bool {
 	if answer, ok := errors.AsType[*answerError](err); ok {
 		return answer.temporary()

@@ -1,5 +1,5 @@
 // Package client calls the HTTP API on behalf of commands. It calls either the server that the command names, or an API in this process
-// that uses DATABASE_URL. Callers need not know which API is used, or how errors map to exit codes.
+// that uses DATABASE_URL. Callers need not know which of the two is used, or how errors map to exit codes.
 package client
 
 import (
@@ -39,7 +39,8 @@ type Client struct {
 	close func()
 }
 
-// For returns the client for a command. It uses the server in --server or TRAPEZE_SERVER, or else the database. The caller must close it.
+// For returns the client for a command. The client uses the server given by --server or TRAPEZE_SERVER, or else the database. The caller
+// must close it.
 func For(c *cobra.Command) (*Client, error) {
 	config, err := env.Load()
 	if err != nil {
@@ -57,13 +58,13 @@ func For(c *cobra.Command) (*Client, error) {
 	to.url, to.close = strings.TrimRight(to.url, "/"), transport.CloseIdleConnections
 	to.http = &http.Client{
 		Transport: transport,
-		// Following a redirect would turn a POST into a GET, and send the token to another address.
+		// Following a redirect could turn a POST into a GET and send the token to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return to, nil
 }
 
-// Server returns the URL of the server that a command uses. It returns an empty string if the command uses the API in this process.
+// Server returns the URL of the server that a command uses, or an empty string if the command uses the API in this process.
 func Server(c *cobra.Command, config env.Settings) string { return flagOr(c, "server", config.Server) }
 
 // flagOr returns the value of a persistent flag, or the given default if the flag is not set.
@@ -86,7 +87,7 @@ func Path(route string, values ...any) string {
 	return strings.Join(parts, "/")
 }
 
-// Query returns the given query parameters, without those that are empty. pairs alternates names and values.
+// Query returns the given query parameters, omitting empty ones. pairs alternates names and values.
 func Query(pairs ...string) url.Values {
 	q := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -138,8 +139,8 @@ func Do[T any](ctx context.Context, at *Client, method, path string, body any, h
 	return answer, nil
 }
 
-// List returns the rows in the name field of the response, page by page. A limit in the query applies to all pages together; 0 means all
-// rows.
+// List returns the rows in the name field of the response, fetching pages as needed. A limit in the query applies to the total number of
+// rows; 0 means all rows.
 func List[T any](ctx context.Context, at *Client, path, name string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		limited, asked := query.Has("limit"), url.Values{}

@@ -62,8 +62,8 @@ func Operator() string {
 	return "operator"
 }
 
-// local is the HTTP transport to the API in this process. It wakes the pods after a change, because they might otherwise notice the change
-// only at their next poll. If the API would only log an error, local returns it as the request's error.
+// local is the HTTP transport to the API in this process. After a change, it wakes the pods, which might otherwise not notice the change
+// until their next poll. Errors that the API would only log are returned as the request's error.
 type local struct {
 	api    memhttp.Transport
 	pool   *pgxpool.Pool

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// span is the time during which a handler ran. If several jobs of a kind ran, the span lasts from the first start to the last end.
+// span is the time during which a handler ran. If several jobs of a kind ran, it lasts from the first start to the last end.
 type span struct{ began, ended time.Time }
 
 // stopwatch records when each step ran, according to this process's clock.

@@ -81,7 +81,7 @@ type demo struct {
 	began    time.Time
 	report   demoReport
 	totals   []handlers.UnitTotal
-	counted  int64   // number of flights in the totals
+	counted  int64   // number of flights included in the totals
 	bad      int64   // number of units that were left out
 	shown    []int64 // the pipelines that the user can inspect
 }
@@ -95,15 +95,15 @@ type demoReport struct {
 	Takeover float64     `json:"takeover_seconds"` // from SIGKILL to the start of the job on the other pod
 	Warnings int64       `json:"warnings"`         // skipped rows, and flights without a factor
 
-	BadUnits []handlers.BadUnit `json:"bad_units,omitempty"` // units that were left out, so that the pipeline succeeded only partially
+	BadUnits []handlers.BadUnit `json:"bad_units,omitempty"` // units that were left out, so that the pipeline is partial
 }
 
 // demoStep is one step of the pipeline.
 type demoStep struct {
 	Kind string  `json:"kind"`
 	MS   float64 `json:"ms"` // the handler's duration; for several handlers, from the first start to the last end
-	// HandoffMS is the time from the end of the previous step, or from the submission, to the start of this step. It includes the commit
-	// that finishes the previous step and creates this one.
+	// HandoffMS is the time from the end of the previous step, or from the submission, until this step starts. It includes the commit that
+	// finishes the previous step and creates this one.
 	HandoffMS float64 `json:"handoff_ms"`
 }
 
@@ -183,7 +183,7 @@ func programName() string {
 	return "trapeze"
 }
 
-// readablePath makes a path absolute, because pods may have a different working directory. It checks that the file can be read before
+// readablePath makes a path absolute, because pods may have a different working directory. It checks that the file is readable before
 // anything is started.
 func readablePath(path string) (string, error) {
 	path, err := filepath.Abs(path)

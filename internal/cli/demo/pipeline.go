@@ -18,15 +18,15 @@ import (
 // demoYear is the year of the emission factors.
 const demoYear = 2024
 
-// demoSteps lists the steps of the pipeline. Each has a unit of progress and a description of how it is started. The recalculations consist
-// of many jobs. The factor sync waits for them and reports their combined progress.
+// demoSteps lists the steps of the pipeline. Each has a unit of progress and a description of how it is started. The recalculation step
+// consists of many jobs; the factor sync waits for them and reports their combined progress.
 var demoSteps = []demoStepKind{
 	{"csv_ingest", "rows", ""}, {fanOutKind, "", "hand-off"}, {childKind, "airports", "fan-out"}, {"unit_totals", "airports", "join"},
 }
 
 type demoStepKind struct{ kind, unit, reached string }
 
-// fanOutKind starts the fan-out of jobs of childKind.
+// fanOutKind is the kind that fans out into jobs of childKind.
 const fanOutKind, childKind = "factor_sync", "emission_recalc"
 
 // pollInterval is the interval at which the demo polls the pipeline.
@@ -131,15 +131,15 @@ func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *st
 	}
 }
 
-// part is a section of a pipeline that has its own progress bar.
+// part is a section of a pipeline with a separate progress bar.
 type part struct {
 	kind     string
 	progress *job.Progress
 	ended    bool
 }
 
-// partsOf returns the parts of a pipeline that have begun, in order. The recalculations form one part. Its progress and completion are
-// taken from the factor sync, which reports no other progress.
+// partsOf returns the parts of a pipeline that have begun, in order. All recalculations form one part, whose progress and completion are
+// taken from the factor sync. The factor sync reports no other progress.
 func partsOf(spine []job.Job) (list []part) {
 	for _, j := range spine {
 		if j.Kind == fanOutKind && j.Progress != nil {
@@ -168,7 +168,7 @@ func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, o
 	return steps, len(steps) > 0 && steps[len(steps)-1].State.Terminal(), nil
 }
 
-// failure returns the error of a pipeline that failed. Partial success does not count as a failure.
+// failure returns the error of a failed pipeline. Partial success does not count as a failure.
 func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 	last := steps[len(steps)-1]
 	if last.State == job.Succeeded {

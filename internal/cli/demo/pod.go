@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// podSettings is sent to a pod as the first line of its stdin. On the command line, the password would be visible to other users.
+// podSettings is sent to a pod as the first line of its stdin, because on the command line other users could see the password.
 type podSettings struct {
 	Name, Version, DatabaseURL, DirectURL, Schema, CO2 string
 
@@ -30,8 +30,8 @@ type podSettings struct {
 	BatchPause time.Duration
 }
 
-// newDemoPodCommand returns the command for the pod that the demo starts as a separate process and kills. The pod runs while its stdin is
-// open, so it never outlives the demo.
+// newDemoPodCommand returns the command for the pods that the demo starts as separate processes. A pod runs only while its stdin is open,
+// so it never outlives the demo.
 func newDemoPodCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "pod",
@@ -95,7 +95,7 @@ type podProcess struct {
 	name  string
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	ended chan struct{} // closed once the process has exited and has been waited for
+	ended chan struct{} // closed once the process has exited and been waited for
 }
 
 func startPodProcess(p podSettings) (*podProcess, error) {
@@ -112,7 +112,7 @@ func startPodProcess(p podSettings) (*podProcess, error) {
 		return nil, fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	go func() {
-		_ = one.cmd.Wait() // the exit status does not matter to the demo
+		_ = one.cmd.Wait() // the demo does not need the exit status
 		close(one.ended)
 	}()
 	if err := json.NewEncoder(one.stdin).Encode(p); err != nil {

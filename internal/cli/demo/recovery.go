@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// ingestFor is the approximate duration of the ingest. The ingest is slowed down so that the user can watch it and the demo can kill
-	// its pod halfway through.
+	// ingestFor is the approximate duration of the ingest, which is slowed down so that the user can watch it and the demo can kill its pod
+	// halfway through.
 	ingestFor = 3 * time.Second
-	// recoveryWithin is the limit on the time of the second run. A takeover takes only slightly longer than the lease.
+	// recoveryWithin limits the duration of the second run. A takeover takes only slightly longer than the lease.
 	recoveryWithin = 2 * time.Minute
 	// podsWithin limits how long two pods may take to start.
 	podsWithin = 30 * time.Second
@@ -162,7 +162,7 @@ func (n *recoveryRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 	}
 }
 
-// showFan shows how many of the recalculations have finished across all pods.
+// showFan shows how many recalculations have finished across all pods.
 func (n *recoveryRun) showFan(b *bar, steps []job.Job) *bar {
 	for _, part := range partsOf(steps) {
 		switch {
@@ -192,7 +192,7 @@ func (n *recoveryRun) killHolder(ctx context.Context, done, total int64) error {
 	return nil
 }
 
-// remarkOn shows a remark next to the bar. The remark names the working pod, or the reason why the pipeline waits.
+// remarkOn shows a remark next to the bar: the name of the working pod, or the reason why the pipeline is waiting.
 func (n *recoveryRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
 	switch {
 	case !n.live:
@@ -219,8 +219,7 @@ func (n *recoveryRun) line(at time.Time, format string, args ...any) {
 	n.say("  %5.1f s  %s", max(0, at.Sub(n.zero).Seconds()), fmt.Sprintf(format, args...))
 }
 
-// tell adds new events of the pipeline's main jobs to the timeline. It rereads each job's history from the beginning, because the histories
-// are short.
+// tell adds new events of the pipeline's main jobs to the timeline. It rereads each job's entire history, because the histories are short.
 func (n *recoveryRun) tell(ctx context.Context, steps []job.Job) error {
 	const all = 1000
 	for _, j := range steps {

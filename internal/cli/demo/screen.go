@@ -55,7 +55,7 @@ func (s *screen) bar(name, unit string) *bar {
 	return b
 }
 
-// clear stops updating all bars and leaves them on the screen. Later lines are printed below them.
+// clear stops updating the bars and leaves them on the screen, so that later lines are printed below them.
 func (s *screen) clear() {
 	if s.bars == nil {
 		return
@@ -77,7 +77,7 @@ type bar struct {
 	said        time.Time // when a plain line last reported the progress
 }
 
-// plainEvery is the interval at which long progress is reported in plain lines.
+// plainEvery is how often progress is reported in plain lines.
 const plainEvery = 3 * time.Second
 
 // set updates the progress.

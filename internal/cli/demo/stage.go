@@ -21,8 +21,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stage is the database that a demo uses. It is either a separate server, or separate schemas in the database that DATABASE_URL names. The
-// demo never touches an existing schema, not even the one in TRAPEZE_SCHEMA.
+// stage is the database that a demo uses: either a separate server, or separate schemas in the database given by DATABASE_URL. The demo
+// never touches an existing schema, not even the one in TRAPEZE_SCHEMA.
 type stage struct {
 	config      env.Settings // DatabaseURL and Schema refer to the stage
 	log         *slog.Logger
@@ -100,7 +100,7 @@ func (s *stage) strike() (err error) {
 	return err
 }
 
-// runnerOptions returns the options for every pod of the demo. They are the defaults, so that the demo shows typical performance.
+// runnerOptions returns the options for every pod of the demo. They keep the defaults, so that the demo shows typical performance.
 func (s *stage) runnerOptions(name string) runner.Options {
 	return runner.Options{Name: name, Version: s.config.Options.Version, Schema: s.config.Options.Schema, DirectURL: s.config.Options.DirectURL, Logger: s.log}
 }

@@ -28,8 +28,8 @@ type connection struct {
 	findings []doctor.Finding
 }
 
-// examineConnection runs the checks that do not need the API. It accepts a standby and any schema version, because the checks report both.
-// tables reports whether an API can use the schema.
+// examineConnection runs the checks that do not need the API. It accepts a standby and any schema version, because the checks report those
+// problems. tables reports whether an API can use the schema.
 func examineConnection(ctx context.Context, config env.Settings) (findings []doctor.Finding, tables bool, err error) {
 	if config.DatabaseURL == "" {
 		return nil, false, env.ErrNoDatabase
@@ -57,7 +57,7 @@ func (d *connection) find(check string, status doctor.Health, says, do string) {
 	d.findings = append(d.findings, doctor.Finding{Check: check, Status: status, Says: says, Do: do})
 }
 
-// schema reports whether the schema matches this program.
+// schema adds a finding on whether the schema matches this program.
 func (d *connection) schema(err error) {
 	if err != nil {
 		d.find("schema", doctor.Failing, humanize.OneLine(err), "run trapeze migrate up with the newest program, then trapeze doctor again for the other checks")
@@ -66,7 +66,7 @@ func (d *connection) schema(err error) {
 	d.find("schema", doctor.Healthy, fmt.Sprintf("%s is at version %d, which this program needs", d.config.Options.Schema, schema.Latest()), "")
 }
 
-// server reports whether the server accepts writes.
+// server adds a finding on whether the server accepts writes.
 func (d *connection) server(ctx context.Context) {
 	s, err := view.ReadServer(ctx, d.store)
 	switch {
@@ -80,7 +80,7 @@ func (d *connection) server(ctx context.Context) {
 	}
 }
 
-// notify checks that a notification arrives on the same kind of connection that pods use.
+// notify checks that a notification arrives over the type of connection that pods use.
 func (d *connection) notify(ctx context.Context) {
 	if d.config.Options.DirectURL == "off" {
 		d.find("notify", doctor.Healthy, "disabled by TRAPEZE_DATABASE_DIRECT_URL: pods only poll, every "+d.config.Options.PollEvery.String(), "")
@@ -98,7 +98,7 @@ func (d *connection) notify(ctx context.Context) {
 	d.find("notify", doctor.Healthy, "a notification arrived after "+humanize.Round(took).String(), "")
 }
 
-// echo measures how long a notification from this process to itself takes.
+// echo measures how long this process takes to receive its own notification.
 func (d *connection) echo(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

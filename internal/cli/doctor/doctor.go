@@ -1,5 +1,5 @@
 // Package doctor implements the doctor command, which examines a database and its pods. The package itself checks the connection and the
-// schema, because the API needs both. All other findings come from the API, of a server or of this process.
+// schema, because the API needs both. All other findings come from the API, either of a server or in this process.
 package doctor
 
 import (
@@ -51,8 +51,8 @@ Exit code 0 when no check fails, 1 otherwise. A warning is not urgent.`,
 	return c
 }
 
-// examine runs all checks. With a server, it returns the findings or the error of the API. Otherwise, a single finding takes the place of
-// the API's checks if the API fails, and they are left out if the API cannot use the schema.
+// examine runs all checks. With a server, it returns the API's findings or its error. Without a server, an API failure becomes a single
+// finding, and the API's checks are omitted if the API cannot use the schema.
 func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	config, err := env.Load()
 	if err != nil {
@@ -85,7 +85,7 @@ func served(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	return answer.Findings, err
 }
 
-// first lists the server and connection checks, which are shown first. The other checks follow in the order in which the API returns them.
+// first lists the server and connection checks, which are shown first. The other checks follow in the API's order.
 var first = []string{"server", "durability", "autovacuum", "connections", "slots", "clock", "notify", "horizon", "schema"}
 
 func inOrder(findings []doctor.Finding) []doctor.Finding {

@@ -30,7 +30,7 @@ type Settings struct {
 	API apienv.Config
 }
 
-// Load reads the environment. The error names every invalid variable, not only the first one.
+// Load reads the environment. The error names every invalid variable, not just the first.
 func Load() (c Settings, err error) {
 	var errs [3]error
 	c.Config, errs[0] = runnerenv.Load()
@@ -60,11 +60,11 @@ func (c Settings) validate() error {
 	return errors.Join(wrong...)
 }
 
-// ErrNoDatabase is returned by a command that needs a database when DATABASE_URL is not set.
+// ErrNoDatabase means that a command needs a database but DATABASE_URL is not set.
 var ErrNoDatabase = exit.Usage("DATABASE_URL is not set: export DATABASE_URL=postgres://user@host/database, " +
 	"such as the one that trapeze serve prints when it starts its own PostgreSQL, or use a server: --server URL")
 
-// Connect opens a pool. It returns an error unless a sufficiently new server responds and, if writes is set, accepts writes.
+// Connect opens a pool. It returns an error if the server does not respond, is too old or, with writes set, does not accept writes.
 func (c Settings) Connect(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
 	open := c.OpenAny
 	if writes {
@@ -80,7 +80,7 @@ func (c Settings) Connect(ctx context.Context, writes bool) (*pgxpool.Pool, erro
 	return pool, nil
 }
 
-// MigrationURL returns the database's direct URL if one is set, because migrations must bypass a pooler. Otherwise it returns DATABASE_URL.
+// MigrationURL returns the database's direct URL if one is set, and otherwise DATABASE_URL. Migrations must bypass a pooler.
 func (c Settings) MigrationURL() string {
 	if c.Options.DirectURL != "" && c.Options.DirectURL != "off" {
 		return c.Options.DirectURL
@@ -100,7 +100,7 @@ func ValidServer(text string) error {
 	return nil
 }
 
-// ReleaseAnnotation is the key of the root command's annotation that holds the program's release, if it has one.
+// ReleaseAnnotation is the key of the root command's annotation that holds the program's release, if any.
 const ReleaseAnnotation = "release"
 
 // Version returns the release of the program, or else the module version of the build.
@@ -114,7 +114,7 @@ func Version(c *cobra.Command) string {
 	return "(devel)"
 }
 
-// Masked describes where a database is, without its password.
+// Masked describes the location of a database without revealing its password.
 func Masked(databaseURL string) string {
 	c, err := dburl.Config(databaseURL)
 	if err != nil {

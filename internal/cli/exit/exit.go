@@ -33,8 +33,8 @@ type codedError struct {
 	err  error
 }
 
-// coder is implemented by errors that have an exit code, also in other packages. Its method is not named ExitCode, because *exec.ExitError has a method with that
-// name.
+// coder is implemented by errors that have an exit code, including those of other packages. The method is not named ExitCode, because
+// *exec.ExitError has a method with that name.
 type coder interface {
 	error
 	ExitsWith() int
@@ -64,7 +64,7 @@ func Unknown(format string, args ...any) error {
 	return &codedError{CodeUnknown, fmt.Errorf(format, args...)}
 }
 
-// Code returns the exit code for an error: that of the error itself or of its cause, or else [CodeRefused].
+// Code returns the exit code for an error, taken from the error itself or from its cause, or else [CodeRefused].
 func Code(err error) int {
 	is := func(targets ...error) bool {
 		for _, target := range targets {
@@ -103,7 +103,7 @@ func OnSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
-// Stopped reports whether err is merely the consequence of an interrupt or termination signal.
+// Stopped reports whether err is merely a consequence of an interrupt or termination signal.
 func Stopped(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
 }

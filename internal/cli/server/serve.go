@@ -1,5 +1,4 @@
-// Package server runs a pod, which consists of the HTTP API, the service for remote workers, and a runner. It starts the pod, and drains it
-// before the process exits.
+// Package server runs a pod: the HTTP API, the service for remote workers, and a runner. It drains the pod before the process exits.
 package server
 
 import (
@@ -37,10 +36,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Register registers a program's handlers before its pod or worker runs. In a worker, which has no database, the pool is nil.
+// Register registers a program's handlers before its pod or worker runs. For a worker, which has no database, pool is nil.
 type Register = func(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error
 
-// Configure changes the options of a program's runner after they have been set from the environment. It may be nil.
+// Configure changes a program's runner options after they have been set from the environment. It may be nil.
 type Configure = func(*runner.Options)
 
 // Command returns the serve command for a program with these handlers and options.
@@ -100,7 +99,7 @@ type ReadyLine struct {
 	Pod      string `json:"pod"`
 	Boot     string `json:"boot"`
 	HTTP     string `json:"http"`
-	Database string `json:"database"` // without the password; for the embedded server, it contains the path of the password file; empty for [Run]
+	Database string `json:"database"` // without the password; names the password file of an embedded server; empty for [Run]
 }
 
 // serve runs the pod until the process receives a signal.
@@ -182,8 +181,8 @@ func Run(ctx context.Context, r *runner.Runner, config env.Settings, log *slog.L
 	return (&serving{config: config, log: log, announce: announce}).run(ctx, r, nil)
 }
 
-// run serves HTTP and runs jobs until ctx is done, and then drains. It serves HTTP during the drain, so that clients can see why the pod is
-// not ready.
+// run serves HTTP and runs jobs until ctx is done, and then drains. It keeps serving HTTP during the drain, so that clients can see why the
+// pod is not ready.
 func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct{}) error {
 	listener, err := net.Listen("tcp", s.config.API.Addr)
 	if err != nil {
@@ -260,7 +259,7 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	for _, warning := range s.config.API.Warnings() {
 		s.log.Warn(warning, "auth", s.config.API.Auth, "addr", s.config.API.Addr)
 	}
-	// Remote workers need HTTP/2. The server offers it over TLS. Without TLS, it offers HTTP/2 only on loopback, where other machines
+	// Remote workers need HTTP/2. The server offers it over TLS. Unencrypted HTTP/2 is offered only on loopback, where other machines
 	// cannot eavesdrop.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -297,7 +296,8 @@ func Handler(r *runner.Runner, options api.Options) http.Handler {
 	})
 }
 
-// closeWithin closes a pool, but waits only for a limited time. A handler that ignores its cancelled context may still hold a connection.
+// closeWithin closes a pool but waits only for a limited time, because a handler that ignores its cancelled context may still hold a
+// connection.
 func closeWithin(limit time.Duration, close func()) {
 	closed := make(chan struct{}, 1)
 	go func() {
@@ -310,8 +310,8 @@ func closeWithin(limit time.Duration, close func()) {
 	}
 }
 
-// DataDir returns the directory for the data of the embedded server. If the process runs as root, it returns a directory that the server's
-// user can access.
+// DataDir returns the data directory of the embedded server. If the process runs as root, it is a directory that the server's user can
+// access.
 func DataDir() string {
 	home, err := os.UserHomeDir()
 	switch {

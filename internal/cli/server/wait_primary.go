@@ -21,7 +21,7 @@ const (
 	primaryLog   = time.Minute // interval between log lines about failed attempts
 )
 
-// connect connects to the primary. If only read-only servers respond, as during a failover, it waits for a primary. Meanwhile it answers
+// connect connects to the primary. If only read-only servers respond, as during a failover, it waits for a primary. Until then, it answers
 // /healthz with 200 and all other requests with 503.
 func (s *serving) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	pool, err := s.config.Connect(ctx, true)

@@ -77,7 +77,7 @@ func Fact(b *strings.Builder, colours Ink, name, value string) {
 	}
 }
 
-// List prints rows. With --json it prints one object per line as rows arrive, and otherwise a table with a header.
+// List prints rows. With --json, it prints one object per line as rows arrive; otherwise, it prints a table with a header.
 func List[T any](c *cobra.Command, head string, rows iter.Seq2[T, error], cells func(T) []string) error {
 	var table [][]string
 	for row, err := range rows {
@@ -106,7 +106,7 @@ func Rows[T any](list []T) iter.Seq2[T, error] {
 	}
 }
 
-// Done prints the result of a command, as an object with --json and otherwise as a line.
+// Done prints the result of a command, as an object with --json or else as a line.
 func Done(c *cobra.Command, v any, format string, args ...any) error {
 	if WantsJSON(c) {
 		return JSON(c, v)
@@ -118,7 +118,7 @@ func Done(c *cobra.Command, v any, format string, args ...any) error {
 // commandName matches a command in a text.
 var commandName = regexp.MustCompile(`(?m)(^|[ (;|])trapeze [a-z]+`)
 
-// Named replaces trapeze with the program's name in the commands that a text shows.
+// Named replaces trapeze with the program's name in the commands that occur in text.
 func Named(c *cobra.Command, text string) string {
 	root := c.Root()
 	return commandName.ReplaceAllStringFunc(text, func(found string) string {

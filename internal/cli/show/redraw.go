@@ -32,8 +32,8 @@ type frame struct {
 	screen io.Writer
 }
 
-// Watch calls show once or, if every is not 0, repeatedly until it is interrupted. On a terminal it redraws in place, and otherwise it
-// prints one frame after another. During an outage it shows the error and continues.
+// Watch calls show once or, if every is not 0, repeatedly until it is interrupted. On a terminal, it redraws in place; elsewhere, it prints
+// one frame after another. During an outage, it shows the error and continues.
 func Watch(c *cobra.Command, every time.Duration, show func(context.Context) error) error {
 	switch {
 	case every == 0:
@@ -77,7 +77,7 @@ func Watch(c *cobra.Command, every time.Duration, show func(context.Context) err
 	}
 }
 
-// canvas is where frames are drawn.
+// canvas is the output on which frames are drawn.
 type canvas struct {
 	out    io.Writer
 	screen *os.File // nil if the output is not a terminal
@@ -99,8 +99,8 @@ func (p *canvas) close() {
 	}
 }
 
-// draw replaces the previous frame with picture, cut to the height of the terminal. If the output is not a terminal, it separates frames
-// with an empty line, unless they are JSON.
+// draw replaces the previous frame with picture, truncated to the height of the terminal. If the output is not a terminal, frames are
+// separated by an empty line unless they are JSON.
 func (p *canvas) draw(picture string, lines bool) error {
 	if p.screen == nil {
 		if p.drawn && !lines && picture != "" {

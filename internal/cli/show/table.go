@@ -13,8 +13,8 @@ import (
 // leastColumn is the minimum width of a column in a table that must fit a terminal.
 const leastColumn = 6
 
-// Table prints rows of cells below a header. Columns are as wide as their contents, but shrink so that the table fits the width of a
-// terminal. Table modifies rows: it removes control characters, and replaces empty cells with "-".
+// Table prints rows of cells below a header. Columns are as wide as their contents, but shrink if necessary to fit the width of a terminal.
+// Table modifies rows: it removes control characters, and replaces empty cells with "-".
 func Table(c *cobra.Command, head string, rows [][]string) error {
 	names := strings.Fields(head)
 	for _, cells := range rows {
@@ -36,8 +36,8 @@ func Table(c *cobra.Command, head string, rows [][]string) error {
 	return err
 }
 
-// columns returns the width of each column. While the table is wider than the terminal, its widest column shrinks; a terminal width of 0
-// means no limit. The first column never shrinks, because it identifies the row.
+// columns returns the width of each column. While the table is wider than the terminal, it shrinks the widest column, but none below
+// leastColumn. A terminal width of 0 means no limit. The first column never shrinks, because it identifies the row.
 func columns(names []string, rows [][]string, terminal int) []int {
 	widths := make([]int, len(names))
 	total := 2 * (len(names) - 1)

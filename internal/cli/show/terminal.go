@@ -43,7 +43,7 @@ func Confirm(c *cobra.Command, question string) bool {
 	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 
-// widthOf returns the number of columns of a terminal. It returns 0 if the writer is not a terminal, which means no limit.
+// widthOf returns the width of a terminal in columns. It returns 0, which means no limit, if the writer is not a terminal.
 func widthOf(to io.Writer) int {
 	screen := screenOf(to)
 	if screen == nil {
@@ -56,7 +56,7 @@ func widthOf(to io.Writer) int {
 	return width
 }
 
-// Ink adds colour to words if it is true.
+// Ink is true if words are printed in color.
 type Ink bool
 
 // InkFor returns an Ink that adds colour only on a terminal, and only if NO_COLOR is not set (no-color.org).
@@ -76,7 +76,7 @@ func (i Ink) Colour(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// word colours words that a reader should notice first.
+// word colors the words that a reader should notice first.
 func (i Ink) word(text string) string {
 	code := ""
 	switch text {
@@ -90,7 +90,7 @@ func (i Ink) word(text string) string {
 	return i.Colour(code, text)
 }
 
-// Wrap wraps text between words at a width, and indents all lines but the first. It does not split long words.
+// Wrap wraps text between words at a width, and indents every line except the first. It does not split long words.
 func Wrap(text string, width int, indent string) string {
 	var b strings.Builder
 	column := 0
