@@ -70,7 +70,7 @@ func TestTheSameKeyIsTheSameJob(t *testing.T) {
 	is.Equal(second.status, http.StatusAccepted)
 	is.Equal(second.body["id"], first.body["id"])
 	is.Equal(second.body["duplicate"], true)
-	is.Equal(second.body["state"], "succeeded") // the current state
+	is.Equal(second.body["state"], "succeeded") // the current state of the existing job
 	other := h.send("POST", "/jobs", `{"kind":"echo","args":{"n":2}}`, "Idempotency-Key", "k")
 	is.Equal(other.status, http.StatusUnprocessableEntity)
 	is.Equal(other.body["code"], "idempotency_key_reused")
@@ -109,7 +109,7 @@ func TestJobsAreListedByFilterAndPage(t *testing.T) {
 			break
 		}
 	}
-	is.Equal(len(seen), 5) // lists each matching job once, and no job of the other kind
+	is.Equal(len(seen), 5) // each matching job is listed once, and no job of the other kind
 	is.Equal(pages, 3)
 	is.Equal(len(h.send("GET", "/jobs?since=1h&limit=1000", "").body["jobs"].([]any)), 6)
 	is.Equal(len(h.send("GET", "/jobs?since=2099-01-01T00:00:00Z", "").body["jobs"].([]any)), 0)
@@ -183,7 +183,7 @@ func TestErrorsHaveStableCodes(t *testing.T) {
 	}
 }
 
-// When a client disconnects, the server logs no error and reports no failure to the host.
+// If a client disconnects, the server neither logs an error nor reports a failure to the host.
 func TestACallerThatHasGoneIsNoServerError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -210,7 +210,7 @@ func TestAnotherOriginsPageCannotChangeAnything(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs", body, "Sec-Fetch-Site", "cross-site").status, http.StatusForbidden)
 	is.Equal(h.send("POST", "/jobs", body, "Origin", "https://evil.example").status, http.StatusForbidden)
 	is.Equal(h.send("POST", "/jobs", body, "Content-Type", "text/plain").status, http.StatusUnsupportedMediaType)
-	is.Equal(h.send("GET", "/jobs", "", "Host", "evil.example").status, http.StatusForbidden) // an attacker's host name may resolve to 127.0.0.1
+	is.Equal(h.send("GET", "/jobs", "", "Host", "evil.example").status, http.StatusForbidden) // an attacker's host name could resolve to 127.0.0.1
 	is.Equal(h.send("POST", "/jobs", body).status, http.StatusAccepted)
 }
 

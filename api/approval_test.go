@@ -52,11 +52,11 @@ func TestARejectedRetryWithOtherArgumentsNeedsApprovalAgain(t *testing.T) {
 	is.True(h.send("POST", "/admin/workers/jobs/"+id+"/stop", "", root...).status < 300)
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", `{"args":{"n":2}}`, ana...).body["state"], "awaiting_approval")
 	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "", root...).status, http.StatusOK)
-	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "awaiting_approval") // these arguments were rejected, so they need approval again
+	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "awaiting_approval") // these arguments were rejected, so the retry needs approval
 	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", root...).status, http.StatusOK)
 	h.untilAs(id, job.Running, ana...)
 	is.True(h.send("POST", "/admin/workers/jobs/"+id+"/stop", "", root...).status < 300)
-	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "pending") // these arguments have been approved
+	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "pending") // these arguments have already been approved
 }
 
 func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {
@@ -88,5 +88,5 @@ func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {
 	h.untilAs(free, job.Succeeded, ana...)
 	last := h.send("GET", "/jobs?pipeline="+free+"&kind=wait", "", ana...).body["jobs"].([]any)[0].(map[string]any)["id"].(string)
 	is.True(h.send("POST", "/admin/workers/jobs/"+last+"/stop", "", root...).status < 300)
-	is.Equal(h.send("POST", "/jobs/"+last+"/retry", `{"args":{"n":2}}`, ana...).status, http.StatusAccepted) // without approval, the submitter may change the arguments
+	is.Equal(h.send("POST", "/jobs/"+last+"/retry", `{"args":{"n":2}}`, ana...).status, http.StatusAccepted) // if nothing was approved, the submitter may change the arguments
 }

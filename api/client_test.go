@@ -31,7 +31,7 @@ func TestNoSettingLetsAStreamGoOnForLongWithoutTheRightToIt(t *testing.T) {
 	is.True(2*o.KeepAlive <= time.Minute)
 }
 
-// afterRoles is a query tracer that calls itself when the roles of a principal have been read.
+// afterRoles is a query tracer that calls itself once a principal's roles have been read.
 type afterRoles func()
 
 type rolesRead struct{}

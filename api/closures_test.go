@@ -47,7 +47,7 @@ func TestAPauseAndADrainShowSinceWhenByWhomAndWhy(t *testing.T) {
 	says(gate["freeze"], "bob", "upgrade") // the freeze keeps its own reason
 	is.Equal(now["lanes"].([]any)[0].(map[string]any)["drain"], nil)
 
-	// A pause made in SQL has no audit entry. The page must not show the entry of the earlier pause for it.
+	// A pause made in SQL has no audit entry, and the page must not show the entry of the earlier pause instead.
 	is.Equal(h.send("POST", "/admin/workers/thaw", "", "X-Who", "bob").status, http.StatusOK)
 	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `update trapeze.gate set paused = true`)
 	is.NoErr(err)

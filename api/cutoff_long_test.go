@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// After a failover, a pod may stay connected to the old primary, which is now read-only: every read still works, but heartbeats fail.
+// After a failover, a pod may stay connected to the old primary, which is now read-only: reads still succeed, but heartbeats fail.
 func TestAPodThatIsCutOffAnswersNoReadsAndEndsItsStreams(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -34,7 +34,7 @@ func TestAPodThatIsCutOffAnswersNoReadsAndEndsItsStreams(t *testing.T) {
 		conn, err := pgx.Connect(t.Context(), server.URL())
 		is.NoErr(err)
 		defer conn.Close(t.Context())
-		// Sessions on this server are read-only, but ALTER SYSTEM still works in them.
+		// Sessions on this server are read-only, but they can still run ALTER SYSTEM.
 		_, err = conn.Exec(t.Context(), "alter system set default_transaction_read_only = "+value)
 		is.NoErr(err)
 		_, err = conn.Exec(t.Context(), "select pg_reload_conf()")
@@ -46,7 +46,7 @@ func TestAPodThatIsCutOffAnswersNoReadsAndEndsItsStreams(t *testing.T) {
 		is.Equal(open.comments[len(open.comments)-1], feed.ErrStuck.Error()) // the pod ended the stream, not the client's deadline
 	}
 	for _, path := range []string{"/jobs", "/jobs/" + id, "/jobs/" + id + "/stream", "/events/stream", "/admin/workers/pods", "/ui/jobs"} {
-		is.Equal(h.send("GET", path, "").status, http.StatusServiceUnavailable) // the pod does not serve outdated data
+		is.Equal(h.send("GET", path, "").status, http.StatusServiceUnavailable) // the pod does not serve stale data
 	}
 	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // a restart would not help
 	is.Equal(h.send("GET", "/readyz", "").status, http.StatusServiceUnavailable)

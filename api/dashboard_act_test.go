@@ -42,7 +42,7 @@ func TestANewJobsFormIsFilledInForThoseWhoMaySeeTheArguments(t *testing.T) {
 	response, _ := p.get(p.url+"jobs/new?like="+text(id), "X-Name", "eve", "X-Role", "submitter")
 	is.Equal(response.StatusCode, http.StatusNotFound) // another principal's job
 	_, page := p.get(p.url+"jobs/new?kind=echo", "X-Name", "eve", "X-Role", "submitter")
-	is.Equal(strings.TrimSpace(field(form(page, "POST jobs"), "args")), "{}") // the job is not found by its kind either
+	is.Equal(strings.TrimSpace(field(form(page, "POST jobs"), "args")), "{}") // the job cannot be found by its kind either
 	is.True(!strings.Contains(said(page), "#"+text(id)))
 	response, _ = p.get(p.url+"jobs/new", "X-Name", "eve", "X-Role", "viewer")
 	is.Equal(response.StatusCode, http.StatusForbidden)
@@ -83,7 +83,7 @@ func TestTheFailedChildrenOfAPartialPipelineAreRetried(t *testing.T) {
 	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+child, "", ana...).text, warning)) // stated before the retry is sent
 	other := h.send("POST", "/jobs", `{"kind":"sick"}`, ana...).body["id"].(string)
 	h.untilAs(other, job.Failed, ana...)
-	is.True(!strings.Contains(h.send("GET", "/ui/jobs/"+other, "", ana...).text, warning)) // no fan-out waited for this job
+	is.True(!strings.Contains(h.send("GET", "/ui/jobs/"+other, "", ana...).text, warning)) // no fan-out was waiting for this job
 	open := h.send("POST", "/jobs", `{"kind":"unfinished"}`, ana...).body["id"].(string)
 	pgtest.Wait(t, "a child of a fan-out that still waits has failed", func() bool {
 		for _, one := range h.send("GET", "/jobs?state=failed&pipeline="+open, "", ana...).body["jobs"].([]any) {
@@ -100,7 +100,7 @@ func TestTheFailedChildrenOfAPartialPipelineAreRetried(t *testing.T) {
 	pgtest.Wait(t, "the children have succeeded", func() bool {
 		return len(h.send("GET", "/jobs?state=succeeded&kind=sick&pipeline="+id, "", ana...).body["jobs"].([]any)) == 2
 	})
-	is.Equal(h.send("POST", children, "", ana...).body["code"], "not_failed") // no child is in a failed state any longer
+	is.Equal(h.send("POST", children, "", ana...).body["code"], "not_failed") // no child is failed any longer
 	alone := h.send("POST", "/jobs", `{"kind":"spread","args":{}}`, ana...).body["id"].(string)
 	h.untilAs(alone, job.Succeeded, ana...)
 	is.Equal(h.send("POST", "/pipelines/"+alone+"/children/retry", "", ana...).body["code"], "not_failed")
@@ -118,7 +118,7 @@ func TestAJobThatAwaitsApprovalIsApprovedOrRejectedByThoseWhoMay(t *testing.T) {
 		list := offered(page)
 		is.True(slices.Contains(list, approve))
 		is.Equal(strings.Count(strings.Join(list, "\n"), cancel+"?epoch=1"), 1)
-		is.Equal(strings.Count(strings.Join(list, "\n"), cancel), 1) // the Reject button, and no second button that cancels the job
+		is.Equal(strings.Count(strings.Join(list, "\n"), cancel), 1) // the Reject button, with no second button that cancels the job
 		is.True(strings.Contains(said(page), "Reject"))
 	}
 	_, page := p.get(p.url+"jobs/"+text(id), "X-Name", "ana", "X-Role", "submitter")

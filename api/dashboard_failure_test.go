@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A failed job links to its on-failure job, and the on-failure job links back. Planned failure steps are not listed as next steps.
+// A failed job and its on-failure job link to each other. Planned failure steps are not listed as next steps.
 func TestAFailedJobShowsWhatFollowedIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

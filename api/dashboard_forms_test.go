@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// form returns the form on a page that sends the given request.
+// form returns the form that sends the given request.
 func form(page *html.Node, sends string) *html.Node {
 	for n := range page.Descendants() {
 		if attribute(n, "data-form") == sends {

@@ -79,11 +79,11 @@ func TestTheOverviewCountsEveryPodOfALargeFleet(t *testing.T) {
 	p.exec(`insert into trapeze.pods (boot, name, slots, lease_until, closed_at)
 		select gen_random_uuid(), 'pod-' || n, 8, now(), case when n > 299 then now() end from generate_series(1, 400) n`)
 	pgtest.Wait(t, "all open pods are counted", func() bool {
-		// The test's own pod closes pods whose leases have expired, or are more than twice as long as its own.
+		// The test's pod closes pods whose leases have expired or are more than twice as long as its own lease.
 		p.exec(`update trapeze.pods set lease_until = now() + interval '10 seconds', closed_at = null, closed = null where name like 'pod-%' and substr(name, 5)::int < 300`)
 		_, page := p.raw(p.url, "X-Name", "bob", "X-Role", "operator")
-		return strings.Contains(page, "<dt>Pods alive</dt><dd>300</dd>") && strings.Contains(page, " of 2,396 slots") // 299 pods of 8 slots, and one of 4
+		return strings.Contains(page, "<dt>Pods alive</dt><dd>300</dd>") && strings.Contains(page, " of 2,396 slots") // 299 pods with 8 slots each, and one with 4
 	})
 	_, page := p.raw(p.url+"pods", "X-Name", "bob", "X-Role", "operator")
-	is.Equal(strings.Count(page, `<tr id="`), 300) // closed pods are shown only in a small fleet
+	is.Equal(strings.Count(page, `<tr id="`), 300) // a large fleet's page shows no closed pods
 }

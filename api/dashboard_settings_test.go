@@ -66,7 +66,7 @@ func TestSettingsAreShownToThoseWhoMaySeeThem(t *testing.T) {
 	is.Equal(status, http.StatusOK)
 	is.True(strings.Contains(text, "platform_admin") && strings.Contains(text, "only_workers") && strings.Contains(text, hostile[0]))
 	is.True(strings.Contains(text, "priority at most 10, delay at most 1m0s, attempts at most 3"))
-	is.True(strings.Contains(text, "Delay at most")) // a form that replaces a role without its caps would remove them unseen
+	is.True(strings.Contains(text, "Delay at most")) // replacing a role with a form that lacks its caps would silently remove them
 	is.True(strings.Contains(strings.Join(offers, "\n"), "DELETE admin/roles/grants?principal=%3Cscript%3E"))
 	for path, role := range map[string]string{"settings/roles": "operator", "settings": "only_roles", "settings/doctor": "submitter"} {
 		status, _, _ = read(path, role)

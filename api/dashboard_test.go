@@ -26,7 +26,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// hostile lists strings that jobs may contain. Each would have an effect if a page included it as markup.
+// hostile lists strings that jobs may contain. Each would take effect if a page included it as markup.
 var hostile = []string{
 	`<script>alert(1)</script>`,
 	`"><img src=x onerror=alert(1)>`,
@@ -39,7 +39,7 @@ var hostile = []string{
 	"\u202egnp.exe\u2066",
 }
 
-// pod is a runner with a dashboard. Its name contains characters that earlier versions accepted.
+// pod is a runner with a dashboard. Its name contains characters that only earlier versions accepted.
 type pod struct {
 	*runner.Runner
 	t   *testing.T
@@ -209,7 +209,7 @@ func TestEveryLinkOfTheDashboardLeadsSomewhereAndWhatJobsCarryStaysText(t *testi
 	}
 	waits := p.put(raw("wait"), runner.Subject(hostile[1]))
 	p.until(waits, job.Running)
-	p.put(raw("wait"), runner.Subject(hostile[1])) // blocked by the running job of the same subject
+	p.put(raw("wait"), runner.Subject(hostile[1])) // blocked by the running job with the same subject
 	p.put(raw("echo"), runner.Delay(time.Hour))
 	p.put(raw("echo"), runner.NeedsApproval())
 	chain := p.put(runner.Chain(raw("echo"), runner.Step(raw("fan")), runner.Step(raw("echo"), runner.Subject(hostile[2]))), runner.Pipeline(hostile[3]))
@@ -292,7 +292,7 @@ func TestButtonsAreShownToThoseWhoMayUseThem(t *testing.T) {
 	_, page = p.get(at("jobs", failed), as(access.PlatformAdmin)...)
 	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry", "POST jobs/" + text(failed) + "/retry"}) // one plain, and one with new arguments
 	_, page = p.get(at("jobs", failed), as("operator")...)
-	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry"}) // an operator does not see all arguments, so cannot change them
+	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry"}) // operators do not see all arguments, so they cannot change them
 	for _, address := range []string{p.url, p.url + "lanes", p.url + "pods", p.url + "jobs", at("jobs", running), at("jobs", failed)} {
 		response, page = p.get(address, as("viewer")...)
 		is.Equal(response.StatusCode, http.StatusOK)
@@ -306,7 +306,7 @@ func TestButtonsAreShownToThoseWhoMayUseThem(t *testing.T) {
 	response, _ = p.get(p.url, as("submitter")...)
 	is.Equal(response.StatusCode, http.StatusSeeOther) // redirected to the first page that a submitter may see
 	_, page = p.get(p.url+"jobs", as("submitter")...)
-	is.True(strings.Contains(said(page), "There are no jobs yet")) // bob has submitted none
+	is.True(strings.Contains(said(page), "There are no jobs yet")) // bob has submitted no jobs
 	response, _ = p.get(p.url+"audit", as("submitter")...)
 	is.Equal(response.StatusCode, http.StatusForbidden)
 }

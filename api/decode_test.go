@@ -16,7 +16,7 @@ func TestWhatIsSaidTwiceIsRefusedAndSaysWhere(t *testing.T) {
 	h := newHost(t, api.Options{})
 	for body, at := range map[string]string{
 		`{"kind":"echo","kind":"wait"}`:                                           "/kind",
-		`{"kind":"echo","KIND":"wait"}`:                                           "/KIND", // encoding/json would read both as kind
+		`{"kind":"echo","KIND":"wait"}`:                                           "/KIND", // encoding/json would read both members as kind
 		`{"kind":"echo","ſubject":"a","subject":"b"}`:                             "/subject",
 		`{"kind":"echo","args":{"a":{"b":1,"b":2}}}`:                              "/args/a/b",
 		`{"kind":"echo","args":{"a":1},"args":{"a":2}}`:                           "/args",

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// TestDoctorAnswersWhileATableIsLocked holds a table lock, as another program's migration might. The doctor command waits 30 s for a
-// response.
+// TestDoctorAnswersWhileATableIsLocked holds a table lock, as another program's migration might. The doctor command waits at most 30 s for
+// a response.
 func TestDoctorAnswersWhileATableIsLocked(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -28,7 +28,7 @@ func findingsOf(t *testing.T, a answer) []doctor.Finding {
 	return body.Findings
 }
 
-// has reports whether a check has a finding with the given status that contains a text.
+// has reports whether findings include one for the given check and status whose text contains says.
 func has(findings []doctor.Finding, check string, status doctor.Health, says string) bool {
 	return slices.ContainsFunc(findings, func(f doctor.Finding) bool {
 		return f.Check == check && f.Status == status && strings.Contains(f.Says, says)

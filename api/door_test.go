@@ -94,8 +94,8 @@ func TestRefusedChangesAreWrittenDownButNotAFloodOfThem(t *testing.T) {
 			nobodys++
 		}
 	}
-	is.Equal(vics, 3)                    // if there are only a few rejections, all of them are audited
-	is.True(nobodys > 0 && nobodys < 90) // of a flood of rejections, only some are audited
+	is.Equal(vics, 3)                    // a small number of rejections is audited completely
+	is.True(nobodys > 0 && nobodys < 90) // only part of a flood of rejections is audited
 }
 
 func TestARefusalNamesTheSchemeThatTheServiceAccepts(t *testing.T) {
@@ -140,7 +140,7 @@ func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
 	no := login("wrong-0123456789-0123456789", page...)
 	is.Equal(no.Header.Get("Location"), "login?failed=1")
 	is.Equal(len(no.Cookies()), 0)
-	is.Equal(login(anasToken, "Origin", "https://evil.example").StatusCode, http.StatusForbidden) // another site must not log a browser in
+	is.Equal(login(anasToken, "Origin", "https://evil.example").StatusCode, http.StatusForbidden) // another site must not be able to log a browser in
 
 	yes := login(anasToken, page...)
 	is.Equal(yes.StatusCode, http.StatusSeeOther)
@@ -210,7 +210,7 @@ func TestNoNameOfSomebodyElseReachesAnythingOnLoopback(t *testing.T) {
 		}
 	}
 	for _, path := range paths {
-		is.Equal(h.send("GET", path, "", "Host", "evil.example").status, http.StatusForbidden) // the evil page would share this origin and could read the response
+		is.Equal(h.send("GET", path, "", "Host", "evil.example").status, http.StatusForbidden) // the attacker's page would have this origin and could read the response
 	}
 	is.Equal(h.send("GET", "/metrics", "").status, http.StatusOK)
 }

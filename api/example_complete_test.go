@@ -24,8 +24,8 @@ type (
 func (Render) Kind() string  { return "render" }
 func (Publish) Kind() string { return "publish" }
 
-// Another system does the work of a job. The handler passes it the job's ID and token, and the system completes the job over HTTP when it
-// is done. The token is the only credential it needs.
+// This job's work is done by another system. The handler passes it the job's ID and token, and the system completes the job over HTTP. The
+// token is the only credential that it needs.
 func Example_complete() {
 	url, drop := pgtest.ExampleURL()
 	defer drop()
@@ -44,7 +44,7 @@ func Example_complete() {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[Render]) (*runner.Outcome, error) {
 		token, err := j.Token(ctx)
 		farm <- [2]string{fmt.Sprint(j.ID()), token}
-		return runner.Deferred(1).Join(Publish(j.Args)), err // the job waits without a slot or a goroutine
+		return runner.Deferred(1).Join(Publish(j.Args)), err // the job waits without occupying a slot or a goroutine
 	})
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[Publish]) (*runner.Outcome, error) {
 		for part, err := range j.Branches(ctx) {

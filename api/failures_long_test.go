@@ -42,7 +42,7 @@ func TestAJobsPageShowsTheErrorAndTheStackOfEachAttempt(t *testing.T) {
 	}
 	shown := attempts()
 	for _, want := range []string{"the first error", "panic: the second error", "goroutine ", "failures_long_test.go", "end of the long error"} {
-		is.True(strings.Contains(shown, want)) // with the stack of the panic
+		is.True(strings.Contains(shown, want)) // including the stack of the panic
 	}
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "").status, http.StatusAccepted)
 	pgtest.Wait(t, "the retried job failed", func() bool {

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// failing registers two kinds, bad and worse. Their jobs fail with the error given in their arguments.
+// failing registers two kinds, bad and worse, whose jobs fail with the error given in their arguments.
 func failing(r *runner.Runner) {
 	for _, kind := range []string{"bad", "worse"} {
 		runner.HandleRaw(r, kind, func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
@@ -77,7 +77,7 @@ func TestFailuresAreGroupedByKindAndError(t *testing.T) {
 	is.True(first["first_failed_at"].(string) < first["last_failed_at"].(string))
 	only := h.send("GET", "/failures?kind=worse", "")
 	is.Equal(len(groups(only)), 1)
-	is.True(groups(only)[0]["id"] != first["id"]) // the same error in a different kind forms a separate group
+	is.True(groups(only)[0]["id"] != first["id"]) // the same error in another kind forms a separate group
 	few := h.send("GET", "/failures?limit=1", "")
 	is.Equal([]any{len(groups(few)), few.body["groups"]}, []any{1, 3.0})
 
@@ -116,12 +116,12 @@ func TestARetryOfAGroupOfFailuresIsExactlyTheGroupThatWasShown(t *testing.T) {
 		return h.send("POST", "/admin/workers/jobs/"+path, fmt.Sprintf(`{"filter":%s,"dry_run":%t}`, filter, dry))
 	}
 	filter := fmt.Sprintf(`{"failures":%q}`, set)
-	moved := func(sql string) { // moved simulates that the other job ended in the meantime, in a transaction that was committed later
+	moved := func(sql string) { // simulates that the other job ended in the meantime, in a transaction that committed later
 		_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `update trapeze.done set finished_at = finished_at `+sql+` where id = $1::text::bigint`, later)
 		is.NoErr(err)
 	}
 	moved(`- (select max(finished_at) - min(finished_at) from trapeze.done) + interval '1 microsecond'`)
-	is.Equal(retry("retry", filter, false).body["code"], "failures_changed") // a retry includes no more jobs than the page showed
+	is.Equal(retry("retry", filter, false).body["code"], "failures_changed") // a retry includes only jobs that the page showed
 	moved(`+ interval '1 hour'`)
 	is.Equal(retry("retry", filter, true).body["matched"], 3.0)
 	did := retry("retry", filter, false)
@@ -132,11 +132,11 @@ func TestARetryOfAGroupOfFailuresIsExactlyTheGroupThatWasShown(t *testing.T) {
 			return j["epoch"] == 2.0 && j["state"] == "failed"
 		})
 	}
-	is.Equal(h.send("GET", "/jobs/"+later, "").body["epoch"], 1.0) // it failed after the group was read, so it was not retried
+	is.Equal(h.send("GET", "/jobs/"+later, "").body["epoch"], 1.0) // not retried, because it failed after the group was read
 
 	again := retry("retry", filter, false)
 	is.Equal([]any{again.status, again.body["code"]}, []any{http.StatusConflict, "failures_changed"})
-	is.Equal(h.send("GET", "/jobs/"+ids[0], "").body["epoch"], 2.0) // the jobs have failed again, which makes a different set
+	is.Equal(h.send("GET", "/jobs/"+ids[0], "").body["epoch"], 2.0) // the jobs have failed again, so they form a different set
 	is.Equal(retry("retry", `{"failures":"x"}`, false).status, http.StatusBadRequest)
 	is.Equal(retry("retry", fmt.Sprintf(`{"failures":%q,"kind":"bad"}`, set), false).status, http.StatusBadRequest)
 	is.Equal(retry("cancel", filter, false).status, http.StatusBadRequest)
@@ -175,7 +175,7 @@ func TestFailuresOfOthersAreHiddenFromASubmitter(t *testing.T) {
 	is.Equal(h.send("POST", "/admin/workers/jobs/retry", body, "X-Who", "sub").status, http.StatusForbidden)
 	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "vic").status, http.StatusForbidden)
 
-	// A submitter retries a group of its own jobs, and no group that contains others' jobs.
+	// A submitter can retry a group of its own jobs, but no group that contains other submitters' jobs.
 	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "sub").body["code"], "failures_changed")
 	is.Equal(h.send("POST", "/failures/retry", `{"filter":{"kind":"bad"}}`, "X-Who", "sub").status, http.StatusBadRequest)
 	mine := fmt.Sprintf(`{"filter":{"failures":%q}}`, groups(h.send("GET", "/failures", "", "X-Who", "sub"))[0]["set"])
@@ -204,7 +204,7 @@ func TestAGroupCountsTheJobsThatWaitForAnotherAttempt(t *testing.T) {
 	found := groups(h.send("GET", "/failures", "", "X-Who", "ana"))
 	is.Equal(len(found), 1)
 	is.Equal([]any{found[0]["error"], found[0]["jobs"], found[0]["retrying"], found[0]["newest"], found[0]["set"]}, []any{"row # is bad", 0.0, 2.0, newest, ""})
-	is.Equal(len(groups(h.send("GET", "/failures", "", "X-Who", "sub"))), 0) // others' jobs
+	is.Equal(len(groups(h.send("GET", "/failures", "", "X-Who", "sub"))), 0) // these jobs belong to others
 	id := found[0]["id"].(string)
 	page := h.send("GET", "/ui/failures/"+id, "", "X-Who", "ana").text
 	is.True(strings.Contains(page, "wait for another attempt"))

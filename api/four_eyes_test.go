@@ -20,14 +20,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fourEyes returns a host that requires approval by another person. ada and olga have full access, and sam can submit jobs. Jobs of kind
-// fail need approval; jobs of kind echo do not.
+// fourEyes returns a host that requires approval by another person. ada and olga have all permissions; sam can submit jobs. Jobs of kind
+// fail need approval, and jobs of kind echo do not.
 func fourEyes(t *testing.T) *host {
 	t.Helper()
 	return approving(t, true)
 }
 
-// approving is like fourEyes. If everywhere is false, only lanes can require approval by another person.
+// approving is like fourEyes, but if everywhere is false, only lanes can require approval by another person.
 func approving(t *testing.T, everywhere bool) *host {
 	t.Helper()
 	is := is.New(t)
@@ -80,7 +80,7 @@ func TestAnotherPersonMustApproveAJob(t *testing.T) {
 	is.NoErr(h.Admin().Approve(t.Context(), made.ID, "ada")) // a job submitted by the program itself has no submitter
 	made, err = h.Enqueue(t.Context(), runner.Raw{Name: "fail"}, runner.NeedsApproval(), runner.Submitter("ada"))
 	is.NoErr(err)
-	is.True(errors.Is(h.Admin().Approve(t.Context(), made.ID, "ada"), runner.ErrOwnSubmission)) // the Go API applies the rule too
+	is.True(errors.Is(h.Admin().Approve(t.Context(), made.ID, "ada"), runner.ErrOwnSubmission)) // the rule also applies to the Go API
 }
 
 func TestNoPipelineAndNoScheduleLeadsAroundTheOtherPerson(t *testing.T) {
@@ -114,7 +114,7 @@ func TestNoPipelineAndNoScheduleLeadsAroundTheOtherPerson(t *testing.T) {
 	is.Equal(h.send("POST", "/admin/workers/schedules/nightly/trigger", "", ada...).status, http.StatusForbidden)
 }
 
-// While the approval dialog is open, the submitter can replace the arguments by cancelling the job and retrying it with others.
+// While the approval dialog is open, the submitter could cancel the job and retry it with different arguments.
 func TestOnlyTheArgumentsThatWereSeenAreApproved(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// house is the API backed by a database. It uses no network, and no pod runs jobs.
+// house is the API with a database, but without a network or a pod that runs jobs.
 type house struct {
 	doors *echo.Echo
 	pool  *pgxpool.Pool
@@ -124,7 +124,7 @@ func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
 			sent.MaxAttempts != nil && *kept.MaxAttempts != *sent.MaxAttempts) {
 			t.Errorf("%s comes back as %s", body, found.Body)
 		}
-		// PostgreSQL can parse the stored JSON, unless numbers or nesting exceed the limits of jsonb.
+		// PostgreSQL must be able to parse the stored JSON, unless numbers or nesting exceed the limits of jsonb.
 		_, err := h.pool.Exec(t.Context(), `select args::jsonb, planned::jsonb from trapeze.job where id = $1::text::bigint`, made.ID)
 		var refusal *pgconn.PgError
 		if err != nil && !(errors.As(err, &refusal) && slices.Contains([]string{"22003", "54000", "54001"}, refusal.Code)) {
@@ -133,9 +133,9 @@ func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
 	})
 }
 
-// The fuzzer calls every route in the table, including routes added later, with any path, query, body and reason.
+// The fuzzer calls every route in the table, including routes added later, with arbitrary paths, queries, bodies and reasons.
 func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
-	routes := slices.DeleteFunc(api.Routes(), func(r api.Route) bool { // skip endless streams, and the route whose response depends on the pod's own state
+	routes := slices.DeleteFunc(api.Routes(), func(r api.Route) bool { // skip endless streams, and the route whose response depends on the state of the pod
 		return strings.HasSuffix(r.Path, "/stream") || r.Path == "/readyz"
 	})
 	routes = append(routes, api.Route{Method: http.MethodGet, Path: "/ui/:page"})
@@ -164,7 +164,7 @@ func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
 		answer := httptest.NewRecorder()
 		h.doors.ServeHTTP(answer, request)
 		if !strings.Contains(answer.Body.String(), `"id":"`+id+`"`) {
-			f.Fatalf("job %s: %s", id, answer.Body) // the seeds contain these IDs
+			f.Fatalf("job %s: %s", id, answer.Body) // the seeds refer to these IDs
 		}
 	}
 	f.Fuzz(func(t *testing.T, no uint16, name, query, body, reason string) {

@@ -38,7 +38,7 @@ var submissions = []string{
 	`[]`, `null`, ``, `{"kind":"echo"}{}`, `{"kind":1}`,
 }
 
-// An accepted submission stays the same when it is encoded and decoded again.
+// Encoding and decoding an accepted submission must not change it.
 func FuzzASubmissionIsDecodedWholeOrRefused(f *testing.F) {
 	for _, body := range submissions {
 		f.Add([]byte(body))
@@ -65,7 +65,7 @@ func FuzzASubmissionIsDecodedWholeOrRefused(f *testing.F) {
 	})
 }
 
-// compact returns JSON without spaces, and with HTML characters escaped as Marshal does.
+// compact returns JSON without spaces, with HTML characters escaped as by Marshal.
 func compact(t *testing.T, raw json.RawMessage) []byte {
 	if raw == nil {
 		return nil

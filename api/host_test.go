@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // host is a host program's echo router with the API under /trapeze. Its pod handles the kinds echo, wait, defer, fan, hold, noisy and slow.
-// A noisy job emits events. A slow job reports half its progress and runs until it is cancelled.
+// A noisy job emits events. A slow job reports that it is half done and then runs until it is cancelled.
 type host struct {
 	*runner.Runner
 	t    *testing.T
@@ -110,7 +110,7 @@ func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http
 	return h
 }
 
-// held returns a channel. Closing it ends the job of kind hold with that ID.
+// held returns a channel whose closing ends the job of kind hold with the given ID.
 func (h *host) held(id string) chan struct{} {
 	c, _ := h.holds.LoadOrStore(id, make(chan struct{}))
 	return c.(chan struct{})
@@ -170,7 +170,7 @@ func (h *host) until(id string, state job.State) answer {
 	return h.untilAs(id, state)
 }
 
-// untilAs is like until, with headers that identify the caller.
+// untilAs is like until, but sends headers that identify the caller.
 func (h *host) untilAs(id string, state job.State, header ...string) answer {
 	h.t.Helper()
 	var a answer
@@ -186,7 +186,7 @@ func as(name string, roles ...string) func(*http.Request) (api.Principal, error)
 	return func(*http.Request) (api.Principal, error) { return api.Principal{Name: name, Roles: roles}, nil }
 }
 
-// runs runs a pod behind a server until the test ends. It returns a function that drains the pod earlier.
+// runs runs a pod behind a server until the test ends. The returned function drains the pod earlier.
 func runs(t *testing.T, r *runner.Runner, web *httptest.Server) (drain context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// awkward is JSON that is easily changed in transit: HTML characters, escapes, script line separators, and numbers that a float64 cannot
-// hold.
+// awkward is JSON that is easily altered in transit: HTML characters, escapes, script line separators, and numbers that do not fit a
+// float64.
 const awkward = `{"page":"<b>&amp;'</b>","escaped":"\u003c\/\u00e9","line":"` + "\u2028" + `é","n":9007199254740993,"far":1e400,"m":-0.10}`
 
 func TestArgumentsComeBackAsTheBytesThatWereSubmitted(t *testing.T) {
@@ -33,7 +33,7 @@ func TestArgumentsComeBackAsTheBytesThatWereSubmitted(t *testing.T) {
 		list = h.send("GET", "/jobs?state=succeeded&pipeline="+id, "")
 		return len(list.body["jobs"].([]any)) == 2
 	})
-	is.Equal(strings.Count(list.text, `"args":`+awkward+`,`), 2) // including those of the later step
+	is.Equal(strings.Count(list.text, `"args":`+awkward+`,`), 2) // including the arguments of the later step
 	is.Equal(strings.Count(h.send("GET", "/admin/export/jobs", "").text, `"args":`+awkward+`,`), 2)
 	refused := h.send("GET", "/jobs?kind=a&%3Cb%3E=1", "")
 	is.True(strings.Contains(refused.text, `<b>`)) // errors are encoded the same way

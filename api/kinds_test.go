@@ -68,7 +68,7 @@ func TestKindsShowTheirTimesJobsPodsAndLimits(t *testing.T) {
 	is.True(limited.Handlers[0].Limits.MaxCrashes > 0)
 	is.Equal([]int{find(list, "hold").Running, find(list, "hold").Waiting}, []int{1, 0})
 	orphan := find(list, "orphan")
-	is.Equal([]int{orphan.Running, orphan.Waiting, len(orphan.Handlers)}, []int{0, 1, 0}) // its job waits, and no pod handles the kind
+	is.Equal([]int{orphan.Running, orphan.Waiting, len(orphan.Handlers)}, []int{0, 1, 0}) // its job is waiting because no pod handles the kind
 	is.True(orphan.Oldest != nil)
 	for _, wrong := range []string{"?order=size", "?window=2h"} {
 		is.Equal(h.send("GET", "/kinds"+wrong, "", "X-Who", "vic").status, http.StatusBadRequest)

@@ -155,7 +155,7 @@ func (p printer) Check(context.Context) []job.EngineFinding {
 	return []job.EngineFinding{{Status: "ok", Says: "printer answers"}}
 }
 
-// inPrinter moves a new lane, print, to the engine of the tests' pod.
+// inPrinter returns a host with a new lane, print, that has moved to the engine of the tests' pod.
 func inPrinter(t *testing.T, fails bool) *host {
 	t.Helper()
 	is := is.New(t)

@@ -21,7 +21,7 @@ type login struct {
 
 func (login) Kind() string { return "login" }
 
-// byName authenticates a request by its X-Who header, and assigns roles by that name.
+// byName authenticates a request by the name in its X-Who header, which also determines the roles.
 func byName(roles map[string][]string) func(*http.Request) (api.Principal, error) {
 	return func(r *http.Request) (api.Principal, error) {
 		name := r.Header.Get("X-Who")
@@ -59,7 +59,7 @@ func TestSecretsAreShownToThoseWhoMaySeeThem(t *testing.T) {
 		is.True(!strings.Contains(shown.text, secret)) // masked everywhere
 		is.True(!strings.Contains(shown.text, pin))
 		is.True(strings.Contains(shown.text, "uma"))   // other fields are shown
-		is.True(strings.Contains(shown.text, "token")) // for kinds without a registered type, field names are still shown
+		is.True(strings.Contains(shown.text, "token")) // field names are shown even for kinds without a registered type
 	}
 }
 

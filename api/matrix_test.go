@@ -43,8 +43,8 @@ func TestEveryRouteNamesItsPermissionAndSaysWhatItIsFor(t *testing.T) {
 	}
 }
 
-// everyRole adds roles to the built-in ones: one for each single permission, one without permissions, and one with all permissions for own
-// jobs. It also returns a principal for each role.
+// everyRole creates one role for each single permission, one without permissions, and one with all permissions for own jobs. It returns
+// them together with the built-in roles, and a principal for each role.
 func everyRole(t *testing.T, r *runner.Runner) (roles []access.Role, principals map[string][]string) {
 	t.Helper()
 	roles = append([]access.Role{{Name: "nobody", Permissions: []access.Permission{}, Scope: access.All}, {Name: "own_everything", Permissions: access.Permissions, Scope: access.Own}}, access.BuiltIn...)
@@ -65,8 +65,8 @@ func everyRole(t *testing.T, r *runner.Runner) (roles []access.Role, principals 
 	return roles, principals
 }
 
-// TestEveryRouteLetsThroughWhomTheTableSays calls each route as each role, for the caller's own job and for another user's job. It derives
-// the expected responses from the tables of routes and roles, independently of the server's code.
+// TestEveryRouteLetsThroughWhomTheTableSays calls each route as each role, for the caller's own job and for another user's job. The
+// expected responses are derived from the tables of routes and roles, independently of the server's code.
 func TestEveryRouteLetsThroughWhomTheTableSays(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -199,7 +199,7 @@ func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 	}
 }
 
-// never is a handler for jobs that must not run.
+// never is the handler of jobs that must not run.
 func never(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("it runs") }
 
 func TestTheDocumentDescribesWhereARouteDiffersFromOthers(t *testing.T) {

@@ -50,7 +50,7 @@ func TestAKeyNeverAnswersWithTheJobOfSomebodyElse(t *testing.T) {
 	is.Equal(submit("bob", body, "nightly").body["id"], bobs.body["id"]) // the same user and key return the same job
 	anas := submit("ana", body, "nightly")
 	is.Equal(anas.status, http.StatusAccepted)
-	is.True(anas.body["id"] != bobs.body["id"]) // another user's key is independent
+	is.True(anas.body["id"] != bobs.body["id"]) // another user's key is independent of bob's
 	is.Equal(anas.body["duplicate"], false)     // ana's job was created
 	is.Equal(submit("ana", `{"kind":"wait"}`, "nightly").body["code"], "idempotency_key_reused")
 	is.Equal(submit("ana", `{"kind":"wait","delay":3600}`, strings.Repeat("k", 500)).status, http.StatusAccepted) // the longest valid key
@@ -71,5 +71,5 @@ func TestAUniqueKeyThatSomebodyElseHoldsIsHeldAndNoMore(t *testing.T) {
 		is.Equal(anas.body["id"], nil) // neither the ID nor the state of bob's job is shown
 	}
 	roots := h.send("POST", "/jobs", body, "X-Who", "root")
-	is.Equal(roots.body["id"], bobs.body["id"]) // root may see the job, so its ID is returned
+	is.Equal(roots.body["id"], bobs.body["id"]) // root may see the job, so the response includes its ID
 }

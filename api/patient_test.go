@@ -11,7 +11,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// slowResponse is a response to a slow client: each write takes the given time.
+// slowResponse is a response to a slow client: each write takes the time given by each.
 type slowResponse struct {
 	http.ResponseWriter
 	each time.Duration
@@ -40,7 +40,7 @@ func TestNobodyMakesAnExportLastByReadingNowAndThen(t *testing.T) {
 		is.True(errors.Is(err, errSlowClient))
 		is.True(took <= time.Minute) // not the 5.5 hours that 1,000 slow writes would take
 		took, err = export(200*time.Millisecond, 1000)
-		is.NoErr(err) // a reader that never stalls may take long
+		is.NoErr(err) // a reader that never stalls may take a long time
 		is.Equal(took, 200*time.Second)
 	})
 }

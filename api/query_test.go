@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// If a misspelled parameter were ignored, the caller would get a different response than the one requested, without noticing.
+// If a misspelled parameter were ignored, the caller could get a different response than expected without noticing.
 func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -49,7 +49,7 @@ func TestANiceThatMeetsTheClaimSaysWhatCame(t *testing.T) {
 	t.Logf("answers: %v", said)
 }
 
-// An operator retries a job while the recovery of its dead pod marks it as failed.
+// An operator retries a job while the recovery of its dead pod marks the job as failed.
 func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -88,7 +88,7 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 			a = h.send("POST", "/jobs/"+id+"/retry", "")
 		})
 		fine(t, a)
-		pgtest.Wait(t, "the job is recovered", func() bool { // the pod of h runs recovery too; one of the two skips the job
+		pgtest.Wait(t, "the job is recovered", func() bool { // h's pod runs recovery too, so one of the two skips the job
 			passed, err := store.RecoverPage(ctx, s, []string{boot}, ids[0]-1, 1, 3)
 			return try(err) && passed.Passed == 0
 		})
@@ -102,7 +102,7 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 		if !agrees || j.Fence != 1 {
 			t.Errorf("job %s is %s in epoch %d, and the retry was answered %d %s", id, j.State, j.Epoch, a.status, a.text)
 		}
-		if j.State == job.Pending { // otherwise claims would read past a thousand pending jobs
+		if j.State == job.Pending { // otherwise claims would have to read past a thousand pending jobs
 			_, err := h.Admin().Cancel(ctx, ids[0], "me")
 			try(err)
 		}

@@ -2,5 +2,5 @@
 
 package api_test
 
-// races is the number of times that two commands run concurrently.
+// races is how many times each pair of commands runs concurrently.
 const races = 60

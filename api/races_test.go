@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// race calls one(i) for each i below races, with at most six calls running at a time. In each call, two operations overlap; i decides which
-// of them starts later.
+// race calls one(i) for each i below races, with at most six concurrent calls. In each call, two operations overlap; i determines which of
+// them starts later.
 func race(t *testing.T, one func(i int)) {
 	t.Helper()
 	const beside = 6
@@ -34,8 +34,8 @@ func race(t *testing.T, one func(i int)) {
 	running.Wait()
 }
 
-// together runs both functions concurrently. i decides which one starts later and by how much. The delay only varies the overlap; it does
-// not synchronize the functions.
+// together runs both functions concurrently. i determines which one starts later, and by how much. The delay only varies the overlap; it
+// does not synchronize the functions.
 func together(i int, first, second func()) {
 	if i%2 == 1 {
 		first, second = second, first
@@ -106,7 +106,7 @@ func TestACancelThatMeetsTheFinishSaysWhatCame(t *testing.T) {
 	t.Logf("answers: %v", said)
 }
 
-// waiting submits a job as another process would, without notifying the pod. The job stays pending until wake triggers a claim.
+// waiting submits a job without notifying the pod, as another process might. The job stays pending until wake triggers a claim.
 func (h *host) waiting(i int, priority int) (id string, wake func()) {
 	h.t.Helper()
 	s := inside.Of(h.Runner).Store

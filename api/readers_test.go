@@ -25,8 +25,8 @@ func TestReadersThatComeAndGoGetEveryEventOnce(t *testing.T) {
 	readEverything(t, 40, 300, 3*time.Second)
 }
 
-// readEverything runs readers on two pods while the test writes events, at the given rate per second. For half of the test, another
-// transaction that has written one event stays open. Each reader disconnects at random and resumes on either pod from its latest cursor.
+// readEverything runs readers on two pods while the test writes events, at the given rate per second. For half of the test, a transaction
+// that has written one event stays open. Each reader disconnects at random and resumes on either pod from its latest cursor.
 func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 	is := is.New(t)
 	seed := uint64(time.Now().UnixNano())
@@ -65,8 +65,8 @@ func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 	is.True(most < 40) // only the pools of two pods and of this test, regardless of the number of readers
 }
 
-// writeEvents writes events at the given rate per second. For half of the test, another transaction that has written one event stays open.
-// writeEvents returns the highest number of connections.
+// writeEvents writes events at the given rate per second. For half of the test, a transaction that has written one event stays open.
+// writeEvents returns the highest number of connections seen.
 func writeEvents(t *testing.T, pool *pgxpool.Pool, pods []*host, rate int, lasts time.Duration) (most int) {
 	t.Helper()
 	is := is.New(t)
@@ -115,13 +115,13 @@ type reader struct {
 	random *rand.Rand
 
 	last   string          // its latest cursor
-	got    map[string]bool // the cursors of all received events
+	got    map[string]bool // the cursors of all events received
 	at     [3]int          // the position of the latest event
 	opened int
 	err    error
 }
 
-// run reads until all events are written and received.
+// run reads until all events have been written and received.
 func (r *reader) run(ended chan struct{}, total map[string]int) error {
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); {
 		if err := r.read(time.Duration(50+r.random.IntN(1500)) * time.Millisecond); err != nil {
@@ -182,7 +182,7 @@ func (r *reader) read(lasts time.Duration) error {
 	}
 }
 
-// take checks that an event follows the previous ones.
+// take checks that an event follows the events before it.
 func (r *reader) take(f frame) error {
 	_, rest, ok := strings.Cut(f.data, `{"cursor":"`)
 	cursor, _, found := strings.Cut(rest, `"`)

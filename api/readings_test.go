@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// readingHost returns a host with the login kind, whose password is a secret. root may see it, ana may not, and sub may see it only in its
-// own jobs.
+// readingHost returns a host with the login kind, whose password is a secret. root may see the password, ana may not, and sub may see it
+// only in its own jobs.
 func readingHost(t *testing.T) *host {
 	t.Helper()
 	return newHost(t, api.Options{Authenticate: byName(map[string][]string{
@@ -47,7 +47,7 @@ func TestWhoSeesASecretOfOthersIsInTheAudit(t *testing.T) {
 	const body = `{"kind":"login","args":{"user":"uma","password":"hunter2-canary"},"chain":[{"kind":"login","args":{"password":"hunter2-canary"}}]}`
 	id := h.send("POST", "/jobs", body, "X-Who", "sub").body["id"].(string)
 	plain := h.send("POST", "/jobs", `{"kind":"noisy"}`, "X-Who", "sub").body["id"].(string)
-	h.untilAs(id, job.Succeeded, "X-Who", "sub") // the submitter reads its own secret
+	h.untilAs(id, job.Succeeded, "X-Who", "sub") // the submitter may read its own secret
 	h.untilAs(plain, job.Running, "X-Who", "root")
 	h.send("GET", "/jobs", "", "X-Who", "ana") // the secret is masked
 	h.send("GET", "/admin/export/jobs", "", "X-Who", "ana")
@@ -72,7 +72,7 @@ func TestWhoSeesASecretOfOthersIsInTheAudit(t *testing.T) {
 			continue
 		}
 		is.True(strings.Contains(a.text, "hunter2"))
-		is.Equal(h.readings(), before+1) // one entry for each request
+		is.Equal(h.readings(), before+1) // one entry per request
 		row := h.send("GET", "/admin/audit?action=job.read_args&limit=1", "", "X-Who", "ana").body["audit"].([]any)[0].(map[string]any)
 		is.Equal([]any{row["actor"], row["target"], row["allowed"], row["reason"], row["source"]}, []any{"root", want, true, "an incident", "127.0.0.1"})
 		after := row["after"].(map[string]any)
@@ -83,7 +83,7 @@ func TestWhoSeesASecretOfOthersIsInTheAudit(t *testing.T) {
 	h.send("GET", "/jobs/"+id, "", "X-Who", "root")
 	h.watch("/jobs/"+id+"/stream", "X-Who", "root").rest(t)
 	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+id, "", "X-Who", "root").text, "hunter2"))
-	is.Equal(h.readings(), before) // repeated readings within a minute are not recorded again
+	is.Equal(h.readings(), before) // readings repeated within a minute are not recorded again
 }
 
 func TestAReadingIsAuditedInOneSpelling(t *testing.T) {

@@ -99,5 +99,5 @@ func TestTheDashboardFiltersJobsByReasonErrorClassAndCode(t *testing.T) {
 	for n := range page.Descendants() {
 		links[attribute(n, "href")] = true
 	}
-	is.True(links["./jobs?error_class=error"] || links["../jobs?error_class=error"]) // a failed job links to other jobs with the same error class
+	is.True(links["./jobs?error_class=error"] || links["../jobs?error_class=error"]) // a failed job links to others with the same error class
 }

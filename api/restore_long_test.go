@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// command runs one of PostgreSQL's programs or a system program.
+// command runs a PostgreSQL or system program.
 func command(t *testing.T, program string, args ...string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
@@ -30,8 +30,8 @@ func command(t *testing.T, program string, args ...string) {
 	}
 }
 
-// restore replaces a server's data with a base backup, as docs/backup-and-restore.md describes. It then recovers all changes up to the end
-// of a given transaction.
+// restore replaces a server's data with a base backup, as docs/backup-and-restore.md describes, and then recovers all changes up to the end
+// of the given transaction.
 func restore(t *testing.T, server *pgtest.Node, backup, archive, xid string) {
 	t.Helper()
 	is := is.New(t)
@@ -51,8 +51,8 @@ func restore(t *testing.T, server *pgtest.Node, backup, archive, xid string) {
 	pgtest.Wait(t, "the server has reached the point and accepts writes", func() bool { return !server.InRecovery(t) })
 }
 
-// TestARestoreToAPointInTime restores the database to a point in time, which discards all later commits. A pod that keeps running during
-// the restore and a pod that starts after it both continue from that point.
+// TestARestoreToAPointInTime restores the database to a point in time, which discards all later commits. Both a pod that keeps running
+// during the restore and a pod started afterwards continue from that point.
 func TestARestoreToAPointInTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -79,7 +79,8 @@ func TestARestoreToAPointInTime(t *testing.T) {
 		_, err := old.Admin().SetSchedule(t.Context(), name, job.ScheduleChange{Expression: new("* * * * *"), Kind: new("echo"), Missed: &missed}, "ann")
 		is.NoErr(err)
 	}
-	// The restore point is the commit that makes the schedules five minutes overdue. Their later occurrences are lost and fire again.
+	// The restore point is the commit that makes the schedules five minutes overdue. Occurrences that fire after that commit are lost in
+	// the restore and fire again.
 	var xid string
 	var due time.Time
 	is.NoErr(pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -96,8 +97,8 @@ func TestARestoreToAPointInTime(t *testing.T) {
 			count(*) filter (where missed > 0)) from trapeze.schedule_fires group by schedule order by schedule`, due)
 	}
 	policies := func() bool {
-		// Depending on its policy, a schedule creates five jobs, one job for all occurrences, or no job. The last missed occurrence may fall
-		// after the restore point.
+		// Depending on its policy, a schedule creates five jobs, one job for all occurrences, or no job. The last missed occurrence may
+		// fall after the restore point.
 		list := strings.Join(fired(), ", ")
 		return list == "catches-up 5 0, coalesces 1 1, skips 0 1" || list == "catches-up 5 0, coalesces 0 1, skips 0 1"
 	}
@@ -126,8 +127,8 @@ func TestARestoreToAPointInTime(t *testing.T) {
 	restore(t, server, backup, archive, xid)
 	fresh := newHostOn(t, pgtest.Connect(t, server.URL()), api.Options{})
 
-	// Jobs are back in the state that they had at the restore point, and later jobs are gone. A job that was claimed at that point runs
-	// again, with a higher fence.
+	// Jobs are back in the states that they had at the restore point, and later jobs are gone. A job that was claimed at that point runs
+	// again with a higher fence.
 	is.Equal(fresh.send("GET", "/jobs/"+late, "").status, http.StatusNotFound)
 	fresh.until(ended, job.Succeeded)
 	fresh.until(waits, job.Pending)
@@ -139,7 +140,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 		}
 		return err == nil && again["state"] == "running" && n > fence
 	})
-	// The pods have agreed on a new history, and no ID is assigned twice.
+	// The pods have agreed on a new history. No ID is assigned twice.
 	pgtest.Wait(t, "both pods know the new history", func() bool {
 		var now string
 		err := pool.QueryRow(t.Context(), `select history::text from trapeze.cluster`).Scan(&now) // fails on a connection from before the restore
@@ -157,7 +158,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 	}
 	sql := podtest.One[int64](t, pool, `select id from trapeze.enqueue('echo')`)
 	is.True(!before[sql])
-	// An idempotency key from before the restore point returns its job. A key that the restore discarded creates a new job.
+	// An idempotency key from before the restore point still returns its job. A key that the restore discarded creates a new job.
 	is.Equal(fresh.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "before").body["id"], keyed)
 	is.True(fresh.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "after").body["id"] != lost)
 	// A stream that resumes from a cursor issued before the restore is reset.
@@ -167,7 +168,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 		is.Equal(s.must(t).event, "snapshot")
 		s.leave()
 	}
-	// The schedules fire once more for the time after the restore point, according to their policies.
+	// The schedules fire again for the time after the restore point, according to their policies.
 	pgtest.Wait(t, "the schedules have fired again by their policies", policies)
 	fresh.send("POST", "/jobs/"+runs+"/cancel", "")
 	fresh.until(runs, job.Cancelled)

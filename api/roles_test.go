@@ -115,5 +115,5 @@ func TestACursorIsTheProgramsOwn(t *testing.T) {
 		is.Equal(a.body["code"], "invalid_request")
 	}
 	is.Equal(h.send("GET", "/jobs?cursor=%00", "").body["code"], "invalid_text")             // the same code as for other parameters
-	is.Equal(h.send("GET", "/admin/audit?cursor="+cursor, "").status, http.StatusBadRequest) // a cursor of another list
+	is.Equal(h.send("GET", "/admin/audit?cursor="+cursor, "").status, http.StatusBadRequest) // a cursor from another list
 }

@@ -20,7 +20,8 @@ func TestAScheduleThatChangesBetweenTheLookAndTheDeedIsLookedAtAnew(t *testing.T
 	is.Equal(h.send("PUT", "/admin/workers/lanes/risky", `{"requires_approval":true,"kinds":["hold"]}`, "X-Who", "root").status, http.StatusOK)
 	is.Equal(h.send("PUT", nightly, `{"expression":"@yearly","kind":"echo"}`, "X-Who", "root").status, http.StatusOK)
 
-	// root switches the schedule between a kind that needs approval and one that does not. Meanwhile kim, who may not approve, acts on it.
+	// root switches the schedule back and forth between a kind that needs approval and one that does not. Meanwhile, kim, who may not
+	// approve, acts on it.
 	const rounds = 60
 	var moving sync.WaitGroup
 	moving.Go(func() {
@@ -45,8 +46,8 @@ func TestAScheduleThatChangesBetweenTheLookAndTheDeedIsLookedAtAnew(t *testing.T
 	for _, one := range h.send("GET", "/admin/audit?actor=kim&action=schedule.set&limit=1000", "", "X-Who", "root").body["audit"].([]any) {
 		row := one.(map[string]any)
 		if row["refused"] == nil || row["refused"] == "" {
-			is.Equal(row["after"].(map[string]any)["kind"], "echo")  // kim never changed the schedule to that kind
-			is.Equal(row["before"].(map[string]any)["kind"], "echo") // kim never changed it away from that kind either
+			is.Equal(row["after"].(map[string]any)["kind"], "echo")  // kim never changed the schedule to the other kind
+			is.Equal(row["before"].(map[string]any)["kind"], "echo") // nor away from it
 		}
 	}
 }

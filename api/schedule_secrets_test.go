@@ -43,11 +43,11 @@ func TestASecretOfAScheduleIsNowhereForThoseWhoMayNotSeeIt(t *testing.T) {
 			if seen.status == http.StatusOK && strings.Contains(seen.text, secret) {
 				t.Errorf("%s sees the secret at %s", who, path)
 			}
-			is.True(seen.status == http.StatusOK || who == "vic" && seen.status == http.StatusForbidden) // hiding the secret breaks no page
+			is.True(seen.status == http.StatusOK || who == "vic" && seen.status == http.StatusForbidden) // hiding the secret does not break any page
 		}
 	}
 
-	// The responses to rejected changes, and to changes by a caller who may not see the secret, must not contain it either.
+	// Responses to rejected changes, and to changes by a caller who may not see the secret, must not contain it either.
 	for _, body := range []string{`{"priority":101}`, `{"expression":"x"}`, `{"kind":"echo"}`, `{"args":"` + secret[:3] + `","unknown":1}`, `{"priority":3}`, `{"zone":"Europe/Zurich"}`} {
 		for _, path := range []string{nightly, nightly + "?dry_run=true"} {
 			is.True(!strings.Contains(h.send("PATCH", path, body, "X-Who", "ana").text, secret))

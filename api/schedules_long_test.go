@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// A change over HTTP takes effect on every pod at its next heartbeat, without a restart.
+// A change over HTTP takes effect on every pod by its next heartbeat, without a restart.
 func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -61,7 +61,7 @@ func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
 	is.Equal(len(trail), 1)
 	is.Equal([]string{trail[0].Actor, trail[0].Target}, []string{"ann", "schedule nightly"})
 
-	seen, cursor := map[string]bool{}, "" // the history is paged
+	seen, cursor := map[string]bool{}, "" // the history spans several pages
 	for {
 		page := h.send("GET", nightly+"/fires?limit=2&cursor="+cursor, "")
 		is.Equal(page.status, http.StatusOK)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// searched is a host with jobs submitted by ana and bob. It holds the ids of those jobs by name.
+// searched is a host with jobs submitted by ana and bob. It holds the IDs of those jobs by name.
 type searched struct {
 	*host
 	ids map[string]string
@@ -49,7 +49,7 @@ func newSearched(t *testing.T) searched {
 	return s
 }
 
-// found returns the sorted names of the jobs that a search finds, and the status of the response.
+// found returns the sorted names of the jobs found by a search, and the response's status.
 func (s searched) found(who, search string, more ...string) (names []string, status int) {
 	s.t.Helper()
 	a := s.send("GET", "/jobs?search="+url.QueryEscape(search)+strings.Join(more, ""), "", "X-Who", who)
@@ -88,10 +88,10 @@ func TestJobsAreFoundByTextErrorAndArgs(t *testing.T) {
 		{"1_0% sure", "", []string{}},                                    // _ is not a wildcard either
 		{"error=refused", "&state=failed", []string{"ana failed", "bob failed"}},
 		{"#" + s.ids["ana done"], "", []string{"ana done"}},
-		{s.ids["ana done"], "", []string{"ana done"}},                   // a number that is an id is not searched as text
-		{`"` + s.ids["ana done"] + `"`, "", []string{"both waits"}},     // unless it is quoted
+		{s.ids["ana done"], "", []string{"ana done"}},                   // a number that is an ID is not searched for as text
+		{`"` + s.ids["ana done"] + `"`, "", []string{"both waits"}},     // unless the number is quoted
 		{s.ids["ana done"], "&state=pending", []string{"both waits"}},   // or the job is in a different state
-		{"#" + s.ids["bob waits"], "&since=1ns", []string{"bob waits"}}, // an id is found no matter how old the job is
+		{"#" + s.ids["bob waits"], "&since=1ns", []string{"bob waits"}}, // a job is found by its ID regardless of its age
 		{"#" + s.ids["bob waits"], "&state=failed", []string{}},
 		{"args.user.id=7", "", []string{"ana failed", "ana waits", "bob failed", "both waits"}}, // args are searched in unfinished and failed jobs
 		{"args.user.id=7 args.ok=true", "", []string{"bob failed"}},
@@ -114,7 +114,7 @@ func TestJobsAreFoundByTextErrorAndArgs(t *testing.T) {
 		is.Equal(status, http.StatusBadRequest)
 	}
 	_, status := s.found("root", "args.user.id=7", "&state=succeeded")
-	is.Equal(status, http.StatusBadRequest) // there are too many succeeded jobs to search their args
+	is.Equal(status, http.StatusBadRequest) // too many succeeded jobs to search their args
 	_, status = s.found("root", "x", "&current=true")
 	is.Equal(status, http.StatusBadRequest)
 }
@@ -129,7 +129,7 @@ func TestASearchRevealsNothingThatItsCallerMayNotSee(t *testing.T) {
 		is.Equal(status, http.StatusOK)
 		is.Equal(got, append([]string{}, names...))
 	}
-	// A submitter finds only their own jobs, with every condition.
+	// Every condition finds only the submitter's own jobs.
 	want("bob", "invoice", "bob waits")
 	want("bob", "ana")
 	want("bob", "refused", "bob failed")
@@ -137,7 +137,7 @@ func TestASearchRevealsNothingThatItsCallerMayNotSee(t *testing.T) {
 	want("bob", "args.user.id=7", "bob failed")
 	want("bob", "#"+s.ids["ana waits"])
 	want("bob", "#"+s.ids["bob waits"], "bob waits")
-	// Without jobs:args, neither an explicit condition nor a plain text searches args and errors.
+	// Without jobs:args, neither explicit conditions nor plain text search args and errors.
 	for _, who := range []string{"olga", "vera"} {
 		want(who, "invoice", "ana done", "ana waits", "bob waits")
 		want(who, "refused")
@@ -148,7 +148,7 @@ func TestASearchRevealsNothingThatItsCallerMayNotSee(t *testing.T) {
 			is.Equal(s.send("GET", "/ui/jobs?search="+url.QueryEscape(secret), "", "X-Who", who).status, http.StatusForbidden)
 		}
 	}
-	// A caller who may read all jobs, but has jobs:args only for their own, cannot search the args and errors of other jobs.
+	// A caller who may read all jobs, but has jobs:args only for its own, cannot search the args and errors of other jobs.
 	want("both", "args.user.id=7", "both waits")
 	want("both", "error=refused")
 	want("both", "refused")

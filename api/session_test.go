@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Browsers also send a cookie over plain HTTP if it lacks the Secure attribute. Behind a proxy that terminates TLS, the pod itself sees
-// only plain HTTP.
+// Browsers also send a cookie over plain HTTP if it lacks the Secure attribute. Behind a proxy that terminates TLS, the pod sees only plain
+// HTTP.
 func TestTheCookieOfASessionIsSecureWhereItsProxyHadTLS(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

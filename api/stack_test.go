@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stuckInTheBasement blocks until its context ends. Tests search stacks for its name.
+// stuckInTheBasement blocks until its context ends. Tests look for its name in stacks.
 func stuckInTheBasement(ctx context.Context) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
@@ -46,7 +46,7 @@ func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
 	h.untilAs(id, job.Running, "X-Who", "ana")
 	h.untilAs(other, job.Running, "X-Who", "ana")
 
-	// One process responds to the request, but another pod runs the job and reads its stack.
+	// One process responds to the request, while another pod runs the job and reads its stack.
 	asking, err := runner.New(pool, runner.Options{})
 	is.NoErr(err)
 	defer asking.Close()
@@ -61,7 +61,7 @@ func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
 	is.Equal(stack.Boot, h.Boot())
 	is.Equal(stack.Pod, h.PodName())
 	is.True(strings.HasPrefix(stack.Stack, "goroutine ") && strings.Contains(stack.Stack, "[chan receive") || strings.Contains(stack.Stack, "[select"))
-	is.Equal(strings.Count(stack.Stack, "goroutine "), 1+strings.Count(stack.Stack, "in goroutine")) // the stack of only one goroutine
+	is.Equal(strings.Count(stack.Stack, "goroutine "), 1+strings.Count(stack.Stack, "in goroutine")) // the stack of a single goroutine
 	is.True(strings.Count(stack.Stack, "deepHandler(") >= 4)
 
 	a := h.send("POST", "/jobs/"+id+"/stack", "", "X-Who", "ana")
@@ -87,7 +87,7 @@ func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
 // waitInTheAttic blocks until open is closed.
 func waitInTheAttic(open chan struct{}) { <-open }
 
-// After a handler returns, its goroutine may already be running another job while the outcome is being written.
+// After a handler returns, its goroutine may already be running another job while the first job's outcome is being written.
 func TestAHandlerThatHasReturnedHasNoStack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -134,7 +134,7 @@ func TestAPriorityGivenToARunningChainIsThatOfItsNextSteps(t *testing.T) {
 	id := h.submit(`{"kind":"hold","priority":3,"chain":[{"kind":"hold"},{"kind":"echo","priority":7}]}`)
 	h.until(id, job.Running)
 	path := "/admin/workers/jobs/" + id + "/priority"
-	is.Equal(h.send("PATCH", path, `{"priority":50}`).body["code"], "not_queued") // only the priority of the whole chain can be changed
+	is.Equal(h.send("PATCH", path, `{"priority":50}`).body["code"], "not_queued") // only the priority of the whole chain can still be changed
 	is.Equal(h.send("PATCH", path, `{"priority":50,"chain":true}`).status, http.StatusOK)
 	is.Equal(h.send("GET", "/jobs/"+id, "").body["priority"], 50.0)
 	close(h.held(id))
@@ -153,5 +153,5 @@ func TestAPriorityGivenToARunningChainIsThatOfItsNextSteps(t *testing.T) {
 	second := step(1)
 	is.Equal(second["priority"], 50.0) // the step inherits the chain's priority
 	close(h.held(second["id"].(string)))
-	is.Equal(step(2)["priority"], 50.0) // the chain's priority replaces the step's own
+	is.Equal(step(2)["priority"], 50.0) // the chain's priority replaces that of the step
 }

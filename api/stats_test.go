@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// addNumbers inserts statistics for a few recent minutes and for one hour of yesterday.
+// addNumbers inserts statistics for several recent minutes and for one hour of the previous day.
 func addNumbers(t *testing.T, r *runner.Runner) {
 	t.Helper()
 	_, err := inside.Of(r).Store.Pool().Exec(t.Context(), `
@@ -71,7 +71,7 @@ func TestASubmitterDoesNotSeeTheNumbersOfOthers(t *testing.T) {
 	is.Equal(h.send("GET", "/stats", "").status, http.StatusForbidden)
 }
 
-// links returns the targets of the links on a page that have the given text.
+// links returns the targets of all links on a page that have the given text.
 func links(page *html.Node, text string) (list []string) {
 	for n := range page.Descendants() {
 		if n.Type == html.ElementNode && n.Data == "a" && n.FirstChild != nil && n.FirstChild.Data == text {
@@ -88,7 +88,7 @@ func TestTheFirstPageBeginsWithTheLastHour(t *testing.T) {
 	_, page := p.get(p.url)
 	is.True(strings.Contains(said(page), "Each pod adds its numbers once a minute. A pod that crashes loses those of its last minute."))
 	addNumbers(t, p.Runner)
-	_, page = p.get(p.url, "X-Fresh", "1") // a new read, which the first request does not share
+	_, page = p.get(p.url, "X-Fresh", "1") // forces a fresh read instead of sharing the first request's
 	mustBeHarmless(t, p.url, page)
 	text := said(page)
 	for _, want := range []string{"Ended jobs", "1,211", "1 cancelled", "mail", "report", "<b>kind</b>"} {

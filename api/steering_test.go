@@ -154,7 +154,7 @@ func TestManyJobsAreSteeredOverHTTP(t *testing.T) {
 	}
 }
 
-// A user who may cancel and retry their own jobs, but not approve them, must not be able to bypass approval that way.
+// A user who may cancel and retry their own jobs, but not approve them, must not be able to bypass approval by doing so.
 func TestASubmitterDoesNotGetPastAnApprovalByARetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

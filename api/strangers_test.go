@@ -34,7 +34,7 @@ func TestAFloodWithoutValidCredentialsKeepsNobodyOutWhoHasThem(t *testing.T) {
 			is.True(a.header.Get("Retry-After") != "")
 		}
 	}
-	is.Equal(count, map[int]int{http.StatusUnauthorized: 5, http.StatusTooManyRequests: 25})                         // reads count as well
+	is.Equal(count, map[int]int{http.StatusUnauthorized: 5, http.StatusTooManyRequests: 25})                         // reads count too
 	is.Equal(h.send("GET", "/ui/jobs", "", append(wrong, "Accept", "text/html")...).status, http.StatusUnauthorized) // pages are not limited, because they lead to the login
 
 	ana := []string{"Authorization", "Bearer " + anasToken}
@@ -79,7 +79,7 @@ func TestWrongTokensAreInTheLogAndAFloodOfThemDoesNotFillIt(t *testing.T) {
 	is.True(!strings.Contains(log.String(), "secret-")) // tokens are not logged
 }
 
-// A flood of requests from constantly changing addresses uses a bounded amount of memory.
+// A flood of requests from ever-changing addresses uses a bounded amount of memory.
 func TestStrangersOfManyAddressesShareABound(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -101,7 +101,7 @@ func TestStrangersOfManyAddressesShareABound(t *testing.T) {
 			limited++
 		}
 	}
-	is.Equal(limited, 98) // beyond 10,000 addresses, all others share one bucket
+	is.Equal(limited, 98) // beyond 10,000 addresses, the remaining ones share one bucket
 	is.Equal(status(20_000, "ana"), http.StatusOK)
 }
 

@@ -62,7 +62,7 @@ func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
 	is.True(seen[anns] && seen[bobs])
 	submit("bob")
 	last := submit("ann")
-	is.Equal(strconv.FormatInt(*second(named(t, own.until(t, "job.enqueued")))[0].Job, 10), last) // the same holds for live events
+	is.Equal(strconv.FormatInt(*second(named(t, own.until(t, "job.enqueued")))[0].Job, 10), last) // this also holds for live events
 	revoked.Store(true)
 	own.rest(t) // the server ends the stream
 	is.Equal(own.comments[len(own.comments)-1], "permission revoked")

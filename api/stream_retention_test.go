@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// weeksPass moves all finished jobs and all events twenty days into the past.
+// weeksPass makes all finished jobs and all events twenty days older.
 func weeksPass(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -20)
@@ -35,8 +35,8 @@ func weeksPass(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// Retention keeps the data that unfinished jobs still need, and open streams continue to the end. A client that reconnects with a pruned
-// cursor is reset.
+// Retention keeps data that unfinished jobs still need, and streams that are open continue to the end. A client that reconnects with a
+// pruned cursor is reset.
 func TestRetentionTakesNothingFromWhatLivesNorFromWhoWatchesIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

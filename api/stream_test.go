@@ -29,7 +29,7 @@ func TestTheStreamOfAJobTellsItsHistoryAndEndsWithIt(t *testing.T) {
 	is.Equal(first.event, "snapshot")
 	var j map[string]any
 	first.of(t, &j)
-	is.Equal(j["id"], id) // the same as GET returns
+	is.Equal(j["id"], id) // the snapshot equals the response to GET
 	is.Equal(j["state"], "running")
 	before, _ := named(t, s.until(t, "job.claimed"))
 	is.Equal(before, []string{"job.enqueued", "job.claimed"})
@@ -51,7 +51,7 @@ func TestTheStreamOfAJobTellsItsHistoryAndEndsWithIt(t *testing.T) {
 	is.Equal(len(names), len(list)+1) // cursors from lists are accepted too
 }
 
-// A client can watch the live stream of a pipeline on any pod, and resume it on another.
+// A client can watch a pipeline's live stream on any pod and resume it on another.
 func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -93,7 +93,7 @@ func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 	}
 	is.Equal(len(steps), 3)
 	is.Equal(ends, 3)
-	for cut := range list[:len(list)-1] { // another pod resumes from any event, without a gap or a duplicate
+	for cut := range list[:len(list)-1] { // another pod can resume after any event, without a gap or a duplicate
 		more := there.watch("/pipelines/"+id+"/stream", "Last-Event-ID", list[cut].id).rest(t)
 		seen := map[string]bool{}
 		for _, f := range slices.Concat(list[1:cut+1], more[1:]) {
@@ -128,7 +128,7 @@ func TestNothingStaysBehindWhenClientsLeave(t *testing.T) {
 	}
 	is.Equal(sum(t, h, "trapeze_sse_clients"), 60.0)
 	pgtest.Wait(t, "a goroutine serves each, and the tail reads", func() bool { return serving() >= 61 })
-	is.True(connections() <= connected+5) // only pool connections; one per client would be 60
+	is.True(connections() <= connected+5) // pool connections only; one connection per client would add 60
 	for len(all[2].comments) < 2 {        // an idle stream sends keep-alive comments
 		_, err := all[2].lines.Peek(1)
 		is.NoErr(err)
@@ -265,7 +265,7 @@ func TestACursorThatIsOfNoUseBeginsAnew(t *testing.T) {
 		}
 	}
 	pgtest.Wait(t, "all clients have disconnected", func() bool { return sum(t, h, "trapeze_sse_clients") == 0 })
-	// A dump does not include the contents of the materialized view, so restoring it refreshes the view.
+	// A dump does not include the contents of the materialized view, so a restore refreshes the view.
 	_, err := pool.Exec(t.Context(), `refresh materialized view trapeze.feed_epoch`)
 	is.NoErr(err)
 	for path, cursor := range cursors {

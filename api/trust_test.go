@@ -25,7 +25,7 @@ import (
 
 const secretOfIssuer = "a secret of more than thirty-two bytes"
 
-// signing returns options that accept tokens from an identity provider, and a function that makes such tokens.
+// signing returns options that trust an identity provider, and a function that creates its tokens.
 func signing(t *testing.T) (api.Options, func(name string, change ...any) string) {
 	t.Helper()
 	is := is.New(t)
@@ -115,7 +115,7 @@ func TestFullExportsAreInTheAudit(t *testing.T) { // not parallel, because a pro
 	is.Equal(h.send("GET", "/admin/export/jobs", "", "Authorization", "Bearer "+vicsToken).status, http.StatusServiceUnavailable)
 }
 
-// TestAFirstWrongTokenIsAuditedAtOnce checks the first entry. TestWrongTokensAreAuditedAsACountPerMinute checks the others.
+// TestAFirstWrongTokenIsAuditedAtOnce checks the first entry. TestWrongTokensAreAuditedAsACountPerMinute checks the later ones.
 func TestAFirstWrongTokenIsAuditedAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -127,7 +127,7 @@ func TestAFirstWrongTokenIsAuditedAtOnce(t *testing.T) {
 		h.signIn("wrong-0123456789-0123456789")
 	}
 	rows := h.trail("authenticate")
-	is.Equal(len(rows), 1) // the next minute's entry covers the other 59
+	is.Equal(len(rows), 1) // the entry for the next minute covers the other 59
 	is.Equal([]any{rows[0].Actor, rows[0].Allowed, string(rows[0].After)}, []any{"anonymous", false, `{"requests":1,"from":{"127.0.0.1":1}}`})
 }
 
@@ -159,7 +159,7 @@ func TestTwoDashboardsOnOneHostDoNotSignEachOtherOut(t *testing.T) {
 	is := is.New(t)
 	one, other := guarded(t, api.Options{}), guarded(t, api.Options{})
 	first, second := cookie(t, one.signIn(anasToken)), cookie(t, other.signIn(vicsToken))
-	is.True(first.Name != second.Name) // a browser would replace one with the other if the names were equal
+	is.True(first.Name != second.Name) // with equal names, a browser would replace one cookie with the other
 	is.Equal([]any{first.Path, first.HttpOnly, first.SameSite}, []any{"/trapeze", true, http.SameSiteStrictMode})
 	both := first.Name + "=" + first.Value + "; theme=dark; " + second.Name + "=" + second.Value // browsers send a cookie to all ports of a host
 	page := one.send("GET", "/ui/jobs", "", "Cookie", both)
@@ -168,7 +168,7 @@ func TestTwoDashboardsOnOneHostDoNotSignEachOtherOut(t *testing.T) {
 	page = other.send("GET", "/ui/jobs", "", "Cookie", both)
 	is.Equal(page.status, http.StatusOK)
 	is.True(strings.Contains(page.text, "vic"))
-	is.Equal(one.send("GET", "/jobs", "", "Cookie", "trapeze_session="+first.Value).status, http.StatusUnauthorized) // only this server's cookie name counts
+	is.Equal(one.send("GET", "/jobs", "", "Cookie", "trapeze_session="+first.Value).status, http.StatusUnauthorized) // only the cookie with this server's name counts
 	is.Equal(one.send("POST", "/jobs", `{"kind":"echo"}`, "Cookie", both).status, http.StatusForbidden)              // a request with a session, but without an Origin header
 	is.Equal(one.send("POST", "/jobs", `{"kind":"echo"}`, "Cookie", both, "Sec-Fetch-Site", "same-origin").status, http.StatusAccepted)
 	out := cookie(t, one.send("POST", "/ui/logout", "", "Cookie", both, "Sec-Fetch-Site", "same-origin"))
@@ -215,8 +215,7 @@ func TestTheSessionCookieIsHostOnlyUnderTLS(t *testing.T) {
 	}
 }
 
-// Another host in the same domain, or an attacker on an unencrypted connection, can set the cookie that has no prefix, but not the one that
-// has it.
+// Another host in the same domain, or an attacker on an unencrypted connection, can set a cookie without the prefix, but not one with it.
 func TestASessionUnderTLSIsReadFromTheHostOnlyCookieOnly(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -277,7 +276,7 @@ func TestHSTSIsSentUnderTLS(t *testing.T) {
 	}
 }
 
-// An attacker on an unencrypted connection can serve a page under the same host name. The browser sends the session with that page's
+// An attacker on an unencrypted connection can serve a page under the same host name, and the browser sends the session with that page's
 // requests.
 func TestAPageThatWasLoadedWithoutTLSChangesNothingUnderTLS(t *testing.T) {
 	t.Parallel()
@@ -293,5 +292,5 @@ func TestAPageThatWasLoadedWithoutTLSChangesNothingUnderTLS(t *testing.T) {
 	is.Equal(status("https://jobs.example/admin/workers/thaw", "http://jobs.example"), http.StatusForbidden)
 	is.Equal(status("https://jobs.example/admin/workers/thaw", "https://jobs.example"), http.StatusOK)
 	is.Equal(status("http://jobs.example/admin/workers/thaw", "http://jobs.example"), http.StatusOK)
-	is.Equal(status("http://jobs.example/admin/workers/thaw", "https://jobs.example"), http.StatusOK) // TLS ends at a proxy that is not trusted
+	is.Equal(status("http://jobs.example/admin/workers/thaw", "https://jobs.example"), http.StatusOK) // TLS ends at an untrusted proxy
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// Submitters can choose arbitrary kinds, so unknown kinds must not fill the Now page or doctor's findings.
+// Submitters can choose arbitrary kinds, which must not fill the Now page or doctor's findings.
 func TestUnknownKindsOfASubmitterShareARowOfTheNowPageAndAFinding(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -25,7 +25,7 @@ func (f frame) of(t *testing.T, into any) {
 	}
 }
 
-// stream is an open stream. Its methods must be called from one goroutine.
+// stream is an open stream. Its methods must be called from a single goroutine.
 type stream struct {
 	status   int
 	header   http.Header
@@ -35,7 +35,7 @@ type stream struct {
 	cancel   context.CancelFunc
 }
 
-// watch opens a stream on a pod; header alternates names and values. The stream is closed when the test ends, or after 90 seconds. The
+// watch opens a stream on a pod; header alternates names and values. The stream is closed when the test ends, or after 90 seconds. That
 // limit is long because the stream of all events waits for the transactions of other tests.
 func (h *host) watch(path string, header ...string) *stream {
 	h.t.Helper()
@@ -68,7 +68,7 @@ func (h *host) watching(path string, header ...string) (*stream, error) {
 	return &stream{status: response.StatusCode, header: response.Header, body: response.Body, lines: bufio.NewReader(response.Body), cancel: cancel}, nil
 }
 
-// watchers never reuses connections, so the connection closes when a client leaves its stream.
+// watchers never reuses connections, so that leaving a stream closes its connection.
 var watchers = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (s *stream) leave() {

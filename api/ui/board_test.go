@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A drained pod is alive, but adds nothing to the limit of a lane.
+// A drained pod is alive but does not add to the limit of a lane.
 func TestTheLimitOfALaneCountsPodsThatClaim(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -22,5 +22,5 @@ func TestTheLimitOfALaneCountsPodsThatClaim(t *testing.T) {
 
 	b.Pods, b.Waiting[0].Why = b.Pods[1:], "no_handler"
 	b.overlay()
-	is.Equal(b.Waiting[0].Why, "no_handler") // a pod is alive, so its missing handler is the reason
+	is.Equal(b.Waiting[0].Why, "no_handler") // a pod is alive, so the reason is its missing handler
 }

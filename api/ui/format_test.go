@@ -79,7 +79,7 @@ func TestAPipelineIsDrawnInColumns(t *testing.T) {
 	is.True(d.Boxes[3].Y > d.Boxes[2].Y)
 	is.True(d.Boxes[5].Planned)
 	is.Equal(d.Boxes[2].Foot, "2 failed")
-	is.True(d.Boxes[2].Parts[1].W > 0)       // even two of a thousand are visible
+	is.True(d.Boxes[2].Parts[1].W > 0)       // even two children of a thousand are visible
 	is.True(d.W > d.Boxes[5].X+d.Boxes[5].W) // everything fits in the drawing
 	long := tree{}
 	for id := range int64(500) {
@@ -89,6 +89,6 @@ func TestAPipelineIsDrawnInColumns(t *testing.T) {
 		long.Planned = append(long.Planned, job.Step{Kind: "later"})
 	}
 	d = draw(long, time.Now())
-	is.Equal(len(d.Boxes), 1+mostSteps+mostPlanned+1) // one box at each end stands for the remaining steps
+	is.Equal(len(d.Boxes), 1+mostSteps+mostPlanned+1) // one box at each end represents the omitted steps
 	is.Equal(d.Boxes[0].Title, "460 earlier steps")
 }

@@ -35,8 +35,8 @@ func TestAFilterIsOfferedForManyJobsOnlyWhereItMeansSomething(t *testing.T) {
 	is.Equal(offers(admin, "state=succeeded"), nil)                                           // succeeded jobs cannot be changed
 	is.Equal(offers(admin, ""), nil)                                                          // no filter
 	is.Equal(offers(admin, "since=all"), nil)                                                 // "all" is not a filter
-	is.Equal(offers(admin, "state=open&since=all"), nil)                                      // state=open with since=all is not a filter either
+	is.Equal(offers(admin, "state=open&since=all"), nil)                                      // nor is it one in combination with state=open
 	is.Equal(offers(role("viewer"), "kind=k"), nil)                                           // a viewer gets no buttons
-	is.Equal(offers(role("submitter"), "kind=k"), nil)                                        // a permission for own jobs is not enough
+	is.Equal(offers(role("submitter"), "kind=k"), nil)                                        // permission for only the caller's own jobs is not enough
 	is.Equal(len(offers(role("operator"), "pipeline=7")), 2)
 }

@@ -56,7 +56,7 @@ func TestTheFormOfALoginHoldsThePageThatWasAskedFor(t *testing.T) {
 	h := away(t, Options{Visitor: nobody, Sessions: true})
 	is.True(strings.Contains(get(h, "/jobs/7").Body.String(), `name="next" value="jobs/7"`))
 	is.True(strings.Contains(get(h, "/jobs?state=failed").Body.String(), `name="next" value="jobs?state=failed"`))
-	is.True(strings.Contains(get(h, "/login?failed=1&next=jobs%2F7").Body.String(), `name="next" value="jobs/7"`)) // the requested page is kept after a wrong token
+	is.True(strings.Contains(get(h, "/login?failed=1&next=jobs%2F7").Body.String(), `name="next" value="jobs/7"`)) // the requested page is kept after a failed login
 	for _, path := range []string{"/", "/login", "/nothing", "/login?next=%2F%2Fevil.example", "/login?next=https%3A%2F%2Fevil.example"} {
 		is.True(!strings.Contains(get(h, path).Body.String(), `name="next"`)) // there is no page to return to
 	}

@@ -52,7 +52,7 @@ func TestAScheduleSaysHowItIs(t *testing.T) {
 	is.Equal(with(func(*job.Schedule) {}), "on")
 	is.Equal(with(func(s *job.Schedule) { s.Paused = true }), "paused")
 	is.Equal(with(func(s *job.Schedule) { s.Error = "no such lane" }), "error")
-	is.Equal(with(func(s *job.Schedule) { s.NextAt = &past }), "late") // no pod is running that would fire it
+	is.Equal(with(func(s *job.Schedule) { s.NextAt = &past }), "late") // no running pod could fire it
 	is.Equal(with(func(s *job.Schedule) { s.NextAt = nil }), "being planned")
 	is.Equal(with(func(s *job.Schedule) { s.NextAt, s.Expression = nil, "@at 2020-01-31T03:00" }), "over")
 	is.Equal(inZone("Europe/Zurich", time.Date(2027, 7, 1, 0, 30, 0, 0, time.UTC)), "Thu 1 Jul 2027, 02:30:00 CEST")

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// away returns a dashboard whose database cannot be reached, for a visitor with all permissions.
+// away returns a dashboard with an unreachable database, for a visitor with all permissions.
 func away(t *testing.T, o Options) http.Handler {
 	t.Helper()
 	pool, err := pgxpool.New(context.Background(), "postgres://nobody@127.0.0.1:1/nothing")
@@ -43,7 +43,7 @@ func away(t *testing.T, o Options) http.Handler {
 	return New(o)
 }
 
-// calendar reads schedules from a store that has no database.
+// calendar reads schedules from a store whose database is unreachable.
 type calendar struct{ *store.Store }
 
 func (c calendar) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
@@ -96,7 +96,7 @@ func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {
 	for _, path := range []string{"/jobs?state=done", "/jobs?since=yesterday", "/jobs?pipeline=x", "/pipelines?status=x", "/audit?cursor=!", "/schedules/a?cursor=!",
 		"/jobs?cursor=1.1", "/pipelines?cursor=" + cursor.Encode("jobs", "1.1"), "/audit?cursor=7"} {
 		w := get(h, path)
-		is.Equal(w.Code, http.StatusBadRequest) // ignoring an unknown filter would show too much
+		is.Equal(w.Code, http.StatusBadRequest) // ignoring an unknown filter would show too many jobs
 		is.True(strings.Contains(w.Body.String(), "Invalid filter"))
 	}
 }
@@ -116,7 +116,7 @@ func TestWhoIsNotLoggedInGetsTheFormOnlyWhereItWouldHelp(t *testing.T) {
 	is.True(strings.Contains(w.Body.String(), "Unknown or expired token"))
 }
 
-// everyScript returns the text of all the dashboard's own scripts.
+// everyScript returns the text of all scripts written for the dashboard.
 func everyScript() (text string) {
 	for name, f := range files().byName {
 		if strings.HasSuffix(name, ".js") && !strings.HasSuffix(name, ".min.js") {
@@ -139,7 +139,7 @@ func TestFilesAreKeptForGoodUnderTheirHash(t *testing.T) {
 		tag := w.Header().Get("ETag")
 		is.Equal(get(h, "/static/"+name, "If-None-Match", tag).Code, http.StatusNotModified)
 		for _, other := range []string{"/static/" + name, "/static/another-release/" + name} {
-			is.Equal(get(h, other).Header().Get("Cache-Control"), "no-cache") // without the current hash, the file is not cached
+			is.Equal(get(h, other).Header().Get("Cache-Control"), "no-cache") // without the current hash in its URL, the file is not cached
 		}
 	}
 	for _, found := range regexp.MustCompile(`"\./([a-z]+\.js)"`).FindAllStringSubmatch(everyScript(), -1) {

@@ -43,7 +43,7 @@ func TestACertificateOfTheFileSaysWhoAsks(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(p.Name, "gpu")
 	is.Equal(p.Roles, []string{"worker"})
-	is.True(p.MayRun("gpu.render") && !p.MayRun("mail") && p.MayUse("gpu") && !p.MayUse("default")) // a certificate can be bound to kinds and lanes, just as a token can
+	is.True(p.MayRun("gpu.render") && !p.MayRun("mail") && p.MayUse("gpu") && !p.MayUse("default")) // like a token, a certificate can be bound to kinds and lanes
 	p, err = tokens.Authenticate(showing(certificate("", "spiffe://example.org/ocr")))
 	is.NoErr(err)
 	is.Equal(p.Name, "ocr")

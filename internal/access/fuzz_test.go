@@ -14,7 +14,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// A token file is either accepted, with every token in it usable, or rejected with an error that reveals no token.
+// A token file is either accepted, in which case each of its tokens works, or rejected with an error that reveals no token.
 func FuzzAFileOfTokensIsUnderstoodOrRefused(f *testing.F) {
 	for _, text := range []string{
 		`{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`, `{"tokens":[` + line(anasToken, "ana") + `,` + line(anasToken, "bob") + `]}`,
@@ -87,7 +87,7 @@ func FuzzAFileOfKeysIsUnderstoodOrRefused(f *testing.F) {
 	})
 }
 
-// A request is only ever authenticated as the principal for which its token was signed, whatever else the token contains.
+// A request is authenticated only as the principal for which its token was signed, regardless of the rest of the token.
 func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
 	secret, edwards := []byte(strings.Repeat("s", 32)), ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 	k := &keys{Issuer: "https://id.example.org", Audience: "trapeze", NameClaim: "sub", RolesClaim: "roles", Keys: []*key{
@@ -125,7 +125,7 @@ func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
 	})
 }
 
-// Every accepted session belongs to a token in the file and has not expired.
+// Every session that is accepted belongs to a token in the file and has not expired.
 func FuzzASessionIsOneThatBeganOrIsRefused(f *testing.F) {
 	file, err := parseTokens([]byte(`{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`))
 	if err != nil {
@@ -179,7 +179,8 @@ func FuzzAProxyIsAnAddressOrRefused(f *testing.F) {
 	})
 }
 
-// A value that a handler would decode as the secret is masked, no matter how its member name is spelled. The output is always valid JSON.
+// Any value that a handler would decode as the secret is masked, regardless of the spelling of its member name. The output is always valid
+// JSON.
 func FuzzASecretIsHiddenHoweverItIsWritten(f *testing.F) {
 	for _, text := range []string{`{"password":"p"}`, `{"PASSWORD":{"a":1}}`, `{"pa\u0073sword":[1]}`, `{"paſſword":1}`, `{"password":1,"password":2}`,
 		`{"a":{"password":1},"password":null}`, `[{"password":1}]`, `{"\ud800":1,"password":1e400}`, `{"password"`, `{"a":"<&>\u2028"}`, `1`, ``} {

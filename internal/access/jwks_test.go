@@ -17,7 +17,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// provider serves a key set that a test can change, and counts requests.
+// provider serves a key set that tests can change, and counts requests.
 type provider struct {
 	*httptest.Server
 	body  atomic.Value // string
@@ -78,7 +78,7 @@ func TestAJWKSFromAFileIsReadAgainWhenItsKeysRotate(t *testing.T) {
 	set := signed.file.get().set
 	set.interval, set.fresh = 0, 0
 	is.True(accepts(signed, ed))
-	is.True(!accepts(signed, i.token(jwt.SigningMethodES256, "ec", i.ec, claims()))) // the removed key
+	is.True(!accepts(signed, i.token(jwt.SigningMethodES256, "ec", i.ec, claims()))) // the key was removed
 	_, err := KeysFile(written(t, `{"issuer":"i","audience":"a","jwks":"/nowhere/jwks.json"}`))
 	is.True(err != nil && strings.Contains(err.Error(), "/nowhere/jwks.json")) // a missing file is a configuration error
 }
@@ -98,7 +98,7 @@ func TestAJWKSFromAURLIsCachedAndRotates(t *testing.T) {
 	for n := range 20 {
 		is.True(!accepts(signed, i.token(jwt.SigningMethodES256, fmt.Sprint("kid ", n), i.ec, claims())))
 	}
-	is.Equal(p.asked.Load(), int64(1)) // unknown kids cause no request within the interval
+	is.Equal(p.asked.Load(), int64(1)) // within the interval, unknown kids cause no request
 	set := signed.file.get().set
 	is.True(set.interval >= 10*time.Second && set.interval <= time.Minute)
 	set.tried = time.Now().Add(-set.interval)
@@ -210,8 +210,8 @@ func FuzzAJWKSIsUnderstoodOrRefused(f *testing.F) {
 	})
 }
 
-// An edit of the keys file keeps the keys of an unchanged key set, although its provider does not respond. A key set that cannot be read
-// makes the edit invalid.
+// After an edit of the keys file, the keys of an unchanged key set are kept even if its provider does not respond. A key set that cannot be
+// read makes the edit invalid.
 func TestAnEditOfTheKeysFileKeepsTheKeysOfAJWKS(t *testing.T) {
 	is := is.New(t)
 	i := newIssuer(t)
@@ -239,6 +239,6 @@ func TestATokenThatNamesAnUnknownKeyWaitsOnlyBrieflyForAnotherRead(t *testing.T)
 	set, err := newKeySet(written(t, jwks(t, "ec", i.ec.Public())))
 	is.NoErr(err)
 	is.Equal(len(set.renewed()), 1)
-	set.reading <- struct{}{} // another caller's read that hangs
+	set.reading <- struct{}{} // simulates a hanging read by another caller
 	is.Equal(len(set.renewed()), 1)
 }

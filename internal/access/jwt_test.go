@@ -18,7 +18,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// issuer signs tokens with several kinds of keys.
+// issuer signs tokens with several types of keys.
 type issuer struct {
 	t      *testing.T
 	rsa    *rsa.PrivateKey
@@ -61,8 +61,7 @@ func public(t *testing.T, key any) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// claims returns the claims of a valid token, with some of them changed. change lists claim names, each followed by its new value. A nil
-// value removes a claim.
+// claims returns the claims of a valid token with changes. change alternates claim names and new values; a nil value removes the claim.
 func claims(change ...any) jwt.MapClaims {
 	c := jwt.MapClaims{"iss": "https://id.example.org", "aud": "trapeze", "sub": "ana", "roles": []string{"operator"},
 		"exp": time.Now().Add(time.Hour).Unix()}
@@ -152,9 +151,9 @@ func TestAForgedOrStaleSignedTokenIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			_, err := i.signed.Authenticate(asking("Authorization", "Bearer "+token))
-			is.True(errors.Is(err, ErrUnauthenticated)) // the token is sent in the header
+			is.True(errors.Is(err, ErrUnauthenticated)) // as a bearer token
 			_, err = i.signed.Authenticate(asking("Cookie", SessionCookie+"="+token))
-			is.True(errors.Is(err, ErrUnauthenticated)) // the token is sent in the cookie
+			is.True(errors.Is(err, ErrUnauthenticated)) // as a session cookie
 		})
 	}
 }

@@ -97,7 +97,7 @@ func FuzzAMaskedValueIsJSONAndHoldsNoSecret(f *testing.F) {
 	})
 }
 
-// hidden reports whether a value shows its member names and nothing else.
+// hidden reports whether a value reveals only its member names.
 func hidden(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:

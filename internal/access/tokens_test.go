@@ -33,7 +33,7 @@ func line(token, name string) string {
 	return `{"token":"` + token + `","name":"` + name + `","roles":["operator"]}`
 }
 
-// asking returns a request with the given headers. header lists header names, each followed by its value.
+// asking returns a request with the given headers. header alternates names and values.
 func asking(header ...string) *http.Request {
 	r := httptest.NewRequest("GET", "/jobs", nil)
 	for i := 0; i < len(header); i += 2 {
@@ -72,7 +72,7 @@ func TestWhatIsNoTokenOfTheFileIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			_, err := tokens.Authenticate(r)
-			is.True(errors.Is(err, ErrUnauthenticated)) // the same error for all invalid credentials
+			is.True(errors.Is(err, ErrUnauthenticated)) // all invalid credentials cause the same error
 		})
 	}
 }

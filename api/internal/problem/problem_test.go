@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// counts is an error that counts as [job.ErrOutcomeUnknown] but has its own text.
+// counts is an error that matches [job.ErrOutcomeUnknown] but has a different text.
 type counts struct{}
 
 func (counts) Error() string        { return "connect to host=db user=admin: refused" }

@@ -43,7 +43,7 @@ func TestWrongVariablesOfAllPartsAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-// TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames sets one variable at a time, and checks which package's settings change.
+// TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames sets one variable at a time and checks which package's settings change.
 func TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames(t *testing.T) {
 	values := map[string]string{
 		"DATABASE_URL": "postgres://app@db/app", "TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_HTTP_ADDR": "127.0.0.1:9",
@@ -55,7 +55,7 @@ func TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames(t *testing.T
 		"TRAPEZE_JWT_KEYS_FILE": "f", "TRAPEZE_TRUSTED_PROXIES": "10.0.0.1", "TRAPEZE_HOSTS": "h", "TRAPEZE_TLS_CERT": "f", "TRAPEZE_TLS_KEY": "f",
 		"TRAPEZE_TLS_CLIENT_CA": "f", "TRAPEZE_STREAMS_PER_PRINCIPAL": "7", "TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_LEDGER_URL": "http://here:80", "TRAPEZE_LOG": "debug", "TRAPEZE_LOG_FORMAT": "json",
 	}
-	// Some variables are only valid if others are set.
+	// Some variables are valid only if others are set.
 	before := map[string]map[string]string{
 		"TRAPEZE_AUTH":     {"TRAPEZE_TOKENS_FILE": "f"},
 		"TRAPEZE_TLS_CERT": {"TRAPEZE_TLS_CERT": "e", "TRAPEZE_TLS_KEY": "f"}, "TRAPEZE_TLS_KEY": {"TRAPEZE_TLS_CERT": "f", "TRAPEZE_TLS_KEY": "e"},

@@ -34,7 +34,7 @@ func TestWhatIsWatchedIsShownAgainUntilItIsInterrupted(t *testing.T) {
 		_, err := fmt.Fprintln(c.OutOrStdout(), shown)
 		return err
 	}))
-	is.Equal(out.String(), "1\n\n3\n") // complete frames only; the interrupted one is not printed
+	is.Equal(out.String(), "1\n\n3\n") // only complete frames are printed, not the interrupted one
 	is.Equal(strings.TrimSpace(errs.String()), "trapeze: the database does not answer")
 	is.Equal(Watch(c, leastWatch-1, nil) != nil, true) // the interval is too short
 	c.SetContext(t.Context())
