@@ -100,7 +100,7 @@ func TestTheFailedChildrenOfAPartialPipelineAreRetried(t *testing.T) {
 	pgtest.Wait(t, "the children have succeeded", func() bool {
 		return len(h.send("GET", "/jobs?state=succeeded&kind=sick&pipeline="+id, "", ana...).body["jobs"].([]any)) == 2
 	})
-	is.Equal(h.send("POST", children, "", ana...).body["code"], "not_failed") // no child is failed any longer
+	is.Equal(h.send("POST", children, "", ana...).body["code"], "not_failed") // no child is in the failed state anymore
 	alone := h.send("POST", "/jobs", `{"kind":"spread","args":{}}`, ana...).body["id"].(string)
 	h.untilAs(alone, job.Succeeded, ana...)
 	is.Equal(h.send("POST", "/pipelines/"+alone+"/children/retry", "", ana...).body["code"], "not_failed")

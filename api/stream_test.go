@@ -74,7 +74,7 @@ func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 	asked := time.Now()
 	is.Equal(there.send("POST", "/jobs/"+id+"/cancel", "").status, http.StatusOK)
 	is.Equal(s.must(t).event, "job.cancelled")
-	is.True(time.Since(asked) < 4*time.Second) // faster than the fallback check every 5 s, even though another pod made the change
+	is.True(time.Since(asked) < 4*time.Second) // sooner than the fallback check every 5 s, although another pod made the change
 	rest := s.rest(t)
 	is.Equal(rest[0].data, `{"status":"cancelled"}`)
 

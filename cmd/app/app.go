@@ -41,7 +41,7 @@ type Register = server.Register
 type Options struct {
 	// Name is the program's name in help, messages and completions. Default: the name of the executable.
 	Name string
-	// Release is the program's version, shown by the version command and in the list of pods. Default: the module version of the build.
+	// Release is the program's version, as shown by the version command and in the list of pods. Default: the module version of the build.
 	Release string
 	// Register registers the handlers. Without it, serve runs no jobs, but still submits and recovers jobs and serves HTTP, and worker
 	// returns an error.

@@ -23,5 +23,5 @@ func TestWhatNobodyApprovesIsCancelledByOneOfSeveralProcesses(t *testing.T) {
 	db.inState(id, job.Cancelled)
 	is.Equal(string(*db.job(id).Reason), "expired")
 	is.Equal(db.run("approve", id).code, 1)
-	is.Equal(strings.Count(db.ok("events", "--job", id, "--json"), `"job.cancelled"`), 1) // only one of the processes cancels it
+	is.Equal(strings.Count(db.ok("events", "--job", id, "--json"), `"job.cancelled"`), 1) // only one of the processes cancels the job
 }

@@ -59,7 +59,7 @@ func TestACommandApprovesOnlyTheArgumentsThatWereSeen(t *testing.T) {
 		is.Equal(refused.code, 1)
 		is.True(strings.Contains(refused.err, "the job changed since you opened it"))
 	}
-	is.Equal(db.run("cancel", "--epoch", "1", "--kind", "some.kind").code, 2) // an epoch belongs to one job
+	is.Equal(db.run("cancel", "--epoch", "1", "--kind", "some.kind").code, 2) // an epoch refers to a single job
 	db.ok("approve", id, "--epoch", "2")
 	is.Equal(db.job(id).State, job.Pending)
 }

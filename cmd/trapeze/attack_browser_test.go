@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// A page from another origin sends requests that carry a signed-in administrator's session.
+// A page on another origin sends requests that carry the session of a signed-in administrator.
 func TestAttackForgedRequestsFromOtherOrigins(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -40,7 +40,7 @@ func TestAttackForgedRequestsFromOtherOrigins(t *testing.T) {
 		}
 		for name, header := range origins {
 			if name == "no origin" && strings.HasPrefix(route.Path, "/ui/") {
-				continue // programs sign in without an origin
+				continue // programs sign in without an Origin header
 			}
 			got := a.send(route.Method, at(route.Path, id), `{}`, append(header, "Cookie", session)...)
 			if got.status != http.StatusForbidden {
@@ -62,7 +62,7 @@ func TestAttackForgedRequestsFromOtherOrigins(t *testing.T) {
 
 const script = `<script>alert(1)</script>"'><img src=x onerror=alert(2)><a href="javascript:alert(3)">x</a>{{.}}</title></textarea><svg onload=alert(4)>`
 
-// Users and handlers store markup in every field that accepts text. Every page must show it as text.
+// Users and handlers put markup into every field that accepts text. Every page must show it as plain text.
 func TestAttackScriptsInStoredAndReflectedText(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -104,7 +104,7 @@ func TestAttackScriptsInStoredAndReflectedText(t *testing.T) {
 			harmless(t, at, got)
 		}
 	}
-	is.True(shown > 5) // many pages really show the text
+	is.True(shown > 5) // many pages do show the text
 	for _, at := range []string{"/ui/login?failed=1&next=" + url.QueryEscape(script), "/ui/" + url.PathEscape(script), "/ui/jobs/" + url.PathEscape(script)} {
 		harmless(t, at, a.send("GET", at, "", "Accept", "text/html"))
 	}

@@ -25,8 +25,8 @@ var injections = []string{"'", `"`, `\`, "' or '1'='1", "1 or 1=1", "1; drop tab
 
 var errorOfSQL = regexp.MustCompile(`(?i)sqlstate|syntax error|pgconn|unterminated|relation "|column "|trapeze\.(live|done|audit)`)
 
-// The test puts SQL into every query parameter and path of every route and page. No response may be a server error, take long, or reveal
-// more than the same request without SQL.
+// This test injects SQL into every path and query parameter of every route and page. No response may be a server error, take long, or
+// reveal more than the same request without the injection.
 func TestAttackSQLInEveryParameter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -87,8 +87,8 @@ func TestAttackSQLInEveryParameter(t *testing.T) {
 			}
 		}
 	}
-	is.Equal(a.ask("uma", "GET", "/jobs/"+id, "").body["state"], "pending") // the tables still exist, and nothing was cancelled
-	is.True(!strings.Contains(a.log.String(), "42601"))                     // the code of a syntax error
+	is.Equal(a.ask("uma", "GET", "/jobs/"+id, "").body["state"], "pending") // the tables still exist, and the job was not cancelled
+	is.True(!strings.Contains(a.log.String(), "42601"))                     // the SQLSTATE of a syntax error
 }
 
 // queriesOf returns a route's query parameters, as listed in the OpenAPI document.
@@ -111,7 +111,7 @@ func queriesOf(t *testing.T, a *target, route api.Route) (names []string) {
 	return names
 }
 
-// digestible returns the text of a response after removing the request's own parameters, which the response may repeat.
+// digestible returns the text of a response without the request's parameters, which the response may echo.
 func digestible(r reply, path string) string {
 	text := r.text
 	if at, err := url.Parse(path); err == nil {
@@ -132,7 +132,7 @@ func printable(r rune) rune {
 	return r
 }
 
-// The test sends bodies that are cheap for an attacker but could be expensive for a careless server.
+// This test sends bodies that are cheap for an attacker but would be expensive for a careless server.
 func TestAttackBombs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -178,14 +178,14 @@ func TestAttackBombs(t *testing.T) {
 	if more := resident(t, a.cmd.Process.Pid) - before; more > slow*256<<20 {
 		t.Errorf("the bombs cost %d MiB of memory", more>>20)
 	}
-	is.Equal(a.ask("uma", "GET", "/jobs", "").body["jobs"], []any{}) // the server accepted none of them
+	is.Equal(a.ask("uma", "GET", "/jobs", "").body["jobs"], []any{}) // the server accepted none of the bodies
 }
 
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// The test sends requests that no HTTP library would send. The pod must refuse each one, and reveal nothing that requires a permission.
+// This test sends requests that no HTTP library would send. The pod must refuse each of them and reveal nothing that requires a permission.
 func TestAttackHeadersAndPaths(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

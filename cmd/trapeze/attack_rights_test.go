@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// Each user calls every route that the user's role does not permit. The in-process tests in package api cover every combination of role and
+// Each user calls every route that the user's role does not permit. In-process tests in package api cover every combination of role and
 // page.
 func TestAttackRoutesOfOtherRoles(t *testing.T) {
 	t.Parallel()
@@ -93,13 +93,13 @@ func TestAttackJobsOfAnotherSubmitter(t *testing.T) {
 		})
 	}
 	is.True(refused >= 3)
-	is.True(a.refusals("eve")-before >= refused) // attempts to change other submitters' jobs are audited
+	is.True(a.refusals("eve")-before >= refused) // attempts to change another submitter's jobs are audited
 
 	for _, path := range []string{"/jobs", "/jobs?subject=" + canary, "/jobs?pipeline=" + theirs, "/jobs?parent=" + theirs, "/jobs?state=failed", "/jobs?children=true&since=1h",
 		"/jobs?current=true", "/jobs/current?kind=demo.fail&subject=" + canary, "/pipelines", "/pipelines?status=failed", "/events?after=0", "/ui/jobs", "/ui/jobs?subject=" + canary,
 		"/ui/pipelines", "/ui/jobs/" + theirs, "/ui/pipelines/" + theirs} {
 		got := a.ask("eve", "GET", path, "", "Accept", "text/html")
-		text := strings.NewReplacer("subject="+canary, "", `value="`+canary+`"`, "", `subject \"`+canary, "").Replace(got.text) // responses repeat the filter's values
+		text := strings.NewReplacer("subject="+canary, "", `value="`+canary+`"`, "", `subject \"`+canary, "").Replace(got.text) // responses repeat the values of the filters
 		succeeded(t, path, map[string]bool{
 			"a server error":          got.status >= 500,
 			"it shows the job's text": strings.Contains(text, canary),
@@ -121,7 +121,7 @@ func TestAttackJobsOfAnotherSubmitter(t *testing.T) {
 	is.True(a.ask("eve", "POST", "/jobs", `{"kind":"demo.noop","submitter":"uma"}`).status == http.StatusBadRequest)
 	is.Equal(a.ask("eve", "GET", "/jobs/"+own, "", "X-Forwarded-User", "uma").body["submitter"], "eve")
 
-	// On the stream of all events, a submitter receives only the events of their own jobs.
+	// On the stream of all events, submitters receive only events of their own jobs.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, "GET", a.HTTP+"/events/stream?after=0", nil)

@@ -16,14 +16,14 @@ import (
 
 // The files attack_…_test.go attack a real process over HTTP. docs/testing.md lists the attacks, and `make attack` runs them.
 
-// target is a pod under attack. Its users are those of [tokensOfTeam].
+// target is a pod under attack by the users of [tokensOfTeam].
 type target struct {
 	*pod
 	client   *http.Client
 	document map[string]any // the OpenAPI document
 }
 
-// attacked starts a pod that has a token for each user.
+// attacked starts a pod with a token for each user.
 func attacked(t *testing.T, env ...string) *target {
 	t.Helper()
 	return attackedWith(t, append(env, "TRAPEZE_TOKENS_FILE="+tokensOfTeam(t))...)
@@ -50,7 +50,7 @@ func (r reply) code() string {
 	return code
 }
 
-// ask sends a request as the user who, or without credentials if who is empty. header alternates between names and values.
+// ask sends a request as the named user, or without credentials if who is empty. header alternates names and values.
 func (a *target) ask(who, method, path, body string, header ...string) reply {
 	a.t.Helper()
 	if who != "" {
@@ -132,5 +132,5 @@ func succeeded(t *testing.T, how string, attacks map[string]bool) {
 	}
 }
 
-// short shortens a text for messages.
+// short shortens text for messages.
 func short(text string) string { return fmt.Sprintf("%.300q", text) }

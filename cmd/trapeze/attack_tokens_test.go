@@ -24,7 +24,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// provider is an identity provider. It has an RSA key in the keys file, an ECDSA key in its key set, and a secret.
+// provider is an identity provider with three keys: an RSA key in the keys file, an ECDSA key in its key set, and a secret.
 type provider struct {
 	t      *testing.T
 	rsa    *rsa.PrivateKey
@@ -58,7 +58,7 @@ func newProvider(t *testing.T) *provider {
 	return p
 }
 
-// token returns a signed token for root in which one claim and some header fields have been changed.
+// token returns a signed token for root with one claim and some header fields changed.
 func (p *provider) token(method jwt.SigningMethod, key any, header map[string]any, claim string, value any) string {
 	p.t.Helper()
 	claims := jwt.MapClaims{"iss": "https://id.example.org", "aud": "trapeze", "sub": "root", "exp": time.Now().Add(time.Hour).Unix(),
@@ -77,7 +77,7 @@ func (p *provider) token(method jwt.SigningMethod, key any, header map[string]an
 	return text
 }
 
-// forged returns tokens that no pod may accept, keyed by the name of the attack.
+// forged returns tokens that a pod must reject, keyed by the name of the attack.
 func (p *provider) forged(evil string) map[string]string {
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	is.New(p.t).NoErr(err)
@@ -171,7 +171,7 @@ func TestAttackForgedJWTs(t *testing.T) {
 			"the log contains the token": len(token) > 40 && strings.Contains(a.log.String(), token[len(token)-40:]),
 		})
 	}
-	is.Equal(lured.Load(), int64(0)) // the pod requests no URL named in a token
+	is.Equal(lured.Load(), int64(0)) // the pod does not request any URL named in a token
 	for _, why := range []string{"token is expired", "want \\\"trapeze\\\"", "path=/ui/login"} {
 		if !strings.Contains(a.log.String(), why) {
 			t.Errorf("the log does not contain %s", why)
@@ -180,12 +180,12 @@ func TestAttackForgedJWTs(t *testing.T) {
 	for _, token := range []string{p.token(jwt.SigningMethodES256, p.ec, map[string]any{"kid": "ec"}, "sub", "root"), p.token(jwt.SigningMethodRS256, p.rsa, map[string]any{"kid": "rsa"}, "sub", "root")} {
 		audit := a.send("GET", "/admin/audit?action=authenticate", "", "Authorization", "Bearer "+token)
 		is.Equal(audit.status, http.StatusOK)
-		is.True(strings.Contains(audit.text, `"requests":1`)) // the entry for the first request; the next minute's entry covers the others
+		is.True(strings.Contains(audit.text, `"requests":1`)) // the first request has a separate entry; the next minute's entry covers the others
 		is.Equal(signIn(token).status, http.StatusNoContent)
 	}
 }
 
-// The test tries every kind of token that is not in the tokens file.
+// This test tries every type of token that is not in the tokens file.
 func TestAttackGuessedTokens(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -210,7 +210,7 @@ func TestAttackGuessedTokens(t *testing.T) {
 		}
 	}
 	is.Equal(a.send("GET", "/jobs", "", "Cookie", session).status, http.StatusOK)
-	is.True(a.refusals("anonymous") > 10) // every refused change, and the first request with a wrong token
+	is.True(a.refusals("anonymous") > 10) // all refused changes, and the first request with a wrong token
 	is.True(strings.Contains(a.ask("root", "GET", "/admin/audit?action=session.start", "").text, `"actor":"uma"`))
 	is.True(!strings.Contains(a.log.String(), "0123456789-01234")) // no token is logged
 }
@@ -236,5 +236,5 @@ func TestServeLimitsTheStreamsOfAPrincipal(t *testing.T) {
 	response, err := open("ops")
 	is.NoErr(err)
 	defer response.Body.Close()
-	is.Equal(response.StatusCode, http.StatusOK) // each other principal has a separate limit
+	is.Equal(response.StatusCode, http.StatusOK) // every other principal has a separate limit
 }

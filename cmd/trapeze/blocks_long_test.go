@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// TestEveryShellBlockRuns runs the shell blocks of each page in order, in one shell, while a pod with the demo kinds is running. A block
+// TestEveryShellBlockRuns runs each page's shell blocks in order and in a single shell, while a pod with the demo kinds is running. A block
 // marked no-run needs another machine, another program or the reader's own IDs. TestWhatTheDocumentsTellToTypeExists checks the commands in
 // such blocks.
 func TestEveryShellBlockRuns(t *testing.T) {

@@ -14,12 +14,12 @@ import (
 	"github.com/matryer/is"
 )
 
-// notExcerpts lists Go code blocks that do not occur in any file of the repository. It maps the first line of each block to the reason.
+// notExcerpts lists the Go code blocks that occur in no file of the repository. It maps the first line of each block to the reason.
 var notExcerpts = map[string]string{
 	"exporter, err := otlptracegrpc.New(ctx)": "the exporter is not a dependency of ours",
 }
 
-// pages returns the pages of the site, except for the design decisions, which are not kept up to date.
+// pages returns the pages of the site, except the design decisions, which are not kept up to date.
 func pages(t *testing.T) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir("../../docs", func(path string, d fs.DirEntry, err error) error {
@@ -37,7 +37,7 @@ func pages(t *testing.T) (files []string) {
 	return append(files, "../../README.md")
 }
 
-// blocks returns the code blocks of a page whose info string begins with language, together with the rest of that string.
+// blocks returns a page's code blocks whose info string begins with language, together with the rest of the info string.
 func blocks(t *testing.T, page, language string) (all []block) {
 	t.Helper()
 	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+`\b ?([^\n]*)\n(.*?)^ *`+"```$").FindAllStringSubmatch(read(t, page), -1) {
@@ -75,7 +75,7 @@ func TestEveryGoBlockIsAnExcerptOfCodeThatCompiles(t *testing.T) {
 				continue
 			}
 			seen++
-			for _, part := range strings.Split(one.text, "\n\n") { // a block may combine paragraphs from several places
+			for _, part := range strings.Split(one.text, "\n\n") { // a block may combine paragraphs from different places
 				want := tokens([]byte(part))
 				if !slices.ContainsFunc(code, func(file string) bool { return strings.Contains(file, want) }) {
 					t.Errorf("%s: no Go file has this code:\n%s", page, part)
@@ -108,7 +108,8 @@ func tokens(code []byte) string {
 	}
 }
 
-// TestEveryLinkOfAPageExists checks that the files and headings that pages link to exist. `make docs` checks the files of the site too.
+// TestEveryLinkOfAPageExists checks that the files and headings that pages link to exist. `make docs` also checks links to the site's
+// files.
 func TestEveryLinkOfAPageExists(t *testing.T) {
 	t.Parallel()
 	seen := 0

@@ -33,6 +33,6 @@ func TestTheShellCompletesNamesOfThisDatabase(t *testing.T) {
 	is.Equal(completes("cron", "set", "nightly", "--missed", "c"), []string{"coalesce", "catch_up"})
 	is.Equal(completes("kill", id, ""), []string{})
 	nowhere := trapeze(t, []string{"DATABASE_URL=postgres://app@127.0.0.1:1/app"}, "__complete", "jobs", "--lane", "")
-	is.Equal(nowhere.out, ":4\n") // no completions, and no error that would garble the command line
+	is.Equal(nowhere.out, ":4\n") // no completions, and no error message that would garble the command line
 	is.True(strings.Contains(trapeze(t, nil, "completion", "zsh").out, "compdef"))
 }

@@ -27,7 +27,7 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	db.ok("cron", "set", "nightly", "30 2 * * *", "recalculate", "--args", `{"year":2025}`, "--overlap", "skip", "--priority", "-5",
 		"--missed", "catch_up", "--catch-up", "3", "--unique", "u", "--subject", "s", "--lane", "default", "--reason", "nightly figures")
 	changed := decoded[job.ScheduleChanged](t, db.ok("cron", "set", "nightly", "--zone", "Europe/Zurich", "--json"))
-	is.Equal(changed.Changed, []string{"zone"}) // only the zone changes
+	is.Equal(changed.Changed, []string{"zone"}) // only the zone has changed
 	is.Equal(*changed.After, job.ScheduleSetting{Expression: "30 2 * * *", Zone: "Europe/Zurich", Kind: "recalculate",
 		Args: json.RawMessage(`{"year":2025}`), Lane: "default", Subject: "s", Priority: -5, UniqueKey: "u", Missed: job.MissedCatchUp, CatchUp: 3, Overlap: job.OverlapSkip})
 	is.True(strings.Contains(db.ok("cron", "ls"), " 02:30:00+0"))
@@ -42,7 +42,7 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	id := strings.TrimSpace(db.ok("cron", "trigger", "nightly"))
 	is.Equal(db.job(id).Kind, "recalculate")
 	held := db.run("cron", "trigger", "nightly")
-	is.Equal(held.code, 1) // the unique key is held by the first job
+	is.Equal(held.code, 1) // the first job still holds the unique key
 	is.True(strings.Contains(held.err, "job "+id+" holds the unique key"))
 	fires := strings.Split(strings.TrimSpace(db.ok("cron", "fires", "nightly", "--json")), "\n")
 	is.Equal(len(fires), 2)
@@ -59,7 +59,7 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	is.NoErr(err)
 	first := list[len(list)-1]
 	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"schedule.set", "cli", "nightly figures", client.Operator()})
-	is.True(!strings.Contains(string(first.After), "2025")) // arguments may contain secrets, so they are not recorded
+	is.True(!strings.Contains(string(first.After), "2025")) // arguments are not recorded, because they may contain secrets
 }
 
 func TestAScheduleThatCannotBeIsAUsageError(t *testing.T) {
@@ -96,7 +96,7 @@ func TestAScheduleThatCannotBeIsAUsageError(t *testing.T) {
 	}
 }
 
-// In Zurich, clocks skip an hour on 29 March 2026 and repeat one on 25 October.
+// In Zurich, clocks skip an hour on 29 March 2026 and repeat an hour on 25 October.
 func TestNextAsksNoDatabase(t *testing.T) {
 	is := is.New(t)
 	said := trapeze(t, nil, "cron", "next", "30 2 * * *", "--zone", "Europe/Zurich", "--from", "2026-03-27T12:00:00Z", "-n", "3")

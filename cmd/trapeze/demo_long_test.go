@@ -35,7 +35,7 @@ func TestADemoNamesTheAirportsThatCouldNotBeRecalculated(t *testing.T) {
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "flights.csv")
 	is.NoErr(os.WriteFile(path, []byte("flown_at,origin,destination,distance_miles\n"+
-		"2024-01-01T00:00:00Z,ATL,JFK,100\n2024-01-02T00:00:00Z,BOS,LAX,3218688\n"), 0o600)) // the distance from BOS is in metres instead of miles
+		"2024-01-01T00:00:00Z,ATL,JFK,100\n2024-01-02T00:00:00Z,BOS,LAX,3218688\n"), 0o600)) // the distance from BOS is in meters instead of miles
 	got := trapeze(t, []string{"DATABASE_URL=" + pgtest.EmptyURL(t)}, "demo", "--file", path)
 	is.Equal(got.err, "")
 	is.Equal(got.code, exit.CodeOK)

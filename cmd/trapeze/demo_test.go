@@ -25,7 +25,7 @@ func TestTheDemoShowsAHandOffAndATakeoverAndLeavesNothingBehind(t *testing.T) {
 	is.Equal(len(left), 0) // the server's directory was removed
 }
 
-// checkDemo checks the report of a demo in which the pod was killed halfway.
+// checkDemo checks the report of a demo whose pod was killed halfway through.
 func checkDemo(t *testing.T, got said) {
 	t.Helper()
 	is := is.New(t)

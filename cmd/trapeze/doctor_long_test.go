@@ -154,13 +154,13 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			is := is.New(t)
 			p := newPatient(t)
 			c.ill(p)
-			is.True(p.finds(c.check, c.status, c.says, c.flags...)) // the problem is found, and the finding names a remedy
+			is.True(p.finds(c.check, c.status, c.says, c.flags...)) // doctor finds the problem and names a remedy
 		})
 	}
 }
 
-// runs inserts jobs that have been running for ten minutes on a pod that reports the given number of known claims. set is the SET clause
-// of a final update of the pod's row.
+// runs inserts jobs that have been running for ten minutes on a pod that reports the given number of known claims. set is the SET clause of
+// a final update to the pod's row.
 func (p patient) runs(name string, jobs, known int, set string) {
 	p.t.Helper()
 	p.join(name, 600, "a.kind")
@@ -172,7 +172,7 @@ func (p patient) runs(name string, jobs, known int, set string) {
 	p.exec(`update trapeze.pods set ` + set)
 }
 
-// schedule inserts a planned schedule, and a pod that handles a.kind. set is the SET clause of a final update of the schedule's row.
+// schedule inserts a planned schedule and a pod that handles a.kind. set is the SET clause of a final update to the schedule's row.
 func (p patient) schedule(kind, set string) {
 	p.t.Helper()
 	p.join("web-1", 600, "a.kind")

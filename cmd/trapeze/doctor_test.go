@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// patient is a database that the doctor command examines.
+// patient is a database examined by the doctor command.
 type patient struct {
 	database
 	pool *pgxpool.Pool
@@ -57,7 +57,7 @@ const (
 	failing health = "fail"
 )
 
-// finds runs doctor and reports whether a check has a finding with the given status and text.
+// finds runs doctor and reports whether the given check has a finding with this status and text.
 func (p patient) finds(check string, status health, says string, flags ...string) bool {
 	p.t.Helper()
 	said := p.run(append([]string{"doctor", "--json"}, flags...)...)
@@ -87,7 +87,7 @@ func TestADoctorFindsNothingWrongWithAHealthyDatabase(t *testing.T) {
 	said := p.run("doctor", "--transactions", "24h")
 	is.Equal(said.code, 0) // no check fails
 	for _, check := range []string{"server", "durability", "connections", "clock", "notify", "horizon", "schema", "history", "ids", "tables", "partitions", "pods", "running", "lanes", "schedules"} {
-		is.True(strings.Contains(said.out, "ok    "+check)) // the check ran and found no problem
+		is.True(strings.Contains(said.out, "ok    "+check)) // the check ran without finding a problem
 	}
 	for line := range strings.Lines(said.out) {
 		is.True(len([]rune(strings.TrimSuffix(line, "\n"))) <= 100) // fits a terminal window
@@ -114,7 +114,7 @@ func TestADoctorFindsTablesThatAutovacuumDoesNotKeepUpWith(t *testing.T) {
 	p.exec(`alter table trapeze.parked set (autovacuum_enabled = false)`)
 	is.True(p.finds("tables", failing, "autovacuum is disabled for trapeze.parked"))
 
-	// The result does not depend on autovacuum, which may not remove rows that an open snapshot can see.
+	// The result does not depend on autovacuum, because it cannot remove rows that an open snapshot still sees.
 	p.exec(`alter table trapeze.parked reset (autovacuum_enabled)`)
 	p.exec(`insert into trapeze.parked (id, why, event_no, priority, lane, kind, subject)
 		select n, 'approval', 1, 10, 'default', 'a.kind', '' from generate_series(1, 12000) n`)
@@ -124,7 +124,7 @@ func TestADoctorFindsTablesThatAutovacuumDoesNotKeepUpWith(t *testing.T) {
 	_, err = held.Exec(t.Context(), `select 1`)
 	is.NoErr(err)
 	p.exec(`delete from trapeze.parked`)
-	p.pool.Reset() // a session that ends reports its statistics, which an idle one may delay by ten seconds
+	p.pool.Reset() // a session reports its statistics when it ends, whereas an idle one may delay them by ten seconds
 	pgtest.Wait(t, "the statistics show the dead rows", func() bool { return p.finds("tables", warning, "trapeze.parked has 12000 dead rows") })
 }
 
@@ -204,7 +204,7 @@ func TestADoctorProposesLimitsWhereThereAreNone(t *testing.T) {
 	}
 	is.Equal(limits(), "jobs of 1 lane have no maximum age; jobs can await approval forever")
 	is.True(strings.HasPrefix(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "no job waits forever"))
-	db.ok("lane", "set", "default", "max_age_s=0") // 0 means no limit, whatever the pods' own setting
+	db.ok("lane", "set", "default", "max_age_s=0") // 0 means no limit, regardless of the pods' settings
 	is.Equal(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "jobs of 1 lane have no maximum age")
 	db.ok("lane", "set", "default", "max_age_s=24h")
 	is.Equal(limits(), "jobs can await approval forever")
@@ -228,7 +228,7 @@ func TestADoctorExaminesThroughAServer(t *testing.T) {
 		is.Equal(f.Check, here[i].Check) // the order is the same
 		is.Equal(f.Status, here[i].Status)
 		if f.Check == "limits" {
-			is.Equal(f.Says, "jobs can await approval forever") // the pod's own settings apply
+			is.Equal(f.Says, "jobs can await approval forever") // the settings of the pod apply
 			continue
 		}
 		is.Equal(f.Do, here[i].Do)
@@ -244,7 +244,7 @@ func TestADoctorMakesItsOwnChecksWithoutAnAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
-	p.exec(`alter table trapeze.roles rename to elsewhere`) // the API cannot read the caller's permissions
+	p.exec(`alter table trapeze.roles rename to elsewhere`) // prevents the API from reading the caller's permissions
 	is.True(p.finds("api", failing, "the other checks did not run"))
 	for _, check := range []string{"server", "notify", "schema"} {
 		is.True(p.finds(check, healthy, ""))

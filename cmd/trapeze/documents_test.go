@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWhatTheDocumentsTellToTypeExists checks every `trapeze …` command that a document shows as code.
+// TestWhatTheDocumentsTellToTypeExists checks every `trapeze …` command that occurs as code in a document.
 func TestWhatTheDocumentsTellToTypeExists(t *testing.T) {
 	t.Parallel()
 	code := regexp.MustCompile("(?s)```.*?```|`[^`]+`")
@@ -45,7 +45,7 @@ func TestWhatTheDocumentsTellToTypeExists(t *testing.T) {
 
 var codeSpan = regexp.MustCompile("`([^`]+)`")
 
-// spans returns the code spans of a text.
+// spans returns the code spans in text.
 func spans(text string) (list []string) {
 	for _, found := range codeSpan.FindAllStringSubmatch(text, -1) {
 		list = append(list, found[1])
@@ -62,7 +62,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// section returns the part of the reference below a heading.
+// section returns the section of the reference below a heading.
 func section(t *testing.T, heading string) string {
 	t.Helper()
 	_, below, ok := strings.Cut(read(t, referenceFile), "\n"+heading+"\n")
@@ -108,7 +108,7 @@ func names(t *testing.T, heading, first string) (list []string) {
 	return list
 }
 
-// literals returns the texts that a pattern's group matches in the non-test files of this module.
+// literals returns the texts matched by the pattern's group in the non-test files of this module.
 func literals(t *testing.T, glob, pattern string) (list []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", glob))
@@ -126,7 +126,7 @@ func literals(t *testing.T, glob, pattern string) (list []string) {
 	return list
 }
 
-// same fails the test unless the reference lists every name in the code exactly once, in any order, and no other name.
+// same fails the test unless the reference lists exactly the names in the code, each once and in any order.
 func same(t *testing.T, what string, reference, code []string) {
 	t.Helper()
 	reference, code = slices.Sorted(slices.Values(reference)), slices.Compact(slices.Sorted(slices.Values(code)))

@@ -37,12 +37,12 @@ func TestEnqueueWarnsThatNoLivePodHandlesTheKind(t *testing.T) {
 	var id int64
 	_, err = fmt.Sscanf(line, "job %d demo.slep pending: ", &id)
 	is.NoErr(err)
-	is.True(strings.HasSuffix(line, "no live pod has a handler of \"demo.slep\"\n")) // --wait prints the reason why the job waits
+	is.True(strings.HasSuffix(line, "no live pod has a handler of \"demo.slep\"\n")) // with --wait, the command prints why the job is waiting
 	db.ok("cancel", fmt.Sprint(id))
 	is.True(c.Wait() != nil) // the job was cancelled
 }
 
-// The command reserves single ids, so the next command's job gets the next id.
+// The command reserves a single ID at a time, so the job of the next command gets the next ID.
 func TestACommandThatSubmitsAJobUsesOneID(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

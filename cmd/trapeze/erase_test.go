@@ -27,11 +27,11 @@ func TestEraseRefusesUntilTheJobsOfTheSubjectHaveEnded(t *testing.T) {
 	is.Equal(db.run("erase", "--subject", "s", "--dry-run").out, "1 job would be erased, and the subject would be removed from 1 audit entry\n")
 	s = db.run("erase", "--subject", "s")
 	is.Equal(s.code, exit.CodeOK)
-	is.Equal(s.out, "1 job erased, and the subject removed from 1 audit entry\n") // the audit entry of the cancel
+	is.Equal(s.out, "1 job erased, and the subject removed from 1 audit entry\n") // the audit entry of the cancel command
 	is.True(!strings.Contains(db.run("job", id).out, "Ann"))
 	is.True(strings.Contains(db.run("audit").out, "subject.erase"))
 	_, err := pgtest.Connect(t, db.url).Exec(t.Context(), `insert into trapeze.lanes (name, engine) values ('video', 'temporal')`)
 	is.NoErr(err)
-	is.True(strings.Contains(db.run("erase", "--subject", "s").out, "copies of jobs that ran on temporal remain there")) // erase does not reach it
+	is.True(strings.Contains(db.run("erase", "--subject", "s").out, "copies of jobs that ran on temporal remain there")) // erase cannot reach those copies
 	is.True(strings.Contains(db.run("events", "--job", id).out, "job.erased"))
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// steered is a fleet that several users operate over HTTP, each with their own token. Requests go to any of its processes.
+// steered is a fleet that several users operate over HTTP, each with a separate token. Requests may go to any of its processes.
 type steered struct {
 	*fleet
 	next int // the process that receives the next request
 }
 
-// serveSteered starts two processes with many slots.
+// serveSteered starts a fleet of two processes with many slots.
 func serveSteered(t *testing.T, env ...string) *steered {
 	t.Helper()
 	f := &fleet{database: database{t, pgtest.URL(t)}, is: is.New(t)}
@@ -34,7 +34,7 @@ func serveSteered(t *testing.T, env ...string) *steered {
 	return &steered{fleet: f}
 }
 
-// of returns the same fleet for use in a subtest.
+// of returns the fleet for use in a subtest.
 func (f *steered) of(t *testing.T) *steered {
 	own := *f.fleet
 	own.database.t, own.is = t, is.New(t)
@@ -75,7 +75,7 @@ func (f *steered) does(who, method, path, body string) map[string]any {
 	return answer
 }
 
-// refused sends a request that is expected to be rejected, and returns the status text and the error code.
+// refused sends a request that must be rejected, and returns the status text and the error code.
 func (f *steered) refused(who, method, path, body string) string {
 	f.t.Helper()
 	status, answer := f.as(who, method, path, body)
@@ -118,7 +118,7 @@ func (f *steered) running(lane string, n int) {
 	})
 }
 
-// idle checks, for several poll intervals, that no job of a lane starts.
+// idle checks for several poll intervals that no job in a lane starts.
 func (f *steered) idle(lane string) {
 	f.t.Helper()
 	for until := time.Now().Add(3 * 200 * time.Millisecond); time.Now().Before(until); {
@@ -126,7 +126,7 @@ func (f *steered) idle(lane string) {
 	}
 }
 
-// status returns the fleet's status as reported by one process.
+// status returns the status of the fleet as reported by one process.
 func (f *steered) status(pod int) job.Fleet {
 	f.t.Helper()
 	_, answer := f.at(pod, "vic", "GET", "/admin/workers/status", "")

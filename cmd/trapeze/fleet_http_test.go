@@ -7,7 +7,7 @@ import (
 )
 
 // tokensOfTeam writes a tokens file for root (an administrator), ops (an operator), vic (a viewer), uma and eve (submitters), wil (a remote
-// worker), and mia, who has no role.
+// worker) and mia, who has no role.
 func tokensOfTeam(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens.json")

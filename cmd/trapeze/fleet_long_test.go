@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// serveFleet starts processes with four slots each. The lane narrow allows three running jobs across all processes.
+// serveFleet starts processes with four slots each. The narrow lane allows three running jobs across all processes.
 func serveFleet(t *testing.T, n int) *fleet {
 	t.Helper()
 	f := &fleet{database: database{t, pgtest.URL(t)}, is: is.New(t)}
@@ -32,7 +32,8 @@ func serveFleet(t *testing.T, n int) *fleet {
 }
 
 // heard waits until every open pod has the current settings, which arrive with the reply to a heartbeat. It waits for three heartbeats,
-// because the first may already have been in flight, and only the third is certain to follow a reply with the new settings.
+// because the first may already have been in flight when the settings changed, and only the third is certain to follow a reply with the new
+// settings.
 func (d database) heard() {
 	d.t.Helper()
 	pool := d.store().Pool()
@@ -52,10 +53,10 @@ func (d database) heard() {
 	}
 }
 
-// settles is how long the test must see no job start before it assumes that every process has received a change.
+// settles is the quiet period, without any job start, after which the test assumes that every process has received a change.
 const settles = 300 * time.Millisecond
 
-// A setting changed through one process applies to all of them, and the processes share the work.
+// A setting changed through one process applies to all processes, which share the work.
 func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	t.Parallel()
 	f := serveFleet(t, 3)
@@ -72,7 +73,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.ok("lane", "set", "narrow", "slots=0")
 	f.heard()
 	pgtest.Wait(t, "running jobs and pending claims have ended", func() bool { return f.most(settles) == 0 })
-	f.is.Equal(f.most(500*time.Millisecond), 0) // long enough for a poll
+	f.is.Equal(f.most(500*time.Millisecond), 0) // this period includes a poll
 	f.is.True(f.waiting() > 0)
 	f.ok("lane", "set", "narrow", "slots=3")
 	pgtest.Wait(t, "the lane is full again", func() bool { return f.running() == 3 })
@@ -100,12 +101,12 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.is.Equal(f.count(`select count(*) from trapeze.done where state <> 'succeeded'`), 0)
 	f.is.Equal(f.count(`select count(*) from trapeze.done`), 500*slow+1)
 	f.is.Equal(f.count(`select granted from trapeze.lanes where name = 'narrow'`), f.count(`select coalesce(sum(slots), 0) from trapeze.slot_grants where lane = 'narrow'`))
-	f.is.Equal(f.count(`select count(*) from trapeze.audit where action <> 'lane.set' or actor <> 'system'`), 9) // one entry for each command
+	f.is.Equal(f.count(`select count(*) from trapeze.audit where action <> 'lane.set' or actor <> 'system'`), 9) // one entry per command
 	f.mostAtOnce(3)
 }
 
-// mostAtOnce checks the limit against the history, which sampling cannot do reliably. It computes how many claims of the lane were open at
-// any time. Claims of the killed process end with their recovery.
+// mostAtOnce checks the limit against the history, because sampling is not reliable. It computes how many claims of the lane were open at
+// any time. The killed process's claims end with their recovery.
 func (f *fleet) mostAtOnce(limit int) {
 	f.t.Helper()
 	n := f.count(`
@@ -148,7 +149,7 @@ func (f *fleet) most(d time.Duration) (most int) {
 	return most
 }
 
-// throughout calls look repeatedly for the given time.
+// throughout calls look repeatedly for the given duration.
 func (f *fleet) throughout(d time.Duration, look func()) {
 	f.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A command sent to one process affects the running and waiting jobs of all processes. Each case uses its own lanes.
+// A command sent to one process affects running and waiting jobs on all processes. Each case uses separate lanes.
 func TestAnOperatorOfSeveralProcessesActsThroughAnyOfThem(t *testing.T) {
 	t.Parallel()
 	fleet := serveSteered(t, "TRAPEZE_LANES=known=3:demo.result")
@@ -52,7 +52,7 @@ func fullLaneAndAnother(f *steered) {
 	}
 	f.running("full", 2)
 	for range 5 {
-		f.until(f.submit(`{"kind":"demo.noop","lane":"free"}`), job.Succeeded) // a full lane does not starve another
+		f.until(f.submit(`{"kind":"demo.noop","lane":"free"}`), job.Succeeded) // a full lane does not starve other lanes
 	}
 	f.running("full", 2)
 }
@@ -81,13 +81,13 @@ func kills(f *steered) {
 	status, answer = f.as("ops", "POST", "/admin/workers/jobs/"+runs+"/cancel", "")
 	f.is.Equal([]any{status, answer["state"]}, []any{202, "running"}) // a running job is cancelled when its handler returns
 	ended := f.until(runs, job.Cancelled)
-	f.is.True(*ended.Progress.Done > 0) // the reported progress is kept
+	f.is.True(*ended.Progress.Done > 0) // the progress reported before the cancellation is kept
 	f.is.Equal(f.count(`select count(*) from trapeze.job_event where job = $1::text::bigint and event = 'job.cancel_requested' and actor = 'ops'`, runs), 1)
 	f.is.Equal(f.count(`select count(*) from trapeze.job_event where job = $1::text::bigint and event = 'job.claimed'`, queued), 0)
 	for _, id := range []string{runs, queued} {
 		f.is.Equal(f.refused("ops", "POST", "/admin/workers/jobs/"+id+"/cancel", ""), "Conflict: already_terminal")
 		status, answer = f.as("uma", "POST", "/jobs/"+id+"/cancel", "")
-		f.is.Equal([]any{status, answer["state"]}, []any{200, "cancelled"}) // for users, cancelling again is not an error
+		f.is.Equal([]any{status, answer["state"]}, []any{200, "cancelled"}) // cancelling again is not an error for users
 	}
 }
 
@@ -122,7 +122,7 @@ func goesStale(f *steered) {
 	pgtest.Wait(f.t, "its first attempt is stale", func() bool { return f.get(silent).Attempt == 2 })
 	ended := f.until(silent, job.Failed) // its last attempt
 	f.is.Equal(string(*ended.Reason), "stale")
-	f.is.True(ended.FinishedAt.Sub(*ended.StartedAt) < 10*time.Second) // detected by its own pod, not by an infrequent sweep
+	f.is.True(ended.FinishedAt.Sub(*ended.StartedAt) < 10*time.Second) // detected by the job's pod, not by an infrequent sweep
 	f.is.Equal(f.get(lively).State, job.Running)                       // a handler that reports progress is not stale
 	f.is.Equal(f.get(lively).Attempt, 1)
 }
@@ -176,7 +176,7 @@ func lanesOfTheEnvironment(f *steered) {
 	f.is.Equal(f.refused("ops", "PUT", "/admin/workers/lanes/nowhere/drain", ""), "Method Not Allowed: method_not_allowed")
 }
 
-// first returns the jobs of a lane, ordered by their first claim.
+// first returns the IDs of a lane's jobs in the order in which they were first claimed.
 func (f *steered) first(lane string) (ids []string) {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), `select id::text from trapeze.job where lane = $1 order by started_at`, lane)
@@ -196,7 +196,7 @@ func settings(f *steered) {
 		f.submit(`{"kind":"demo.sleep","args":{"ms":600000},"lane":"changed"}`)
 	}
 	f.running("changed", 12)
-	_, err := f.pool.Exec(f.t.Context(), `update trapeze.lanes set slots = 1 where name = 'changed'`) // a change by plain SQL
+	_, err := f.pool.Exec(f.t.Context(), `update trapeze.lanes set slots = 1 where name = 'changed'`) // the change is made in plain SQL
 	f.is.NoErr(err)
 	waits := f.submit(`{"kind":"demo.noop","lane":"changed"}`)
 	f.running("changed", 12) // running jobs continue
@@ -233,7 +233,7 @@ func looks(f *steered) {
 	f.is.Equal(strings.Count(f.ok("ps"), " seen "), 6)
 }
 
-// slots returns the used slots of a lane, read from the tables.
+// slots returns a lane's used slots as read from the tables.
 func (f *steered) slots(lane string) (list []string) {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), `select l.id, l.fence, l.pod::text, p.name, l.claimed_at from trapeze.live l join trapeze.pods p on p.boot = l.pod

@@ -42,14 +42,14 @@ func TestFollowedEventsOfAJobEndWithIt(t *testing.T) {
 	var names []string
 	for i, line := range lines {
 		e := decoded[job.Event](t, line)
-		is.Equal(*e.EventNo, i+1) // the events have no gaps or duplicates
+		is.Equal(*e.EventNo, i+1) // the events have neither gaps nor duplicates
 		names = append(names, e.Event)
 	}
 	is.Equal(names, []string{"job.enqueued", "job.claimed", "job.succeeded"})
 	last := decoded[job.Event](t, lines[2]).Cursor
 	is.Equal(db.run("events", "--job", id, "--follow", "--after", last).code, exit.CodeOK) // no event follows, because the job has ended
 
-	// The last event is the last one of a full page.
+	// The last event now comes at the end of a full page.
 	pool, err := pgxpool.New(t.Context(), db.url)
 	is.NoErr(err)
 	defer pool.Close()

@@ -65,7 +65,7 @@ func TestTheDashboardUsesMetricsThatExistAndAllOfThem(t *testing.T) {
 	is := is.New(t)
 	var d dashboard
 	is.NoErr(json.Unmarshal([]byte(read(t, dashboardFile)), &d))
-	is.True(d.Title != "" && d.UID != "") // required for importing and identifying the dashboard
+	is.True(d.Title != "" && d.UID != "") // required to import and identify the dashboard
 	is.Equal(d.Templating.List[0].Type, "datasource")
 	known, used, ids := allMetrics(t), map[string]bool{}, map[int]bool{}
 	for _, v := range d.Templating.List[1:] {
@@ -80,7 +80,7 @@ func TestTheDashboardUsesMetricsThatExistAndAllOfThem(t *testing.T) {
 			continue
 		}
 		is.True(p.Title != "" && p.Description != "" && len(p.Targets) > 0) // every panel has a title and a description
-		is.Equal(p.Datasource.UID, "${datasource}")                         // selected by the user who imports the dashboard
+		is.Equal(p.Datasource.UID, "${datasource}")                         // chosen by the user who imports the dashboard
 		for _, target := range p.Targets {
 			is.Equal(target.Datasource.UID, "${datasource}")
 			asks(t, target.Expr, known, used)
@@ -99,12 +99,12 @@ func TestTheAlertsUseMetricsThatExist(t *testing.T) {
 	var a alerts
 	decoder := yaml.NewDecoder(strings.NewReader(read(t, alertsFile)))
 	decoder.KnownFields(true)
-	is.NoErr(decoder.Decode(&a)) // no field that Prometheus would reject
+	is.NoErr(decoder.Decode(&a)) // contains no field that Prometheus would reject
 	known, used := allMetrics(t), map[string]bool{}
 	for _, rule := range a.Groups[0].Rules {
 		asks(t, rule.Expr, known, used)
 		is.True(rule.Labels["severity"] != "")
-		is.True(rule.Annotations["summary"] != "" && rule.Annotations["description"] != "") // these describe what happened and the remedy
+		is.True(rule.Annotations["summary"] != "" && rule.Annotations["description"] != "") // these state the problem and the remedy
 	}
 	for _, name := range []string{"trapeze_lane_oldest_seconds", "trapeze_orphans_recovered_total", "trapeze_stuck_handlers", "trapeze_pods", "trapeze_jobs_finished_total"} {
 		is.True(used[name]) // the most important metrics have an alert

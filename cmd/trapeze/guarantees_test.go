@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestEveryGuaranteeNamesTestsAndStatementsThatExist checks the test and statement names in docs/guarantees.md and docs/testing.md.
+// TestEveryGuaranteeNamesTestsAndStatementsThatExist checks the names of tests and statements in docs/guarantees.md and docs/testing.md.
 func TestEveryGuaranteeNamesTestsAndStatementsThatExist(t *testing.T) {
 	t.Parallel()
 	declaration := regexp.MustCompile(`func (Test\w+)\(t \*testing\.T\)|\b(\w+SQL)\s+= `)
@@ -52,7 +52,7 @@ func TestEveryGuaranteeNamesTestsAndStatementsThatExist(t *testing.T) {
 }
 
 // TestEveryGuaranteeSaysWhichLegRunsItsTests checks the † marks in docs/guarantees.md. A test must be marked if and only if its build tags
-// prevent .ci/run from running it. Every marked test must be run by .ci/long.
+// keep .ci/run from running it, and .ci/long must run every marked test.
 func TestEveryGuaranteeSaysWhichLegRunsItsTests(t *testing.T) {
 	t.Parallel()
 	fast, long := read(t, "../../.ci/run"), read(t, "../../.ci/long")
@@ -139,14 +139,14 @@ func constraintsOfTests(t *testing.T) map[string]constraint.Expr {
 	return all
 }
 
-// isBuilt reports whether a file with the given build constraint is built with these tags on this system.
+// isBuilt reports whether a file with the given build constraint is part of a build with these tags on this system.
 func isBuilt(expression constraint.Expr, tags []string) bool {
 	return expression == nil || expression.Eval(func(tag string) bool {
 		return tag == runtime.GOOS || tag == "unix" && runtime.GOOS != "windows" || slices.Contains(tags, tag)
 	})
 }
 
-// variable returns the words of a variable in the Makefile.
+// variable returns the words in the value of a Makefile variable.
 func variable(t *testing.T, name string) []string {
 	t.Helper()
 	makefile := strings.ReplaceAll(read(t, "../../Makefile"), "\\\n", "")

@@ -22,7 +22,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	is.Equal(dry, "lane reports would be created; 0 running, 0 waiting, 0 moved\n")
 	is.True(!strings.Contains(db.ok("lanes"), "reports"))
 	made := db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "max_age_s=48h", "poll_interval_ms=500ms", "stale_after_s=0", "--reason", "month's end")
-	is.Equal(made, "lane reports created; 0 running, 0 waiting, 0 moved\n") // the word "created" reveals a misspelt name
+	is.Equal(made, "lane reports created; 0 running, 0 waiting, 0 moved\n") // "created" alerts the operator to a misspelled name
 	is.Equal(db.ok("lane", "set", "reports", "slots=3"), "lane reports unchanged; 0 running, 0 waiting, 0 moved\n")
 	lines := strings.Split(strings.TrimSpace(db.ok("lanes", "--json")), "\n")
 	is.Equal(len(lines), 2)
@@ -36,7 +36,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	moved := decoded[job.LaneChanged](t, db.ok("lane", "set", "reports", "slots=none", "kinds=export", "--json"))
 	is.Equal(moved.Changed, []string{"slots", "kinds"})
 	is.Equal(moved.Moved, 1)
-	is.Equal(db.job(id).Lane, "default") // the job moved to its kind's new lane
+	is.Equal(db.job(id).Lane, "default") // the job has moved to the new lane of its kind
 	db.ok("lane", "set", "default", "kinds=")
 
 	db.enqueue("some.kind", "--lane", "reports", "--delay", "1h")
@@ -75,7 +75,7 @@ func TestALaneIsMovedToAnotherEngineFromTheCommandLine(t *testing.T) {
 	is.True(strings.Contains(late.err, "to give it up, run trapeze lane set video --engine postgres"))
 	is.True(strings.Contains(db.ok("lanes"), "moving to far"))
 	exec(`update trapeze.pods set closed_at = now(), closed = 'left'`)
-	is.Equal(db.ok("lane", "set", "video", "--engine", "far"), "lane video runs on far\n") // the same command continues
+	is.Equal(db.ok("lane", "set", "video", "--engine", "far"), "lane video runs on far\n") // repeating the command completes the move
 	is.True(strings.Contains(db.ok("lanes"), "open, far"))
 	id := db.enqueue("some.kind", "--lane", "video")
 	exec(`update trapeze.pods set closed_at = null, closed = null, engines = '{}'`)
@@ -148,7 +148,7 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	is.True(strings.Contains(db.ok("pods"), "drained"))
 	pgtest.Wait(t, "the pod is not ready", func() bool { return pod.status("/readyz") == 503 })
 	is.Equal(pod.status("/healthz"), 200)
-	again := serve(t, db.url, []string{"TRAPEZE_POD=web-1"}) // a new process starts even though its pod is drained
+	again := serve(t, db.url, []string{"TRAPEZE_POD=web-1"}) // a new process starts even if its pod is drained
 	is.Equal(again.status("/readyz"), 503)
 	is.Equal(db.ok("resume", "--pod", "web-1"), "pod web-1 resumed\n")
 	pgtest.Wait(t, "both are ready", func() bool { return pod.status("/readyz") == 200 && again.status("/readyz") == 200 })

@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Without a server, a command uses an API in its own process. That API's log is discarded, so the error must include the database's error
-// text.
+// Without a server, a command uses an API in the command's process. The API's log is discarded, so the error must include the database's
+// error text.
 func TestWithoutAServerAnErrorOfTheDatabaseIsTheCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -65,7 +65,7 @@ func TestAnExportThatLosesItsDatabaseIsNotTakenForWhole(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(c.Start())
 	lines := bufio.NewReader(out)
-	_, err = lines.ReadString('\n') // rows are printed as they are read; the export now waits for this reader
+	_, err = lines.ReadString('\n') // rows are printed as they are read, so the export now waits for this reader
 	is.NoErr(err)
 	proxy.Reset()
 	_, err = io.Copy(io.Discard, lines)

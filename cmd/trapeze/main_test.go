@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// beTrapeze is the variable that makes this test binary act as the program under test, so that tests run a real process.
+// beTrapeze is the environment variable that makes this test binary act as the program under test, so that tests can run a real process.
 const beTrapeze = "BE_TRAPEZE"
 
 func TestMain(m *testing.M) {
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// environment returns the environment of this process without Trapeze's variables, and with the additional variables in more. By default,
-// each job has a single attempt, so that an error fails the job immediately.
+// environment returns this process's environment without Trapeze's variables, plus the variables in more. By default, each job has a single
+// attempt, so that an error fails the job immediately.
 func environment(more ...string) []string {
 	kept := []string{beTrapeze + "=1", "TRAPEZE_MAX_ATTEMPTS=1"}
 	for _, one := range os.Environ() {
@@ -64,7 +64,7 @@ func trapeze(t *testing.T, env []string, args ...string) said {
 	return said{out.String(), errs.String(), c.ProcessState.ExitCode()}
 }
 
-// database is a database, with methods that run commands on it.
+// database is a database with methods that run commands on it.
 type database struct {
 	t   *testing.T
 	url string
@@ -115,13 +115,13 @@ type pod struct {
 	ended chan struct{} // closed when the process has exited
 }
 
-// serve starts a pod with the demo kinds and waits until it is ready. The pod is stopped at the end of the test.
+// serve starts a pod with the demo kinds and waits until the pod is ready. The pod is stopped when the test ends.
 func serve(t *testing.T, url string, env []string, args ...string) *pod {
 	t.Helper()
 	return serveWith(t, os.Args[0], url, env, args...)
 }
 
-// serveWith is like serve, for a different program.
+// serveWith is like serve, but for a different program.
 func serveWith(t *testing.T, program, url string, env []string, args ...string) *pod {
 	t.Helper()
 	env = append([]string{"TRAPEZE_HTTP_ADDR=127.0.0.1:0", "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_POLL_INTERVAL=200ms"}, env...)
@@ -148,7 +148,7 @@ func serveWith(t *testing.T, program, url string, env []string, args ...string) 
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // does nothing if the process has exited
+		_ = p.cmd.Process.Kill() // has no effect if the process has already exited
 		<-p.ended
 		if t.Failed() {
 			t.Logf("the log of the pod %s, which ended with %s:\n%s", p.HTTP, p.cmd.ProcessState, p.log)

@@ -2,5 +2,5 @@
 
 package main
 
-// slow is the factor by which commands are slower than usual and need more memory. See race_test.go.
+// slow is the factor by which commands are slower and use more memory than usual (see race_test.go).
 const slow = 1

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A health check in a container has the pod's environment and no token.
+// A container's health check has the pod's environment but no token.
 func TestPingReportsWhetherThePodOfTheEnvironmentIsAliveAndReady(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -38,7 +38,7 @@ func TestPingReportsWhetherThePodOfTheEnvironmentIsAliveAndReady(t *testing.T) {
 			env := append([]string{"DATABASE_URL=postgres://nowhere.invalid/", "TRAPEZE_HTTP_ADDR=" + addr}, more...)
 			is.Equal(trapeze(t, env, "ping"), said{out: "ok\n"})
 			is.Equal(trapeze(t, env, "ping", "--ready"), said{out: "ok\n"})
-			if name == "http" { // 0.0.0.0 stands for every interface, and the probe uses loopback
+			if name == "http" { // 0.0.0.0 means every interface, so the probe uses loopback
 				_, port, _ := strings.Cut(addr, ":")
 				is.Equal(trapeze(t, []string{"TRAPEZE_HTTP_ADDR=0.0.0.0:" + port, "TRAPEZE_TOKENS_FILE=" + tokens}, "ping"), said{out: "ok\n"})
 				is.Equal(trapeze(t, nil, "ping", "--json", "--server", p.HTTP).out, `{"ok":true,"url":"`+p.HTTP+"/healthz\"}\n")
@@ -47,12 +47,12 @@ func TestPingReportsWhetherThePodOfTheEnvironmentIsAliveAndReady(t *testing.T) {
 			db.inState(db.enqueue("demo.sleep", "--args", `{"ms":60000}`), job.Running)
 			p.signal(syscall.SIGTERM) // the pod drains
 			pgtest.WaitFor(t, 10*time.Second, "the pod is not ready", func() bool { return trapeze(t, env, "ping", "--ready").code == exit.CodeUnavailable })
-			is.True(strings.Contains(trapeze(t, env, "ping", "--ready").err, ": draining")) // with the reason
-			is.Equal(trapeze(t, env, "ping"), said{out: "ok\n"})                            // but alive
+			is.True(strings.Contains(trapeze(t, env, "ping", "--ready").err, ": draining")) // the error gives the reason
+			is.Equal(trapeze(t, env, "ping"), said{out: "ok\n"})                            // the pod is still alive
 			p.signal(syscall.SIGTERM)
 			is.Equal(p.end(), 0)
 			is.Equal(trapeze(t, env, "ping").code, exit.CodeUnavailable)
 		})
 	}
-	is.Equal(trapeze(t, []string{"TRAPEZE_HTTP_ADDR=127.0.0.1:0"}, "ping").code, exit.CodeUsage) // no port to ask
+	is.Equal(trapeze(t, []string{"TRAPEZE_HTTP_ADDR=127.0.0.1:0"}, "ping").code, exit.CodeUsage) // there is no port to probe
 }

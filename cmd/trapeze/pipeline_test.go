@@ -72,7 +72,7 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	is.True(strings.Contains(drawn, "✗ fans"))
 	is.True(strings.Contains(drawn, "20 of 20 children · 1 failed · 19 cancelled"))
 	is.True(strings.Contains(drawn, "│  ✗ unit                  1008"))
-	is.True(!strings.Contains(drawn, "\x1b")) // escape sequences in an error are removed
+	is.True(!strings.Contains(drawn, "\x1b")) // escape sequences in errors are removed
 	listed := db.ok("pipelines", "--status", "failed")
 	is.True(strings.Contains(listed, "emissions"))
 	is.True(strings.Contains(listed, "1 of 20 children failed"))
@@ -84,7 +84,7 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	is.Equal(db.run("pipeline", text, "--follow").code, 0)
 	drawn = db.ok("pipeline", text)
 	is.True(strings.Contains(drawn, "████████████████████████ 20 of 20 children · 20 succeeded"))
-	is.Equal(strings.Count(drawn, "✓ totals"), 2) // once as the join, and once as the planned step of the chain
+	is.Equal(strings.Count(drawn, "✓ totals"), 2) // once as the join and once as the planned step of the chain
 	is.Equal(db.run("pipeline", "retry", text).code, 1)
 	is.Equal(db.run("abort", text).code, 1) // the pipeline has already finished
 
@@ -137,5 +137,5 @@ func TestTheFailedChildrenOfAPartialPipelineAreRetriedByACommand(t *testing.T) {
 	pgtest.Wait(t, "the child has succeeded", func() bool {
 		return strings.Count(db.ok("jobs", "--kind", "sick", "--state", "succeeded", "--json"), "\n") == 1
 	})
-	is.Equal(db.run("pipeline", "retry", id, "--children").code, 1) // no child is in a failed state
+	is.Equal(db.run("pipeline", "retry", id, "--children").code, 1) // no child is in the failed state
 }

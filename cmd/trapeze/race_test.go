@@ -2,6 +2,6 @@
 
 package main
 
-// slow is the factor by which commands are slower than usual and need more memory, because every process of a test runs with the race
+// slow is the factor by which commands are slower and use more memory than usual, because all processes of a test run with the race
 // detector.
 const slow = 4

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The read-only role in docs/grants.md must be able to run every command that only reads, and no other command.
+// The read-only role in docs/grants.md must be able to run all commands that only read, and no others.
 func TestTheRightsOfTheGuideAreEnoughToRead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -50,7 +50,7 @@ func TestTheRightsOfTheGuideAreEnoughToRead(t *testing.T) {
 	}
 	_, err = owner.Exec(t.Context(), "revoke select on trapeze.jobs from "+role)
 	is.NoErr(err)
-	is.True(reader.run("jobs").code != 0) // each permission is needed
+	is.True(reader.run("jobs").code != 0) // every permission is needed
 	_, err = owner.Exec(t.Context(), "grant select on trapeze.jobs to "+role+"; revoke select on sequence trapeze.job_ids from "+role)
 	is.NoErr(err)
 	is.True(strings.Contains(reader.run("doctor", "--json").out, "permission denied for sequence job_ids"))

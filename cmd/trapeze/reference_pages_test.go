@@ -34,7 +34,7 @@ import (
 
 const generated = "<!-- Generated from the code: go test ./cmd/trapeze -run ReferencePages -update -->\n\n"
 
-// TestReferencePagesAreUpToDate compares the generated pages docs/reference-*.md with the code. -update rewrites them.
+// TestReferencePagesAreUpToDate compares the generated pages docs/reference-*.md with the code. The -update flag rewrites the pages.
 func TestReferencePagesAreUpToDate(t *testing.T) {
 	t.Parallel()
 	for name, page := range map[string]func(*testing.T) string{
@@ -107,7 +107,7 @@ func commandsPage(*testing.T) string {
 	return b.String()
 }
 
-// unindent removes the two leading spaces from each line of an example.
+// unindent removes two leading spaces from each line of an example.
 func unindent(text string) string {
 	return regexp.MustCompile(`(?m)^  `).ReplaceAllString(text, "")
 }
@@ -242,7 +242,7 @@ func errorsPage(t *testing.T) string {
 	return b.String()
 }
 
-// document holds the parts of an OpenAPI document that the page shows.
+// document holds those parts of an OpenAPI document that the page shows.
 type document struct {
 	Paths      map[string]map[string]operation
 	Components struct{ Schemas map[string]shape }

@@ -37,7 +37,7 @@ var update = flag.Bool("update", false, "rewrite the table of commands")
 
 const referenceFile = "../../docs/reference.md"
 
-// -update writes the table of commands between these lines.
+// The -update flag writes the table of commands between these lines.
 const (
 	commandsBegin = "<!-- commands: written by go test ./cmd/trapeze -run Reference -update -->\n"
 	commandsEnd   = "<!-- end of commands -->\n"
@@ -47,12 +47,12 @@ func TestReferenceListsEveryCommandAndFlag(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	head, rest, ok := strings.Cut(read(t, referenceFile), commandsBegin)
-	is.True(ok) // the file has the line before the table
+	is.True(ok) // the file contains the line that precedes the table
 	have, tail, ok := strings.Cut(rest, commandsEnd)
-	is.True(ok) // the file has the line after the table
+	is.True(ok) // the file contains the line that follows the table
 	want := commandTable(newRootCommand())
 	if *update {
-		// Other tests read the file concurrently. The rename ensures that they see either the old or the new version.
+		// Other tests may read the file meanwhile. The rename ensures that they see either the old or the new version.
 		anew := referenceFile + ".new"
 		is.NoErr(os.WriteFile(anew, []byte(head+commandsBegin+want+commandsEnd+tail), 0o644))
 		is.NoErr(os.Rename(anew, referenceFile))
@@ -165,7 +165,7 @@ func TestReferenceListsEveryRouteAndMetric(t *testing.T) {
 	same(t, "metrics with their labels", documented, inCode)
 }
 
-// described returns the labels of a collector's metrics, by metric name.
+// described returns the labels of a collector's metrics by metric name.
 func described(t *testing.T, c prometheus.Collector) map[string][]string {
 	t.Helper()
 	all := make(chan *prometheus.Desc)
@@ -237,7 +237,7 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 	for _, state := range job.States() {
 		states = append(states, string(state))
 		if state.Terminal() {
-			events = append(events, "job."+string(state)) // finish.go builds these names, so no literal contains them
+			events = append(events, "job."+string(state)) // finish.go composes these names, so they do not occur as literals
 		}
 	}
 	same(t, "states", names(t, heading, "state"), states)

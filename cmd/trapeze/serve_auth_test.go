@@ -93,8 +93,8 @@ func selfSigned(t *testing.T, cert, key string) *x509.CertPool {
 	return pool
 }
 
-// A malicious web page may make its own host name resolve to 127.0.0.1, and send headers that the pod trusts when they come from a proxy on
-// that address.
+// A malicious web page can make its host name resolve to 127.0.0.1 and send headers that the pod trusts if they come from a proxy on that
+// address.
 func TestAPodThatBelievesHeadersOnLoopbackAnswersLoopbackNamesOnly(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -64,8 +64,8 @@ func TestTheSecondSignalHandsJobsBackAtOnce(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	is.Equal(p.end(), 0)
 	j := db.job(id)
-	is.Equal(j.State, job.Pending) // the job was returned to the queue, not lost
-	is.Equal(j.Attempt, 0)         // returning it does not count as an attempt
+	is.Equal(j.State, job.Pending) // the job was returned to the queue instead of being lost
+	is.Equal(j.Attempt, 0)         // the return does not count as an attempt
 }
 
 func TestAPasswordIsNeverShown(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAStuckHandlerDoesNotKeepThePodFromEnding(t *testing.T) {
 	began := time.Now()
 	p.signal(syscall.SIGTERM)
 	is.Equal(p.end(), 0)
-	is.True(time.Since(began) < 10*time.Second)                       // the grace period, one second for the handler, and the shutdown itself
+	is.True(time.Since(began) < 10*time.Second)                       // the grace period, one second for the handler, and the shutdown
 	is.Equal(db.job(id).State, job.Pending)                           // another pod can claim the job
 	is.True(strings.Contains(p.log.String(), "ignores the shutdown")) // the shutdown logs a warning
 }

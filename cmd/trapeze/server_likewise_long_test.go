@@ -25,7 +25,7 @@ func newPair(t *testing.T) pair {
 	return pair{t, db, serve(t, db.url, nil).HTTP}
 }
 
-// reads runs a read-only command directly and through the server, and requires the same output.
+// reads runs a read-only command directly and through the server, and requires both outputs to be equal.
 func (p pair) reads(args ...string) string {
 	p.t.Helper()
 	got := bothWays(p.t, p.db, p.server, args...)
@@ -35,7 +35,7 @@ func (p pair) reads(args ...string) string {
 	return got.out
 }
 
-// moving runs a command through the server only, because its output contains heartbeat times and changes between runs.
+// moving runs a command only through the server, because its output contains heartbeat times that change between runs.
 func (p pair) moving(args ...string) string {
 	p.t.Helper()
 	got := through(p.t, p.server, args...)
@@ -45,8 +45,8 @@ func (p pair) moving(args ...string) string {
 	return got.out
 }
 
-// does runs a command on one object through the server, and on a similar object directly. IT in args stands for the object's name. Apart
-// from the names, the outputs must be the same.
+// does runs a command on one object through the server, and directly on a similar object. IT in args is replaced with the object's name.
+// Apart from the names, the outputs must be equal.
 func (p pair) does(there, here string, args ...string) said {
 	p.t.Helper()
 	is := is.New(p.t)
@@ -66,7 +66,7 @@ func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPair(t)
-	p.db.enqueue("demo.noop") // uses up ID 1, which could be confused with other numbers
+	p.db.enqueue("demo.noop") // uses up ID 1, which is easily confused with other numbers
 	two := func(args ...string) (there, here string) { return p.db.enqueue(args...), p.db.enqueue(args...) }
 	state := func(id string, want job.State) {
 		t.Helper()
@@ -97,7 +97,7 @@ func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
 	for _, subject := range []string{"far", "near", "far", "near"} {
 		p.db.enqueue("demo.noop", "--delay", "1h", "--subject", subject)
 	}
-	dry := func(args ...string) { // each side has two jobs, with different IDs
+	dry := func(args ...string) { // each side has two jobs with different IDs
 		t.Helper()
 		many := func(s said) (m struct{ Matched, Changed int }) {
 			is.Equal(s.code, 0)
@@ -188,11 +188,11 @@ func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
 		{[]string{"pause"}, []string{"unpause"}},
 	} {
 		far := []said{through(t, p.server, c.shut...), through(t, p.server, c.shut...)}
-		shown := p.reads("ps") // while the pod or queue is closed
+		shown := p.reads("ps") // while the pod or the queue is closed
 		is.Equal(strings.Contains(shown, "No job starts: the queue is"), c.shut[0] != "drain")
 		far = append(far, through(t, p.server, c.open...), through(t, p.server, c.open...))
 		near := []said{p.db.run(c.shut...), p.db.run(c.shut...), p.db.run(c.open...), p.db.run(c.open...)}
-		is.Equal(far, near) // the second run of each command changes nothing
+		is.Equal(far, near) // repeating a command has no further effect
 		is.Equal(near[0].code, 0)
 		is.Equal(near[2].code, 0)
 	}
@@ -209,7 +209,7 @@ func TestCommandsOfSchedulesDoTheSameThroughAServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPair(t)
-	p.db.enqueue("demo.noop") // uses up ID 1, which could be confused with other numbers
+	p.db.enqueue("demo.noop") // uses up ID 1, which is easily confused with other numbers
 	a, b := "far", "near"
 	set := []string{"cron", "set", "IT", "0 0 1 1 *", "demo.echo", "--args", `{"a":"<b>"}`, "--zone", "Europe/Zurich"}
 	is.Equal(p.does(a, b, append(set, "--dry-run")...).code, 0)
@@ -217,7 +217,7 @@ func TestCommandsOfSchedulesDoTheSameThroughAServer(t *testing.T) {
 	is.Equal(p.does(a, b, set...).code, 0)
 	is.Equal(p.does(a, b, set...).code, 0) // no change
 	is.Equal(p.does(a, b, "cron", "set", "IT", "--overlap", "skip", "--json").code, 0)
-	is.Equal(p.does(a, b, "cron", "set", "IT", "0 0 1 1 *", "another.programs").code, 0) // a kind that no pod handles is accepted
+	is.Equal(p.does(a, b, "cron", "set", "IT", "0 0 1 1 *", "another.programs").code, 0) // kinds that no pod handles are accepted
 	is.Equal(p.does(a, b, "cron", "set", "IT", "x").code, 2)
 	is.Equal(p.does(a, b, "cron", "set", "IT", "--lane", "nowhere").code, 1)
 	is.Equal(p.does(a, b, "cron", "set", "unmade-IT", "--zone", "UTC").code, 1)

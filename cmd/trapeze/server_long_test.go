@@ -33,7 +33,7 @@ func TestCommandsSayTheSameThroughAServer(t *testing.T) {
 	id := strings.TrimSpace(made.out)
 	key := []string{"enqueue", "demo.noop", "--idempotency-key", "k", "--delay", "90m", "--priority", "0", "--unique", "u", "--json"}
 	first := decoded[map[string]any](t, through(t, pod.HTTP, key...).out)
-	is.Equal(decoded[map[string]any](t, db.ok(key...))["id"], first["id"]) // the key is recognized either way
+	is.Equal(decoded[map[string]any](t, db.ok(key...))["id"], first["id"]) // the key is recognized both directly and through the server
 	is.Equal(db.job(first["id"].(string)).Priority, 0)
 
 	var kept string
@@ -41,7 +41,7 @@ func TestCommandsSayTheSameThroughAServer(t *testing.T) {
 	is.Equal(kept, `{"a":"<b>"}`) // exactly as typed
 	foreign := []string{"enqueue", "another.programs", "--chain", `[{"kind":"likewise","args":{"a":"<b>"}}]`, "--json"}
 	is.Equal(through(t, pod.HTTP, foreign...).code, 0) // the server need not know the kind
-	is.Equal(db.run(foreign...).code, 0)               // the command need not know it either
+	is.Equal(db.run(foreign...).code, 0)               // nor does a command without a server
 	bothWays(t, db, pod.HTTP, "job", id, "--json")
 	bothWays(t, db, pod.HTTP, "job", id)
 	bothWays(t, db, pod.HTTP, "jobs", "--json")

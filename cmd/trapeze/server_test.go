@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// through runs a command that uses a server instead of the database.
+// through runs a command that uses a server rather than the database.
 func through(t *testing.T, server string, args ...string) said {
 	t.Helper()
 	return trapeze(t, []string{"TRAPEZE_SERVER=" + server}, args...)
@@ -91,8 +91,8 @@ func TestATokenIsSentAndNeverShown(t *testing.T) {
 	is.Equal(trapeze(t, []string{"TRAPEZE_SERVER=ftp://x"}, "jobs").code, 2)                                // not an HTTP URL
 	is.True(strings.Contains(trapeze(t, []string{"TRAPEZE_SERVER=ftp://x"}, "jobs").err, "TRAPEZE_SERVER")) // the error names the variable
 	two := "TRAPEZE_SERVER=http://127.0.0.1:1,http://127.0.0.1:2"
-	is.Equal(trapeze(t, []string{two}, "jobs").code, 2)                                              // a command accepts only one server
-	is.True(strings.Contains(trapeze(t, []string{two}, "worker").err, "TRAPEZE_DEMO_HANDLERS=true")) // a remote worker accepts several servers, so only the handlers are missing
+	is.Equal(trapeze(t, []string{two}, "jobs").code, 2)                                              // a command accepts only a single server
+	is.True(strings.Contains(trapeze(t, []string{two}, "worker").err, "TRAPEZE_DEMO_HANDLERS=true")) // a remote worker accepts several servers, so the error is only about the missing handlers
 }
 
 func TestACommandActsOnTheServerThatItNamesOrRefuses(t *testing.T) {
@@ -107,5 +107,5 @@ func TestACommandActsOnTheServerThatItNamesOrRefuses(t *testing.T) {
 		err: "trapeze: serve runs a pod on the database, not through a server: set DATABASE_URL, and omit --server; trapeze worker runs jobs through a server\n"})
 	is.Equal(db.run("demo", "--server", "http://127.0.0.1:1").code, 2)
 	is.True(strings.Contains(db.ok("migrate", "status"), "pending"))     // nothing was migrated
-	is.Equal(db.run("doctor", "--server", "http://127.0.0.1:1").code, 3) // it examines the server, not the database
+	is.Equal(db.run("doctor", "--server", "http://127.0.0.1:1").code, 3) // doctor examines the server instead of the database
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// Hundreds of clients send their headers byte by byte (F68). Other clients are still served, and the pod's memory stays small. The pod closes
-// every slow connection after the timeout for headers, which is 5 s.
+// Hundreds of clients send their headers byte by byte (F68). Meanwhile, the pod continues to serve other clients, and its memory use stays
+// small. It closes each slow connection after the header timeout of 5 s.
 func TestClientsThatSendByteByByteHoldUpNobodyAndAreCutOff(t *testing.T) {
 	t.Parallel()
 	sendSlowly(t, "GET /jobs HTTP/1.1\r\nHost: HOST\r\nX-Slow: ", 15*time.Second)
 }
 
-// sendSlowly lets clients send the start of a request, in which HOST stands for the pod's address, and then one byte after another. Each must
-// be cut off within the limit.
+// sendSlowly has clients send start, in which HOST is replaced with the pod's address, and then one byte after another. Each client must be
+// cut off within the limit.
 func sendSlowly(t *testing.T, start string, limit time.Duration) {
 	t.Helper()
 	is := is.New(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// snippet is an unchanged program in another language from docs/enqueue-from-sql.md.
+// snippet is an unmodified program from docs/enqueue-from-sql.md in another language.
 type snippet struct {
 	t          *testing.T
 	text, dir  string
@@ -26,9 +26,9 @@ type snippet struct {
 	executable string
 }
 
-// languages defines, for each language, the programs that run a snippet. once runs the snippet unchanged. many runs it for each number from
-// FIRST to 1000, and prints each number first. A third of these rounds roll back, and in a fifth of them the process is killed within a few
-// milliseconds.
+// languages defines how to run the snippet in each language. once runs the snippet unchanged. many runs it for each number from FIRST to
+// 1000, printing the number before each round. A third of the rounds roll back, and in a fifth of the rounds the process is killed within a
+// few milliseconds.
 var languages = map[string]struct {
 	install    func(t *testing.T, dir string)
 	executable string
@@ -100,7 +100,7 @@ func indented(text string) string {
 	return b.String()
 }
 
-// run runs a program of the snippet's language, and returns its output and its error.
+// run runs a program in the snippet's language and returns its output and error.
 func (s snippet) run(program []string, environment ...string) (string, error) {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), s.executable, program...) // #nosec G204 -- the programs come from our own page
@@ -145,7 +145,7 @@ func TestTheProgramsOfThePageOnSQLSubmitJobs(t *testing.T) {
 	}
 }
 
-// After a thousand commits, rollbacks and killed clients, an order has a job if and only if the order was committed.
+// After a thousand rounds with commits, rollbacks and killed clients, an order has a job if and only if the order was committed.
 func TestTheProgramsOfThePageOnSQLSubmitIfAndOnlyIfTheyCommit(t *testing.T) {
 	for name, language := range languages {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A pod that is killed has already written the counts of all minutes except the last one.
+// A killed pod has already written the counts of all minutes except the last.
 func TestAPodThatIsKilledLosesTheNumbersOfItsLastMinuteOnly(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

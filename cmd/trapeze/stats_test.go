@@ -28,7 +28,7 @@ func TestStatsShowsTheNumbersOfEndedJobs(t *testing.T) {
 	is.Equal(strings.Fields(lines[1])[:6], []string{"mail", "80", "0", "0", "50µs", "100µs"})
 	is.Equal(strings.Fields(lines[2])[:4], []string{"report", "2", "2", "0"})
 	is.Equal(strings.Fields(lines[3])[:4], []string{"all", "82", "2", "0"})
-	is.True(strings.Contains(lines[1], "█") && strings.Count(lines[2], "·") == 30) // one bar each
+	is.True(strings.Contains(lines[1], "█") && strings.Count(lines[2], "·") == 30) // each kind has a single bar
 	lanes := strings.Fields(strings.Split(db.ok("stats", "--by", "lane", "--window", "24h"), "\n")[2])
 	is.Equal(lanes[:4], []string{"slow", "9", "2", "7"})
 	s := decoded[job.Stats](t, db.ok("stats", "--window", "7d", "--lane", "slow", "--json"))

@@ -23,7 +23,7 @@ func TestARoutesListIsWhatTheProgramServes(t *testing.T) {
 	is.True(strings.Contains(said.out, `{"method":"POST","path":"/jobs","permission":"jobs:submit","summary":"Submit a job"}`))
 }
 
-// The script program runs the command in a terminal, and writes its output to a file.
+// The script program runs the command in a terminal and writes its output to a file.
 func TestPsDrawsInPlaceOnATerminal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -40,7 +40,7 @@ func TestPsDrawsInPlaceOnATerminal(t *testing.T) {
 	pgtest.Wait(t, "it is drawn three times", func() bool { return strings.Count(drawn(), "\x1b[H") >= 3 })
 	is.NoErr(syscall.Kill(-command.Process.Pid, syscall.SIGINT))
 	is.True(strings.Contains(drawn(), "\x1b[?1049h")) // switches to the alternate screen
-	is.True(strings.Contains(drawn(), "\x1b[2mLANE")) // uses colours
+	is.True(strings.Contains(drawn(), "\x1b[2mLANE")) // uses color
 	_ = command.Wait()
 }
 
@@ -67,7 +67,7 @@ func TestManyJobsAreCancelledAtATerminalOnlyAfterAYes(t *testing.T) {
 	}
 	submit(100)
 	text, code := atTerminal("", "cancel --kind some.kind")
-	is.True(strings.Contains(text, "100 jobs cancelled")) // few enough jobs that the command does not ask
+	is.True(strings.Contains(text, "100 jobs cancelled")) // for 100 jobs, the command does not ask for confirmation
 	is.Equal(code, 0)
 	submit(101)
 	for _, answer := range []string{"n\n", "\n", "\x04"} {
@@ -86,10 +86,10 @@ func TestManyJobsAreCancelledAtATerminalOnlyAfterAYes(t *testing.T) {
 	is.True(!strings.Contains(text, "continue?"))
 	is.True(strings.Contains(text, "101 jobs cancelled"))
 	submit(101)
-	is.Equal(db.ok("cancel", "--kind", "some.kind"), "101 jobs cancelled\n") // without a terminal, the command does not ask
+	is.Equal(db.ok("cancel", "--kind", "some.kind"), "101 jobs cancelled\n") // without a terminal, the command does not ask for confirmation
 }
 
-// testBinary returns the path of this program, which acts as the program under test if its environment requests it.
+// testBinary returns the path of this program, which acts as the program under test if its environment says so.
 func testBinary() string { return os.Args[0] }
 
 func readIf(file string) string {

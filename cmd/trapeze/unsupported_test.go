@@ -26,7 +26,7 @@ func TestEveryCommandRefusesAServerThatCannotRunTrapeze(t *testing.T) {
 	}
 }
 
-// A program that embeds Trapeze does not wait for such a server, as it would wait for a standby.
+// A program that embeds Trapeze fails immediately instead of waiting for the server as it would for a standby.
 func TestARunnerRefusesAServerThatCannotRunTrapeze(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

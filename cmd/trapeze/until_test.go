@@ -31,7 +31,7 @@ func (d database) store() *store.Store {
 }
 
 // until waits until a job meets a condition, and returns the job. It polls with queries, because running a command for each poll would keep
-// a processor busy.
+// a CPU busy.
 func (d database) until(id, what string, wanted func(job.Job) bool) (j job.Job) {
 	d.t.Helper()
 	number, err := strconv.ParseInt(id, 10, 64)
@@ -45,8 +45,8 @@ func (d database) until(id, what string, wanted func(job.Job) bool) (j job.Job) 
 	return j
 }
 
-// running submits jobs that sleep, each twice as long as the one before, until it sees one running, and returns that job's id. A slow machine
-// may see short jobs only after their end.
+// running submits sleeping jobs, each twice as long as the one before, until it sees one running, and returns that job's ID. On a slow
+// machine, short jobs may have ended before they are seen.
 func (d database) running(sleep time.Duration) (id string) {
 	d.t.Helper()
 	for started := false; !started; sleep *= 2 {

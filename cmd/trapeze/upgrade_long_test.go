@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// longestHold limits how long the migrations may lock a table against readers and writers.
+// longestHold limits how long migrations may keep a table locked against readers and writers.
 const longestHold = 5 * time.Second
 
 // millionSQL copies a finished job to create 900,000 finished jobs, each with an event, and 100,000 jobs that are due tomorrow.
@@ -38,7 +38,7 @@ with model as materialized (select id from trapeze.done limit 1), ids as materia
 )
 insert into trapeze.job_events (job, event_no, from_state, to_state, event) select id, 1, '', 'pending', 'job.enqueued' from ids`
 
-// locks records how long each table is locked exclusively, and the longest wait for any lock.
+// locks records how long each table is locked exclusively, and the longest wait for a lock.
 type locks struct {
 	first, last map[string]time.Time
 	waited, gap time.Duration // gap is the longest interval between two samples
@@ -70,7 +70,7 @@ func (l *locks) watch(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // TestAMillionJobsAreMigratedBesideThePreviousVersion migrates a database of the previous version that contains a million jobs, while a pod
-// of that version runs jobs. Then a pod of the current version joins. The measured lock times are published in docs/upgrading.md.
+// of that version runs jobs. A pod of the current version joins afterwards. docs/upgrading.md publishes the measured lock times.
 func TestAMillionJobsAreMigratedBesideThePreviousVersion(t *testing.T) {
 	is := is.New(t)
 	previous := previousProgram(t)
@@ -107,7 +107,7 @@ func TestAMillionJobsAreMigratedBesideThePreviousVersion(t *testing.T) {
 	_, err = pool.Exec(t.Context(), `analyze`)
 	is.NoErr(err)
 
-	// A pod of the previous version submits and runs jobs without a pause.
+	// A pod of the previous version continuously submits and runs jobs.
 	ctx, stop := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	var took []time.Duration
@@ -156,7 +156,7 @@ func TestAMillionJobsAreMigratedBesideThePreviousVersion(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("migrate, with the start of its process: %s; %d tables locked, the longest for at most %s; longest wait for a lock %s", total.Round(time.Millisecond), len(held.first), longest.Round(time.Millisecond), held.waited.Round(time.Millisecond))
 	t.Logf("%d submissions to the previous version: median %s, longest %s", len(took), took[len(took)/2].Round(time.Microsecond), took[len(took)-1].Round(time.Millisecond))
-	is.True(len(held.first) > 0) // the sampling was frequent enough to see locks
+	is.True(len(held.first) > 0) // sampling was frequent enough to see locks
 	is.True(longest < longestHold)
 	is.True(held.waited < longestHold)
 

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// previousCommit is the version that the tests upgrade from.
+// previousCommit is the commit of the version from which the tests upgrade.
 const previousCommit = "6c23f67c3a222117631f9ef6bf23090a7bb46d4d"
 
 // previousProgram builds the program of the previous version.
@@ -36,8 +36,8 @@ func previousProgram(t *testing.T) string {
 	return program
 }
 
-// A fleet is upgraded pod by pod (F38). The schema is migrated while a pod of the previous version is running. That pod keeps running
-// alongside a pod of the current version. Each pod runs jobs submitted by the other, and takes over jobs from the other. Afterwards, the
+// A fleet is upgraded pod by pod (F38). The schema is migrated while a pod of the previous version is running, and that pod then runs
+// alongside a pod of the current version. Each pod runs jobs submitted by the other and takes over jobs from the other. Afterwards, the
 // previous version refuses to start and reports why.
 func TestPodsOfThePreviousVersionAndOfThisOneWorkSideBySide(t *testing.T) {
 	is := is.New(t)
@@ -93,7 +93,7 @@ func TestPodsOfThePreviousVersionAndOfThisOneWorkSideBySide(t *testing.T) {
 	is.Equal(count(`select count(*) from trapeze.job where state = 'succeeded'`), 5*(20+20+3*20+5))
 	is.Equal(count(`select count(distinct boot) from trapeze.job_event where event = 'job.claimed'`), 2) // both pods have run jobs
 
-	// Each version takes over the running jobs of a killed pod of the other version.
+	// Each version takes over running jobs from a killed pod of the other version.
 	took := func(victim *pod) {
 		t.Helper()
 		submit(victim, 40, `{"kind":"demo.sleep","args":{"ms":1000}}`)

@@ -25,7 +25,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// authority is a CA that issues certificates into files in a directory.
+// authority is a CA that writes the certificates it issues to a directory.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -80,8 +80,8 @@ func (a *authority) client(name string, lasts time.Duration, uris ...string) {
 func (a *authority) pem(name string) string   { return filepath.Join(a.dir, name+".pem") }
 func (a *authority) keyOf(name string) string { return filepath.Join(a.dir, name+".key") }
 
-// A worker can authenticate with a certificate instead of a token. The certificate binds the worker to kinds, as a token does. A worker
-// with an untrusted certificate learns immediately why it was rejected.
+// A worker can authenticate with a certificate instead of a token. Like a token, the certificate binds the worker to kinds. A worker whose
+// certificate is not trusted learns immediately why it was rejected.
 func TestARemoteWorkerIsKnownByItsCertificate(t *testing.T) {
 	is := is.New(t)
 	dir := t.TempDir()
@@ -102,12 +102,12 @@ func TestARemoteWorkerIsKnownByItsCertificate(t *testing.T) {
 	p := dispatcher(t, db, "TRAPEZE_TOKENS_FILE="+tokens, "TRAPEZE_TLS_CERT="+ours.pem("pod"), "TRAPEZE_TLS_KEY="+ours.keyOf("pod"), "TRAPEZE_TLS_CLIENT_CA="+ours.pem("ours"))
 
 	for _, c := range []struct{ who, kinds, ca, says string }{
-		{"gpu-9", "demo.sleep", "ours", "gpu-9"},                    // a name that is not in the token file
-		{"gpu-1", "demo.sleep,demo.echo", "ours", "demo.echo"},      // a kind that the certificate is not bound to
+		{"gpu-9", "demo.sleep", "ours", "gpu-9"},                    // a name missing from the token file
+		{"gpu-1", "demo.sleep,demo.echo", "ours", "demo.echo"},      // a kind to which the certificate is not bound
 		{"late", "demo.sleep", "ours", "expired"},                   // an expired certificate
-		{"stranger", "demo.sleep", "ours", "untrusted certificate"}, // a certificate of another CA
+		{"stranger", "demo.sleep", "ours", "untrusted certificate"}, // a certificate from another CA
 		{"", "demo.sleep", "ours", "certificate required"},          // no certificate
-		{"gpu-1", "demo.sleep", "others", "certificate signed by"},  // here the worker does not trust the pod
+		{"gpu-1", "demo.sleep", "others", "certificate signed by"},  // the worker does not trust the pod
 	} {
 		flags := []string{"--ca", ours.pem(c.ca)}
 		if c.who != "" {

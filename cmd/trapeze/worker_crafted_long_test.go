@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// F71: heartbeats and reports need neither the pod that serves the stream, nor an open stream.
+// F71: heartbeats and reports need neither an open stream nor the pod that serves the stream.
 func TestARemoteWorkersLeaseIsRenewedThroughAnotherPod(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

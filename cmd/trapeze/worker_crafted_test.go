@@ -30,7 +30,7 @@ type puppet struct {
 	sent  chan *remotepb.Assignment // closed when the stream ends
 
 	mu     sync.Mutex
-	client remotepb.WorkersClient // the client for its current pod
+	client remotepb.WorkersClient // the client for the pod in use
 	runs   map[int64]*remotepb.Running
 }
 
@@ -62,7 +62,7 @@ func asking[T any](w *puppet, m *T) *grpc.Request[T] {
 	return r
 }
 
-// opens opens the stream. It returns once the pod has accepted or rejected the worker.
+// opens opens the stream and returns once the pod has accepted or rejected the worker.
 func (w *puppet) opens(slots int32, kinds ...string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)
@@ -76,7 +76,7 @@ func (w *puppet) opens(slots int32, kinds ...string) error {
 	}
 	sent := make(chan *remotepb.Assignment, 100)
 	w.sent = sent
-	// The next heartbeat lists every received job, even if the test does not read it. The pod reclaims jobs that heartbeats do not list.
+	// Heartbeats list every job received, even if the test does not read it, because the pod reclaims jobs that are not listed.
 	go func() {
 		defer close(sent)
 		for in.Receive() {
@@ -132,7 +132,7 @@ func (w *puppet) keepsBeating() {
 	w.t.Cleanup(func() { stop(); beating.Wait() })
 }
 
-// reports sends the report of a job that has succeeded with a result.
+// reports reports that a job has succeeded with the given result.
 func (w *puppet) reports(m *remotepb.Assignment, result string) (remotepb.ReportResultResponse_Status, error) {
 	out, err := w.pod().ReportResult(context.Background(), asking(w, &remotepb.ReportResultRequest{WorkerId: w.id, JobId: m.GetJobId(), Fence: m.GetFence(), Token: m.GetToken(),
 		Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(result)}}}))
@@ -162,7 +162,7 @@ func refusedAs(err error, code grpc.Code, word string) bool {
 }
 
 // F70: the pod rejects outdated, forged and repeated reports, reports about another worker's job or an unknown job, and reports that arrive
-// after a cancellation. Rejected reports change nothing.
+// after a cancellation. Rejected reports have no effect.
 func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -217,13 +217,13 @@ func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
 	is.Equal(db.job(id).State, job.Cancelled)
 }
 
-// F72: a worker may run only what its token is bound to, and it cannot delay others with large or frequent messages.
+// F72: a worker may run only jobs to which its token is bound, and cannot slow others down with large or frequent messages.
 func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	p := puppetPod(t, db, "TRAPEZE_LEASE=30s") // a long lease, because the flood keeps a slow machine busy
 	w, other := newPuppet(t, p, puppetsToken), newPuppet(t, p, othersToken)
-	is.True(refusedAs(w.opens(1, "csv_ingest"), grpc.CodePermissionDenied, "csv_ingest")) // a kind that its token is not bound to
+	is.True(refusedAs(w.opens(1, "csv_ingest"), grpc.CodePermissionDenied, "csv_ingest")) // a kind to which its token is not bound
 	is.True(refusedAs(w.opens(100_000, "demo.echo"), grpc.CodeInvalidArgument, "slots"))
 	is.NoErr(w.opens(2, "demo.echo"))
 	w.keepsBeating()
@@ -231,7 +231,7 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	id := db.enqueue("demo.echo")
 	a := w.takes()
 	is.Equal(fmt.Sprint(a.GetJobId()), id)      // the worker does not receive the more urgent job
-	is.Equal(db.job(secret).State, job.Pending) // the more urgent job is in a lane that the token is not bound to
+	is.Equal(db.job(secret).State, job.Pending) // the more urgent job is in a lane to which the token is not bound
 	is.NoErr(other.opens(1, "demo.echo"))       // this token is bound to that lane
 	is.Equal(fmt.Sprint(other.takes().GetJobId()), secret)
 
@@ -247,7 +247,7 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	_, err = w.pod().Heartbeat(t.Context(), asking(w, flood))
 	is.True(refusedAs(err, grpc.CodeResourceExhausted, "too_large")) // more progress notes in one message than a worker can have slots
 
-	// The worker sends heartbeats as fast as it can from eight goroutines, while another worker's jobs continue.
+	// The worker sends heartbeats from eight goroutines as fast as it can, while another worker's jobs continue.
 	ctx, stop := context.WithCancel(t.Context())
 	var flooding sync.WaitGroup
 	for range 8 {
@@ -265,7 +265,7 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	before, began := writes(), time.Now()
 	startFar(t, p.HTTP, "TRAPEZE_TOKEN="+othersToken, "TRAPEZE_KINDS=demo.sleep")
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
-	is.True(float64(writes()-before) < 20+20*time.Since(began).Seconds()) // progress is written a few times a second, however often it is reported
+	is.True(float64(writes()-before) < 20+20*time.Since(began).Seconds()) // progress is written only a few times a second, regardless of how often it is reported
 	stop()
 	flooding.Wait()
 	_, err = w.reports(a, `1`)

@@ -22,8 +22,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone calls each procedure of the worker protocol as each role. The API routes
-// have a similar test.
+// TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone calls each procedure of the worker protocol with each role. A similar test
+// exists for the API routes.
 func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -60,11 +60,11 @@ func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T)
 			}
 		}
 		is.True(strings.Contains(call(), "unauthenticated"))                                                                                           // without credentials
-		is.True(strings.Contains(call("X-Who", "worker", "Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"), "permission_denied")) // a request from a page of another site
+		is.True(strings.Contains(call("X-Who", "worker", "Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"), "permission_denied")) // a request from a page on another site
 	}
 	trail, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{Actor: "user of viewer", Limit: 100})
 	is.NoErr(err)
-	is.True(len(trail) > 0) // rejections are audited, but only a sample of a flood
+	is.True(len(trail) > 0) // rejections are audited, though only a sample of a flood
 	is.True(!trail[0].Allowed && strings.HasPrefix(trail[0].Action, "POST /trapeze.v1.Workers/") && strings.Contains(trail[0].Reason, "workers:stream"))
 	is.True(trail[0].RequestID != "" && trail[0].Source != "")
 }
@@ -113,13 +113,13 @@ func TestWhoTriesTokensAtTheDoorsOfWorkersHasToRest(t *testing.T) {
 		}), remotepb.WorkersHeartbeatProcedure, false, `{}`, header...)
 	}
 	for range 20 {
-		is.True(!strings.Contains(from("[2001:db8::1]:5", "X-Who", "gpu-team"), "too_often")) // authenticated calls do not count against the address
+		is.True(!strings.Contains(from("[2001:db8::1]:5", "X-Who", "gpu-team"), "too_often")) // authenticated calls do not count toward the limit of the address
 	}
 	for range 3 {
 		is.True(strings.Contains(from("[2001:db8::1]:5"), "unauthenticated"))
 	}
 	is.True(strings.Contains(from("[2001:db8::2]:6"), "too_often"))                       // an address in the same block
-	is.True(!strings.Contains(from("[2001:db8::2]:6", "X-Who", "gpu-team"), "too_often")) // authenticated calls from the same address still work
+	is.True(!strings.Contains(from("[2001:db8::2]:6", "X-Who", "gpu-team"), "too_often")) // authenticated calls from that address still work
 	is.True(strings.Contains(from("192.0.2.7:7"), "unauthenticated"))                     // other addresses are not limited
 }
 

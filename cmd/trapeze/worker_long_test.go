@@ -42,7 +42,7 @@ func TestTheResultOfARemoteWorkerThatWasFrozenIsRefused(t *testing.T) {
 	j := db.inState(id, job.Succeeded)
 	is.Equal(j.Fence, int64(2))
 	frozen.signal(syscall.SIGCONT)
-	next := db.enqueue("demo.noop") // gives the frozen worker time to wake up and learn that it lost the job
+	next := db.enqueue("demo.noop") // gives the frozen worker time to wake up and learn that it has lost the job
 	db.inState(next, job.Succeeded)
 	is.Equal(db.job(id).Fence, int64(2))
 	frozen.signal(syscall.SIGTERM)
@@ -62,7 +62,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	id := db.arrives("demo.sleep", "--args", fmt.Sprintf(`{"ms":%d}`, 8000*slow))
 	for command, want := range map[string]string{"ps": "gpu-1 (remote)", "pods": ", stream 1", "job " + id: "gpu-1 (remote worker, boot "} {
 		if said := db.ok(strings.Fields(command)...); !strings.Contains(said, want) {
-			t.Errorf("trapeze %s does not print %q:\n%s", command, want, said) // the output identifies remote workers
+			t.Errorf("trapeze %s does not print %q:\n%s", command, want, said) // the output marks remote workers as such
 		}
 	}
 	is.True(strings.Contains(db.ok("ps", "--stack", id), "internal/demokinds.")) // the stack of the handler, from the worker's process
@@ -72,7 +72,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	is.Equal(j.Fence, int64(1)) // no other worker received the job
 	is.Equal(j.Crashes, 0)
 
-	// Assignments lost in the network are returned to the queue without counting as attempts.
+	// Assignments that are lost in the network return to the queue without counting as attempts.
 	pgtest.Wait(t, "its stream is open again", func() bool { return strings.Contains(db.ok("pods"), ", stream 2") })
 	proxy.Blackhole()
 	id = db.enqueue("demo.sleep", "--args", `{"ms":1}`)
@@ -84,7 +84,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	is.True(j.Fence > 1)
 }
 
-// arrives submits a job for a remote worker, and waits until the pod knows that the worker has received it. Until the pod knows, it
+// arrives submits a job for a remote worker, and waits until the pod knows that the worker has received it. A pod that does not know this
 // reclaims the job after two missed heartbeats, without waiting for the lease to expire.
 func (d database) arrives(args ...string) (id string) {
 	d.t.Helper()

@@ -16,8 +16,8 @@ import (
 
 func TestEightRemoteWorkersShareJobsWithoutARollback(t *testing.T) { workersShareJobs(t, 8) }
 
-// rollbacks returns the number of rolled-back transactions since the database was created. It waits until all other sessions have ended,
-// because a live session may delay its statistics by up to ten seconds, or until its next statement.
+// rollbacks returns the number of transactions rolled back since the database was created. It first waits until all other sessions have
+// ended, because a live session may delay its statistics by up to ten seconds or until its next statement.
 func rollbacks(t *testing.T, url string) (n int) {
 	t.Helper()
 	is := is.New(t)
@@ -41,11 +41,11 @@ func rollbacks(t *testing.T, url string) (n int) {
 	is.True(err != nil)
 	is.NoErr(failing.Close(t.Context()))
 	pgtest.WaitFor(t, time.Minute, "a failing statement is counted", func() bool { return read(counted) > before })
-	return read(counted) - 1 // minus the failing statement above, which is counted after all others
+	return read(counted) - 1 // subtract the failing statement above, which is counted after all others
 }
 
-// workersShareJobs lets worker processes compete for jobs. Each job must run once, on one worker, and no transaction may be rolled back
-// while the pod and the workers run.
+// workersShareJobs has worker processes compete for jobs. Each job must run once, on a single worker, and no transaction may be rolled back
+// while the pod and the workers are running.
 func workersShareJobs(t *testing.T, workers int) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -88,6 +88,6 @@ func workersShareJobs(t *testing.T, workers int) {
 	p.end()
 	submitter.Close()
 	pool.Close()
-	// A stopping process may leave a transaction that it has just begun, for example to prepare a statement. That ends in a rollback.
+	// A process may stop just after it has begun a transaction, for example to prepare a statement. That transaction is rolled back.
 	is.True(rollbacks(t, db.url) <= 1)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A worker logs one line each when it starts, is accepted, drains and stops, and one for a failed job. Jobs that succeed are logged only at
+// A worker logs one line each when it starts, is accepted, drains and stops, and one per failed job. Jobs that succeed are logged only at
 // the debug level.
 func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
 	t.Parallel()
@@ -23,7 +23,7 @@ func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
 	cmd, said := startSaying(t, p.HTTP, "TRAPEZE_KINDS=demo.echo,demo.fail,demo.progress")
 	said.until(`msg="accepted by a pod" server=` + p.HTTP)
 	db.inState(db.enqueue("demo.echo"), job.Succeeded)
-	for range 5 { // the last progress is stored by the time the job has ended
+	for range 5 { // the last progress report has been stored by the time the job ends
 		done := db.inState(db.enqueue("demo.progress", "--args", `{"steps":3,"ms":20}`), job.Succeeded).Progress
 		is.Equal(*done.Done, int64(3))
 	}
@@ -32,7 +32,7 @@ func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
 	said.until(`level=WARN msg="handler returned an error" job_id=` + failed)
 	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
 	said.until("remote worker stopped")
-	// After a worker is gone, its jobs and events still show that it was a remote worker.
+	// Once a worker is gone, its jobs and events still show that it was a remote worker.
 	is.True(strings.Contains(db.ok("job", failed), "(remote worker, boot "))
 	is.Equal(strings.Count(db.ok("events", "--job", failed), " (remote)"), 2) // the claimed and failed events
 	if text := said.all.String(); strings.Count(text, "\n") != 5 {

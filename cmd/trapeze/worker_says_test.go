@@ -18,7 +18,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// sayings is the output of a process. Tests can wait until it contains a text.
+// sayings is the output of a process. Tests can wait for a text in it.
 type sayings struct {
 	t    *testing.T
 	read *os.File

@@ -118,5 +118,5 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 	silent("trapeze export", db.ok("export", "events"))
 	silent("trapeze doctor", trapeze(t, []string{"DATABASE_URL=" + db.url}, "doctor", "--json").out)
 	silent("the log", log.String())
-	is.True(shown > 10_000 && strings.Contains(log.String(), "remote worker accepted")) // the test has searched real output
+	is.True(shown > 10_000 && strings.Contains(log.String(), "remote worker accepted")) // the search covered real output
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// behindNetwork starts a proxy that simulates the network in front of a pod. It returns the proxy and the pod's URL through it. The URL is
-// rewritten because faultnet accepts only PostgreSQL URLs.
+// behindNetwork starts a proxy that simulates the network in front of a pod. It returns the proxy and the URL of the pod behind it. The
+// pod's URL is rewritten because faultnet accepts only PostgreSQL URLs.
 func behindNetwork(t *testing.T, p *pod) (*faultnet.Proxy, string) {
 	t.Helper()
 	is := is.New(t)
@@ -31,7 +31,7 @@ func behindNetwork(t *testing.T, p *pod) (*faultnet.Proxy, string) {
 	return proxy, "http://" + at.Host
 }
 
-// The queue state is in the database, so it applies to the workers of all pods, including pods that start later.
+// The queue state is stored in the database, so it applies to the workers of all pods, including pods that start later.
 func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -64,8 +64,8 @@ func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 	}
 }
 
-// A short database outage does not end any stream. If a stream's connection breaks, only that stream ends. A stuck worker holds no more
-// jobs than its slots, and other workers run the rest.
+// A short database outage ends no stream, and a broken connection ends only its own stream. A stuck worker holds no more jobs than it has
+// slots, and other workers run the rest.
 func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	is := is.New(t)
 	direct := database{t, pgtest.URL(t)}
@@ -92,7 +92,7 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	})
 	is.True(most <= 2) // no worker received more jobs than it has slots
 	for _, id := range held {
-		is.Equal(direct.inState(id, job.Succeeded).Fence, int64(1)) // each job went to one worker
+		is.Equal(direct.inState(id, job.Succeeded).Fence, int64(1)) // each job went to a single worker
 	}
 
 	between.Refuse()
@@ -117,8 +117,8 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	direct.inState(direct.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 }
 
-// A worker receives only jobs of the kinds that it requests. If it requests no particular kinds, it receives jobs of every kind that it has
-// registered. A retried job keeps its lane, arguments and priority.
+// A worker receives only jobs of the kinds that it requests, or of every kind that it has registered if it requests none. A retried job
+// keeps its lane, arguments and priority.
 func TestARemoteWorkerIsSentTheKindsThatItAsksFor(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -138,7 +138,7 @@ func TestARemoteWorkerIsSentTheKindsThatItAsksFor(t *testing.T) {
 	db.until(failing, "runs again, as a dead letter that was put back", func(now job.Job) bool { return now.Epoch > j.Epoch && now.State == job.Failed })
 	is.Equal(db.job(failing).Lane, "narrow")
 
-	// A million progress reports result in only a few writes.
+	// A million progress reports cause only a few writes.
 	began := time.Now()
 	id := db.enqueue("demo.progress", "--args", `{"steps":1000000,"ms":0}`)
 	db.inState(id, job.Succeeded)

@@ -70,7 +70,7 @@ func (w *far) end() int {
 	}
 }
 
-// dispatcher starts a pod that runs only the demo kind noop itself, so that the other kinds are left to remote workers.
+// dispatcher starts a pod that runs only the demo kind noop, leaving all other kinds to remote workers.
 func dispatcher(t *testing.T, db database, env ...string) *pod {
 	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", fmt.Sprint("TRAPEZE_LEASE=", 2*slow, "s"), fmt.Sprint("TRAPEZE_HEARTBEAT=", 300*slow, "ms")}, env...))
 }
@@ -85,13 +85,13 @@ func TestARemoteWorkerNeedsTheRightTokenAndOnlyRunsWhatThatIsBoundTo(t *testing.
 	p := dispatcher(t, db, "TRAPEZE_TOKENS_FILE="+tokens)
 	for _, token := range []string{"nobody-nobody-nobody-1", "viewer-viewer-viewer-1", "worker-worker-worker-1"} {
 		w := startFar(t, p.HTTP, "TRAPEZE_TOKEN="+token)
-		is.Equal(w.end(), exit.CodeRefused) // the last token is valid, but not bound to all kinds of the worker
+		is.Equal(w.end(), exit.CodeRefused) // the last token is valid, but not bound to all of the worker's kinds
 	}
 	startFar(t, p.HTTP, "TRAPEZE_TOKEN=worker-worker-worker-1", "TRAPEZE_KINDS=demo.sleep")
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 }
 
-// On a pod, demo.retry_later writes its checkpoints in two ways, depending on whether the job's ID is even.
+// On a pod, demo.retry_later has two ways of writing its checkpoints, depending on whether the job's ID is even.
 func TestARemoteWorkerCanSnoozeADemoJob(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/doctor"
 )
 
-// A test in internal/doctor writes the findings used here.
+// The findings are written by a test in internal/doctor.
 func TestFindingsAreReadByPeople(t *testing.T) {
 	is := is.New(t)
 	text, err := os.ReadFile(filepath.Join("..", "..", "doctor", "testdata", "findings.json"))
