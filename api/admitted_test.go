@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// LetThrough is the status with which a route of [MountDoors] responds to a request that it admits.
+// LetThrough is the status with which routes mounted by [MountDoors] respond to admitted requests.
 const LetThrough = http.StatusTeapot
 
 // MountDoors mounts all routes with handlers that do nothing, so that a test can check who is admitted.
@@ -20,8 +20,8 @@ func MountDoors(g *echo.Group, r *runner.Runner, o Options) {
 	mount(g, r, o, doors)
 }
 
-// Scoped reports whether a route's own handler limits callers to their own jobs. Such routes have no job ID in their path.
+// Scoped reports whether a route's handler itself limits callers to their own jobs. Such routes have no job ID in their path.
 func Scoped(route Route) bool { return route.scope == ownJobs }
 
-// Queries returns the query parameters that a route documents.
+// Queries returns the query parameters documented for a route.
 func Queries(route Route) []string { return route.query }

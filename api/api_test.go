@@ -132,7 +132,7 @@ func TestEndingAJob(t *testing.T) {
 
 	running := h.submit(`{"kind":"wait"}`)
 	h.until(running, job.Running)
-	is.Equal(h.send("POST", "/jobs/"+running+"/cancel", "").status, http.StatusAccepted) // accepted: the handler's context is cancelled
+	is.Equal(h.send("POST", "/jobs/"+running+"/cancel", "").status, http.StatusAccepted) // accepted, because the handler's context has been cancelled
 	h.until(running, job.Cancelled)
 
 	stopped := h.submit(`{"kind":"wait"}`)

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// service holds the dependencies of the handlers.
+// service holds the handlers' dependencies.
 type service struct {
 	r       *runner.Runner
 	lists   *store.Store // for potentially slow reads, to keep them from delaying commands
@@ -50,12 +50,12 @@ type call struct {
 	*service
 
 	route  Route
-	caller access.Principal // the authenticated sender; it has no permissions if the route needs none
+	caller access.Principal // the authenticated sender; without permissions if the route needs none
 }
 
 func (c *call) ctx() context.Context { return c.Request().Context() }
 
-// present removes the secrets that the caller may not see from jobs, pipelines or schedules.
+// present returns jobs, pipelines or schedules without the secrets that the caller may not see.
 func (c *call) present(what any) (any, error) {
 	return c.secrets.Present(c.Request(), c.caller, what)
 }
@@ -124,7 +124,7 @@ func onJob(do func(c *call, id int64) (any, error)) handler {
 	}
 }
 
-// drain handles a command that closes a lane, a pod or the queue, and waits for its running jobs to finish.
+// drain handles a command that closes a lane, a pod or the queue, and waits for the jobs running there to finish.
 func drain[T any](c *call, do func(wait time.Duration) (T, error)) (any, error) {
 	wait, err := c.waitLimit()
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pageRoutes returns the routes of the dashboard at /ui/. The pages check permissions themselves and report errors as HTML.
+// pageRoutes returns the routes of the dashboard at /ui/. The pages do their own permission checks and report errors as HTML.
 func (s *service) pageRoutes() []Route {
 	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Searched: s.secrets.Searched, Sessions: s.opts.Login != nil,
 		Challenge: s.opts.Challenge, FourEyes: s.fourEyes(), Examine: s.findings, EngineUse: inside.Of(s.r).Pod.AddEngineUse, Retention: s.retentionSettings(), Limits: s.limitSettings()})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {
-			// The redirect is relative because the prefix may be known only to a proxy in front of the pod.
+			// The redirect is relative because only a proxy in front of the pod may know the prefix.
 			c.Response().Header().Set("Location", "ui/")
 			return nil, c.NoContent(http.StatusMovedPermanently)
 		}},

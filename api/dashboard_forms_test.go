@@ -59,7 +59,7 @@ func TestALanesKindsAreInItsFormAndItCanBeDeleted(t *testing.T) {
 	request, err := http.NewRequestWithContext(t.Context(), "DELETE", strings.TrimSuffix(p.url, "ui/")+"admin/workers/lanes/reports", strings.NewReader(`{"move_to":"default"}`))
 	is.NoErr(err)
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("X-Reason", "für das neue Jahr – 新年") // UTF-8, as the page's script sends it
+	request.Header.Set("X-Reason", "für das neue Jahr – 新年") // encoded in UTF-8, as by the page's script
 	response, err := http.DefaultClient.Do(request)
 	is.NoErr(err)
 	is.NoErr(response.Body.Close())

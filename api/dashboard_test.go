@@ -168,7 +168,7 @@ func offered(page *html.Node) (list []string) {
 	return list
 }
 
-// mustBeHarmless fails the test if a page contains anything that could run or be loaded, except the dashboard's own files.
+// mustBeHarmless fails the test if a page contains anything that a browser could run or load, except the dashboard's own files.
 func mustBeHarmless(t *testing.T, address string, page *html.Node) {
 	t.Helper()
 	for n := range page.Descendants() {
@@ -290,7 +290,7 @@ func TestButtonsAreShownToThoseWhoMayUseThem(t *testing.T) {
 	_, page = p.get(at("jobs", running), as(access.PlatformAdmin)...)
 	is.Equal(len(offered(page)), 2) // cancel and stop
 	_, page = p.get(at("jobs", failed), as(access.PlatformAdmin)...)
-	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry", "POST jobs/" + text(failed) + "/retry"}) // one plain, and one with new arguments
+	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry", "POST jobs/" + text(failed) + "/retry"}) // one without and one with new arguments
 	_, page = p.get(at("jobs", failed), as("operator")...)
 	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry"}) // operators do not see all arguments, so they cannot change them
 	for _, address := range []string{p.url, p.url + "lanes", p.url + "pods", p.url + "jobs", at("jobs", running), at("jobs", failed)} {

@@ -58,7 +58,7 @@ func (d *door) admit(c echo.Context, route Route) error {
 		return err
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
-	if route.changes() { // checked after authentication, so that unauthenticated callers at the same address do not use up the limit
+	if route.changes() { // checked after authentication, so that unauthenticated callers do not use up the limit of others at the same address
 		if err := d.clients.enforce(neighbourhood(from.Source)); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (d *door) who(request *http.Request) (access.Principal, error) {
 	return p.With(known.rights).Capped(known.caps), err
 }
 
-// authenticate returns the principal that sent a request. Its permissions are not filled in yet.
+// authenticate returns the principal that sent a request. The principal's permissions are not filled in yet.
 func (d *door) authenticate(request *http.Request) (access.Principal, error) {
 	p, err := d.opts.Authenticate(request)
 	if err == nil && !(d.opts.open && p.Name == access.Everyone) {
@@ -151,7 +151,7 @@ func (d *door) guard(request *http.Request, route Route) error {
 	}
 	err := d.pages.Check(request)
 	if err == nil && usedTLS(request, d.opts.TrustedProxies) && strings.HasPrefix(request.Header.Get("Origin"), "http:") {
-		err = errors.New("the page was not loaded over TLS") // the check above compares only the host names
+		err = errors.New("the page was not loaded over TLS") // the check above ignores the scheme
 	}
 	if err == nil && route.changes() {
 		err = requirePageOrigin(request)

@@ -264,6 +264,6 @@ func TestBelowAPrefixThatIsTakenOffAddressesAndSessionsKeepIt(t *testing.T) {
 	const form = "application/x-www-form-urlencoded"
 	in := send("/ops/ui/login", form, "token="+anasToken)
 	is.Equal(in.Code, http.StatusNoContent)
-	is.Equal(in.Result().Cookies()[0].Path, "/ops")                                          // the cookie is limited to the prefix
+	is.Equal(in.Result().Cookies()[0].Path, "/ops")                                          // the cookie applies only below the prefix
 	is.Equal(send("/ops/ui/login?token="+anasToken, form, "").Code, http.StatusUnauthorized) // a token in a URL would end up in logs
 }

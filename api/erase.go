@@ -25,7 +25,7 @@ type Erasure struct {
 type Erased struct {
 	Erased       int      `json:"erased"` // the number of erased jobs
 	Open         int      `json:"open"`   // the number of jobs kept because they, or jobs that followed from them, are unfinished
-	Sample       []string `json:"sample"` // the IDs of the first open jobs
+	Sample       []string `json:"sample"` // the IDs of the first jobs counted in Open
 	Schedules    []string `json:"schedules"`
 	Engines      []string `json:"engines"` // the lanes' engines other than PostgreSQL; their copies of the jobs are not erased
 	AuditEntries int      `json:"audit_entries"`

@@ -21,7 +21,7 @@ func HandleError(err error, c echo.Context) {
 	p, id := problem.Of(err), requestID(c)
 	if p.Status >= http.StatusInternalServerError {
 		level := slog.LevelError
-		if p.Status == http.StatusServiceUnavailable { // a temporary condition, so the client should retry
+		if p.Status == http.StatusServiceUnavailable { // temporary, so the client should retry
 			level = slog.LevelWarn
 		}
 		slog.Log(c.Request().Context(), level, "request failed", telemetry.Method, c.Request().Method, telemetry.Route, c.Path(),
@@ -39,8 +39,8 @@ func HandleError(err error, c echo.Context) {
 
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,100}$`)
 
-// requestID returns the caller's request ID if it is valid, or else a new one. It also sets the response header, from which later calls
-// read the ID.
+// requestID returns the caller's request ID if it is valid, or else a new one. It also sets the response header, where later calls find the
+// ID.
 func requestID(c echo.Context) string {
 	if id := c.Response().Header().Get(echo.HeaderXRequestID); validRequestID.MatchString(id) {
 		return id

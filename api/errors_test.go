@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// This test replaces the default logger, so it does not run in parallel.
+// This test does not run in parallel, because it replaces the default logger.
 func TestOnlyAnErrorThatNeedsAPersonIsLoggedAsOne(t *testing.T) {
 	is := is.New(t)
 	before := slog.Default()

@@ -31,7 +31,7 @@ var exportRoutes = []Route{
 
 const ndjson = "application/x-ndjson"
 
-// exporting limits the number of concurrent exports in a process, because each export holds a connection until its reader has finished.
+// exporting limits the number of concurrent exports in a process, because each export occupies a connection until its reader has finished.
 var exporting = make(chan struct{}, 2)
 
 // exportTimeout limits how long a reader may stall. exportMinRate is the rate that a reader must sustain, in bytes per second.

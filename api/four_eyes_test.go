@@ -153,7 +153,7 @@ func TestALaneRequiresApprovalByAnotherPerson(t *testing.T) {
 	ada, olga := []string{"X-Who", "ada"}, []string{"X-Who", "olga"}
 	submit := func(body string) string { return h.send("POST", "/jobs", body, ada...).body["id"].(string) }
 	const lane = "/admin/workers/lanes/risky"
-	is.Equal(h.send("POST", "/jobs/"+submit(`{"kind":"fail"}`)+"/approve", "", ada...).status, http.StatusOK) // the lane does not require another person yet
+	is.Equal(h.send("POST", "/jobs/"+submit(`{"kind":"fail"}`)+"/approve", "", ada...).status, http.StatusOK) // the lane does not yet require another person
 	is.Equal(h.send("PATCH", lane, `{"four_eyes":true}`, ada...).status, http.StatusOK)
 	is.Equal(h.send("PATCH", lane, `{"requires_approval":false}`, ada...).status, http.StatusUnprocessableEntity) // approval would no longer be required
 

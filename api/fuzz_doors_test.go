@@ -30,7 +30,7 @@ type house struct {
 func newHouse(f *testing.F) house {
 	f.Helper()
 	h := house{doors: echo.New(), pool: pgtest.Pool(f)}
-	h.doors.HTTPErrorHandler = api.HandleError // unknown paths get the same response as in the program
+	h.doors.HTTPErrorHandler = api.HandleError // unknown paths get the same response as in a real server
 	r, err := runner.New(h.pool, runner.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		f.Fatal(err)

@@ -37,7 +37,7 @@ var jobCommandRoutes = []Route{
 		Summary: "Change the priority of a waiting job, or of the next steps of a running one", in: newPriority{}, do: onJob(setPriority)},
 }
 
-// jobState is the response to a command that cancels, stops or approves a job.
+// jobState is the response to a request to cancel, stop or approve a job.
 type jobState struct {
 	ID    int64     `json:"id,string"`
 	State job.State `json:"state"` // a cancelled job stays running until its handler returns
@@ -209,7 +209,7 @@ func mayChange(c *call, id int64) error {
 	return problem.Forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
 }
 
-// fourEyes reports whether jobs in every lane must be approved by someone other than their submitter.
+// fourEyes reports whether approvals in every lane must come from someone other than the submitter.
 func (s *service) fourEyes() bool { return inside.Of(s.r).Pod.Options().FourEyes }
 
 // completion is the body of POST /jobs/:id/complete. If it contains an error, the named part of the job has failed.

@@ -74,7 +74,7 @@ func TestKindsShowTheirTimesJobsPodsAndLimits(t *testing.T) {
 		is.Equal(h.send("GET", "/kinds"+wrong, "", "X-Who", "vic").status, http.StatusBadRequest)
 		is.Equal(h.send("GET", "/ui/kinds"+wrong, "", "X-Who", "vic").status, http.StatusBadRequest)
 	}
-	is.Equal(h.send("GET", "/kinds", "", "X-Who", "sub").status, http.StatusForbidden) // the counts would include other submitters' jobs
+	is.Equal(h.send("GET", "/kinds", "", "X-Who", "sub").status, http.StatusForbidden) // the counts would include jobs of other submitters
 
 	page := h.send("GET", "/ui/kinds", "", "X-Who", "vic").text
 	is.True(strings.Index(page, `id="kind-slow"`) < strings.Index(page, `id="kind-quick"`))

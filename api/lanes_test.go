@@ -132,7 +132,7 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 	is.Equal(h.send("GET", "/admin/workers/status", "").body["gate"], map[string]any{"paused": false, "frozen": false}) // none of the requests had an effect
 }
 
-// printer is an engine that the tests' pod serves.
+// printer is an engine served by the tests' pod.
 type printer struct{ fails bool }
 
 func (printer) Name() string { return "printer" }

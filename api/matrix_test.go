@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// unguarded lists the routes that need no permission, so anyone can use them.
+// unguarded lists the routes that require no permission, so that anyone can use them.
 var unguarded = map[string]bool{
 	"GET /healthz": true, "GET /readyz": true, "GET /openapi.json": true, "POST /ui/login": true, "POST /ui/logout": true,
 }

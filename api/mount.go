@@ -140,8 +140,8 @@ func (s *service) serveRoute(c echo.Context, route Route) error {
 // errPanic is the error of a handler that panicked.
 var errPanic = errors.New("panic")
 
-// recovered turns a panic into an error, which is logged with the stack. Otherwise net/http would close the connection and write to its own
-// log.
+// recovered turns a panic into an error that is logged with the stack. Otherwise, net/http would close the connection and log the panic
+// itself.
 var recovered = middleware.RecoverWithConfig(middleware.RecoverConfig{
 	StackSize: 64 << 10, DisableStackAll: true, DisableErrorHandler: true,
 	LogErrorFunc: func(_ echo.Context, err error, stack []byte) error {

@@ -11,21 +11,21 @@ import (
 // Options configures [Mount]. Either Authenticate or InsecureAllowAll must be set; every other field may be zero.
 type Options struct {
 	// Authenticate returns the sender of a request. It may use the host's sessions, [TokenFile], [KeysFile] or [TrustedProxies]. If it
-	// returns an error, the response is 401, or 429 after too many. The error is logged if the request carries a token, a session cookie of
-	// the dashboard, X-Forwarded-User or a client certificate.
+	// returns an error, the response is 401, or 429 after too many such requests. The error is logged if the request carries a token, a
+	// session cookie of the dashboard, X-Forwarded-User or a client certificate.
 	Authenticate func(*http.Request) (Principal, error)
 	// Challenge is the WWW-Authenticate header of a 401, which names the scheme that Authenticate accepts. Default: Bearer.
 	Challenge string
-	// InsecureAllowAll gives every request all permissions if Authenticate is nil. It is for tests, and for use behind a server that
+	// InsecureAllowAll gives every request all permissions if Authenticate is nil. It is meant for tests and for use behind a server that
 	// controls access.
 	InsecureAllowAll bool
 	// Operator names the principal of every request under InsecureAllowAll. Default "api".
 	Operator string
-	// OnFailure receives the error behind each response with status 499 or above. The response itself does not show this error. Default:
-	// the error is only logged.
+	// OnFailure receives the error behind each response with status 499 or above. The response does not contain this error. Default: the
+	// error is only logged.
 	OnFailure func(*http.Request, error)
 	// Login starts a session for a browser that sends a token to /ui/login. It returns the value of the session cookie, which Authenticate
-	// must accept, and when the session expires. Default: no login page, for use behind a proxy or with the host's sessions.
+	// must accept, and the session's expiry time. Default: no login page, for use behind a proxy or with the host's sessions.
 	Login func(token string) (session string, until time.Time, err error)
 	// TrustedProxies lists the proxies whose X-Forwarded-For and X-Forwarded-Proto headers the API trusts. Default: none.
 	TrustedProxies Proxies
@@ -43,7 +43,7 @@ type Options struct {
 	ChangesPerSecond float64
 	ChangesBurst     int
 	// LoopbackOnly rejects requests from other machines, and requests whose Host is neither localhost nor a loopback address. A web page
-	// therefore cannot reach an API without authentication by resolving its own name to 127.0.0.1.
+	// therefore cannot reach an unauthenticated API by making its host name resolve to 127.0.0.1.
 	LoopbackOnly bool
 	// Hosts lists additional host names that LoopbackOnly accepts, such as those that a proxy on this machine passes on.
 	Hosts []string
@@ -109,7 +109,7 @@ func (o StreamOptions) withDefaults() StreamOptions {
 	return o
 }
 
-// Principal is the sender of a request. Its roles are combined with the roles granted to it in the database.
+// Principal is the sender of a request. Roles granted in the database are added to its own.
 type Principal = access.Principal
 
 // allowAll authenticates every request as one principal with all permissions.
@@ -117,15 +117,15 @@ func (o Options) allowAll(*http.Request) (Principal, error) {
 	return Principal{Name: cmp.Or(o.Operator, access.Everyone), Roles: []string{access.PlatformAdmin}}, nil
 }
 
-// Tokens authenticates each principal by a token. Signed authenticates principals by tokens that another party has signed (JWT). Both have
-// the methods Authenticate and Login for [Options].
+// Tokens authenticates each principal by a token. Signed authenticates principals by tokens that another party has signed (JWTs). Both have
+// the methods Authenticate and Login that [Options] needs.
 type (
 	Tokens = access.Tokens
 	Signed = access.Signed
 )
 
-// Proxies lists the addresses of trusted proxies. Use its Authenticate method in [Options]. The method reads the principal from the headers
-// X-Forwarded-User and X-Forwarded-Groups, which the proxy must set or remove in every request.
+// Proxies lists the addresses of trusted proxies. Use its Authenticate method in [Options]. The method reads the principal from
+// X-Forwarded-User and X-Forwarded-Groups, so the proxy must set or remove both headers in every request.
 type Proxies = access.Proxies
 
 // ErrUnauthenticated is the error that Authenticate returns for a request without credentials.

@@ -69,7 +69,7 @@ func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 	return f, err
 }
 
-// defaultBranches is the number of children shown for each fan-out by default, and maxBranches is the maximum.
+// defaultBranches is the default number of children shown for each fan-out. maxBranches is the maximum.
 const (
 	defaultBranches = 5
 	maxBranches     = 1000
@@ -115,7 +115,7 @@ type childrenRetried struct {
 	Pipeline int64 `json:"pipeline,string"`
 	Retried  int   `json:"retried"`
 	Skipped  int   `json:"skipped"` // children that could not be retried
-	More     bool  `json:"more"`    // there are more failed children; repeat the request
+	More     bool  `json:"more"`    // more children have failed; repeat the request
 }
 
 // retryChildren retries the failed children of a pipeline that is partial or running. If the fan-out has already ended, only the children

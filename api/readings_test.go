@@ -30,7 +30,7 @@ func readingHost(t *testing.T) *host {
 	})
 }
 
-// readings counts the audit entries about secrets that were shown.
+// readings returns the number of audit entries about secrets that were shown.
 func (h *host) readings() (n int) {
 	h.t.Helper()
 	err := inside.Of(h.Runner).Store.Pool().QueryRow(h.t.Context(), `select count(*) from `+inside.Of(h.Runner).Store.Schema()+`.audit where action = 'job.read_args'`).Scan(&n)

@@ -18,15 +18,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// refusals audits rejected changes. To keep a flood from filling the table, it writes at most one row per second after a burst.
-// Authenticated and unauthenticated callers have separate limits. The next row includes the number of rejections that were skipped.
+// refusals audits rejected changes. After a burst, it writes at most one row per second, so that a flood does not fill the table.
+// Authenticated and unauthenticated callers have separate limits. Each row includes the number of rejections skipped before it.
 type refusals struct {
 	store            *store.Store
 	known, anonymous *rate.Limiter
 	left             atomic.Int64
 }
 
-// refusalBurst is the number of rejections that are audited before the limit of one per second applies.
+// refusalBurst is the number of rejections audited before the limit of one per second applies.
 const refusalBurst = 60
 
 func newRefusals(st *store.Store) *refusals {

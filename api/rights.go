@@ -16,7 +16,7 @@ import (
 // other pods. A change made with plain SQL takes effect on every pod within rightsFor.
 const rightsFor = 2 * time.Second
 
-// maxRights limits the number of principals whose permissions are cached.
+// maxRights is the maximum number of principals whose permissions are cached.
 const maxRights = 4096
 
 // rights computes permissions from the roles in a principal's token and in the grants table. It is safe for concurrent use.

@@ -43,7 +43,7 @@ type role struct {
 	BuiltIn bool `json:"built_in"`
 }
 
-// caps is the JSON form of a role's caps: the highest values that its holders can set when they submit a job. A missing field means no cap.
+// caps is the JSON form of a role's caps: the highest values that its holders may set when submitting a job. A missing field means no cap.
 type caps struct {
 	MaxPriority *int   `json:"max_priority,omitempty"`
 	MaxDelay    *Delay `json:"max_delay,omitempty"`
@@ -115,7 +115,7 @@ func (c *call) rightsChanged(err error) error {
 	return err
 }
 
-// checkRoleName rejects names that are not valid for a role in the table.
+// checkRoleName rejects names that are invalid for a custom role.
 func checkRoleName(name string) error {
 	if !validRole.MatchString(name) || name == "grants" {
 		return problem.Invalid("invalid role name %q: want %s, and not grants", name, validRole)
@@ -246,7 +246,7 @@ func (s *Submission) cap(caps access.Caps) error {
 	return nil
 }
 
-// aboveCap returns the error for a submission that exceeds a cap. The refusal is audited.
+// aboveCap returns the error for a submission that exceeds a cap. The rejection is audited.
 func aboveCap[T any](what string, asked, limit T) error {
 	return &problem.Problem{Status: http.StatusForbidden, Code: "above_cap", Message: fmt.Sprintf("%s %v is above your cap of %v", what, asked, limit),
 		Detail: fmt.Sprintf("submit with %s %v or less, or ask for a role with a higher cap", what, limit), Refused: true}

@@ -42,7 +42,7 @@ type handler func(*call) (any, error)
 type scope int
 
 const (
-	allJobs   scope = iota // rejected: the permission must cover all jobs
+	allJobs   scope = iota // the route is forbidden: the permission must cover all jobs
 	jobInPath              // allowed if the job or pipeline in the path belongs to the caller
 	ownJobs                // allowed: the handler shows and creates only the caller's jobs
 )
@@ -77,7 +77,7 @@ func (r Route) checkQuery(query map[string][]string) error {
 	return nil
 }
 
-// described returns the route in the form for the OpenAPI document.
+// described returns the description of the route for the OpenAPI document.
 func (r Route) described() openapi.Route {
 	route := openapi.Route{Method: r.Method, Path: r.Path, Summary: r.Summary, Changes: r.changes(), Query: r.query, Headers: r.headers,
 		In: r.in, Optional: r.optional, Form: r.form, Out: r.out, Media: r.media, Statuses: r.statuses}

@@ -30,7 +30,7 @@ func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
 	is.Equal(h.send("PATCH", nightly, `{"expression":"* * * * * *"}`).status, http.StatusOK)
 	pgtest.Wait(t, "the changed schedule fires", func() bool { return len(fires()) >= 3 })
 	is.True(time.Since(changed) < 20*time.Second)
-	h.stop() // the change has reached the other pod too
+	h.stop() // the other pod has received the change too
 	was := len(fires())
 	pgtest.Wait(t, "the other pod fires it", func() bool { return len(fires()) > was })
 	h = other

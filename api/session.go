@@ -142,7 +142,7 @@ func (d *door) cookieName(request *http.Request, prefix string) string {
 
 var validPort = regexp.MustCompile(`^[0-9]{1,5}$`)
 
-// ownSession returns a copy of a request in which this dashboard's session cookie has the name [access.SessionCookie]. Other cookies of
+// ownSession returns a copy of a request in which this dashboard's session cookie has the name [access.SessionCookie]. Other cookies with
 // that name are removed.
 func (d *door) ownSession(request *http.Request, prefix string) *http.Request {
 	name := d.cookieName(request, prefix)

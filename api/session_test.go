@@ -47,5 +47,5 @@ func TestTheCookieOfASessionIsSecureWhereItsProxyHadTLS(t *testing.T) {
 	is.True(login("192.0.2.1", "https").Secure)
 	is.True(!login("192.0.2.1", "http").Secure)
 	is.True(!login("192.0.2.1", "").Secure)
-	is.True(!login("192.0.2.2", "https").Secure) // if an untrusted header could set Secure, the browser would not send the cookie over plain HTTP
+	is.True(!login("192.0.2.2", "https").Secure) // otherwise an untrusted header could keep the browser from sending the cookie over plain HTTP
 }

@@ -51,7 +51,7 @@ func (s *sse) printf(format string, args ...any) {
 	}
 }
 
-// oneLine replaces line breaks in an event name chosen by a handler, because they would break the stream format.
+// oneLine replaces line breaks in event names chosen by handlers, because they would break the stream format.
 var oneLine = strings.NewReplacer("\n", " ", "\r", " ", "\x00", " ")
 
 func (s *sse) writeEvent(i feed.Item) {
@@ -82,7 +82,7 @@ func (s *sse) begin(watched *feed.Stream, seen any) error {
 	return s.flush()
 }
 
-// flush sends the buffered events. It returns errSlowClient if the client does not read them before the timeout.
+// flush sends the buffered events. It returns errSlowClient if the client does not read them in time.
 func (s *sse) flush() error {
 	if s.err == nil {
 		s.err = s.ctl.Flush()
@@ -104,7 +104,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 // streamBuffer is the size of a stream's send buffer in the kernel.
 const streamBuffer = 64 << 10
 
-// shrink limits the kernel buffers of a stream, and how long sent data may stay unacknowledged.
+// shrink limits a stream's kernel buffers and the time for which sent data may stay unacknowledged.
 func shrink(request *http.Request, within time.Duration) {
 	conn, ok := request.Context().Value(connKey{}).(net.Conn)
 	if !ok || request.ProtoMajor != 1 {

@@ -54,7 +54,7 @@ func TestAFloodWithoutValidCredentialsKeepsNobodyOutWhoHasThem(t *testing.T) {
 	is.True(regexp.MustCompile(`trapeze_api_unauthenticated_total\{credentials="wrong"\} 21\b`).MatchString(shown))
 }
 
-// This test replaces the default logger, so it does not run in parallel.
+// This test does not run in parallel, because it replaces the default logger.
 func TestWrongTokensAreInTheLogAndAFloodOfThemDoesNotFillIt(t *testing.T) {
 	is := is.New(t)
 	var log podtest.Log

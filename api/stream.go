@@ -38,8 +38,8 @@ func streamOf(open func(from *feed.Feed, ctx context.Context, id int64, after st
 	})
 }
 
-// serveStream returns a handler that serves the stream returned by open, until it ends or the client disconnects. Errors can be reported
-// only before the stream begins.
+// serveStream returns a handler that serves the stream returned by open until the stream ends or the client disconnects. Errors can be
+// reported only before the stream begins.
 func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler {
 	return func(c *call) (any, error) {
 		release, err := c.streams.enter(c.caller.Name, c.opts.Streams)
@@ -49,7 +49,7 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 		defer release()
 		after := c.QueryParam("after")
 		if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
-			after = last // sent by a client that reconnects; newer than the cursor in the URL
+			after = last // sent by a reconnecting client; newer than the cursor in the URL
 		}
 		watched, err := open(c, after)
 		if errors.Is(err, feed.ErrClosing) || errors.Is(err, feed.ErrStuck) {
@@ -71,8 +71,8 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 	}
 }
 
-// stillAllowed reports whether the caller may still read its stream. Since the stream began, a token may have expired or a role may have
-// been revoked.
+// stillAllowed reports whether the caller may still read its stream. A token may have expired, or a role may have been revoked, since the
+// stream began.
 func (c *call) stillAllowed() bool {
 	p, err := c.door.recheck(c, c.route)
 	if err == nil {

@@ -22,8 +22,7 @@ var submissionRoutes = []Route{
 		headers: []string{"Idempotency-Key"}, in: Submission{}, out: of[submitted](), statuses: []int{http.StatusAccepted}, do: submit},
 }
 
-// Submission is the JSON form of a new job. It is the body of POST /jobs, and the input format of the command line. Only the kind is
-// required.
+// Submission is the JSON form of a new job: the body of POST /jobs and the input format of the command line. Only the kind is required.
 type Submission struct {
 	Kind        string          `json:"kind"`
 	Args        json.RawMessage `json:"args,omitempty"`

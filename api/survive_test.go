@@ -81,5 +81,5 @@ func TestAHostReceivesTheErrorThatAnAnswerHides(t *testing.T) {
 		is.True(!strings.Contains(w.Body.String(), hidden.Error()))
 	}
 	is.Equal(who, "cli:ana")
-	is.Equal(failed, []error{hidden}) // a rejection is not reported, because its response shows the whole error
+	is.Equal(failed, []error{hidden}) // a rejection is not reported, because the response already shows the whole error
 }

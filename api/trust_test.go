@@ -60,7 +60,7 @@ func (h *host) signIn(token string, header ...string) answer {
 	return h.send("POST", "/ui/login", url.Values{"token": {token}}.Encode(), append(header, "Content-Type", "application/x-www-form-urlencoded")...)
 }
 
-// This test replaces the default logger, so it does not run in parallel.
+// This test does not run in parallel, because it replaces the default logger.
 func TestRefusedJWTsSayWhyInTheLogWithoutTheToken(t *testing.T) {
 	is := is.New(t)
 	var log podtest.Log
@@ -101,7 +101,7 @@ func TestSuccessfulSignInsAreInTheAudit(t *testing.T) {
 	is.Equal(refused.header.Get("Set-Cookie"), "")
 }
 
-func TestFullExportsAreInTheAudit(t *testing.T) { // not parallel, because a process allows only two exports at a time
+func TestFullExportsAreInTheAudit(t *testing.T) { // not parallel, because a process allows only two concurrent exports
 	is := is.New(t)
 	h := guarded(t, api.Options{})
 	for _, what := range []string{"jobs", "events"} {

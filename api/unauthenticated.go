@@ -40,7 +40,7 @@ func newStrangers(st *store.Store, o Options) *strangers {
 	}, []string{"credentials"})}
 }
 
-// refuse returns a 401 for an unauthenticated request, or a 429 if its address has sent too many. err is the authentication error.
+// refuse returns a 401 for an unauthenticated request, or a 429 if too many have come from its address. err is the authentication error.
 func (s *strangers) refuse(request *http.Request, from string, err error) *problem.Problem {
 	kind := "none"
 	if showsCredentials(request) {
@@ -61,7 +61,7 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 	return &problem.Problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Message: "authentication required", Detail: detail, Refused: true}
 }
 
-// wrong logs and audits a request that has wrong credentials.
+// wrong logs and audits a request with wrong credentials.
 func (s *strangers) wrong(request *http.Request, from string, err error) {
 	s.log(request, from, err)
 	s.tokens.add(from)
@@ -88,8 +88,8 @@ func showsCredentials(request *http.Request) bool {
 		request.TLS != nil && len(request.TLS.PeerCertificates) > 0
 }
 
-// wrongTokens audits requests with wrong credentials. It writes an entry for the first request immediately. After that, it writes one entry
-// per interval with the number of further requests, so that a flood does not fill the table. It is safe for concurrent use.
+// wrongTokens audits requests with wrong credentials. It writes an entry for the first request immediately, and then one entry per interval
+// with the number of further requests, so that a flood does not fill the table. It is safe for concurrent use.
 type wrongTokens struct {
 	store    *store.Store
 	interval time.Duration
@@ -142,8 +142,8 @@ func (c *wrongCount) add(from string, n int64) {
 	}
 }
 
-// write audits the requests since the last entry and schedules the next entry. If there were none, it schedules nothing. If the entry cannot
-// be written, the next one includes its requests.
+// write audits the requests received since the last entry and schedules the next one. If there were none, it schedules nothing. If the
+// entry cannot be written, the next one includes its requests.
 func (w *wrongTokens) write() {
 	w.mu.Lock()
 	count := w.count

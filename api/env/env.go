@@ -48,7 +48,7 @@ func Load() (Config, error) {
 	return c, nil
 }
 
-// OnLoopback reports whether only this machine can reach Addr.
+// OnLoopback reports whether Addr can be reached only from this machine.
 func (c Config) OnLoopback() bool {
 	host, _, err := net.SplitHostPort(c.Addr)
 	ip := net.ParseIP(host)

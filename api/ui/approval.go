@@ -14,7 +14,7 @@ type approval struct {
 	Alone   bool // the job is the only one on the page
 	Approve bool
 	Reject  bool
-	Own     bool // the visitor has permission to approve the job, but another person must do so because the visitor submitted it
+	Own     bool // the visitor has the permission but submitted the job, so another person must approve it
 }
 
 // Approval returns the buttons that the visitor may use for a job that awaits approval. If second is set, a lane requires approval by
@@ -25,7 +25,7 @@ func (p *page) Approval(id int64, epoch int, submitter string, second bool) *app
 	return &approval{ID: id, Epoch: epoch, Approve: may && !own, Reject: may && p.CanFor(access.JobsCancel, submitter), Own: own}
 }
 
-// hides reports whether values in a job's arguments are hidden from the visitor.
+// hides reports whether any values in a job's arguments are hidden from the visitor.
 func (v visitor) hides(j job.Job) bool {
 	return !v.CanFor(access.JobsArgs, j.Submitter) && bytes.Contains(j.Args, []byte(access.Masked))
 }

@@ -12,7 +12,7 @@ import (
 // These are the limits on the jobs that the overview counts.
 const (
 	mostCounted = 10_000 // waiting jobs in each lane, and parked jobs
-	mostLooked  = 1_000  // due jobs in each lane for which the page determines why they are waiting
+	mostLooked  = 1_000  // due jobs in each lane whose reason for waiting the page determines
 )
 
 // board is the content of the overview.
@@ -30,7 +30,7 @@ type board struct {
 // lane is a lane with the methods that templates use.
 type lane struct{ job.LaneUse }
 
-// pod is a pod with the data and methods that templates use.
+// pod is a pod with additional data and methods that templates use.
 type pod struct {
 	job.Pod
 	Lapsed bool // the lease has expired, but the pod is not closed yet
@@ -205,7 +205,7 @@ func (b board) Parts(reasons ...string) (n int) {
 	return n
 }
 
-// Most returns the limit up to which jobs are counted. MostLooked returns the maximum number of due jobs in each lane for which the page
-// determines why they are waiting.
+// Most returns the number up to which jobs are counted. MostLooked returns the number of due jobs in each lane whose reason for waiting the
+// page determines.
 func (b board) Most() int       { return mostCounted }
 func (b board) MostLooked() int { return mostLooked }

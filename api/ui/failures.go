@@ -13,7 +13,7 @@ import (
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// These limit the groups and jobs on the failure pages.
+// These are the limits on the groups and jobs of the failure pages.
 const (
 	mostFailureGroups = 100
 	mostFailedJobs    = 100
@@ -25,7 +25,7 @@ type failureList struct {
 	failures.List
 	Shown []failures.Group
 	Own   bool // only the visitor's own jobs were read
-	Again bool // the visitor can retry the jobs that were read
+	Again bool // the visitor may retry the jobs that were read
 }
 
 // showFailures shows the groups of failed jobs.

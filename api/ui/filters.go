@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// filters holds the filters of a list, from its form or from the query in its URL.
+// filters holds the filters of a list, taken from its form or its URL.
 type filters struct {
 	url.Values
 	path string // also the name of the list in the API

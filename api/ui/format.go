@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// moment is a time in the formats that pages show.
+// moment is a time in the formats shown on pages.
 type moment struct{ ISO, Full, Clock, Text string }
 
 // ago describes the distance of a time from now. It is empty for nil and for the zero time.
@@ -83,7 +83,7 @@ func number[N int | int64](n N) string {
 	return digits
 }
 
-// upTo formats a number that was counted up to a limit.
+// upTo formats a number that was counted only up to a limit.
 func upTo(most, n int) string {
 	if n >= most {
 		return number(most) + "+"
@@ -99,7 +99,7 @@ func percent(n, whole int64) int64 {
 	return min(max(n*100/whole, 0), 100)
 }
 
-// plain returns untrusted text on one line. Invisible characters, and characters that change the writing direction, are made visible.
+// plain returns untrusted text on one line. Invisible characters and characters that change the writing direction are made visible.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

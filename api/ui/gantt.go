@@ -77,5 +77,5 @@ func (g gantt) segment(from, to time.Time) segment {
 	return segment{x, max(at(to)-x, 4)}
 }
 
-// Shade returns the colour of the bar.
+// Shade returns the color of the bar.
 func (r ganttRow) Shade() string { return shade(r.Job) }

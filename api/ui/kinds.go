@@ -45,7 +45,7 @@ func (kindList) Windows() []storeview.StatsWindow { return storeview.StatsWindow
 // Since returns the length of the period in the form that the failure pages accept.
 func (l kindList) Since() string { return fmt.Sprintf("%dh", int(l.Window.Length.Hours())) }
 
-// PerMinute returns the average number of a kind's jobs that ended per minute.
+// PerMinute returns the average number of a kind's jobs that finished per minute.
 func (l kindList) PerMinute(k job.KindUse) float64 {
 	return float64(k.Ended.Finished) / l.Ended.At.Sub(l.Ended.Since).Minutes()
 }

@@ -19,7 +19,7 @@ type jobList struct {
 	Jobs    []job.Job
 	Next    string     // the URL of the next page, or empty if there is none
 	Later   bool       // not the first page
-	Until   *time.Time // how far back the search got, if it stopped early; otherwise nil
+	Until   *time.Time // if the search stopped early, the time that it reached; otherwise nil
 	States  []job.State
 	Lanes   []string
 	Reasons []job.Reason
@@ -76,7 +76,7 @@ type pipelineList struct {
 	Pipelines []pipelineRow
 	Next      string
 	Later     bool
-	Until     *time.Time // how far back the search got, if it stopped early; otherwise nil
+	Until     *time.Time // if the search stopped early, the time that it reached; otherwise nil
 	Statuses  []job.Status
 }
 

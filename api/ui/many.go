@@ -18,13 +18,13 @@ type many struct {
 	Danger bool
 }
 
-// mostWords limits the displayed length of each filter value, in characters.
+// mostWords is the maximum displayed length of a filter value, in characters.
 const mostWords = 60
 
 // manyOf returns the buttons that act on all jobs matching a list's filter. It returns none for an unfiltered list or a search, and omits
 // buttons that would not affect any job in the selected states.
 func (v visitor) manyOf(f *filters) (list []many) {
-	if !f.Any() && f.Get("since") == "" || f.Get("search") != "" { // a command ignores the search, so it would affect other jobs too
+	if !f.Any() && f.Get("since") == "" || f.Get("search") != "" { // commands ignore the search, so they would affect other jobs too
 		return nil
 	}
 	var states []job.State

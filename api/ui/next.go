@@ -11,7 +11,7 @@ import (
 // segment that starts with a dot. Every match therefore stays below the root.
 var pageAddress = regexp.MustCompile(`^[a-z]+(/[A-Za-z0-9][A-Za-z0-9_.:-]*)*$`)
 
-// maxNext limits the length of the URL that a login redirects to, in bytes.
+// maxNext is the maximum length of a URL that a login redirects to, in bytes.
 const maxNext = 2000
 
 // Onward returns the URL to redirect to after a login, relative to the dashboard's root. If next is not a page of the dashboard, it returns

@@ -26,10 +26,10 @@ type Options struct {
 	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
 	// ShownSchedule does the same for a named schedule's arguments. By default nothing is hidden.
 	ShownSchedule func(request *http.Request, reader access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
-	// Searched writes an audit entry before a visitor searches other principals' args or errors. It returns an error if the entry cannot be
-	// written. By default, searches are not audited.
+	// Searched writes an audit entry before a visitor searches other principals' args or errors, and returns an error if that fails. By
+	// default, searches are not audited.
 	Searched func(*http.Request, access.Principal, storeview.Search) error
-	// Sessions enables the login form. POST login must begin a session, and POST logout must end it.
+	// Sessions enables the login form. POST login must start a session, and POST logout must end it.
 	Sessions bool
 	// Challenge is the WWW-Authenticate header of a 401. Required.
 	Challenge string
@@ -67,7 +67,7 @@ type Finding struct {
 	Check, Status, Says, Do string
 }
 
-// Shape returns the job state whose symbol the page shows for a finding's status.
+// Shape returns the job state whose symbol represents the status of a finding.
 func (f Finding) Shape() string {
 	switch f.Status {
 	case "ok":

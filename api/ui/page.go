@@ -46,8 +46,8 @@ func (v visitor) May(permission string) bool {
 	return allowed
 }
 
-// firstPage returns the page to which a visitor without access to the start page is redirected. It returns an empty string if the visitor
-// may not see any page.
+// firstPage returns the page to which a visitor without access to the start page is redirected, or an empty string if the visitor may not
+// see any page.
 func (v visitor) firstPage() string {
 	switch {
 	case v.May(string(access.JobsRead)):
@@ -62,8 +62,8 @@ func (v visitor) firstPage() string {
 	return ""
 }
 
-// mayEnter returns an error if the visitor may not see a page that needs a permission. ownAllowed means that the page can show the visitor's own
-// jobs only.
+// mayEnter returns an error if the visitor may not see a page that requires the given permission. If ownAllowed is set, the page can be
+// limited to the visitor's own jobs.
 func (v visitor) mayEnter(needs access.Permission, ownAllowed bool) error {
 	switch allowed, own := v.Principal.Can(needs); {
 	case !allowed:
@@ -85,7 +85,7 @@ var (
 type action struct {
 	Method, Path string // relative to the API's root
 	Label        string
-	Ask          string // the question of the confirmation dialog, or empty for none
+	Ask          string // the question in the confirmation dialog, or empty for none
 	Danger       bool
 }
 

@@ -48,7 +48,7 @@ func showPipeline(rd *reader, p *page, r *http.Request) error {
 	return nil
 }
 
-// runsAgain reports whether any child is unfinished. In a finished pipeline, such a child is running again after a retry.
+// runsAgain reports whether any child is unfinished. In a finished pipeline, an unfinished child means that the child was retried.
 func (t tree) runsAgain() bool {
 	for _, j := range t.Jobs {
 		if j.FanOut == nil {

@@ -33,7 +33,7 @@ type reader struct {
 // numbers holds the statistics of finished jobs by kind and by lane. Concurrent requests share one read.
 type numbers struct{ Stats, lanes job.Stats }
 
-// kindsRead holds the kinds with their statistics for a period.
+// kindsRead holds the kinds and their statistics for a period.
 type kindsRead struct {
 	kinds []job.KindUse
 	ended job.Stats
@@ -73,7 +73,7 @@ const (
 	mostRunning  = 1_000 // running jobs that are read and counted
 	mostShown    = 100   // running jobs that are shown
 	mostPods     = 1_000 // pods that are read and counted, open ones first; all open ones read are shown
-	mostClosed   = 200   // closed pods are shown only up to this total number of pods
+	mostClosed   = 200   // once this many pods are shown, closed pods are omitted
 	mostBranches = 6     // children of a fan-out that are running or have failed
 	mostEvents   = 500
 )
@@ -198,7 +198,7 @@ func (rd *reader) formChoices(r *http.Request) (c formChoices, err error) {
 // happens only on request.
 const firstPage = 100 * time.Millisecond
 
-// searching returns the store for the page of a list that begins at a cursor.
+// searching returns the store with which to read the page of a list that begins at a cursor.
 func (rd *reader) searching(cursor string) *store.Store {
 	if cursor == "" {
 		return rd.first

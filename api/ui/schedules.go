@@ -62,7 +62,7 @@ func (s schedule) Moment(t *time.Time) moment {
 	return m
 }
 
-// missedWords describes the policy for missed occurrences in words.
+// missedWords describes the policy for missed occurrences.
 func missedWords(s job.ScheduleSetting) string {
 	switch s.Missed {
 	case job.MissedCatchUp:

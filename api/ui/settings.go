@@ -59,7 +59,7 @@ type doctorPage struct {
 	Problems int // the number of findings whose status is not ok
 }
 
-// examineFor is the timeout for doctor's checks. It is long, because the checks are most important when the database is slow.
+// examineFor is the timeout of doctor's checks. It is long, because the checks matter most when the database is slow.
 const examineFor = 25 * time.Second
 
 // showDoctor shows doctor's findings. The page does not refresh itself, because the checks are more expensive than other pages.

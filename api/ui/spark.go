@@ -23,7 +23,7 @@ type mark struct {
 	X         int // the left edge of its shape
 	BarX      int
 	BarY, Bar int    // the top of the bar, and its height; the height is 0 if there is no bar
-	Shape     string // the name of a state, which selects the icon and colour
+	Shape     string // the name of a state, which selects the icon and color
 	Says      string
 }
 

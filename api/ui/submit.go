@@ -57,8 +57,8 @@ func showSubmit(rd *reader, p *page, r *http.Request) error {
 	return err
 }
 
-// template returns the job with the given ID, or the latest visible job of the given kind. It returns nil if neither is given or if the
-// kind has no such job. If the search stopped early, until is the time that it reached.
+// template returns the job with the given ID, or the latest visible job of the given kind. It returns nil if neither is given, or if there
+// is no such job of the kind. If the search stopped early, until is the time that it reached.
 func (rd *reader) template(ctx context.Context, who access.Principal, like, kind string) (found *job.Job, until time.Time, err error) {
 	if like != "" {
 		id, err := query.JobID(like)

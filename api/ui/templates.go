@@ -14,7 +14,8 @@ import (
 //go:embed templates/*.html
 var sources embed.FS
 
-// templates maps each page to its template, which includes the layout. They are parsed on first use, because most commands show no page.
+// templates maps each page to its template, which includes the layout. The templates are parsed on first use, because most commands serve
+// no pages.
 var templates = sync.OnceValue(parse)
 
 func parse() map[string]*template.Template {

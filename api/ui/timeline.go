@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// history is a job with its events, oldest first.
+// history is a job and its events, oldest first.
 type history struct {
 	job.Job
 	Events  []job.Event
@@ -36,7 +36,7 @@ type attempt struct {
 	Actor  string
 	To     job.State
 	Error  string // first line of the error that ended the attempt, or empty
-	Detail string // the whole error with its stack, if it is longer than one line
+	Detail string // the whole error with its stack, if longer than one line
 	X, W   int64  // position and width of the bar, in thousandths of the displayed time
 }
 
@@ -87,7 +87,7 @@ func attemptsOf(h history, now time.Time) []attempt {
 	return list
 }
 
-// fail sets the error of an attempt, unless the text is empty.
+// fail sets the error of an attempt, unless text is empty.
 func (a *attempt) fail(text string) {
 	if text = strings.TrimSpace(text); text == "" {
 		return

@@ -43,7 +43,7 @@ type Options struct {
 	Name string
 	// Release is the program's version, as shown by the version command and in the list of pods. Default: the module version of the build.
 	Release string
-	// Register registers the handlers. Without it, serve runs no jobs, but still submits and recovers jobs and serves HTTP, and worker
+	// Register registers the handlers. Without it, serve still submits and recovers jobs and serves HTTP but runs no jobs, and worker
 	// returns an error.
 	Register Register
 	// Configure changes the runner's options after they have been set from the environment. For serve, it can set options that have no
@@ -51,7 +51,7 @@ type Options struct {
 	Configure func(*runner.Options)
 }
 
-// Main runs the command given by the process arguments and exits with its exit code.
+// Main runs the command given by the process arguments and exits with the command's exit code.
 func Main(register Register) {
 	os.Exit(Run(context.Background(), Command(Options{Register: register}), os.Args[1:]))
 }

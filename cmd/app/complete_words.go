@@ -19,7 +19,7 @@ const completeWithin = 2 * time.Second
 // candidates returns the completions for a position in the command line. A tab separates each word from its description.
 type candidates func(ctx context.Context, c *cobra.Command) []string
 
-// completeWords registers completions for the flags and arguments of c and its subcommands, by name.
+// completeWords registers completions by name for the flags and arguments of c and its subcommands.
 func completeWords(c *cobra.Command) {
 	for flag, list := range map[string]candidates{
 		"state": stateWords, "status": statusWords, "lane": laneWords, "kind": kindWords, "pod": podWords, "unique-while": fixed("pending", "active"),

@@ -68,7 +68,7 @@ func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) err
 	})
 }
 
-// scheduleState describes the state of a schedule, with the reason if the schedule does not fire.
+// scheduleState describes the state of a schedule and, if the schedule does not fire, the reason.
 func scheduleState(s job.ScheduleUse) string {
 	switch {
 	case s.Error != "":
@@ -164,7 +164,7 @@ func newCronShowCommand() *cobra.Command {
 	})
 }
 
-// printSchedule prints the properties of a schedule, one per line, and its latest occurrences.
+// printSchedule prints a schedule's properties, one per line, followed by its latest occurrences.
 func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	var b strings.Builder
 	colours := show.InkFor(c.OutOrStdout())

@@ -86,7 +86,7 @@ skip (no). The kind may be unknown; the schedule fires once a pod has its handle
 	return c
 }
 
-// change returns the schedule change for the arguments and flags. Flags that are not set change nothing.
+// change returns the schedule change described by the arguments and flags. Flags that are not set change nothing.
 func (s *scheduleFlags) change(c *cobra.Command, words []string) (job.ScheduleChange, error) {
 	change := job.ScheduleChange{Existing: len(words) < 2}
 	if len(words) > 0 {

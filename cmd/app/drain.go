@@ -30,7 +30,7 @@ func (t *target) read(args []string) error {
 	return nil
 }
 
-// path returns the API path of a command for the target.
+// path returns the API path of a command on the target.
 func (t *target) path(command string) string {
 	if t.pod != "" {
 		return client.Path("/admin/workers/pods/:id/", t.pod) + command

@@ -125,7 +125,7 @@ func warnUnhandled(ctx context.Context, c *cobra.Command, at *client.Client, id 
 	}
 }
 
-// submission returns the submission that the flags describe.
+// submission returns the submission described by the flags.
 func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission, error) {
 	s := api.Submission{
 		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while, Foreign: true, Approval: e.approval,

@@ -54,7 +54,7 @@ func kindPods(k job.KindUse) string {
 	return cmp.Or(strings.Join(list, ", "), "none")
 }
 
-// kindLimits describes a kind's limits. It omits duplicates.
+// kindLimits lists a kind's limits without duplicates.
 func kindLimits(k job.KindUse) string {
 	var list []string
 	for _, h := range k.Handlers {

@@ -84,7 +84,7 @@ func (m *manyOrOne) confirm(c *cobra.Command, at *client.Client, selection api.S
 	return exit.Refused("no job was %s", m.did)
 }
 
-// summary describes the result of a bulk command in one line.
+// summary describes the result of a bulk command on one line.
 func (m *manyOrOne) summary(did api.Many) string {
 	var b strings.Builder
 	jobs := humanize.Count(did.Matched, "job", "jobs")

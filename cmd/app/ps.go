@@ -119,7 +119,7 @@ func closedBy(c *job.Closure) string {
 	return text
 }
 
-// podWith returns the name of a pod, marked if it is a remote worker.
+// podWith returns the name of a pod, and marks remote workers.
 func podWith(name string, remote bool) string {
 	if remote {
 		return name + " (remote)"

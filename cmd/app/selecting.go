@@ -46,7 +46,7 @@ func (s *jobFlags) any() bool {
 	return len(s.states) > 0 || s.kind+s.lane+s.subject+s.pipeline+s.parent+s.moment+s.reason+s.class+s.code+s.failures != ""
 }
 
-// selection returns the flags as the body of a bulk command.
+// selection returns the body of a bulk command for the flags.
 func (s *jobFlags) selection() (api.Selection, error) {
 	var body api.Selection
 	if _, err := s.query(); err != nil {
@@ -61,7 +61,7 @@ func (s *jobFlags) selection() (api.Selection, error) {
 	return body, nil
 }
 
-// query returns the flags as query parameters of the job list. The error names the invalid flag.
+// query returns the job list's query parameters for the flags. The error names the invalid flag.
 func (s *jobFlags) query() (url.Values, error) {
 	if err := (job.Filter{Reason: job.Reason(s.reason), ErrorClass: job.ErrorClass(s.class), ErrorCode: s.code}).Validate(); err != nil {
 		return nil, exit.Usage("--job-reason, --error-class, --error-code: %w", err)

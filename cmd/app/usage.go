@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// plainUsage replaces cobra's and pflag's messages about invalid arguments and flag values, for c and its subcommands.
+// plainUsage replaces the messages of cobra and pflag about invalid arguments and flag values, for c and its subcommands.
 func plainUsage(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.SuggestionsMinimumDistance = 2

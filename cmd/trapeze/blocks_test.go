@@ -137,7 +137,7 @@ func TestEveryLinkOfAPageExists(t *testing.T) {
 	}
 }
 
-// anchors returns the anchors of a page's headings, in the form that GitHub and the site generate.
+// anchors returns the anchors that GitHub and the site generate for a page's headings.
 func anchors(page string) (all []string) {
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
 		text := regexp.MustCompile(`[^\p{L}\p{N}\p{M}_\- ]`).ReplaceAllString(strings.ToLower(heading[1]), "")

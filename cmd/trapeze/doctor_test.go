@@ -43,7 +43,7 @@ func (p patient) join(name string, seconds int, kinds ...string) {
 		name, kinds, seconds)
 }
 
-// finding is a finding of doctor, as printed by --json.
+// finding is a finding of doctor as printed by --json.
 type finding struct {
 	Check, Says, Do string
 	Status          health

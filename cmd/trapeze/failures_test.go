@@ -34,7 +34,7 @@ func TestFailuresListsGroupsAndRetryTakesOne(t *testing.T) {
 	group := decoded[failures.Group](t, strings.Split(db.ok("failures", "--json", "--kind", "demo.fail"), "\n")[0])
 	is.Equal([]any{group.ID, group.Jobs}, []any{first[0], 3})
 	is.True(strings.Contains(db.ok("failures", group.ID), "row 1 is bad"))
-	is.Equal(db.run("failures", group.ID, "--kind", "demo.noop").code, 2) // a group has only one kind
+	is.Equal(db.run("failures", group.ID, "--kind", "demo.noop").code, 2) // all jobs of a group have the same kind
 	is.Equal(db.run("failures", "0123456789abcdef").code, 1)
 	is.Equal(db.run("failures", "--limit", "0").code, 2)
 

@@ -95,7 +95,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.throughout(500*time.Millisecond, func() { f.is.Equal(on("web-1"), 0) })
 	pgtest.Wait(t, "the other pods use its slots", func() bool { return f.running() == 3 })
 	f.pods[2].signal(syscall.SIGKILL)
-	f.is.True(f.most(4*time.Second) <= 3) // the limit also holds while the killed process's slots are recovered
+	f.is.True(f.most(4*time.Second) <= 3) // the limit holds even while the killed process's slots are recovered
 	f.ok("resume", "--pod", "web-1")
 	pgtest.Wait(t, "every job has ended", func() bool { return f.count(`select count(*) from trapeze.live`) == 0 })
 	f.is.Equal(f.count(`select count(*) from trapeze.done where state <> 'succeeded'`), 0)

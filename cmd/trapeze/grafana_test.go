@@ -20,7 +20,7 @@ const (
 	alertsFile    = "../../docs/grafana/alerts.yml"
 )
 
-// allMetrics returns the labels of every metric, by metric name.
+// allMetrics returns the labels of all metrics by metric name.
 func allMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})

@@ -42,7 +42,7 @@ func environment(more ...string) []string {
 	return append(kept, more...)
 }
 
-// said holds the output and exit code of a command.
+// said is the output and exit code of a command.
 type said struct {
 	out, err string
 	code     int

@@ -123,7 +123,7 @@ func (s *keySet) renewed() []*key {
 	return s.update()
 }
 
-// begin reports whether the caller may read the set. It waits up to the given time for another caller's read.
+// begin reports whether the caller may read the set. It waits at most the given time for another caller's read.
 func (s *keySet) begin(wait time.Duration) bool {
 	select {
 	case s.reading <- struct{}{}:

@@ -36,7 +36,7 @@ func newProvider(t *testing.T, body string) *provider {
 	return p
 }
 
-// jwks returns a key set. The arguments alternate between a kid and a key.
+// jwks returns a key set. keys alternates kids and keys.
 func jwks(t *testing.T, keys ...any) string {
 	t.Helper()
 	var set jose.JSONWebKeySet

@@ -156,8 +156,8 @@ func claimAt(claims map[string]any, name string) any {
 	return nil
 }
 
-// roleNames reads role names from a claim that is either a list of strings or a single string of names separated by spaces. It returns no
-// names if the claim is missing.
+// roleNames reads role names from a claim, which is either a list of strings or a string of names separated by spaces. If the claim is
+// missing, it returns no names.
 func roleNames(claim any) (names []string, err error) {
 	switch v := claim.(type) {
 	case nil:

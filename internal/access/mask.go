@@ -29,8 +29,8 @@ func (m Mask) Strict() Mask {
 	return m
 }
 
-// MaskOf returns a mask for JSON pointers (RFC 6901) in which * matches every member and every element. Member names match
-// case-insensitively, as in encoding/json.
+// MaskOf returns a mask for JSON pointers (RFC 6901) in which * matches any member or element. Member names match case-insensitively, as in
+// encoding/json.
 func MaskOf(pointers ...string) (Mask, error) {
 	var m Mask
 	for _, pointer := range pointers {

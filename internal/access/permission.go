@@ -16,7 +16,7 @@ const (
 	JobsStack       Permission = "jobs:stack"       // see the stack of a running job's handler
 	WorkersView     Permission = "workers:view"     // see lanes, pods and running jobs
 	WorkersManage   Permission = "workers:manage"   // change, drain and resume lanes and pods; stop and reprioritize jobs
-	WorkersStream   Permission = "workers:stream"   // run jobs as a remote worker, for the kinds and lanes that the principal is bound to
+	WorkersStream   Permission = "workers:stream"   // run jobs as a remote worker, for the kinds and lanes to which the principal is bound
 	SchedulesManage Permission = "schedules:manage" // change schedules
 	AuditRead       Permission = "audit:read"       // read the audit log
 	RolesManage     Permission = "roles:manage"     // change roles and grants

@@ -28,7 +28,7 @@ const (
 	Submitter     = "submitter"
 	Operator      = "operator"
 	PlatformAdmin = "platform_admin"
-	Worker        = "worker" // for remote workers; can run jobs, but use no other route
+	Worker        = "worker" // for remote workers, which run jobs but cannot use any other route
 )
 
 // BuiltIn lists the built-in roles. Those for people come first, in ascending order of permissions, followed by the one for remote workers.

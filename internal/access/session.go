@@ -21,7 +21,7 @@ const (
 	sessionBytes   = 1 + 8 + 8 + sha256.Size
 )
 
-// Login starts a browser session for a token. It returns the cookie's content and the session's expiry time.
+// Login starts a browser session for a token. It returns the cookie's value and the session's expiry time.
 func (t *Tokens) Login(given string) (session string, until time.Time, err error) {
 	found, err := t.find(given)
 	if err != nil {
@@ -51,7 +51,7 @@ func (t *Tokens) resume(session string, now time.Time) (token, error) {
 	return token{}, fmt.Errorf("%w: invalid session, or its token was removed", ErrUnauthenticated)
 }
 
-// mark returns the identifier that represents a token in a session.
+// mark returns the identifier of a token in sessions.
 func (t token) mark() []byte {
 	sum := sha256.Sum256(append([]byte("trapeze session of "), t.hash[:]...))
 	return sum[:8]

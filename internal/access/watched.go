@@ -25,7 +25,7 @@ type watchedFile[T any] struct {
 	value     T
 }
 
-// watch reads a file for the first time. It returns an error if the content is invalid.
+// watch reads a file for the first time, and returns an error if its content is invalid.
 func watch[T any](path string, parse func([]byte) (T, error)) (*watchedFile[T], error) {
 	w := &watchedFile[T]{path: path, parse: parse, every: checkInterval}
 	if err := w.read(); err != nil {

@@ -28,7 +28,7 @@ var commonTypes = Types{
 		job.FireFailed}},
 }
 
-// Of returns the schema of a type's JSON form, as encoding/json encodes it. No member is marked as required.
+// Of returns the schema of a type's JSON encoding by encoding/json. No member is marked as required.
 func (own Types) Of(t reflect.Type) Schema {
 	for _, types := range []Types{own, commonTypes} {
 		if known, ok := types[t]; ok {

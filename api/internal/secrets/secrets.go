@@ -246,7 +246,7 @@ type readings struct {
 	recent map[string]time.Time // when each reading was last audited
 }
 
-// These limits apply to the readings kept in memory, and to the jobs named in one audit entry.
+// These limits apply to the readings kept in memory, and to the targets named in one audit entry.
 const (
 	sameReading   = time.Minute
 	mostReadings  = 4096
@@ -298,7 +298,7 @@ func asked(request *http.Request) string {
 	return text
 }
 
-// again reports whether the same reading was audited within the last minute.
+// again reports whether the same reading has been audited within the last minute.
 func (r *readings) again(key string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

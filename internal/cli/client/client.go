@@ -76,7 +76,7 @@ func flagOr(c *cobra.Command, flag, otherwise string) string {
 // Close closes all connections.
 func (at *Client) Close() { at.close() }
 
-// Path replaces the parameters of a route's path, such as /jobs/:id/retry, with values in order.
+// Path replaces the parameters in a route's path, such as /jobs/:id/retry, with the given values in order.
 func Path(route string, values ...any) string {
 	parts := strings.Split(route, "/")
 	for i, part := range parts {
@@ -198,7 +198,7 @@ func (at *Client) Copy(ctx context.Context, to io.Writer, path string) error {
 	return nil
 }
 
-// send sends a request. It returns an error for an error response.
+// send sends a request. An error response is returned as an error.
 func (at *Client) send(ctx context.Context, method, path string, body any, headers ...string) (*http.Response, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {

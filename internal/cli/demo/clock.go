@@ -9,7 +9,7 @@ import (
 // span is the time during which a handler ran. If several jobs of a kind ran, it lasts from the first start to the last end.
 type span struct{ began, ended time.Time }
 
-// stopwatch records when each step ran, according to this process's clock.
+// stopwatch records when each step ran, by this process's clock.
 type stopwatch struct {
 	mu  sync.Mutex
 	ran map[string]span

@@ -1,5 +1,5 @@
 // Package demo runs the example pipeline on real data and kills a pod halfway through. It uses a temporary database or temporary schemas,
-// and removes them afterwards.
+// which it removes afterwards.
 package demo
 
 import (
@@ -171,7 +171,7 @@ func (d *demo) next(commands ...string) {
 	}
 }
 
-// programName returns the name under which this program was called, so that the user can type the printed commands.
+// programName returns the name by which this program was called, so that the user can type the printed commands.
 func programName() string {
 	self, err := os.Executable()
 	switch {

@@ -153,8 +153,8 @@ func partsOf(spine []job.Job) (list []part) {
 
 // spineOf returns the jobs of a pipeline in order, except the children of its fan-out, and whether the pipeline has ended.
 func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, over bool, err error) {
-	// The steps must be read in order. The commit that finishes a step also inserts the next one, so the pipeline has ended once the last
-	// job found has ended.
+	// The steps must be read in order. The commit that finishes a step also inserts the next one, so the pipeline has ended if the last job
+	// found has ended.
 	for _, step := range demoSteps {
 		if step.kind == childKind {
 			continue

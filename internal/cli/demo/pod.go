@@ -30,8 +30,8 @@ type podSettings struct {
 	BatchPause time.Duration
 }
 
-// newDemoPodCommand returns the command for the pods that the demo starts as separate processes. A pod runs only while its stdin is open,
-// so it never outlives the demo.
+// newDemoPodCommand returns the command for the pods that the demo starts as separate processes, one of which it kills. A pod runs only
+// while its stdin is open, so it never outlives the demo.
 func newDemoPodCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "pod",

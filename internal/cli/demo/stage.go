@@ -32,7 +32,7 @@ type stage struct {
 	server      *pgembed.Server
 }
 
-// demoLogger returns a logger that discards everything unless TRAPEZE_LOG is set, because the screen already shows the important
+// demoLogger returns a logger that discards everything unless TRAPEZE_LOG is set, because the screen already shows all important
 // information.
 func demoLogger(c env.Settings) *slog.Logger {
 	if os.Getenv("TRAPEZE_LOG") == "" {

@@ -1,4 +1,4 @@
-// Package exit defines how commands end. It contains the exit codes, the errors that carry them, and the signal handling.
+// Package exit defines how commands end: the exit codes, the errors that carry them, and the signal handling.
 package exit
 
 import (
@@ -91,8 +91,8 @@ func Code(err error) int {
 	return CodeRefused
 }
 
-// isDenied reports whether the server rejected the connection. SQLSTATE class 28 means that authorization failed, and class 3D that the
-// database does not exist.
+// isDenied reports whether the server rejected the connection. SQLSTATE class 28 means failed authorization, and class 3D a missing
+// database.
 func isDenied(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (strings.HasPrefix(pg.Code, "28") || strings.HasPrefix(pg.Code, "3D"))

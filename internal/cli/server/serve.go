@@ -42,7 +42,7 @@ type Register = func(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) 
 // Configure changes a program's runner options after they have been set from the environment. It may be nil.
 type Configure = func(*runner.Options)
 
-// Command returns the serve command for a program with these handlers and options.
+// Command returns the serve command for a program with the given handlers and options.
 func Command(register Register, configure Configure) *cobra.Command {
 	s := serving{register: register, configure: configure}
 	c := &cobra.Command{

@@ -1,5 +1,5 @@
-// Package show prints the output of commands: tables that fit the terminal, JSON lines, properties, colours, and views that are redrawn. It
-// removes control characters from untrusted text, and asks for confirmation.
+// Package show prints the output of commands: tables that fit the terminal, JSON lines, properties, colors, and views that are redrawn. It
+// also removes control characters from untrusted text and asks for confirmation.
 package show
 
 import (
@@ -54,7 +54,7 @@ func WantsJSON(c *cobra.Command) bool {
 	return json
 }
 
-// mostLines limits the number of lines that [Fact] prints, because a stack may have hundreds.
+// mostLines limits the number of lines that [Fact] prints, because a stack trace may have hundreds.
 const mostLines = 40
 
 // Fact prints a name and a value, wrapped at 100 columns. It prints nothing if the value is empty.

@@ -19,7 +19,7 @@ import (
 // leastWatch is the minimum interval of --watch.
 const leastWatch = 100 * time.Millisecond
 
-// WatchFlag adds the --watch flag to a command that shows the current state. The value is 0 if the flag is not set.
+// WatchFlag adds the --watch flag to a command that shows the current state. Its value is 0 if the flag is not set.
 func WatchFlag(c *cobra.Command) *time.Duration {
 	every := c.Flags().Duration("watch", 0, "refresh at this interval until ctrl-C; --watch alone: 2s")
 	c.Flags().Lookup("watch").NoOptDefVal = "2s"
@@ -118,7 +118,7 @@ func (p *canvas) draw(picture string, lines bool) error {
 	return err
 }
 
-// fit returns text that overwrites the previous frame. The text starts at the top of the screen, and clears the rest of every line.
+// fit returns text that overwrites the previous frame. It moves to the top of the screen and clears the rest of every line.
 func fit(picture string, height int) string {
 	lines := strings.Split(strings.TrimSuffix(picture, "\n"), "\n")
 	if len(lines) > height {

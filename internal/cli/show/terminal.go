@@ -59,7 +59,7 @@ func widthOf(to io.Writer) int {
 // Ink is true if words are printed in color.
 type Ink bool
 
-// InkFor returns an Ink that adds colour only on a terminal, and only if NO_COLOR is not set (no-color.org).
+// InkFor returns an Ink that adds color only on a terminal, and only if NO_COLOR is not set (no-color.org).
 func InkFor(to io.Writer) Ink { return Ink(IsTerminal(to) && os.Getenv("NO_COLOR") == "") }
 
 const (
