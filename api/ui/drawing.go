@@ -100,7 +100,7 @@ func draw(t tree, now time.Time) drawing {
 	return p.drawing
 }
 
-// column draws boxes in one column, and connects each to the boxes of the previous column.
+// column draws one column of boxes, and connects each to the boxes of the previous column.
 func (p *pen) column(planned bool, boxes ...box) {
 	y := edge
 	var ends []point

@@ -17,7 +17,7 @@ import (
 // moment is a time in the formats shown on pages.
 type moment struct{ ISO, Full, Clock, Text string }
 
-// ago describes the distance of a time from now. It is empty for nil and for the zero time.
+// ago describes how far a time is from now, in the past or the future. It is empty for nil and for the zero time.
 func ago(now time.Time, at any) moment {
 	var t time.Time
 	switch v := at.(type) {
@@ -43,7 +43,7 @@ func ago(now time.Time, at any) moment {
 	return m
 }
 
-// lasted describes how long something took, or has been running until now. It is empty if began is nil.
+// lasted describes how long something took, or has taken so far. It is empty if began is nil.
 func lasted(now time.Time, began, ended *time.Time) string {
 	if began == nil {
 		return ""

@@ -25,9 +25,9 @@ type jobPage struct {
 	Newest    []job.Event // the events, newest first
 	Actions   []action
 	Blockers  []job.Blocker // why the job is not running
-	Retry     string        // the question to ask before a retry with unchanged arguments
+	Retry     string        // the question to ask before a retry; does not mention the arguments
 	CanReprio bool
-	OfChain   bool // changing the priority of the running job changes that of its next steps
+	OfChain   bool // a priority set on the running job applies to its next steps
 	CanStack  bool
 	Group     string    // the failure group of a failed job; otherwise empty
 	Editable  string    // the arguments that the visitor can edit for a retry; empty if they cannot be edited
