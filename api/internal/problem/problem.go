@@ -49,7 +49,7 @@ func Forbidden(format string, args ...any) error {
 	return &Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "permission denied", Detail: fmt.Sprintf(format, args...), Refused: true}
 }
 
-// knownErrors lists the errors with separate codes, more specific errors first.
+// knownErrors lists the errors that have separate codes, more specific errors first.
 var knownErrors = []struct {
 	err    error
 	status int

@@ -1,4 +1,4 @@
-// Package secrets hides values in responses that the caller may not see: secret arguments, results and planned steps. Before a response
+// Package secrets hides the parts of a response that the caller may not see: secret arguments, results and planned steps. Before a response
 // reveals other principals' secrets, the package records that in the audit log. It knows the structure of jobs, pipelines and schedules,
 // but not the requests for them.
 package secrets
