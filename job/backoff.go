@@ -7,7 +7,7 @@ import (
 )
 
 // Backoff computes the delay before the next attempt. The delay starts at Base and doubles with every attempt up to Cap. Jitter randomizes
-// it, so that jobs that failed together do not retry together.
+// the delay so that jobs that failed together do not all retry at once.
 type Backoff struct {
 	Base   time.Duration // delay after the first attempt; default 1s
 	Cap    time.Duration // longest delay; default 10m
@@ -15,7 +15,7 @@ type Backoff struct {
 }
 
 // Wait returns the delay after the given attempt, counted from 1: min(Cap, Base · 2^(attempt−1)), reduced by a random fraction of at most
-// Jitter. u is a random number in [0, 1); for a given u, the result is always the same.
+// Jitter. u is a random number in [0, 1); the result is deterministic for a given u.
 func (b Backoff) Wait(attempt int, u float64) time.Duration {
 	base, limit, jitter := b.Base, b.Cap, b.Jitter
 	if base <= 0 {

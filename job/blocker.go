@@ -5,15 +5,14 @@ import "time"
 // BlockerType identifies a reason why an unfinished job is not running.
 type BlockerType string
 
-// The types of blockers. The values before [BlockerDue] concern the job and jobs related to it. The values after it concern the queue, its
-// lane or the pods.
+// Blocker types. Those before [BlockerDue] concern the job itself or related jobs; those after it concern the queue, the lane or the pods.
 const (
 	BlockerScheduled   BlockerType = "scheduled"    // it is scheduled for later
 	BlockerRetry       BlockerType = "retry"        // its next attempt is not due yet
 	BlockerSnoozed     BlockerType = "retry_later"  // its handler postponed it
 	BlockerApproval    BlockerType = "approval"     // it needs approval by an operator
 	BlockerChildren    BlockerType = "children"     // branches of its fan-out are unfinished
-	BlockerSubject     BlockerType = "subject"      // another job with its kind and subject is running
+	BlockerSubject     BlockerType = "subject"      // another job with the same kind and subject is running
 	BlockerIsolated    BlockerType = "isolated"     // it has crashed pods before, so a pod runs only one such job at a time
 	BlockerDue         BlockerType = "due"          // nothing blocks it: the next claim takes it, unless more urgent jobs are waiting
 	BlockerPaused      BlockerType = "paused"       // the queue is paused: no lane claims jobs
@@ -47,8 +46,8 @@ func (t BlockerType) Words() string { return blockerWords[t] }
 // Blocker is one condition that keeps a job from running.
 type Blocker struct {
 	Why   BlockerType `json:"why"`
-	Says  string      `json:"says"`          // a description that leaves out the job in JobID
+	Says  string      `json:"says"`          // a description that does not mention JobID
 	Do    string      `json:"do"`            // the command that resolves it; empty if there is none
-	Until *time.Time  `json:"until"`         // when it resolves by itself; nil if unknown
+	Until *time.Time  `json:"until"`         // when it will resolve by itself; nil if unknown
 	JobID *int64      `json:"job_id,string"` // the blocking job; nil if there is none or the caller may not see it
 }

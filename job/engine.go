@@ -11,19 +11,19 @@ const EnginePostgreSQL = "postgres"
 // ErrNoEngine means that a lane cannot move to an engine, because no open pod serves that engine.
 var ErrNoEngine = errors.New("no pod serves the engine")
 
-// LaneEngine is an engine that this program serves besides PostgreSQL. It runs the jobs of the lanes that name it. Its methods are safe for
-// concurrent use, and return soon after ctx ends. The engine receives its jobs through an outbox table, not through these
+// LaneEngine is an engine other than PostgreSQL that this program serves. It runs the jobs of the lanes that name it. Its methods must be
+// safe for concurrent use and return soon after ctx is done. The engine receives its jobs through an outbox table, not through these
 // methods.
 type LaneEngine interface {
 	// Name returns the name that lanes use, such as temporal.
 	Name() string
-	// Use reports how many jobs the engine has in each of the given lanes, from its own records. A lane that is missing from the result has
-	// none.
+	// Use reports the engine's open jobs in each of the given lanes, according to its own records. A lane missing from the result has no
+	// open jobs.
 	Use(ctx context.Context, lanes []string) (map[string]EngineUse, error)
-	// JobURL returns the page of a job's latest run in the engine's own dashboard, or an empty string if there is none. The run is that of
-	// the job's fence.
+	// JobURL returns the URL of the latest run of a job, which is identified by the job's fence, in the engine's own dashboard. It returns
+	// an empty string if there is no such page.
 	JobURL(j Job) string
-	// Check examines the engine for doctor, for example its connection and its retention.
+	// Check examines the engine, for example its connection and retention, for the doctor command.
 	Check(ctx context.Context) []EngineFinding
 }
 
@@ -35,24 +35,24 @@ type EngineProgress interface {
 
 // EngineUse is what an engine other than PostgreSQL reports about a lane.
 type EngineUse struct {
-	Open  int    `json:"open"`            // jobs that the engine has not ended
-	URL   string `json:"url,omitempty"`   // page of the lane in the engine's own dashboard; empty if there is none
-	Error string `json:"error,omitempty"` // why Open is not known; otherwise empty
+	Open  int    `json:"open"`            // jobs that have not ended in the engine
+	URL   string `json:"url,omitempty"`   // URL of the lane's page in the engine's own dashboard; empty if there is none
+	Error string `json:"error,omitempty"` // why Open is unknown; empty if it is known
 }
 
-// EngineFinding is the result of an engine's check of itself, for doctor.
+// EngineFinding is one result of [LaneEngine.Check].
 type EngineFinding struct {
 	Status string // ok, warn or fail
 	Says   string // the result, in one line
 	Do     string // the remedy; empty if there is nothing to do
 }
 
-// LaneMove is the state of a lane's move to another engine. Until the lane has moved, no job starts in it.
+// LaneMove is the state of a lane's move to another engine. No job starts in the lane until the move is complete.
 type LaneMove struct {
 	Lane     string `json:"lane"`
 	Engine   string `json:"engine"`      // name of the engine that runs the lane's jobs
 	Next     string `json:"next_engine"` // name of the engine to which the lane is moving; empty if it is not moving
 	Running  int    `json:"running"`     // jobs that must end first
-	Pods     int    `json:"pods"`        // pods that have not confirmed that they start no jobs in the lane
+	Pods     int    `json:"pods"`        // pods that have not yet confirmed that they no longer start jobs in the lane
 	TimedOut bool   `json:"timed_out"`   // the wait ended before the lane had moved; the move continues
 }

@@ -41,9 +41,9 @@ func (c ErrorClass) Known() bool {
 // MaxCodeBytes is the maximum length of an error code.
 const MaxCodeBytes = 64
 
-// Code attaches an error code to err, such as card_declined. The code is stored with the failed job, and job lists can be filtered by it. A
-// code has at most 64 bytes of A-Z a-z 0-9 _ - . : and /; any other character is stored as _. An error with a method Code() string does not
-// need Code. Code(code, nil) returns nil.
+// Code attaches an error code, such as card_declined, to err. The code is stored with the failed job, and job lists can be filtered by it.
+// A code has at most 64 bytes of A-Z a-z 0-9 _ - . : and /; any other character is stored as _. An error that has a Code() string method
+// does not need Code. Code(code, nil) returns nil.
 func Code(code string, err error) error {
 	if err == nil {
 		return nil

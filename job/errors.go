@@ -67,7 +67,7 @@ var (
 	ErrInvalid = errors.New("invalid request")
 )
 
-// Reasons for cancelling a handler's context. [context.Cause] returns one of them, or [ErrLeaseLost], or [ErrGone].
+// Causes with which a handler's context is cancelled. [context.Cause] returns one of these, [ErrLeaseLost] or [ErrGone].
 var (
 	ErrCancelled = errors.New("cancelled by an operator")
 	ErrStopped   = errors.New("stopped by an operator")
@@ -92,7 +92,7 @@ type EndError struct {
 	Code    string     // an SQLSTATE or the code that the handler set; empty if there is none
 }
 
-// Error returns a single line, with only the first line of the handler's error.
+// Error returns a single line, which includes only the first line of the handler's error.
 func (e *EndError) Error() string {
 	text := fmt.Sprintf("job %d ended %s (%s)", e.ID, e.State, e.Reason)
 	if first, _, _ := strings.Cut(e.Message, "\n"); first != "" {

@@ -2,7 +2,7 @@ package job
 
 import "encoding/json"
 
-// Failure describes a failed or cancelled job. It is passed to the job that was started because of the failure.
+// Failure describes a failed or cancelled job. It is available to the job that was submitted because of the failure.
 type Failure struct {
 	JobID      int64           `json:"job_id,string"`
 	PipelineID int64           `json:"pipeline_id,string"`

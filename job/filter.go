@@ -41,7 +41,7 @@ func (f Filter) Validate() error {
 	return nil
 }
 
-// Possible returns the states that matching jobs can have: the filter's states, or else those that its error class or reason allows. An
+// Possible returns the states that matching jobs can have: the filter's states, or else those allowed by its error class or reason. An
 // empty result means any state. If only failed or cancelled jobs can match, a list query reads only those jobs, which are few.
 func (f Filter) Possible() []State {
 	switch {
@@ -53,14 +53,14 @@ func (f Filter) Possible() []State {
 	return f.Reason.States()
 }
 
-// Any reports whether the filter restricts the selection. Children, Current, Owner, Limit and Cursor do not count.
+// Any reports whether the filter restricts the selection. It ignores Children, Current, Owner, Limit and Cursor.
 func (f Filter) Any() bool {
 	f.Children = nil
 	return len(f.asked()) > 0
 }
 
-// WithChildren reports whether the filter selects children of fan-outs too. A list without any filter omits them to stay readable. A
-// filtered list includes them, so that it shows exactly the jobs that a command with the same filter would affect.
+// WithChildren reports whether the filter also selects children of fan-outs. By default, an unfiltered list omits them to stay readable,
+// while a filtered list includes them so that it shows exactly the jobs that a command with the same filter would affect.
 func (f Filter) WithChildren() bool {
 	if f.Children != nil {
 		return *f.Children
@@ -68,7 +68,8 @@ func (f Filter) WithChildren() bool {
 	return f.Any()
 }
 
-// MarshalJSON encodes the fields that count for [Filter.Any] and are set, under their HTTP API names, for logs and audit entries.
+// MarshalJSON encodes the fields that are set, except Current, Owner, Limit and Cursor, under their HTTP API names. Logs and audit entries
+// use it.
 func (f Filter) MarshalJSON() ([]byte, error) { return json.Marshal(f.asked()) }
 
 func (f Filter) asked() map[string]any {

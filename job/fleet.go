@@ -8,10 +8,10 @@ type Fleet struct {
 	Lanes   []LaneUse  `json:"lanes"`
 	Pods    []Pod      `json:"pods"`
 	Running []Slot     `json:"running"`
-	At      time.Time  `json:"-"` // the time on the database's clock, on which leases depend; zero if it was not read
+	At      time.Time  `json:"-"` // the database's time, on which leases depend; zero if it was not read
 }
 
-// LaneUse holds a lane's settings and its numbers of running and waiting jobs.
+// LaneUse holds a lane's settings and the numbers of running and waiting jobs in it.
 type LaneUse struct {
 	Name             string     `json:"name"`
 	Slots            *int       `json:"slots"` // limit across all pods; nil means no limit
@@ -31,6 +31,6 @@ type LaneUse struct {
 	Oldest           *time.Time `json:"oldest_waiting_since"`
 	Paused           bool       `json:"paused"`                      // the queue is paused: no pod claims jobs in any lane
 	Frozen           bool       `json:"frozen"`                      // the queue is frozen for maintenance
-	EngineUse        *EngineUse `json:"engine_use,omitempty" db:"-"` // from an engine that this process serves; nil for PostgreSQL
+	EngineUse        *EngineUse `json:"engine_use,omitempty" db:"-"` // reported by an engine that this process serves; nil for PostgreSQL
 	Drain            *Closure   `json:"drain,omitempty" db:"-"`      // who drained the lane, and why; nil if it is open or was drained with SQL
 }

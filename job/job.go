@@ -8,8 +8,8 @@ import (
 // DefaultLane is the lane of kinds that are not listed in the lane_kinds table.
 const DefaultLane = "default"
 
-// The range of priorities and the default. Jobs with a higher priority run first. Among jobs with the same priority, the one that became
-// ready first runs first.
+// The range of priorities and the default priority. Jobs with a higher priority run first. Among jobs with the same priority, the one that
+// became ready first runs first.
 const (
 	MinPriority     = -100
 	MaxPriority     = 100
@@ -54,15 +54,16 @@ const (
 )
 
 // Step is a planned step that has not been reached yet. A plan lists steps in this order: first the steps to run if the job itself fails,
-// then the steps of its chain, each followed by its own failure steps, and finally the steps to run if any of these fail.
+// then the steps of its chain, each followed by its own failure steps, and finally the steps to run if the job or any step of its chain
+// fails.
 type Step struct {
 	Kind     string          `json:"kind"`
 	Args     json.RawMessage `json:"args"`
-	Lane     string          `json:"lane,omitempty"`     // empty means the kind's lane, or else the parent's
+	Lane     string          `json:"lane,omitempty"`     // empty means the kind's lane, or the parent's if the kind has none
 	Subject  *string         `json:"subject,omitempty"`  // nil means the parent's
 	Priority *int            `json:"priority,omitempty"` // nil means the parent's
 	When     When            `json:"when,omitempty"`
-	Own      bool            `json:"own,omitempty"` // it runs only if the step before it in the plan fails
+	Own      bool            `json:"own,omitempty"` // runs only if the preceding step in the plan fails
 }
 
 // Follows reports whether the step runs when the steps before it succeed.
@@ -95,12 +96,12 @@ type Job struct {
 	Fence           int64           `json:"fence"`
 	Epoch           int             `json:"epoch"`
 	Pod             *string         `json:"pod"`
-	Engine          string          `json:"engine,omitempty"`     // name of the engine other than PostgreSQL that runs or ran the job; set only if one job was read
-	EngineURL       string          `json:"engine_url,omitempty"` // page of its run in the engine's own dashboard; empty if there is none
+	Engine          string          `json:"engine,omitempty"`     // engine other than PostgreSQL that runs or ran the job; set only when a single job is read
+	EngineURL       string          `json:"engine_url,omitempty"` // URL of its run in the engine's own dashboard; empty if there is none
 	PipelineID      int64           `json:"pipeline_id,string"`
 	ParentID        *int64          `json:"parent_id,string"`
 	GroupID         *int64          `json:"group_id,string"` // the job that waits for this one; nil if there is none
-	ChildNo         *int            `json:"child_no"`        // the number of its branch in that fan-out, counted from 1
+	ChildNo         *int            `json:"child_no"`        // its branch number in the fan-out of that job, counted from 1
 	Step            int             `json:"step"`
 	Args            json.RawMessage `json:"args"`
 	Planned         json.RawMessage `json:"planned,omitempty"`
@@ -128,8 +129,8 @@ type Progress struct {
 	Message *string `json:"message"`
 }
 
-// Event is one entry of the event history. Job is nil for events that concern a pod or the queue. EventNo counts from 1 within each job,
-// without gaps.
+// Event is an entry in the event history. Job is nil for events that concern a pod or the queue. EventNo numbers the events of a job from
+// 1, without gaps.
 type Event struct {
 	Cursor  string          `json:"cursor"`
 	Job     *int64          `json:"job,string"`
@@ -163,8 +164,8 @@ type Pod struct {
 	ClosedAt   *time.Time `json:"closed_at"`
 	Closed     *string    `json:"closed"`                 // "left" or "lapsed"
 	Remote     bool       `json:"remote"`                 // a remote worker: it has no database connection, and a pod serves its stream
-	Owner      *string    `json:"owner"`                  // the principal that can act for a remote worker
-	Stream     *int64     `json:"stream"`                 // the number of a remote worker's latest stream; starts at 1 and rises with each new stream
+	Owner      *string    `json:"owner"`                  // the principal allowed to act for a remote worker
+	Stream     *int64     `json:"stream"`                 // the number of a remote worker's latest stream, which starts at 1 and increases with each new stream
 	Drain      *Closure   `json:"drain,omitempty" db:"-"` // who drained the pod, and why; nil if it is not drained or was drained with SQL
 }
 
@@ -175,5 +176,5 @@ type Stack struct {
 	Boot  string    `json:"boot"`
 	Pod   string    `json:"pod"`
 	At    time.Time `json:"at"`    // when the pod answered
-	Stack string    `json:"stack"` // as formatted by runtime/debug.Stack, cut to 64 KiB
+	Stack string    `json:"stack"` // as formatted by runtime/debug.Stack, truncated to 64 KiB
 }

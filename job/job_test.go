@@ -46,8 +46,8 @@ func TestBackoffDoublesIsCappedAndNeverExceedsItsWait(t *testing.T) {
 		full := Backoff{Base: time.Second, Cap: time.Minute, Jitter: 0.5}
 		most, least := full.Wait(attempt, 0), full.Wait(attempt, 0.999999)
 		is.Equal(most, b.Wait(attempt, 0))
-		is.True(least >= most/2 && least < most)                   // only the jitter share is random
-		is.Equal(full.Wait(attempt, 0.3), full.Wait(attempt, 0.3)) // a pure function
+		is.True(least >= most/2 && least < most)                   // only the jitter fraction is random
+		is.Equal(full.Wait(attempt, 0.3), full.Wait(attempt, 0.3)) // deterministic
 		r := full.Random(attempt)
 		is.True(r >= least && r <= most)
 	}

@@ -12,8 +12,8 @@ type KindUse struct {
 	Lane        string        `json:"lane"`          // the default lane of its jobs
 	Slots       *int          `json:"slots"`         // slots of the lane across all pods; nil means no limit
 	SlotsPerPod *int          `json:"slots_per_pod"` // slots of the lane on each pod; nil means no limit
-	Running     int           `json:"running"`       // running jobs
-	Waiting     int           `json:"waiting"`       // due jobs that are not running
+	Running     int           `json:"running"`       // number of running jobs
+	Waiting     int           `json:"waiting"`       // number of due jobs that are not running
 	Oldest      *time.Time    `json:"oldest"`        // when the oldest of the waiting jobs became due
 	Ended       StatsOf       `json:"ended"`         // jobs that ended in the period
 	Handlers    []KindHandler `json:"handlers"`      // empty if no pod handles the kind
@@ -24,7 +24,7 @@ type KindHandler struct {
 	Version string      `json:"version"`
 	Pods    []string    `json:"pods"`
 	Remote  bool        `json:"remote"` // the pods are remote workers
-	Limits  *KindLimits `json:"limits"` // nil if the pods run an earlier release, which does not report limits
+	Limits  *KindLimits `json:"limits"` // nil if the pods run an earlier release that does not report limits
 }
 
 // KindLimits holds the limits that a pod declares for the jobs of a kind.

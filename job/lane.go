@@ -20,10 +20,10 @@ type Lane struct {
 	Slots            *int     `json:"slots"`            // limit across all pods; nil means no limit
 	SlotsPerPod      *int     `json:"slots_per_pod"`    // nil means only the pod's own limit
 	PollInterval     *Millis  `json:"poll_interval_ms"` // nil means the pods' default
-	StaleAfter       *Seconds `json:"stale_after_s"`    // applies to kinds that set no limit themselves; nil means the pods' default, 0 means no limit
-	MaxAge           *Seconds `json:"max_age_s"`        // nil means the pods' default, 0 means no limit
+	StaleAfter       *Seconds `json:"stale_after_s"`    // applies to kinds without a limit; nil means the pods' default, and 0 means no limit
+	MaxAge           *Seconds `json:"max_age_s"`        // nil means the pods' default, and 0 means no limit
 	RequiresApproval bool     `json:"requires_approval"`
-	FourEyes         bool     `json:"four_eyes"` // jobs must be approved by another person than their submitter
+	FourEyes         bool     `json:"four_eyes"` // jobs must be approved by someone other than their submitter
 	Enabled          bool     `json:"enabled"`
 	Drained          bool     `json:"drained"`     // drained by an operator: it starts no jobs until it is resumed
 	Engine           string   `json:"engine"`      // name of the engine that runs the lane's jobs, by default postgres

@@ -60,7 +60,7 @@ func (l Limit[T]) validate(name string, least, most, unit T) error {
 	return nil
 }
 
-// LaneChange describes a change to a lane. Settings that are not set here remain unchanged.
+// LaneChange describes a change to a lane. Unset fields leave their settings unchanged.
 type LaneChange struct {
 	Slots            Limit[int]     `json:"slots,omitzero"`
 	SlotsPerPod      Limit[int]     `json:"slots_per_pod,omitzero"`
@@ -68,20 +68,20 @@ type LaneChange struct {
 	StaleAfter       Limit[Seconds] `json:"stale_after_s,omitzero"`    // whole seconds
 	MaxAge           Limit[Seconds] `json:"max_age_s,omitzero"`        // whole seconds
 	RequiresApproval *bool          `json:"requires_approval,omitempty"`
-	FourEyes         *bool          `json:"four_eyes,omitempty"` // true needs RequiresApproval
+	FourEyes         *bool          `json:"four_eyes,omitempty"` // true only if the lane also requires approval
 	Enabled          *bool          `json:"enabled,omitempty"`
 	// Engine moves the lane to another engine: no job starts in it until its running jobs have ended. Naming the lane's current engine
-	// cancels a move.
+	// cancels a move in progress.
 	Engine *string   `json:"engine,omitempty"`
-	Kinds  *[]string `json:"kinds,omitempty"` // all kinds that use the lane by default; kinds removed from it move to the lane "default"
+	Kinds  *[]string `json:"kinds,omitempty"` // all kinds that use the lane by default; kinds removed from the list move to the lane "default"
 
-	// Existing requires the lane to exist. Otherwise a missing lane is created.
+	// Existing requires the lane to exist. If it is false, a missing lane is created.
 	Existing bool `json:"-"`
 	// DryRun reports the result of the change without applying it.
 	DryRun bool `json:"-"`
 }
 
-// Whole returns the change with every unset setting set to its default. Kinds and the engine are not affected.
+// Whole returns the change with every unset field set to its default, except Kinds and Engine.
 func (c LaneChange) Whole() LaneChange {
 	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.PollInterval.Set, &c.StaleAfter.Set, &c.MaxAge.Set} {
 		*set = true
@@ -145,7 +145,7 @@ func ValidateLaneName(name string) error {
 	return nil
 }
 
-// Validate returns all invalid settings together, each as an [ErrInvalidSetting].
+// Validate reports all invalid settings at once, each as an [ErrInvalidSetting].
 func (c LaneChange) Validate() error {
 	errs := []error{
 		c.Slots.validate("slots", 0, MaxLaneSlots, 1),

@@ -11,8 +11,8 @@ var (
 )
 
 // ValidateKind returns [ErrInvalid] unless name is a valid name for a new kind: 1 to 100 ASCII letters, digits and _ . : / @ + -, starting
-// with a letter, a digit or _. A valid name needs no quoting in a shell, a URL or a metric. Existing jobs are not affected, even if the
-// names of their kinds are not valid.
+// with a letter, a digit or _. A valid name needs no quoting in a shell, a URL or a metric. Existing jobs are unaffected, even if their
+// kinds have invalid names.
 func ValidateKind(name string) error {
 	if len(name) > MaxKindBytes || !validKind.MatchString(name) {
 		return fmt.Errorf("%w: kind %.100q: want 1 to %d letters, digits and _ . : / @ + - (ASCII), the first a letter, a digit or _", ErrInvalid, name, MaxKindBytes)

@@ -34,7 +34,7 @@ type Pipeline struct {
 	LastJob    int64           `json:"last_job,string"`
 	Step       int             `json:"step"`     // the step number of that job, counted from 0
 	Planned    json.RawMessage `json:"planned"`  // declared steps that have not been reached, as []Step
-	Progress   *Progress       `json:"progress"` // the progress of that job, or the number of ended branches while it is waiting for them
+	Progress   *Progress       `json:"progress"` // the progress of that job, or the number of finished branches while it waits for them
 	Reason     *Reason         `json:"reason"`
 	Error      *string         `json:"error"`
 	CreatedAt  time.Time       `json:"created_at"`
@@ -47,7 +47,7 @@ type Tree struct {
 	Jobs []TreeJob `json:"jobs"`
 }
 
-// TreeJob is a job of a tree.
+// TreeJob is a job in a [Tree].
 type TreeJob struct {
 	Job
 	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil if the job has not fanned out, or if the tree is too large to include the fan-out

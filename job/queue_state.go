@@ -7,8 +7,8 @@ type QueueState struct {
 	Paused bool `json:"paused"`
 	Frozen bool `json:"frozen"` // for maintenance
 
-	Pause  *Closure `json:"pause,omitempty" db:"-"`  // who paused the queue, and why; nil if it was paused with SQL or if this was not read
-	Freeze *Closure `json:"freeze,omitempty" db:"-"` // the same for a freeze
+	Pause  *Closure `json:"pause,omitempty" db:"-"`  // who paused the queue, and why; nil if it was paused with SQL, or if this field was not read
+	Freeze *Closure `json:"freeze,omitempty" db:"-"` // likewise for a freeze
 }
 
 // Closure describes who closed the queue, a lane or a pod, when, and why.
@@ -22,14 +22,14 @@ type Closure struct {
 type Quiet struct {
 	Changed bool `json:"changed"` // false if the target was already paused, frozen or drained
 	Running int  `json:"running"` // jobs that are still running in the scope of the command
-	// Quiet means that nothing is running in the scope of the command and that nothing will start there until it is resumed, because every
-	// pod has applied the command.
+	// Quiet means that no job is running in the scope of the command and that none will start there until it is resumed, because every pod
+	// has applied the command.
 	Quiet bool `json:"quiet"`
 	// TimedOut means that the wait timed out while jobs were still running. The jobs keep running, and the command stays in force.
 	TimedOut bool `json:"timed_out"`
 }
 
-// Slot describes a slot in use: its job, its pod, the time of the claim and the progress.
+// Slot describes a slot in use, with its job, pod, claim time and progress.
 type Slot struct {
 	Job             int64     `json:"job,string"`
 	Kind            string    `json:"kind"`

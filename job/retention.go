@@ -18,7 +18,7 @@ type Retention struct {
 	Keep  Seconds `json:"keep_s"` // whole seconds, at most [MaxKeep]; 0 means forever
 }
 
-// Validate returns all invalid settings together, as one [ErrInvalidSetting].
+// Validate reports all invalid settings as a single [ErrInvalidSetting].
 func (r Retention) Validate() error {
 	var wrong []string
 	if r.Kind == "" || len(r.Kind) > MaxKindBytes || !utf8.ValidString(r.Kind) || strings.ContainsRune(r.Kind, 0) {

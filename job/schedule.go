@@ -35,11 +35,12 @@ const (
 	OverlapSkip  Overlap = "skip"  // submit no job
 )
 
-// MissedAfter is the longest delay with which an occurrence still counts as on time. Every occurrence processed on time submits a separate
-// job, regardless of the policy for missed ones and of how long the submission takes. MissedAfter is many times the heartbeat interval.
+// MissedAfter is the maximum delay at which an occurrence still counts as on time. Every occurrence processed on time submits a separate
+// job, regardless of the policy for missed occurrences and of the duration of the submission. MissedAfter is many times the heartbeat
+// interval.
 const MissedAfter = time.Minute
 
-// MaxCatchUp is the maximum number of missed occurrences for which a schedule can submit jobs later. DefaultCatchUp is the default.
+// MaxCatchUp is the maximum number of missed occurrences that a schedule can catch up on. DefaultCatchUp is the default number.
 const (
 	MaxCatchUp     = 1000
 	DefaultCatchUp = 10
@@ -68,7 +69,7 @@ type ScheduleSetting struct {
 	CatchUp int    `json:"catch_up"`
 	// Overlap is the policy for occurrences that become due while the previous job is unfinished. The default is queue.
 	Overlap Overlap `json:"overlap"`
-	// Paused stops the schedule. Occurrences that become due while it is paused are never caught up on.
+	// Paused suspends the schedule. Occurrences that become due during the pause never fire.
 	Paused bool `json:"paused"`
 }
 
@@ -89,8 +90,8 @@ type FireOutcome string
 
 // The outcomes of an occurrence.
 const (
-	FireFired     FireOutcome = "fired"     // its job was submitted in the same transaction
-	FireDuplicate FireOutcome = "duplicate" // an earlier job holds the unique key
+	FireFired     FireOutcome = "fired"     // its job was submitted in the transaction that recorded the occurrence
+	FireDuplicate FireOutcome = "duplicate" // another job holds the unique key
 	FireOverlap   FireOutcome = "overlap"   // skipped: the previous job has not ended
 	FireMissed    FireOutcome = "missed"    // no pod processed it in time, and the policy submits no job for it
 	FireFailed    FireOutcome = "failed"    // its submission was rejected

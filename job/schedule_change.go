@@ -10,8 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// ScheduleChange describes a change to a schedule. Settings that are not set here remain unchanged; in a new schedule they get their
-// defaults.
+// ScheduleChange describes a change to a schedule. Unset fields leave their settings unchanged or, in a new schedule, at their defaults.
 type ScheduleChange struct {
 	Expression *string          `json:"expression,omitempty"`
 	Zone       *string          `json:"zone,omitempty"`
@@ -26,11 +25,11 @@ type ScheduleChange struct {
 	Overlap    *Overlap         `json:"overlap,omitempty"`
 	Paused     *bool            `json:"paused,omitempty"`
 
-	// Existing requires the schedule to exist. Otherwise a missing schedule is created.
+	// Existing requires the schedule to exist. If it is false, a missing schedule is created.
 	Existing bool `json:"-"`
 	// DryRun reports the result of the change and the next occurrences without applying the change.
 	DryRun bool `json:"-"`
-	// From is the setting on which the change is based. If the schedule's current setting differs from From, the change fails with
+	// From holds the settings on which the change is based. If the schedule's current settings differ from From, the change fails with
 	// [ErrScheduleMoved]. Nil disables the check.
 	From *ScheduleSetting `json:"-"`
 }
@@ -77,8 +76,8 @@ func (c ScheduleChange) Apply(s ScheduleSetting) ScheduleSetting {
 	return s
 }
 
-// Whole returns the change with every unset setting set to its default. The expression and the kind have no default. A paused schedule
-// stays paused.
+// Whole returns the change with every unset field set to its default. The expression and the kind have no default. A paused schedule stays
+// paused.
 func (c ScheduleChange) Whole() ScheduleChange {
 	usual := DefaultSchedule()
 	orElse(&c.Expression, usual.Expression)
@@ -121,7 +120,7 @@ func ValidateScheduleName(name string) error {
 	return nil
 }
 
-// Validate returns all invalid settings together, each as an [ErrInvalidSchedule]. It does not check the expression and the time zone;
+// Validate reports all invalid settings at once, each as an [ErrInvalidSchedule]. It does not check the expression or the time zone;
 // scheduler.Parse does.
 func (s ScheduleSetting) Validate() error {
 	var errs []error

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// State is the state of a job. On the fast path, a new job starts as running in the same statement that inserts it.
+// State is the state of a job. On the fast path, the statement that inserts a job also marks it as running.
 //
 //	awaiting_approval ──approve──▶ pending ──claim──▶ running ──finish──▶ succeeded
 //	                                 ▲                  │  ├─────────────▶ failed
@@ -16,7 +16,7 @@ import (
 //	                                 └──operator's retry── failed, cancelled (of a job that fanned out: waiting;
 //	                                                        of one that was never approved: awaiting_approval)
 //
-// A pending job can be cancelled too. A terminal state ends an epoch. Only an operator can start the next epoch.
+// Pending jobs can also be cancelled. A terminal state ends an epoch; only an operator can start the next one.
 type State string
 
 // The states, as they appear in the database, the API and the metrics.
@@ -68,14 +68,14 @@ func (s State) Known() bool {
 	return false
 }
 
-// Reason is the reason for a job's state.
+// Reason explains why a job is in its state.
 type Reason string
 
 // The reasons for terminal states, and for other states that need an explanation.
 const (
 	ReasonOK                Reason = "ok"
-	ReasonError             Reason = "error"              // the handler returned an error that is permanent, or only one attempt was allowed
-	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler returned an error, and no attempts were left
+	ReasonError             Reason = "error"              // the handler returned a permanent error, or an error when only one attempt was allowed
+	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler returned an error with no attempts left
 	ReasonCrashed           Reason = "crashed"            // its pods died or lost their leases too often
 	ReasonTimeout           Reason = "timeout"
 	ReasonStale             Reason = "stale"    // its handler gave no sign of life for too long

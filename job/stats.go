@@ -3,7 +3,7 @@ package job
 import "time"
 
 // Stats counts the jobs that ended in a period. Each pod counts the jobs that it ends and stores its counts once a minute. A pod that
-// crashes loses the counts of its last minute. For exact numbers, count the jobs themselves.
+// crashes loses up to a minute of its counts. For exact numbers, count the jobs themselves.
 type Stats struct {
 	Window Seconds   `json:"window_s"` // the length of the period, which ends at At
 	Every  Seconds   `json:"every_s"`  // the length of an interval
@@ -12,7 +12,7 @@ type Stats struct {
 	// ReadSince is set if there were too many rows to read. Rows before this time are not included.
 	ReadSince *time.Time `json:"read_since"`
 	Total     StatsOf    `json:"total"`
-	Of        []StatsOf  `json:"of"` // by lane or kind, with the most ended jobs first
+	Of        []StatsOf  `json:"of"` // by lane or kind, in descending order of finished jobs
 }
 
 // StatsOf holds the statistics of a lane, of a kind, or of all jobs. A quantile is nil if no handler returned.
@@ -26,7 +26,7 @@ type StatsOf struct {
 	WaitP95   *Seconds        `json:"wait_p95_s"`
 	RunP50    *Seconds        `json:"run_p50_s"` // how long the handler ran in the last attempt
 	RunP95    *Seconds        `json:"run_p95_s"`
-	Intervals []StatsInterval `json:"intervals"` // oldest first; the last one is not over
+	Intervals []StatsInterval `json:"intervals"` // oldest first; the last one is still in progress
 }
 
 // StatsInterval holds the statistics of one interval.

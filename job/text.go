@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Unstorable returns a description of the content that prevents PostgreSQL from storing raw JSON as text, or the empty string. It finds
-// invalid UTF-8, escaped NUL characters, and unpaired escaped surrogates. encoding/json replaces an unpaired surrogate, but PostgreSQL
-// rejects it when it parses the text.
+// Unstorable describes the content that prevents PostgreSQL from storing raw JSON as text, or returns the empty string if there is none. It
+// detects invalid UTF-8, escaped NUL characters, and unpaired escaped surrogates. encoding/json replaces an unpaired surrogate, but
+// PostgreSQL rejects it when it parses the text.
 func Unstorable(raw []byte) string {
 	if !utf8.Valid(raw) {
 		return "invalid UTF-8"
@@ -39,8 +39,7 @@ func Unstorable(raw []byte) string {
 	}
 }
 
-// escaped reads the escape sequence at the start of text. It reports false unless the sequence has the form \uXXXX with four hexadecimal
-// digits.
+// escaped reads the escape sequence at the start of text. ok is false unless the sequence has the form \uXXXX with four hexadecimal digits.
 func escaped(text []byte) (unit rune, ok bool) {
 	var two [2]byte
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {

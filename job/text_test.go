@@ -42,7 +42,8 @@ func TestWhatPostgreSQLCannotStoreIsFound(t *testing.T) {
 	}
 }
 
-// Storable makes any text from a handler's error, event or progress storable within its limit. It leaves valid text unchanged.
+// Storable must make any text storable within its limit, and leave valid text unchanged. The text comes from handlers' errors, events and
+// progress.
 func FuzzAnyTextIsMadeStorable(f *testing.F) {
 	for _, text := range []string{"", "fine", "a\x00b", "\xff", "é\xc3", "\xed\xa0\x80", strings.Repeat("é", 50), strings.Repeat("\x00", 40), "\ufffd…"} {
 		f.Add(text, 40)

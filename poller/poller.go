@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Source is the interface that a [Poller] polls.
+// Source is polled by a [Poller].
 type Source interface {
 	// Sweep polls once and reports whether polling again immediately may find more.
 	Sweep(ctx context.Context) (more bool)
@@ -54,7 +54,7 @@ func (p *Poller) Wake() {
 	p.wake.Set()
 }
 
-// Nudge makes the poller call its source's NextDue again. It sweeps only if something is due. It is safe for concurrent use.
+// Nudge makes the poller call its source's NextDue again and sweep only if something is due. It is safe for concurrent use.
 func (p *Poller) Nudge() {
 	p.nudge.Set()
 }
@@ -109,8 +109,8 @@ func (p *Poller) due() bool {
 // least is the minimum wait after a sweep that leaves something due.
 const least = 20 * time.Millisecond
 
-// wait returns the time until the next sweep: the end of the interval or the next due time, whichever is earlier. If something is still due
-// after a sweep, wait returns at least the minimum, so that a failing source does not cause a busy loop.
+// wait returns the time until the end of the interval or the next due time, whichever is earlier. The result is never below the minimum, so
+// a failing source that stays due does not cause a busy loop.
 func (p *Poller) wait(lookAt time.Time) time.Duration {
 	next := lookAt
 	if due := p.source.NextDue(); !due.IsZero() && due.Before(next) {

@@ -11,7 +11,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// source counts its sweeps and returns what the test sets.
+// source counts its sweeps and returns the results that the test has set.
 type source struct {
 	more  int // number of sweeps that report more work
 	takes time.Duration
@@ -51,7 +51,7 @@ func (s *source) NextDue() time.Time {
 	return s.due
 }
 
-// bubble runs a poller in a synctest bubble and calls do.
+// bubble calls do in a synctest bubble in which a poller is running.
 func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *Poller)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestAnyNumberOfWakeUpsDuringASweepAreOne(t *testing.T) {
 		is.Equal(len(s.seen()), 2) // one more sweep follows
 		p.Wake()
 		synctest.Wait()
-		is.Equal(len(s.seen()), 3) // an idle poller sweeps immediately
+		is.Equal(len(s.seen()), 3) // a wake-up makes an idle poller sweep immediately
 	})
 }
 
@@ -117,7 +117,7 @@ func TestADueMomentIsKept(t *testing.T) {
 		is.Equal(len(s.seen()), 1) // a nudge causes no sweep
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		is.Equal(len(s.seen()), 1) // it does not sweep before the due time
+		is.Equal(len(s.seen()), 1) // no sweep happens before the due time
 		time.Sleep(time.Second)
 		synctest.Wait()
 		is.Equal(len(s.seen()), 2)
