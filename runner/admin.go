@@ -21,7 +21,7 @@ import (
 type Admin struct{ pod *pod.Pod }
 
 // finishCommand returns the error of a command. If the command succeeded, finishCommand first applies it on this pod without waiting for a
-// notification, so that every job submitted here afterwards is affected.
+// notification, so that it affects every job submitted here afterwards.
 func (a Admin) finishCommand(ctx context.Context, err error) error {
 	if err != nil {
 		return a.pod.CommandError(err)
@@ -30,8 +30,8 @@ func (a Admin) finishCommand(ctx context.Context, err error) error {
 	return nil
 }
 
-// finishDrain is like finishCommand, for a command that lets no more jobs start in a scope. It waits up to atMost until no job is running
-// there.
+// finishDrain is like finishCommand, but for a command that keeps jobs in a scope from starting. It waits up to atMost for the jobs running
+// there to end.
 func (a Admin) finishDrain(ctx context.Context, changed bool, atMost time.Duration, of admin.Scope, err error) (job.Quiet, error) {
 	if err := a.finishCommand(ctx, err); err != nil {
 		return job.Quiet{}, err

@@ -25,12 +25,12 @@ type (
 	Branch = job.Branch
 	// Filter selects jobs.
 	Filter = job.Filter
-	// UniqueWhile states how long a unique key excludes other jobs; see [Unique].
+	// UniqueWhile is the period during which a unique key excludes other jobs; see [Unique].
 	UniqueWhile = job.UniqueWhile
-	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are not redacted and include
-	// secrets.
+	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are not redacted, so they can
+	// include secrets.
 	Submission = job.Submission
-	// View is a job as [Runner.Job] returns it.
+	// View is a job as returned by [Runner.Job].
 	View = job.Job
 )
 
@@ -109,10 +109,11 @@ func Permanent(err error) error { return job.Permanent(err) }
 // IsPermanent reports whether err was marked with [Permanent].
 func IsPermanent(err error) bool { return job.WishOf(err).Permanent }
 
-// IsCancelled reports whether an operator cancelled or stopped the job. err is an error or the cancellation cause of a handler's context.
+// IsCancelled reports whether an operator cancelled or stopped the job. err can be any error or the cancellation cause of a handler's
+// context.
 func IsCancelled(err error) bool { return errors.Is(err, ErrCancelled) || errors.Is(err, ErrStopped) }
 
-// Retryable marks err as worth another attempt. If neither the job nor its kind sets a limit, the job gets at least ten attempts in total.
+// Retryable requests another attempt. If neither the job nor its kind sets a limit, the job gets at least ten attempts in total.
 // Retryable(nil) returns nil.
 func Retryable(err error) error { return job.Retryable(err) }
 

@@ -32,14 +32,15 @@ func PartFailed(err error) CompleteOption {
 }
 
 // CompletedBy records in the audit log which operator completed the part. Without it, no audit entry is written, because the token is
-// sufficient proof.
+// sufficient authorization.
 func CompletedBy(actor string) CompleteOption { return func(c *completion) { c.by = named(actor) } }
 
 // Complete completes one part of a [Deferred] job, from any process. It requires the token that the job's handler got from [Job.Token]. The
 // result is encoded to JSON; pass nil for none. Complete can be called before the handler has returned. After the last part, the job ends
 // and its next step is inserted. Completing the same part again has no effect.
 //
-// It returns [job.ErrNotFound], [job.ErrWrongToken], [job.ErrInvalid] or [job.ErrTooLarge], and [job.ErrAlreadyTerminal] if all parts are
+// It returns [job.ErrNotFound] if no job with this id has issued a token, [job.ErrWrongToken] if the token does not belong to the job,
+// [job.ErrInvalid] if the part name is invalid, [job.ErrTooLarge] if the result is too large, and [job.ErrAlreadyTerminal] if all parts are
 // complete or the job was cancelled. After [job.ErrOutcomeUnknown], the call can be repeated.
 func (r *Runner) Complete(ctx context.Context, id int64, token string, result any, options ...CompleteOption) error {
 	var c completion
@@ -70,7 +71,7 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 }
 
 // Branches returns the outcomes of a job's fan-out branches, in fan-out order. It reads them in pages, so 10,000 results need not fit in
-// memory at the same time. Iteration stops at the first error, which is [job.ErrNotFound] if the job never fanned out.
+// memory at once. Iteration stops at the first error, which is [job.ErrNotFound] if the job never fanned out.
 func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
 	return r.pod.Branches(ctx, id)
 }

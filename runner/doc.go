@@ -50,6 +50,6 @@
 // After an error, a panic or a timeout, the handler is called again, which repeats its effects outside the database. By default a job gets
 // five attempts, about 1, 2, 4 and 8 seconds apart. For a handler that must not repeat its effects, pass [Retry] with one attempt, or set
 // Options.MaxAttempts to 1. An error wrapped with [job.Retryable], [job.RetryAfter] or [job.Permanent] overrides these limits. [job.Code]
-// attaches a code by which lists can be filtered. When a job's pod dies, the job runs again on another pod, until it has lost
-// Options.MaxCrashes pods.
+// attaches a code that lists can be filtered by. If a job's pod dies, the job runs again on another pod, unless it has reached the limit of
+// Options.MaxCrashes.
 package runner

@@ -13,7 +13,7 @@ import (
 )
 
 // Enqueue submits a job. The job starts on this pod immediately if its lane has a free slot here, its subject is free, and no job ahead of
-// it is waiting in the lane. Otherwise it is pending until a pod with a free slot claims it.
+// it is waiting in the lane. Otherwise, it stays pending until a pod with a free slot claims it.
 //
 // It returns [job.ErrUnknownKind], [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid] or [job.ErrKeyReused].
 // It returns [job.ErrOutcomeUnknown] if the connection was lost and the outcome could not be read back. With an [IdempotencyKey], repeating
@@ -73,9 +73,9 @@ func (r *Runner) submitAll(ctx context.Context, jobs []*work.Submission, do func
 	return made, err
 }
 
-// Describe returns the submission for the given args and options without using a database. In a test, a fake of your own interface can call
-// Describe to inspect what the code under test submits. It returns the same errors as [Runner.Enqueue], but does not check kinds, lanes and
-// keys.
+// Describe returns the submission for the given args and options without using a database. In a test, a fake for your own interface can
+// call Describe to inspect the submissions of the code under test. It returns the same errors as [Runner.Enqueue], but does not check
+// kinds, lanes or keys.
 func Describe(args job.Args, options ...EnqueueOption) (Submission, error) {
 	w, err := encodeSubmission(args, options)
 	if err != nil {
@@ -87,7 +87,7 @@ func Describe(args job.Args, options ...EnqueueOption) (Submission, error) {
 	return w.Describe(), nil
 }
 
-// Tx runs do in a transaction of the host's pool and commits the transaction. It then wakes this pod to run the jobs that do submitted.
+// Tx runs do in a transaction on the host's pool and commits it. It then wakes this pod to run the jobs that do has submitted.
 func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	if err := pgx.BeginFunc(ctx, r.pod.Pool, do); err != nil {
 		if store.Unknown(err) && ctx.Err() == nil {

@@ -37,8 +37,8 @@ func MaxAttempts(n int) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.MaxAttempts = &n })
 }
 
-// MaxAttemptsOf limits the attempts of the job and of the next steps of a [Chain] by their kinds, unless [MaxAttempts] sets the limit of the
-// job. [EnqueueSQL] ignores it.
+// MaxAttemptsOf sets the maximum number of attempts per kind, for the job and for the next steps of its [Chain]. [MaxAttempts] takes
+// precedence for the job itself. [EnqueueSQL] ignores this option.
 func MaxAttemptsOf(kinds map[string]int) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.KindAttempts = kinds })
 }
@@ -57,7 +57,7 @@ func Unique(key string, while UniqueWhile) EnqueueOption {
 
 // IdempotencyKey makes it safe to repeat a submission after an unknown outcome: for one day, the same key returns the same job. The same
 // key with different content returns [job.ErrKeyReused]. Each [Submitter] has a separate set of keys, so no submitter receives another's
-// job. An empty key returns [job.ErrInvalid], because it would protect nothing.
+// job. An empty key is rejected with [job.ErrInvalid], because it would offer no protection.
 func IdempotencyKey(key string) EnqueueOption {
 	return enqueueOption(func(w *submission) {
 		if w.IdempotencyKey = key; key == "" {
@@ -67,12 +67,12 @@ func IdempotencyKey(key string) EnqueueOption {
 }
 
 // NeedsApproval keeps the job from running until an operator approves it with [Admin.Approve]. If it is not approved within
-// Options.ApprovalTTL, it is cancelled. A lane can require approval for all jobs submitted to it, and for the steps that handlers return
-// into it from other lanes (lanes.requires_approval). Later steps of a submitted chain need no approval.
+// Options.ApprovalTTL, it is cancelled. A lane can require approval (lanes.requires_approval) for all jobs submitted to it, and for steps
+// that handlers in other lanes send to it. Later steps of a submitted chain need no approval.
 func NeedsApproval() EnqueueOption { return enqueueOption(func(w *submission) { w.Approval = true }) }
 
-// Submitter sets the name of the job's submitter. The job's next steps and children inherit the name and cannot set another. A principal
-// that has permission to see part of a pipeline can therefore see all of it.
+// Submitter sets the name of the job's submitter. The job's next steps and children inherit the name and cannot set another. Therefore, a
+// principal that may see part of a pipeline may see all of it.
 func Submitter(name string) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.Submitter = name })
 }

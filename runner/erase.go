@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// eraseFor is the time limit after which Erase stops and returns the position from which the next call continues.
+	// eraseFor is the time limit after which Erase stops and returns the position at which the next call continues.
 	eraseFor = 10 * time.Second
 	// eraseSample is the maximum number of open jobs that a result lists.
 	eraseSample = 10
@@ -26,12 +26,12 @@ type Erasure struct {
 
 // Erased is the result of [Admin.Erase].
 type Erased struct {
-	Jobs         int      // jobs erased, or with a dry run, jobs that would be erased
-	Open         int      // jobs of the subject that were skipped, because they or jobs that followed from them have not finished
+	Jobs         int      // jobs that were erased or, in a dry run, would be erased
+	Open         int      // jobs of the subject that were skipped because they, or jobs that followed from them, have not finished
 	Sample       []int64  // the first of the open jobs
 	Schedules    []string // schedules that will submit more jobs for the subject
-	Engines      []string // engines of lanes, except PostgreSQL: they may have copies of the jobs, which Erase does not reach
-	AuditEntries int      // audit entries from which the subject was removed, or with a dry run, would be removed
+	Engines      []string // lane engines other than PostgreSQL, which may hold copies of the jobs that Erase cannot reach
+	AuditEntries int      // audit entries from which the subject was removed or, in a dry run, would be removed
 	Next         int64    // the [Erasure.After] of the next call, or 0 if all jobs have been read
 }
 
@@ -40,10 +40,10 @@ type Erased struct {
 // without the subject. An erased job cannot run again. Erase skips a job while its pipeline, or a job that followed from it, is unfinished:
 // end those jobs and call Erase again.
 //
-// Erase reads all jobs, because jobs have no index by subject. If there is more to read after about 10 s, it returns with [Erased.Next]
-// set. The last call also removes the subject from audit entries. Each batch is recorded in the audit log with the SHA-256 of the subject.
-// Erase needs the permissions listed in docs/grants.md. It returns [job.ErrInvalid] if there is no subject. After [job.ErrOutcomeUnknown],
-// the call can be repeated.
+// Erase scans all jobs because there is no index on the subject. If the scan has not finished after about 10 s, Erase returns with
+// [Erased.Next] set. The last call also removes the subject from audit entries. Each batch is recorded in the audit log with the SHA-256 of
+// the subject. Erase needs the permissions listed in docs/grants.md. It returns [job.ErrInvalid] if there is no subject. After
+// [job.ErrOutcomeUnknown], the call can be repeated.
 func (a Admin) Erase(ctx context.Context, e Erasure, actor string) (did Erased, err error) {
 	actor = named(actor)
 	if e.Subject == "" {

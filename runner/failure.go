@@ -17,7 +17,7 @@ type FailureOption struct {
 
 // OnFailure submits the given job if the job that has this option fails for good. A job fails for good when it has no attempts left, its
 // error is permanent, its pod died too often, it is too old, its branches failed, or its result could not be stored. The failure and the
-// submission share one commit, however the job ends, even on a pod that knows neither kind. A job that succeeds on a later attempt has not
+// submission always share one commit, even on a pod that has a handler for neither kind. A job that succeeds on a later attempt has not
 // failed.
 //
 // args can be a [Chain], and each of its steps can be a [Step] with a subject, a lane and a priority. Without these options, the new job
@@ -62,7 +62,7 @@ func (o FailureOption) steps() ([]work.Step, error) {
 	return work.ForFailure(next, o.when)
 }
 
-// plan adds the steps to run after a failure to the submission.
+// plan adds to the submission the steps to run after a failure.
 func (o FailureOption) plan(w *work.Submission) error {
 	if o.args == nil {
 		return nil

@@ -103,9 +103,9 @@ func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 	return c.claim().Writer.Branches(ctx)
 }
 
-// Tx runs write in a transaction of the host's pool that locks this claim's lease. It commits the writes together with the checkpoint, or
+// Tx runs write in a transaction on the host's pool that locks this claim's lease. It commits the writes together with the checkpoint, or
 // without one if checkpoint is nil, so a former claim cannot write a batch again. The checkpoint is encoded after write has returned, so it
-// can be a pointer to values that write computes.
+// can be a pointer to values that write sets.
 //
 // If the connection breaks, write runs again in a new transaction. Only one commit counts: if the reply to a commit is lost, the outcome is
 // read back. Tx returns write's error, [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing written. A job's transactions
@@ -117,17 +117,17 @@ func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint an
 	return c.claim().Tx(ctx, write, func() (json.RawMessage, error) { return c.encode(checkpoint) })
 }
 
-// Write runs the statements of a batch in a transaction of the host's pool that locks this claim's lease. It commits them atomically with
+// Write runs the statements of a batch in a transaction on the host's pool that locks this claim's lease. It commits them atomically with
 // the checkpoint, or without one if checkpoint is nil. It takes three round trips, regardless of the number of statements. Use [Job.Tx] to
-// read between writes. The checkpoint is encoded as in [Job.Checkpoint]. As for [Outcome.Write], the limits are 100 statements and 1 MiB.
-// No statement may have a function that reads its result.
+// read between writes. The checkpoint is encoded as in [Job.Checkpoint]. As with [Outcome.Write], the limits are 100 statements and 1 MiB.
+// Statements must not have callbacks that read their results.
 //
 // The statements run again in a new transaction if the connection breaks, or if PostgreSQL reports a deadlock (40P01) or a serialization
 // failure (40001). Only one commit counts: if the reply to a commit is lost, the outcome is read back.
 //
 // Write returns [job.ErrInvalid] or [job.ErrTooLarge] if it rejects the statements. If a statement fails, the error names the job, the
-// statement's number and PostgreSQL's code. After these errors, [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], nothing has been
-// written. A job's transactions run one at a time. On a remote worker, Write returns [ErrNoDatabase].
+// statement's number and PostgreSQL's code. After any of these errors, or after [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled],
+// nothing has been written. A job's transactions run one at a time. On a remote worker, Write returns [ErrNoDatabase].
 func (c core) Write(ctx context.Context, checkpoint any, batch *pgx.Batch) error {
 	statements, err := statementsOf(batch)
 	if err != nil {
@@ -182,7 +182,7 @@ func (c core) Progress(done, total int64) {
 	c.claim().Writer.Progress(job.Progress{Done: &done, Total: &total})
 }
 
-// Message records a short description of what the job is doing. It is written in the same way as [Job.Progress].
+// Message records a short description of the job's current work. It is written in the same way as [Job.Progress].
 func (c core) Message(text string) {
 	text = job.Storable(text, 500)
 	c.claim().Writer.Progress(job.Progress{Message: &text})

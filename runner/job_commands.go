@@ -13,7 +13,7 @@ import (
 // A Condition restricts [Admin.Approve], [Admin.Cancel] and [Admin.Stop]. See [InEpoch].
 type Condition struct{ epoch int }
 
-// InEpoch makes a command return [job.ErrChanged] unless the job is in the given epoch, see [job.Job]. Arguments change only when a job is
+// InEpoch makes a command return [job.ErrChanged] unless the job is in the given epoch (see [job.Job]). Arguments change only when a job is
 // retried, and every retry begins a new epoch. The command therefore applies only to the arguments that the actor has seen.
 func InEpoch(epoch int) Condition { return Condition{epoch} }
 
@@ -30,11 +30,12 @@ type Cancelled struct {
 	State job.State // the job's current state: cancelled, or running until its handler returns
 }
 
-// Cancel cancels a job. A job that is not running is cancelled immediately. For a running job, Cancel cancels the handler's context, on
-// whichever pod it is running, and the job ends as cancelled regardless of what the handler returns.
+// Cancel cancels a job. A job that is not running is cancelled immediately. For a running job, Cancel cancels the handler's context, even
+// on another pod, and the job ends as cancelled regardless of the handler's result.
 //
-// It returns [job.ErrNotFound] or [job.ErrAlreadyTerminal], or [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived.
-// It returns [job.ErrChanged] if the job does not meet a condition. Repeating the call is safe and returns the outcome.
+// It returns [job.ErrNotFound] if the job does not exist, [job.ErrAlreadyTerminal] if it has already ended, [job.ErrChanged] if it does not
+// meet a condition, and [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns
+// the outcome.
 func (a Admin) Cancel(ctx context.Context, id int64, actor string, only ...Condition) (Cancelled, error) {
 	return a.end(ctx, id, epochIn(only), false, actor)
 }
@@ -62,10 +63,10 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor st
 
 // Approve releases a job that is awaiting approval. The job becomes due immediately, or when its delay is over.
 //
-// It returns [job.ErrNotFound], or [job.ErrNotAwaitingApproval] if the job is not awaiting approval or has already been approved. It returns
-// [job.ErrOwnSubmission] if Options.FourEyes or the four_eyes of a lane is set and actor submitted the job or made it await approval with a
-// retry. It returns [job.ErrChanged] if the job does not meet a condition, and [job.ErrOutcomeUnknown] if the connection was lost before the
-// reply arrived. Repeating the call is safe and returns the outcome.
+// It returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotAwaitingApproval] if it is not awaiting approval or has already
+// been approved. It returns [job.ErrOwnSubmission] if Options.FourEyes or the lane's four_eyes is set, and actor submitted the job or sent
+// it back to approval with a retry. It returns [job.ErrChanged] if the job does not meet a condition, and [job.ErrOutcomeUnknown] if the
+// connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
 func (a Admin) Approve(ctx context.Context, id int64, actor string, only ...Condition) error {
 	conditions := admin.Approval{Second: a.pod.Options().FourEyes, Epoch: epochIn(only)}
 	if err := admin.Approve(ctx, a.pod.Commands, id, conditions, named(actor)); err != nil {
@@ -86,12 +87,12 @@ func (a Admin) Events(ctx context.Context, id int64, after, limit int) ([]job.Ev
 	return view.JobEvents(ctx, a.pod.Commands, id, after, limit)
 }
 
-// Stack returns the stack of the goroutine that is running a job's handler, on any pod or remote worker. The pod learns of the request
-// through a notification or with its next heartbeat, and passes it on to the remote worker. The process stops all its goroutines for an
-// instant to read their stacks.
+// Stack returns the stack of the goroutine that is running a job's handler, on any pod or remote worker. The pod receives the request
+// through a notification or with its next heartbeat, and forwards it to the remote worker if there is one. Reading the stacks briefly stops
+// all goroutines of the process.
 //
 // Stack returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotRunning] if it is not running. It returns [job.ErrNoAnswer] if
-// the pod or the remote worker does not answer, for example because the worker is of an earlier release or is not a Go program.
+// the pod or the remote worker does not answer, for example because the worker runs an earlier release or is not a Go program.
 func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, error) {
 	asked, err := admin.AskStack(ctx, a.pod.Commands, id, named(actor))
 	if err != nil {
@@ -110,8 +111,8 @@ func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, er
 // Delete deletes a finished job and returns the number of jobs deleted. Given the id of a pipeline's first job, it deletes the whole
 // pipeline, provided that all its jobs have finished. Events are kept until their retention period is over.
 //
-// It returns [job.ErrNotFound], [job.ErrNotTerminal], or [job.ErrPartOfPipeline] for a later step. After [job.ErrOutcomeUnknown], the call
-// can be repeated.
+// It returns [job.ErrNotFound] if the job does not exist, [job.ErrNotTerminal] if it or another job in its pipeline has not finished, and
+// [job.ErrPartOfPipeline] if it is a later step. After [job.ErrOutcomeUnknown], the call can be repeated.
 func (a Admin) Delete(ctx context.Context, id int64, actor string) (int, error) {
 	n, err := admin.Delete(ctx, a.pod.Commands, id, named(actor))
 	if err != nil {
@@ -122,7 +123,7 @@ func (a Admin) Delete(ctx context.Context, id int64, actor string) (int, error) 
 
 // Blockers returns the reasons why a waiting job is not running, for example that it is not due yet, its lane is drained or its subject is
 // busy. Reasons that concern the job itself come first. The list is empty for a job that is running, has finished or does not exist.
-// Blockers might read all due jobs, so do not call it in a loop.
+// Blockers may scan all due jobs, so do not call it in a loop.
 func (a Admin) Blockers(ctx context.Context, id int64) ([]job.Blocker, error) {
 	list, err := view.Blockers(ctx, a.pod.Commands, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, a.pod.Commands) })
 	return list, a.pod.DBError(err)

@@ -12,7 +12,7 @@ type LaneSetup struct {
 	Name  string
 	Slots *int     // limit across all pods, or nil for no limit
 	Kinds []string // the kinds that use this lane by default
-	// SlotsPerPod limits how many of the lane's jobs a single pod runs at the same time. If it is nil, there is no limit.
+	// SlotsPerPod is the maximum number of the lane's jobs that a single pod runs concurrently, or nil for no limit.
 	SlotsPerPod *int
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SetLane creates a lane, or changes the settings that c contains. If a kind gets a different default lane, its waiting jobs then move there
-// in batches, each job with a job.moved event. After an error, and if their rows stay locked, some jobs may still be in their old lane.
-// Repeating the change does not move them: give the kind back to the old lane first. A dry run reports the result without making the change.
-// SetLane returns [job.ErrInvalidSetting], or [job.ErrUnknownLane] if c requires an existing lane.
+// SetLane creates a lane, or changes the settings that c contains. If a kind gets a different default lane, its waiting jobs then move
+// there in batches, each with a job.moved event. After an error, or if their rows stay locked, some jobs may remain in the old lane.
+// Repeating the change does not move them: assign the kind back to the old lane first. A dry run reports the result without making the
+// change. SetLane returns [job.ErrInvalidSetting], or [job.ErrUnknownLane] if c requires an existing lane.
 func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
 	done, moves, err := admin.SetLane(ctx, a.pod.Commands, name, c, named(actor))
 	if err := a.finishCommand(ctx, err); err != nil || c.DryRun {
@@ -30,7 +30,7 @@ func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor
 	return done, nil
 }
 
-// moveTries is the maximum number of attempts at a move while job rows are locked.
+// moveTries is the maximum number of attempts to move jobs whose rows are locked.
 const moveTries = 5
 
 // move moves waiting jobs to another lane and wakes the pods to run them.
@@ -48,10 +48,11 @@ func (a Admin) move(ctx context.Context, m admin.Moving, actor string) (total in
 }
 
 // DeleteLane deletes a lane. A lane that contains jobs is deleted only if moveTo names another lane. Its waiting jobs, and the kinds that
-// use it by default, then move there; running jobs continue. The lane named default cannot be deleted. DeleteLane returns
-// [job.ErrLaneNotEmpty], [job.ErrInvalidSetting], or [job.ErrUnknownLane] for either lane.
+// use it by default, then move there; running jobs continue. DeleteLane returns [job.ErrLaneNotEmpty] if the lane has jobs and moveTo is
+// empty, [job.ErrUnknownLane] if either lane does not exist, and [job.ErrInvalidSetting] if both lanes are the same or the lane is the one
+// named default, which cannot be deleted.
 func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRun bool) (job.LaneChanged, error) {
-	// The dry run comes first, so that a command with an unknown lane does not move any job.
+	// The dry run comes first, so that a command that names an unknown lane moves no jobs.
 	done, err := admin.DeleteLane(ctx, a.pod.Commands, name, moveTo, named(actor), moveTo != "" || dryRun)
 	if err != nil || dryRun || moveTo == "" {
 		return done, a.finishCommand(ctx, err)
@@ -71,9 +72,9 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 	}
 }
 
-// MoveOn continues the move of a lane to another engine, which SetLane has begun. If wait is positive, MoveOn blocks until the lane has
-// moved, for at most wait. Without any call, maintenance continues the move within a minute. It returns [job.ErrUnknownLane] if there is no
-// such lane.
+// MoveOn continues a lane's move to another engine, which [Admin.SetLane] started. If wait is positive, MoveOn blocks until the lane has
+// moved, for at most wait. Even without this call, maintenance continues the move within a minute. It returns [job.ErrUnknownLane] if there
+// is no such lane.
 func (a Admin) MoveOn(ctx context.Context, lane string, wait time.Duration, actor string) (m job.LaneMove, err error) {
 	m.TimedOut, err = a.pod.PollFleet(ctx, wait, func() (done, unheard bool, err error) {
 		m, err = admin.MoveOn(ctx, a.pod.Commands, lane, named(actor))

@@ -25,17 +25,17 @@ const (
 type Many struct {
 	Matched int     // number of jobs selected
 	Sample  []int64 // ids of the first jobs selected
-	More    bool    // more jobs match than the 10,000 that one command affects; repeat it
+	More    bool    // more than 10,000 jobs match; repeat the command to affect the rest
 	DryRun  bool    // nothing was changed
-	Done    int     // jobs cancelled or asked to cancel; or jobs retried, not counting their branches
+	Done    int     // jobs cancelled or being cancelled; or jobs retried, not counting their branches
 	Skipped int     // jobs skipped because their state had changed, or because they could not be retried
 }
 
 // CancelMany cancels all unfinished jobs that match a filter, as [Admin.Cancel] does. It works in batches and affects at most 10,000 jobs.
 // With dryRun it only counts them. The command writes one audit entry.
 //
-// It returns [job.ErrInvalid] if the filter is empty or names a final state, and [job.ErrOutcomeUnknown] if the connection was lost. If
-// there is an error, the result covers the batches completed before it.
+// It returns [job.ErrInvalid] if the filter is empty or names a final state, and [job.ErrOutcomeUnknown] if the connection was lost. After
+// an error, the result covers the batches that were completed before it.
 func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
 	m, ids, err := match(ctx, a.pod, f, false, dryRun)

@@ -66,8 +66,8 @@ func (v valued) Value(key any) any {
 // submissions from handlers and from clients of the HTTP API.
 //
 // next submits the jobs with the context passed to it, or calls the next element of Options.EnqueueMiddleware. It returns one [Submitted]
-// per job, in the same order, or an error. The caller receives what the middleware returns. Returning an error without calling next rejects
-// the submission. After EnqueueTx and EnqueueManyTx, the jobs exist only if the caller commits.
+// per job, in the same order, or an error. The caller receives the middleware's return values. Returning an error without calling next
+// rejects the submission. After EnqueueTx and EnqueueManyTx, the jobs exist only if the caller commits.
 //
-// The middleware is not called for jobs that a handler's outcome starts, through [Then] or [FanOut], nor for jobs of schedules.
+// The middleware is not called for jobs started by a handler's outcome, such as [Then] or [FanOut], or by a schedule.
 type EnqueueMiddleware func(ctx context.Context, jobs []Submission, next func(context.Context) ([]Submitted, error)) ([]Submitted, error)

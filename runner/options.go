@@ -24,29 +24,29 @@ import (
 
 // Options configures a [Runner]. The zero value is valid; each field states its default.
 type Options struct {
-	// Name is the pod's display name. Characters that are not allowed in the name of a kind are replaced by -; see [job.DisplayName]. The
+	// Name is the pod's display name. Characters that are not allowed in the name of a kind are replaced with -; see [job.DisplayName]. The
 	// pod is identified by a random boot id, not by this name. Default: the host name.
 	Name string
 	// Version is the host's build version, shown in the list of pods.
 	Version string
 	// Schema is the schema that contains all tables. Default trapeze.
 	Schema string
-	// Slots limits how many jobs this pod runs at the same time, across all lanes. Default 4 × CPUs.
+	// Slots is the maximum number of jobs that this pod runs concurrently, across all lanes. Default 4 × CPUs.
 	Slots int
 	// PollEvery is the interval at which the pod polls for due jobs, ± 10 %, as a safety net for lost wake-ups. Default 10s, minimum 100ms.
 	PollEvery time.Duration
-	// LeaseFor is how long this pod's claims last unless its heartbeat renews them. After a crash, a job is delayed by at most this time
-	// plus one heartbeat interval. Default 8s, minimum 3 × HeartbeatEvery. Set the same value on all pods.
+	// LeaseFor is the duration of this pod's lease, which each heartbeat renews. After a crash, a job is delayed by at most this time plus
+	// one heartbeat interval. Default 8s, minimum 3 × HeartbeatEvery. Set the same value on all pods.
 	LeaseFor time.Duration
 	// HeartbeatEvery is the interval at which the pod renews its lease. Default 2s.
 	HeartbeatEvery time.Duration
-	// ShutdownGrace is how long handlers may continue after Run's context is done, before their contexts are cancelled. Default 20s.
+	// ShutdownGrace is the time that handlers have to finish after Run's context is done, before their contexts are cancelled. Default 20s.
 	ShutdownGrace time.Duration
-	// StuckAfter is how long a handler may ignore the cancellation of its context before the runner settles the job without it. Default
-	// 10s.
+	// StuckAfter is the time that a handler may ignore the cancellation of its context before the runner settles the job without it.
+	// Default 10s.
 	StuckAfter time.Duration
 	// MaxAttempts is the number of attempts after which a handler error fails the job, for kinds and jobs that set no limit. Between
-	// attempts the job waits about 1, 2, 4 … seconds, as defined by the zero [Backoff]. Default 5. With 1, an error fails the job
+	// attempts, the job waits about 1, 2, 4 … seconds, as defined by the zero [Backoff]. Default 5. With 1, an error fails the job
 	// immediately, which suits handlers that must not repeat their effects outside the database.
 	MaxAttempts int
 	// MaxCrashes is how many times a job's pod may die or lose its lease before the job fails, for kinds that set no limit. Default 3.
@@ -55,17 +55,17 @@ type Options struct {
 	MaxFanOut int
 	// Timeout limits each run, for kinds that set no timeout. Default 0: no limit.
 	Timeout time.Duration
-	// MaxAge is how long a job may be pending or running, counted from when it became due. After that it fails with the reason deadline. It
-	// applies to lanes that set no limit (lanes.max_age_s). A running job ends immediately, and its handler's context is cancelled with
-	// [job.ErrDeadline]. Ages are checked once a minute. Default 0: no limit. Set the same value on all pods.
+	// MaxAge limits the time that a job may be pending or running, counted from when it became due. A job that exceeds the limit fails with
+	// the reason deadline. MaxAge applies to lanes that set no limit (lanes.max_age_s). A running job ends immediately, and its handler's
+	// context is cancelled with [job.ErrDeadline]. Ages are checked once a minute. Default 0: no limit. Set the same value on all pods.
 	MaxAge time.Duration
-	// ApprovalTTL is how long a job may await approval before it is cancelled as expired. It is counted from the submission plus the job's
-	// delay. Default 0: no limit. Set the same value on all pods.
+	// ApprovalTTL limits the time that a job may await approval, counted from its submission plus its delay. After that, the job is
+	// cancelled as expired. Default 0: no limit. Set the same value on all pods.
 	ApprovalTTL time.Duration
-	// FourEyes requires a job to be approved by another person: neither its submitter, nor an actor who sent it back to approval with a
-	// retry. It applies to [Admin.Approve], and to this program's API and commands. Over HTTP, it also blocks the ways around an approval,
-	// which are new arguments for a later step of an approved pipeline, and schedules for lanes and kinds that require approval. It needs
-	// authentication, because each caller must have a different name. Default false: only in lanes that require it, see [job.Lane]. Set the
+	// FourEyes requires each job to be approved by someone other than its submitter and any actor who sent it back to approval with a
+	// retry. It applies to [Admin.Approve], and to this program's API and commands. Over HTTP, it also blocks two ways to bypass approval:
+	// new arguments for a later step of an approved pipeline, and schedules for lanes and kinds that require approval. It requires
+	// authentication, because every caller must have a distinct name. Default false: only in lanes that require it, see [job.Lane]. Set the
 	// same value on all pods.
 	FourEyes bool
 	// StaleAfter ends a run if its handler gives no sign of life for this long, for kinds that set no limit; see the [StaleAfter] option of
@@ -73,7 +73,7 @@ type Options struct {
 	StaleAfter time.Duration
 	// Disabled makes this a pod that submits jobs and recovers the jobs of dead pods, but never claims any.
 	Disabled bool
-	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. By default the pod claims jobs ahead of time when the
+	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. By default, the pod claims jobs ahead of time if the
 	// handlers of their kind return faster than a claim takes. It then claims at most 10 × Slots and at most 100 extra jobs, which wait for
 	// at most 200 ms. See docs/guarantees.md for the crash limit of these jobs. NoClaimAhead also keeps job completions and claims from
 	// sharing commits. Default false.
@@ -94,20 +94,20 @@ type Options struct {
 	Middleware []Middleware
 	// EnqueueMiddleware wraps each submission, with the first element outermost. Default: none.
 	EnqueueMiddleware []EnqueueMiddleware
-	// OnEnd is called for each job that this process ended for good, after the commit. This includes jobs that ended without a handler,
-	// such as a job that the recovering pod fails because its pods crashed too often. Each end is reported in one process, at most once,
-	// and delivery is not guaranteed: an end is not reported if the process dies between the commit and the call, or if the program has no
-	// hook, such as trapeze cancel with DATABASE_URL.
+	// OnEnd is called after the commit for each job that this process ended for good. This includes jobs that ended without a handler, such
+	// as a job that the recovering pod fails because its pods crashed too often. Each end is reported by one process, at most once.
+	// Delivery is not guaranteed: an end is lost if the process dies between the commit and the call, or if the program that ended the job
+	// has no hook, such as trapeze cancel with DATABASE_URL.
 	//
-	// OnEnd delays no job: a separate goroutine makes the calls one after another. If jobs end faster than OnEnd returns, up to 1,000 ends
+	// The calls delay no jobs: a separate goroutine makes them one after another. If jobs end faster than OnEnd returns, up to 1,000 ends
 	// are queued; the last 500 places are reserved for failures. Further ends are dropped and logged. ctx ends after ten seconds.
 	// [Runner.Run] and [Runner.Close] wait up to five seconds for the remaining calls, then cancel ctx and drop the others. A panic is
 	// logged. Default: none.
 	OnEnd func(ctx context.Context, e job.End)
 	// OnRetry is called for each failed attempt that will be retried, after the commit that makes the job pending again. It also reports
 	// errors of [Outcome.InTx], timeouts, and handlers that ignore their context, none of which middleware sees. e.State is pending, and
-	// e.Reason is why the attempt failed. A crash of the pod, a hand-back and a [Snooze] are not failed attempts. Otherwise it works like
-	// OnEnd. Default: none.
+	// e.Reason states why the attempt failed. A crash of the pod, a hand-back and a [Snooze] are not failed attempts. Otherwise it works
+	// like OnEnd. Default: none.
 	OnRetry func(ctx context.Context, e job.End)
 	// RetainSucceeded, RetainFailed, RetainCancelled and RetainEvents set how long finished jobs and the history are kept. The defaults are
 	// 48h, 168h, 48h and 168h. A negative value keeps them forever.
@@ -162,7 +162,7 @@ func set[T int | time.Duration](field *T, value T) {
 	}
 }
 
-// maxSlots is higher than any process can use. It catches numbers with an extra digit.
+// maxSlots is higher than any process can use. It catches typos such as an extra digit.
 const maxSlots = 10_000
 
 // validate returns all mistakes as one error, so that an operator can fix a configuration in one go.

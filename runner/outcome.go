@@ -61,8 +61,8 @@ func Snooze(d time.Duration, why string) *Outcome {
 	return &Outcome{status: job.OK, snooze: &work.Snooze{Wait: d, Why: why}}
 }
 
-// WithBackoff increases the wait of a [Snooze] each time. At its n-th snooze, a job waits for d · 2ⁿ⁻¹, up to a limit of ten minutes, or d
-// if that is longer. n is [Job.Snoozes], which is never reset.
+// WithBackoff doubles the wait with each [Snooze] of the job. The n-th snooze waits for d · 2ⁿ⁻¹, up to ten minutes or d, whichever is
+// longer. The count, [Job.Snoozes], is never reset.
 func (o *Outcome) WithBackoff() *Outcome {
 	if o.snooze == nil {
 		return o.complain("WithBackoff on an outcome that is not Snooze")
@@ -71,17 +71,17 @@ func (o *Outcome) WithBackoff() *Outcome {
 	return o
 }
 
-// FanOut ends the run, but not the job. The job waits for its children in the waiting state, without a slot, a lease or a goroutine, and
-// its subject is free. The children are inserted in the commit that ends the run. A child can be a [Chain] or can itself fan out; it counts
-// as finished once its next steps have finished too. [Step] sets options for a child. By default a child has no subject, has its parent's
-// priority, and uses its kind's lane or else its parent's. If a child's [Unique] key is taken, the child is left out: the job that holds
-// the key does its work, and the parent does not wait for it.
+// FanOut ends the run, but not the job. While the job waits for its children, it is in the waiting state, holds no slot, lease or
+// goroutine, and its subject is free. The children are inserted in the commit that ends the run. A child can be a [Chain] or can itself fan
+// out; it counts as finished once its next steps have finished too. [Step] sets options for a child. By default a child has no subject, has
+// its parent's priority, and uses its kind's lane or else its parent's. If a child's [Unique] key is taken, the child is left out: the job
+// that holds the key does its work, and the parent does not wait for it.
 //
 // When the last child has finished, the job ends too, and the step of [Outcome.Join] is inserted in the same commit. Without a join, a
 // declared chain continues. If all children fail, or one fails under [Outcome.FailFast], the job fails with the reason children_failed and
-// nothing follows. If only some fail, the job succeeds with a warning and the pipeline ends as partial. The join can see which ones failed
-// with [Job.Branches]. A fan-out has at most Options.MaxFanOut children. With more, the job fails with [job.ErrTooLarge] and nothing is
-// inserted.
+// nothing follows. If only some fail, the job succeeds with a warning and the pipeline ends as partial. The join can find out which ones
+// failed with [Job.Branches]. A fan-out has at most Options.MaxFanOut children. If there are more, the job fails with [job.ErrTooLarge] and
+// nothing is inserted.
 func FanOut(children ...job.Args) *Outcome {
 	return &Outcome{status: job.OK, fan: &fan{children: children}}
 }
@@ -124,10 +124,10 @@ func EndChain(result any) *Outcome { return Done(result).EndChain() }
 // a fan-out, it drops the branch's chain.
 func (o *Outcome) EndChain() *Outcome { o.endChain = true; return o }
 
-// OnFailure sets a compensation: a job that undoes this step. Trapeze submits it when a later step of the pipeline fails, in the same
-// commit. The compensations of several steps form one chain, starting with the latest step. The compensation applies once the handler has
-// returned, even if this run fails afterwards, but not if the job is retried and another run fails. For a branch of a fan-out, it applies
-// until the branch has finished. See also the function [OnFailure].
+// OnFailure sets a compensation: a job that undoes this step. Trapeze submits it in the commit in which a later step of the pipeline fails.
+// The compensations of several steps form one chain, starting with the latest step. The compensation applies once the handler has returned,
+// even if this run fails afterwards, but not if the job is retried and another run fails. For a branch of a fan-out, it applies until the
+// branch has finished. See also the function [OnFailure].
 func (o *Outcome) OnFailure(args job.Args) *Outcome { return o.undone(OnFailure(args)) }
 
 // OnFailureOrCancel is like [Outcome.OnFailure], but also applies when a later step is cancelled, or when this job is cancelled while it is
@@ -152,8 +152,8 @@ func (o *Outcome) Warning() *Outcome { o.status = job.Warning; return o }
 
 // InTx adds the handler's writes to the commit that ends the job, so they happen exactly once. write runs after the handler has returned,
 // in the transaction that locks the job's lease. If write returns an error or panics, everything is rolled back, and the error is treated
-// as if the handler had returned it. The transaction uses the host's pool. If InTx is called twice, both functions run, in that order. For
-// statements whose result is not needed, [Outcome.Write] is faster.
+// as if the handler had returned it. The transaction uses the host's pool. If InTx is called twice, both functions run, in the order of the
+// calls. For statements whose result is not needed, [Outcome.Write] is faster.
 func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcome {
 	if write == nil {
 		return o.complain("InTx with a nil function")
@@ -163,9 +163,9 @@ func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcom
 }
 
 // Write adds a statement to the commit that ends the job, like [Outcome.InTx], so the statement takes effect exactly once. Its result is
-// not read. Jobs that end at the same time can therefore share a commit, which is several times faster than InTx. The statement must begin
-// with insert, update, delete, merge, select, with or call. The arguments are passed to pgx and must not be modified afterwards. A job can
-// write at most 100 statements and 1 MiB.
+// not read, so jobs that end at the same time can share a commit, which is several times faster than InTx. The statement must begin with
+// insert, update, delete, merge, select, with or call. The arguments are passed to pgx and must not be modified afterwards. A job can write
+// at most 100 statements and 1 MiB.
 //
 // If the statement fails, only its own job fails, as with InTx. A shared commit waits at most a second for a lock. After that, and after
 // any other error, its jobs are committed in smaller groups, down to single jobs. A setting that a statement changes, for example with
@@ -175,7 +175,7 @@ func (o *Outcome) Write(sql string, args ...any) *Outcome {
 	return o
 }
 
-// WriteBatch calls [Outcome.Write] for each statement in a batch. None of them may have a function that reads its result.
+// WriteBatch calls [Outcome.Write] for each statement in a batch. The statements must not have callbacks that read their results.
 func (o *Outcome) WriteBatch(b *pgx.Batch) *Outcome {
 	if b == nil {
 		return o.complain("WriteBatch with a nil batch")

@@ -19,9 +19,9 @@ import (
 // Func handles jobs of one kind. A nil [Outcome] and a nil error mean that the job succeeded without a result.
 //
 // Its context is cancelled with a cause ([context.Cause]): an operator cancelled or stopped the job, the run timed out, the handler gave no
-// sign of life for too long ([StaleAfter]), the job is too old, or the pod lost its lease or is shutting down. A run that times out or gives
-// no sign of life counts as a failed attempt; after any other cause, an error of the handler does not. Writes outside [Outcome.InTx] and
-// [Job.Tx] are at-least-once: after a crash, they may be repeated.
+// sign of life for too long ([StaleAfter]), the job is too old, or the pod lost its lease or is shutting down. A run that times out or
+// gives no sign of life counts as a failed attempt; an error that the handler returns after any other cause does not. Writes outside
+// [Outcome.InTx] and [Job.Tx] are at-least-once: after a crash, they may be repeated.
 //
 // The handler's goroutine is reused. A handler that locks its thread (runtime.LockOSThread) or sets profiler labels must undo both.
 type Func[A job.Args] func(ctx context.Context, j *Job[A]) (*Outcome, error)
@@ -60,7 +60,7 @@ func MaxCrashes(n int) HandleOption {
 }
 
 // KeepRunning lets handlers of this kind continue when the pod cannot reach the database for longer than its lease. Their writes are still
-// fenced. Their external effects may overlap with those of another run of the job on another pod.
+// fenced, but their external effects may overlap with those of another run of the job on another pod.
 func KeepRunning() HandleOption { return handleOption(func(k *registered) { k.KeepRunning = true }) }
 
 // StaleAfter cancels a run's context with [job.ErrStale] if its handler gives no sign of life for d. Signs of life are progress
@@ -74,10 +74,10 @@ func StaleAfter(d time.Duration) HandleOption {
 	})
 }
 
-// Secrets marks arguments of a kind as secret: they are shown only to principals with permission to see secrets. The arguments are JSON
-// pointers, such as /password or /users/*/token, in which * stands for every member or element. They are added to the fields that have the
-// tag `secret:"true"` in the arguments' type. Without this option, all values of a [HandleRaw] kind are hidden, because the runner cannot
-// know which are secret. Secrets() without pointers declares that none is secret.
+// Secrets marks arguments of a kind as secret: they are shown only to principals with permission to see secrets. Each one is given as a
+// JSON pointer, such as /password or /users/*/token, in which * stands for every member or element. The pointers supplement the fields
+// tagged `secret:"true"` in the arguments' type. Without this option, all values of a [HandleRaw] kind are hidden, because the runner
+// cannot know which are secret. Secrets() without pointers declares that no argument is secret.
 func Secrets(pointers ...string) HandleOption {
 	for _, pointer := range pointers {
 		if !strings.HasPrefix(pointer, "/") {
@@ -172,8 +172,8 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	r.pod.Kinds[name], r.registered[name] = k.Handler, k
 }
 
-// followsItself reports whether this kind can run again because of its own failure. It searches the on-failure steps, the on-failure steps
-// of their kinds, and so on.
+// followsItself reports whether a failure of this kind can lead to another job of the same kind. It searches the on-failure steps, the
+// on-failure steps of their kinds, and so on.
 func (r *Runner) followsItself(kind string, steps []work.Step, seen map[string]bool) bool {
 	return slices.ContainsFunc(steps, func(s work.Step) bool {
 		next := r.registered[s.Kind]
@@ -196,7 +196,7 @@ func encoded(run func(context.Context, *work.Job) (*Outcome, error)) func(contex
 	}
 }
 
-// Kinds returns the kinds that this runner runs, sorted: all registered kinds, or those in Options.Kinds.
+// Kinds returns the sorted kinds that this runner runs: all registered kinds, or those in Options.Kinds.
 func (r *Runner) Kinds() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +211,7 @@ func (r *Runner) handles(kind string) bool {
 	return r.pod.Kinds[kind] != nil
 }
 
-// Raw is a job with a kind given by name and arguments that are already JSON. The kind need not be registered here.
+// Raw is a job whose kind is given by name and whose arguments are already JSON. The kind need not be registered here.
 type Raw struct {
 	Name string
 	JSON json.RawMessage

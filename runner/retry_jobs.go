@@ -17,9 +17,10 @@ import (
 // counts toward its fan-out again if the fan-out has not finished; otherwise it runs independently. A job that needed approval when it was
 // submitted needs it again if it never ran, or if its arguments have changed. Retry returns the ids of the jobs that are pending again.
 //
-// It returns [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrKeyHeld], [job.ErrInvalidArgs], or
-// [job.ErrOutcomeUnknown]. It returns [job.ErrPruned] if branches have been pruned, and [job.ErrInvalid] if args is set for a job that
-// fanned out.
+// It returns [job.ErrNotFound] if the job does not exist, [job.ErrNotFailed] if it is neither failed nor cancelled, [job.ErrStillEnding] if
+// related jobs have not ended yet, and [job.ErrOutcomeUnknown] if the connection was lost. It returns [job.ErrInvalidArgs] if args is
+// invalid, and [job.ErrInvalid] if args is set for a job that fanned out. It returns [job.ErrPruned] if branches have been pruned, and
+// [job.ErrKeyHeld] if another job holds a unique key that the retry needs.
 func (a Admin) Retry(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	encoded, err := encodeNewArgs(args)
 	if err != nil {

@@ -93,8 +93,8 @@ func (r *Runner) UseEngine(e LaneEngine) error {
 	return r.pod.UseEngine(e)
 }
 
-// Close sends the wake-ups that were merged, and closes the connections that the runner opened. Call it after Run, or instead of Run in a
-// program that only submits. If such a program ends without Close, its latest jobs may wait for the next poll.
+// Close sends any merged wake-ups that are still pending, and closes the connections that the runner opened. Call it after Run, or instead
+// of Run in a program that only submits. If such a program ends without Close, its latest jobs may wait for the next poll.
 func (r *Runner) Close() {
 	r.pod.Close()
 	if r.remote != nil {
@@ -105,8 +105,7 @@ func (r *Runner) Close() {
 // Admin returns the operator commands of this runner.
 func (r *Runner) Admin() Admin { return Admin{r.pod} }
 
-// Boot returns the id that identifies this process as a pod. It is chosen at random for every start, and changes when the pod loses its
-// lease.
+// Boot returns the id that identifies this process as a pod. It is chosen at random at startup, and changes when the pod loses its lease.
 func (r *Runner) Boot() string { return r.pod.Boot() }
 
 // PodName returns the display name of this pod.
@@ -138,8 +137,9 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 	return len(reasons) == 0, reasons
 }
 
-// Maintain runs every maintenance task once. Running pods run each task at an interval between a minute and an hour; Maintain is for tools
-// and tests that cannot wait that long. It continues after an error and returns the errors of all tasks. It is safe for concurrent use.
+// Maintain runs every maintenance task once. Running pods perform each task at an interval between a minute and an hour; Maintain is for
+// tools and tests that cannot wait that long. It continues after an error and returns the errors of all tasks. It is safe for concurrent
+// use.
 func (r *Runner) Maintain(ctx context.Context) error { return r.pod.Maintain(ctx) }
 
 // HandBackNow cuts short the grace period of a shutdown in progress: it cancels the handlers' contexts and hands back their jobs

@@ -23,8 +23,8 @@ const (
 // deleted is restored as declared, with the change. The kind need not be registered here: the schedule fires once a program that handles
 // the kind is running. A dry run reports the result and the next occurrences without making the change.
 //
-// It returns [job.ErrInvalidSchedule], [job.ErrUnknownLane], [job.ErrScheduleMoved], or [job.ErrUnknownSchedule] if c requires an existing
-// schedule.
+// It returns [job.ErrInvalidSchedule] if a setting is invalid, [job.ErrUnknownLane] if the lane does not exist, [job.ErrScheduleMoved] if
+// the schedule no longer matches c.From, and [job.ErrUnknownSchedule] if c requires a schedule that does not exist.
 func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
 	if c.Kind != nil && *c.Kind != "" {
 		if err := job.ValidateKind(*c.Kind); err != nil {
@@ -110,10 +110,10 @@ func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, er
 
 // TriggerSchedule submits the schedule's job now, in addition to its regular occurrences. It works even if the schedule is paused or the
 // previous job has not finished. The schedule's unique key applies. If as is not nil, TriggerSchedule returns [job.ErrScheduleMoved] unless
-// the schedule's settings still equal as, so that callers trigger the job they have seen.
+// the schedule's settings still equal as, so that callers trigger only the job that they have seen.
 //
-// It returns [job.ErrUnknownSchedule] or an error of [Runner.Enqueue]. After [job.ErrOutcomeUnknown], [Admin.ScheduleFires] shows the
-// outcome.
+// It returns [job.ErrUnknownSchedule] if there is no such schedule, or an error from [Runner.Enqueue]. After [job.ErrOutcomeUnknown],
+// [Admin.ScheduleFires] shows the outcome.
 func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	fire, err := a.pod.Calendar.Trigger(ctx, name, as, named(actor))
 	if err != nil {
@@ -122,7 +122,7 @@ func (a Admin) TriggerSchedule(ctx context.Context, name string, as *job.Schedul
 	return fire, nil
 }
 
-// Schedules returns all schedules, sorted by name. Each has a description of its expression, its next occurrences and its latest ones.
+// Schedules returns all schedules, sorted by name, each with a description of its expression and its next and latest occurrences.
 func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
 	list, err := admin.Schedules(ctx, a.pod.Commands)
 	if err != nil {
@@ -166,8 +166,8 @@ func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse
 	return use(one, fires[name]), nil
 }
 
-// ScheduleFires returns a schedule's latest occurrences before a given time, newest first, at most limit of them. The zero time means no
-// limit in time. limit defaults to 50; the maximum is 1000. The result includes occurrences of a deleted schedule until they are pruned.
+// ScheduleFires returns up to limit of a schedule's latest occurrences before a given time, newest first. The zero time means no time
+// limit. limit defaults to 50; the maximum is 1000. The result includes occurrences of a deleted schedule until they are pruned.
 // ScheduleFires returns [job.ErrUnknownSchedule] if there is neither a schedule nor an occurrence with that name.
 func (a Admin) ScheduleFires(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
 	if limit <= 0 {
@@ -186,7 +186,7 @@ func (a Admin) ScheduleFires(ctx context.Context, name string, before time.Time,
 	return fires[name], nil
 }
 
-// PreviewSchedule is the function [PreviewSchedule] with one more check: it rejects an expression that fires more often than
+// PreviewSchedule is like the function [PreviewSchedule], but also rejects an expression that fires more often than
 // Options.MinScheduleInterval allows.
 func (a Admin) PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
 	if _, err := a.pod.Calendar.Parse(job.ScheduleSetting{Expression: expression, Zone: zone}, after); err != nil {

@@ -29,7 +29,8 @@ func Zone(name string) ScheduleOption {
 	return scheduleOption(func(s *job.ScheduleSetting) { s.Zone = name })
 }
 
-// CatchUp submits a job for each of the latest n missed occurrences, 1 to 1000. By default, one job is submitted for all of them.
+// CatchUp submits a job for each of the latest n missed occurrences, with n from 1 to 1000. By default, one job is submitted for all of
+// them.
 func CatchUp(n int) ScheduleOption {
 	return declarationOption(func(d *declaration) { d.missed(job.MissedCatchUp, n) })
 }
@@ -151,7 +152,7 @@ func (r *Runner) complete(d *declaration) error {
 		s.UniqueKey = *w.UniqueKey
 	}
 	if _, err = r.pod.Calendar.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
-		err = nil // an @at in the past is allowed, because the program may restart after that time
+		err = nil // an @at in the past is allowed because the program may restart after that time
 	}
 	return errors.Join(job.ValidateScheduleName(d.Name), s.Validate(), err)
 }

@@ -63,7 +63,7 @@ func marked(t reflect.Type, within []reflect.Type) bool {
 	return false
 }
 
-// secretWalk collects pointers to secret fields in found. In again it collects the positions that it cannot examine: recursive structs and
+// secretWalk collects pointers to secret fields in found. In again, it collects the positions that it cannot examine: recursive structs and
 // types with a custom encoding. If any field is secret, these positions are hidden entirely.
 type secretWalk struct{ found, again []string }
 

@@ -28,9 +28,9 @@ const enqueueSQL = `select id, pipeline_id, coalesce(state, ''), duplicate from 
 	pipeline => $13::text, needs_approval => $14::text::boolean, traceparent => $15::text)`
 
 // EnqueueSQL submits a job in a database/sql transaction, by calling the enqueue function of Trapeze's schema. The job exists if and only
-// if the transaction commits, and the commit notifies the listening pods. EnqueueSQL needs no [Runner] and no privilege except to execute
-// that function. The kind need not be registered here. The job continues the trace of ctx. Without [Submitter], the submitter is the
-// database's session_user; setting another one requires the INSERT privilege on Trapeze's jobs table.
+// if the transaction commits, and the commit notifies the listening pods. EnqueueSQL needs no [Runner] and no privilege other than
+// permission to execute that function. The kind need not be registered here. The job continues the trace of ctx. Without [Submitter], the
+// submitter is the database's session_user; setting another one requires the INSERT privilege on Trapeze's jobs table.
 //
 // It returns [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid] or [job.ErrKeyReused]. After an error, the
 // caller's transaction can only be rolled back, as after any PostgreSQL error.

@@ -12,8 +12,8 @@ import (
 // no jobs. A job that is waiting for its next attempt, or that an operator has retried, has not finished.
 //
 // If the job finishes in this process, Wait returns immediately afterwards. Otherwise it polls, first after 50 ms and then at least once a
-// second. All waiters in a process share one statement per poll. Wait survives a database outage. It returns [job.ErrNotFound] if the job
-// does not exist, and the cause of ctx if ctx is done first.
+// second. All waiters in a process share one statement per poll. Wait keeps polling during a database outage. It returns [job.ErrNotFound]
+// if the job does not exist, and the cause of ctx if ctx is done first.
 func (r *Runner) Wait(ctx context.Context, id int64) (job.Job, error) {
 	return r.pod.Waiters.Wait(ctx, id)
 }

@@ -13,8 +13,8 @@ import (
 // ErrNoDatabase is returned by every operation that needs a database when the program has none, as in a remote worker.
 var ErrNoDatabase = engine.ErrNoDatabase
 
-// InDatabase declares that the kind's handlers write with [Job.Tx], [Job.Write], [Outcome.InTx] or [Outcome.Write], so that no remote worker
-// can run it. Registering such a kind on a remote worker panics, and pods reject a worker that offers it.
+// InDatabase declares that the kind's handlers write with [Job.Tx], [Job.Write], [Outcome.InTx] or [Outcome.Write], so no remote worker can
+// run the kind. Registering it on a remote worker panics, and pods reject a worker that offers it.
 func InDatabase() HandleOption { return handleOption(func(k *registered) { k.InDatabase = true }) }
 
 // RemoteOptions configures a remote worker's runner; see [NewRemote].
