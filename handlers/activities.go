@@ -10,7 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A batch replaces the lines that it covers. Reading the same lines again changes nothing, and no lines of an older file remain.
+// A batch replaces the stored rows for its lines. Reading the same lines again therefore changes nothing, and no lines of an older file
+// remain.
 const (
 	clearLinesSQL = `delete from co2.activities where year = $1 and source = $2 and line > $3 and line <= $4`
 
@@ -36,7 +37,7 @@ func (p *pipeline) writeFlights(ctx context.Context, tx pgx.Tx, a Ingest, after,
 // dropRestSQL deletes the lines beyond the end of the file, which remain from an earlier, longer version.
 const dropRestSQL = `delete from co2.activities where year = $1 and source = $2 and line > $3`
 
-// countUnitsSQL counts the departure airports in a file, and how many of them have no name.
+// countUnitsSQL counts the departure airports in a file, and those without a name.
 const countUnitsSQL = `
 select count(*), count(*) filter (where u.name is null)
 from co2.units u
@@ -54,8 +55,8 @@ where u.code = a.code and (u.name, u.city, u.state, u.latitude, u.longitude)
 
 const airportsAtOnce = 1000
 
-// nameUnits reads a list of airports and names the existing units. It needs no checkpoint, because every batch can be written again. Names
-// are optional, so it skips invalid rows.
+// nameUnits reads a list of airports and names the existing units. It needs no checkpoint because writing a batch again is harmless. It
+// skips invalid rows because names are optional.
 func (p *pipeline) nameUnits(ctx context.Context, j *runner.Job[Ingest], file string) error {
 	t, err := p.openTable(file, "iata", "name", "city", "state", "latitude", "longitude")
 	if err != nil {

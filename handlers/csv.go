@@ -84,7 +84,7 @@ func (t *table) header(want []string) error {
 	return nil
 }
 
-// badRow describes a row that cannot be used, with the reason. A bad row does not affect the rows after it.
+// badRow describes a row that cannot be used and the reason. A bad row does not affect later rows.
 type badRow struct {
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`
@@ -133,7 +133,7 @@ func (t *table) next() error {
 	return io.EOF
 }
 
-// get returns a field of the current row, without surrounding blanks.
+// get returns a field of the current row, without surrounding white space.
 func (t *table) get(column string) string { return strings.TrimSpace(t.row[t.columns[column]]) }
 
 // skip reads past all lines up to and including the given one.

@@ -1,5 +1,5 @@
-// Package handlers is the worked example: a pipeline with four kinds of jobs that turns a file of flights into the emissions of each
-// airport. It uses only the public API of package runner.
+// Package handlers is a worked example: a pipeline of four kinds of jobs that computes the emissions of each airport from a file of
+// flights. It uses only the public API of package runner.
 //
 //	                             ┌▶ emission_recalc ATL ─┐
 //	csv_ingest ──▶ factor_sync ──┼▶ emission_recalc BOS ─┼──▶ unit_totals
@@ -12,19 +12,19 @@
 //
 // The factor sync ends with runner.FanOut(…).Join(next). It waits, without using a slot, for one recalculation per unit; all of them are
 // inserted in the commit that writes the factors. Each recalculation writes its unit's emissions with InTx, in the commit that ends it. A
-// unit is therefore counted once, even after crashes. The join reads the outcomes with Job.Branches. It leaves out and reports units that
-// could not be recalculated, and the pipeline then ends as partial.
+// unit is therefore counted once, even after crashes. The join reads the outcomes with Job.Branches. If some units could not be
+// recalculated, it excludes and reports them, and the pipeline ends as partial.
 //
 // Each table has one writer. The subject of a recalculation is a year and a unit, and that of the join is the year. Datasets of different
 // years can be processed concurrently; two datasets of the same year take turns, unit by unit.
 //
 // With [Options.Fenced], the handlers write in separate commits instead, guarded by the job's fence; see fenced.go.
 //
-// A unit in the example is a departure airport. A flight counts as one passenger over its great-circle distance. Its emission is the
-// distance in kilometres × the factor of its distance band:
+// A unit in the example is a departure airport. A flight counts as one passenger over its great-circle distance. Its emissions are the
+// distance in kilometers × the factor of its distance band:
 //
 //	kg CO2e = distance_miles × 1.609344 × kg_co2e_per_passenger_km
 //
-// PostgreSQL computes everything in its exact numeric type, so the sum does not depend on the order of the rows, down to the last digit.
-// The files in testdata are real; their sources are listed in SOURCES.md there.
+// PostgreSQL computes everything in its exact numeric type, so every digit of the sum is independent of the order of the rows. The files in
+// testdata are real; their sources are listed in SOURCES.md there.
 package handlers

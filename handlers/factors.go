@@ -17,7 +17,7 @@ import (
 // SyncFactors replaces the emission factors of a year with those in a file, and fans out into a [Recalculate] for each unit and a
 // [TotalUnits] that joins them. If only the factors have changed, submit a SyncFactors on its own; the flights need not be read again.
 //
-// An invalid factor would silently make every total wrong. Any bad row therefore fails the job, with its line number.
+// An invalid factor would silently make every total wrong, so any bad row fails the job with an error that includes its line number.
 type SyncFactors struct {
 	File string `json:"file,omitempty"` // has the columns of [SampleFactors], which is the default
 	Year int    `json:"year"`
@@ -32,7 +32,7 @@ type SyncedFactors struct {
 	Changed bool `json:"changed"` // whether the year's factors changed
 }
 
-// band is a distance band with its factor. The numbers have exactly the digits that they have in the file.
+// band is a distance band with its factor. The numbers keep exactly the digits that they have in the file.
 type band struct {
 	name     string
 	min, per string
@@ -66,8 +66,8 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 		recalculations[i] = runner.Step(Recalculate{Year: a.Year, Unit: unit}, runner.Subject(subjectOf(a.Year, unit)))
 	}
 	// Fan out even if no factor has changed, because there may be new flights. Emissions that are already correct are not rewritten. This
-	// handler reports no progress, so that the job shows the progress of its recalculations. The join's subject is the year: two totals of
-	// a year run one after the other, or the one that reads first could write last.
+	// handler reports no progress, so that the job shows the progress of its recalculations. The join's subject is the year, so two totals
+	// of a year run one after the other. Otherwise, the one that read first could write last.
 	outcome := runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}, runner.Subject(strconv.Itoa(a.Year))).Result(result)
 	return p.finish(ctx, j, outcome, func(ctx context.Context, tx pgx.Tx) error {
 		var batch pgx.Batch

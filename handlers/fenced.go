@@ -8,12 +8,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// guardSQL locks a job's guard, and raises it to the fence of the caller's run. It changes no row if a later run of the job has written.
+// guardSQL locks a job's guard row, and raises it to the fence of the caller's run. It affects no row if a later run of the job has already
+// written.
 const guardSQL = `
 insert into co2.fences as f (job, fence) values ($1, $2)
 on conflict (job) do update set fence = excluded.fence where f.fence <= excluded.fence`
 
-// claimed is a job that writes.
+// claimed is the part of [runner.Job] that writing needs.
 type claimed interface {
 	ID() int64
 	Fence() int64
@@ -21,7 +22,7 @@ type claimed interface {
 	Checkpoint(ctx context.Context, v any) error
 }
 
-// write runs a handler's writes in a transaction, and stores the checkpoint, if any: in the same commit, or with Options.Fenced after it.
+// write runs a handler's writes in a transaction and stores the checkpoint, if any, in the same commit or, with Options.Fenced, after it.
 // The writes can be repeated, so a crash between the two commits does no harm.
 func (p *pipeline) write(ctx context.Context, j claimed, write func(tx pgx.Tx) error, checkpoint any) error {
 	if !p.Fenced {
@@ -43,7 +44,7 @@ func (p *pipeline) write(ctx context.Context, j claimed, write func(tx pgx.Tx) e
 	return j.Checkpoint(ctx, checkpoint)
 }
 
-// finish runs a handler's last writes: in the commit that ends the job, or with Options.Fenced before the handler returns.
+// finish runs a handler's final writes: in the commit that ends the job or, with Options.Fenced, before the handler returns.
 func (p *pipeline) finish(ctx context.Context, j claimed, o *runner.Outcome, write func(ctx context.Context, tx pgx.Tx) error) (*runner.Outcome, error) {
 	if !p.Fenced {
 		return o.InTx(write), nil

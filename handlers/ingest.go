@@ -15,10 +15,10 @@ import (
 )
 
 // Ingest reads a file of flights into activities and their departure airports into units, and then syncs the factors. Reading a file again
-// replaces its earlier contents for the same year.
+// replaces its previous contents for the same year.
 //
 // Ingest skips a row that cannot be used, reports it with its line and reason, and ends with a warning. If the file cannot be read, lacks a
-// column, or has rows but no usable one, the job fails without a retry. With a file without rows, it ends with a warning.
+// column, or has rows but no usable one, the job fails without a retry. If the file has no rows, the job ends with a warning.
 type Ingest struct {
 	File     string `json:"file,omitempty"`     // has the columns of [SampleFlights], which is the default
 	Airports string `json:"airports,omitempty"` // lists the names of airports; the default is [SampleAirports]
@@ -43,7 +43,7 @@ const firstBad = 20
 
 // ingestPoint is the checkpoint of an ingest, committed with each batch. The next run continues after Line.
 type ingestPoint struct {
-	Size    int64     `json:"size"`    // file size; if it or Changed differs, the file is another one and is read from the start
+	Size    int64     `json:"size"`    // file size; if it or Changed differs, the file has changed and is read from the start
 	Changed time.Time `json:"changed"` // modification time of the file
 	Line    int64     `json:"line"`
 	Rows    int64     `json:"rows"`

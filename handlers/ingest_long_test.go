@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// When a pod stops in the middle of an ingest, another pod continues the job from its checkpoint.
+// If a pod stops in the middle of an ingest, another pod continues the job from its checkpoint.
 func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -30,10 +30,10 @@ func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
 	is.Equal(len(steps), 3)
 	is.True(steps[0].Fence > 1) // the job was claimed again
 	got := decode[handlers.Ingested](t, steps[0])
-	is.Equal(got.Rows, int64(20000)) // the rows before the checkpoint are counted once
+	is.Equal(got.Rows, int64(20000)) // the rows before the checkpoint are counted only once
 	_, _, sum := reference(t)
 	is.True(equal(sum, decode[handlers.Totalled](t, steps[2]).KgCO2e.String())) // equal to the last digit
-	// Rows written before the stop were not written again, because each batch was written by only one transaction.
+	// Each batch was written by only one transaction, so no row was written again after the stop.
 	is.Equal(slow.count(is, "select count(distinct xmin::text) from co2.activities"), int64(20))
 }
 

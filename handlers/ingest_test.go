@@ -21,7 +21,7 @@ func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
-	path := file(t, "flights.csv", "\ufeffOrigin, destination,flown_at,distance_miles,note\r\n"+ // different column order, one extra column
+	path := file(t, "flights.csv", "\ufeffOrigin, destination,flown_at,distance_miles,note\r\n"+ // a different column order, and an extra column
 		"ATL,JFK,2024-01-01T00:00:00Z,100,ok\r\n"+
 		"ATL,JFK,yesterday,100,\n"+ // 3
 		"ATL,JFK,2024-01-01T00:00:00Z,-5,\n"+ // 4
@@ -53,7 +53,7 @@ func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
 	is.Equal(lines, []int{3, 4, 6, 7, 8, 9, 10})                                     // line numbers as shown by an editor
 	is.Equal(decode[handlers.Totalled](t, steps[2]).KgCO2e.String(), "123.32000736") // 300.5 miles × 1.609344 × 0.255
 	is.Equal(b.count(is, "select count(*) from trapeze.job_event where job = $1 and event = 'csv.bad_row' and level = 'warn'",
-		steps[0].ID), int64(7)) // each bad row is in the job's history
+		steps[0].ID), int64(7)) // the job's history lists each bad row
 }
 
 func TestManyBadRowsAreCountedAndTheFirstOnesListed(t *testing.T) {
@@ -145,7 +145,7 @@ func TestAnotherFileUnderTheSameNameIsReadFromItsBeginning(t *testing.T) {
 			steps := newPod(t, pool, handlers.Options{}).wait(made.ID)
 			is.Equal(decode[handlers.Ingested](t, steps[0]).Rows, c.rows)
 			is.Equal(slow.count(is, "select count(*) from co2.activities where origin = 'SEA'"), c.rows)
-			is.Equal(slow.count(is, "select count(*) from co2.activities"), c.rows) // no lines of the former file are left
+			is.Equal(slow.count(is, "select count(*) from co2.activities"), c.rows) // no lines of the previous file are left
 		})
 	}
 }

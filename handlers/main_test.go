@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bench is a pod that runs the pipeline on its own database.
+// bench is a pod that runs the pipeline on a separate database.
 type bench struct {
 	*runner.Runner
 	t    *testing.T
@@ -36,7 +36,7 @@ func newBench(t *testing.T) *bench {
 	return newPod(t, pool, handlers.Options{})
 }
 
-// newPod starts another pod on a database. It stops when the test ends, or earlier if the test stops it.
+// newPod starts another pod on a database. The pod stops when the test ends, unless the test stops it earlier.
 func newPod(t *testing.T, pool *pgxpool.Pool, o handlers.Options) *bench {
 	t.Helper()
 	r, err := runner.New(pool, runner.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -82,8 +82,8 @@ type step struct {
 	Error   *string
 }
 
-// pipeline submits a job and waits until the whole pipeline has ended. It returns the steps of the main line, without the recalculations of
-// a factor sync.
+// pipeline submits a job and waits until the whole pipeline has ended. It returns the successive steps, without the recalculations of a
+// factor sync.
 func (b *bench) pipeline(args runner.Args) []step {
 	b.t.Helper()
 	made, err := b.Enqueue(b.t.Context(), args, runner.Subject("travel/2024"))
@@ -122,7 +122,7 @@ func (b *bench) steps(where string, args ...any) []step {
 	return nil
 }
 
-// status returns the status of a pipeline, or "lone" for a job without next steps.
+// status returns the status of a pipeline, or "lone" for a single job.
 func status(b *bench, id int64) (found string) {
 	b.t.Helper()
 	err := b.pool.QueryRow(b.t.Context(), "select coalesce((select status from trapeze.pipeline where id = $1), 'lone')", id).Scan(&found)

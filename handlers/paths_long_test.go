@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Polling alone and the fast path alone must give the same totals. The fast path starts nothing in a lane where a more urgent job is
-// waiting, so a job without a handler, which waits forever, disables it. A poll interval of one hour effectively disables polling.
+// Polling alone and the fast path alone must give the same totals. A more urgent job that waits forever, because it has no handler,
+// disables the fast path in its lane. A poll interval of one hour effectively disables polling.
 func TestThePollAloneAndTheFastPathAloneComputeTheSame(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

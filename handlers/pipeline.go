@@ -15,15 +15,15 @@ import (
 type Options struct {
 	// Schema is the schema of the example's tables, which is separate from Trapeze's. The default is co2.
 	Schema string
-	// Dir is the directory that files are read from; a path that leads outside it is rejected. If Dir is empty, any path is allowed, and
+	// Dir is the directory from which files are read; a path that leads outside it is rejected. If Dir is empty, any path is allowed, and
 	// relative paths start at the working directory.
 	Dir string
 	// BatchRows is the number of rows in one transaction of the ingest. The default is 1000.
 	BatchRows int
 	// BatchPause is a pause after every batch, which makes the ingest slow enough to watch. The default is 0.
 	BatchPause time.Duration
-	// Fenced makes the handlers write in separate transactions that are guarded by the job's fence, instead of in the job's own commits. Set
-	// it for lanes of other engines than PostgreSQL. The default is false.
+	// Fenced makes the handlers write in separate transactions that are guarded by the job's fence, instead of in the job's own commits.
+	// Set it for lanes with an engine other than PostgreSQL. The default is false.
 	Fenced bool
 	// OnRun is called after each run of a handler in this process with the run's start and end, regardless of the outcome. It must be safe
 	// for concurrent use. It can be nil.
@@ -56,8 +56,8 @@ var schemaName = regexp.MustCompile(`\bco2\b`)
 // in returns a statement with the schema co2 replaced by the configured one.
 func (p *pipeline) in(sql string) string { return schemaName.ReplaceAllString(sql, p.Schema) }
 
-// retry handles temporary errors, such as a restarting or unresponsive database. Errors that would recur with the same input are marked
-// permanent where they occur.
+// retry is the policy for temporary errors, such as those of a restarting or unresponsive database. Errors that would recur with the same
+// input are marked permanent where they occur.
 var retry = runner.Retry(8, runner.Backoff{Base: 500 * time.Millisecond, Cap: 15 * time.Second})
 
 // Register registers the four kinds. Call it before r.Run, with the pool that was passed to [Setup]. The handlers write in the commit that
@@ -78,7 +78,7 @@ func Register(r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	return nil
 }
 
-// timed calls OnRun after each run.
+// timed wraps a handler so that OnRun is called after each run.
 func timed[A runner.Args](p *pipeline, handle runner.Func[A]) runner.Func[A] {
 	if p.OnRun == nil {
 		return handle

@@ -37,5 +37,5 @@ func TestTheFencedPipelineGivesTheSameTotals(t *testing.T) {
 	steps := b.pipeline(handlers.Ingest{Year: 2024})
 	is.Equal(len(steps), 3)
 	is.True(equal(sum, string(decode[handlers.Totalled](t, steps[2]).KgCO2e)))
-	is.Equal(b.count(is, "select count(*) from co2.fences"), int64(len(byUnit)+3)) // each job wrote under its guard
+	is.Equal(b.count(is, "select count(*) from co2.fences"), int64(len(byUnit)+3)) // each job has a guard row
 }

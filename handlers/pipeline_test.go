@@ -73,7 +73,7 @@ func TestThePipelineComputesTheRealFilesToTheLastDigit(t *testing.T) {
 	for _, s := range append(recalculations, steps...) {
 		is.Equal(s.State, runner.StateSucceeded)
 		is.Equal(*s.Outcome, runner.OutcomeOK) // no warnings
-		is.Equal(s.Fence, int64(1))            // handed over or claimed only once
+		is.Equal(s.Fence, int64(1))            // handed off or claimed only once
 	}
 	is.Equal(status(b, steps[0].ID), "succeeded")
 	is.Equal(commits(b), int64(len(byUnit))) // each unit was written once, in its own commit
@@ -120,14 +120,14 @@ func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
 	units := b.recalculations(steps[0])
 	is.Equal(len(units), 2)                            // ATL and SEA
 	is.Equal(units[1].Subject, "2024/SEA")             // the subject is the year and the unit
-	is.Equal(*units[1].Outcome, runner.OutcomeWarning) // its flight no longer fits any band
+	is.Equal(*units[1].Outcome, runner.OutcomeWarning) // its flight is now outside all bands
 	is.Equal(decode[handlers.Recalculated](t, units[1]).NoFactor, int64(1))
 	is.Equal(status(b, steps[0].ID), "succeeded") // a warning is not a failure
-	is.Equal(steps[1].Subject, "2024")            // one total of a year runs at a time, so that no older sum replaces a newer one
+	is.Equal(steps[1].Subject, "2024")            // the totals of a year run one at a time, so that no older sum replaces a newer one
 	after := decode[handlers.Totalled](t, steps[1])
 	is.Equal(after.NoFactor, int64(1))
-	is.Equal(after.KgCO2e.String(), "337.96224")                       // the flight's old emission is gone
-	is.Equal(after.Units, int64(1))                                    // SEA has no emission left
+	is.Equal(after.KgCO2e.String(), "337.96224")                       // the flight's old emissions are gone
+	is.Equal(after.Units, int64(1))                                    // SEA has no emissions left
 	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(1)) // SEA has no total either
 	is.Equal(b.count(is, "select count(*) from co2.factors where year = 2024"), int64(1))
 }
@@ -156,7 +156,7 @@ func TestALongerFileReplacesAShorterOneAndTheOtherWayRound(t *testing.T) {
 	b.pipeline(handlers.Ingest{File: path, Year: 2024})
 	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(7)) // lines that the file no longer contains are gone
 	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(7))  // the emissions of these lines are gone too
-	is.Equal(b.count(is, "select sum(flights) from co2.totals"), int64(7)) // their share of the totals is gone too
+	is.Equal(b.count(is, "select sum(flights) from co2.totals"), int64(7)) // the totals no longer include these lines
 }
 
 func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
@@ -164,7 +164,7 @@ func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	is.NoErr(err)
 	defer r.Close()
-	defer func() { is.True(recover() != nil) }() // the handlers write in the commit that ends a job, so wrong wiring is reported immediately
+	defer func() { is.True(recover() != nil) }() // a remote worker cannot write in the commit that ends a job, so the mistake is reported immediately
 	_ = handlers.Register(r, nil, handlers.Options{})
 }
 
@@ -174,7 +174,7 @@ func TestAFencedRunWritesNothingAfterALaterOneHasWritten(t *testing.T) {
 	b := newBench(t)
 	b.stop()
 	b = newPod(t, b.pool, handlers.Options{Fenced: true})
-	_, err := b.pool.Exec(t.Context(), "insert into co2.fences select id, 1000 from generate_series(1, 1000) id") // of later runs
+	_, err := b.pool.Exec(t.Context(), "insert into co2.fences select id, 1000 from generate_series(1, 1000) id") // fences of later runs
 	is.NoErr(err)
 	made, err := b.Enqueue(t.Context(), handlers.Ingest{Year: 2024}, runner.MaxAttempts(1))
 	is.NoErr(err)

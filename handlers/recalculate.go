@@ -11,9 +11,9 @@ import (
 )
 
 // Recalculate computes the emissions of one unit's flights in a year with the factors of that year. A [SyncFactors] fans out into many of
-// these jobs. Flights whose distance is in no band get no emissions. They are counted, and make the outcome a warning.
+// these jobs. Flights whose distance is outside all bands get no emissions. They are counted, and the outcome is then a warning.
 //
-// A flight with an impossibly long distance fails the job without a retry, and the unit keeps its earlier emissions. Such a distance is
+// A flight with an impossibly long distance fails the job without a retry, and the unit keeps its earlier emissions. The distance must be
 // corrupt or in a different unit of length, and would distort the total. The recalculations of other units continue.
 type Recalculate struct {
 	Year int    `json:"year"`
@@ -26,7 +26,7 @@ func (Recalculate) Kind() string { return "emission_recalc" }
 // Recalculated is the result of a [Recalculate].
 type Recalculated struct {
 	Flights  int64 `json:"flights"`
-	NoFactor int64 `json:"no_factor"` // flights whose distance is in no band
+	NoFactor int64 `json:"no_factor"` // flights whose distance is outside all bands
 }
 
 // subjectOf returns the subject of a unit's recalculation. Two pipelines for the same year recalculate a unit one after the other. Other
@@ -36,8 +36,8 @@ func subjectOf(year int, unit string) string { return fmt.Sprintf("%d/%s", year,
 // unitIn returns the unit in a subject with the given year.
 func unitIn(year int, subject string) string { return strings.TrimPrefix(subject, subjectOf(year, "")) }
 
-// unitsSQL lists the units of a year: those with flights, and those that have only old emissions. Plan: activities_of_unit and
-// emissions_pkey, reading only the year's part of each.
+// unitsSQL lists the units of a year: those with flights, and those with only old emissions. Plan: activities_of_unit and emissions_pkey,
+// reading only the year's part of each.
 const unitsSQL = `
 select origin from co2.activities where year = $1 union select unit from co2.emissions where year = $1 order by 1`
 
@@ -51,7 +51,7 @@ with rated as materialized (
 	where a.year = $1 and a.origin = $2
 )`
 
-// farthestKm is half the Earth's equator, rounded up. No two places are farther apart.
+// farthestKm is half the length of the Earth's equator, rounded up. No two places are farther apart.
 const farthestKm = 20038
 
 const weighUnitSQL = ratedSQL + `
@@ -101,7 +101,7 @@ func (p *pipeline) recalculate(ctx context.Context, j *runner.Job[Recalculate]) 
 		if err := tx.QueryRow(ctx, p.in(recalcSQL), year, unit).Scan(&written.Flights, &written.NoFactor); err != nil {
 			return fmt.Errorf("write the emissions of %s: %w", unit, err)
 		}
-		if written != result { // otherwise the stored emissions would not match the result
+		if written != result { // storing them would make the emissions disagree with the result
 			return fmt.Errorf("the flights of %s changed during the calculation", unit)
 		}
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// setupSQL creates the tables. A transaction-level advisory lock prevents two pods from creating them at the same time.
+// setupSQL creates the tables. A transaction-level advisory lock prevents two pods from creating them concurrently.
 const setupSQL = `
 select pg_advisory_xact_lock(420022);
 

@@ -15,8 +15,8 @@ import (
 )
 
 // TotalUnits adds up the emissions of a year by departure airport. It joins the recalculations of a [SyncFactors] and ends the pipeline. A
-// unit whose recalculation failed is excluded from all totals, is listed in the result, and makes the outcome a warning. Submitted on its
-// own, TotalUnits adds up all emissions of the year; give it the year as its subject, as the join has.
+// unit whose recalculation failed is excluded from all totals, is listed in the result, and makes the outcome a warning. When submitted
+// separately, TotalUnits adds up all emissions of the year; give it the year as its subject, like the join.
 type TotalUnits struct {
 	Year int `json:"year"`
 }
@@ -30,7 +30,7 @@ type Totalled struct {
 	Flights int64       `json:"flights"`
 	KgCO2e  json.Number `json:"kg_co2e"` // with full precision
 
-	NoFactor int64     `json:"no_factor"`           // flights without an emission because their distance is in no band
+	NoFactor int64     `json:"no_factor"`           // flights without emissions because their distance is outside all bands
 	Bad      int64     `json:"bad"`                 // number of units that could not be recalculated
 	BadUnits []BadUnit `json:"bad_units,omitempty"` // the first 1000 of them
 }
@@ -41,7 +41,7 @@ type BadUnit struct {
 	Reason string `json:"reason"`
 }
 
-// UnitTotal is the total of one departure airport in a year. Km and KgCO2e are exact.
+// UnitTotal is the total of one departure airport for a year. Km and KgCO2e are exact.
 type UnitTotal struct {
 	Unit    string
 	Name    *string // nil if the list of airports does not contain it
@@ -126,7 +126,7 @@ func (p *pipeline) joined(ctx context.Context, j *runner.Job[TotalUnits], result
 	for b, err := range j.Branches(ctx) {
 		switch {
 		case errors.Is(err, runner.ErrNotFound):
-			return bad, nil // the job was submitted on its own
+			return bad, nil // the job was submitted separately
 		case err != nil:
 			return nil, fmt.Errorf("read the recalculations: %w", err)
 		case b.State == runner.StateSucceeded:

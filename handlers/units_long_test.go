@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Two pods process datasets of three years at the same time. One of the years comes from two files.
+// Two pods process datasets of three years concurrently. One of the years comes from two files.
 func TestSeveralDatasetsAtOnceStayApart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -46,7 +46,7 @@ func TestSeveralDatasetsAtOnceStayApart(t *testing.T) {
 		steps := b.wait(id)
 		is.Equal(status(b, id), "succeeded")
 		if total := decode[handlers.Totalled](t, steps[2]); i < 2 {
-			is.True(equal(sum, string(total.KgCO2e))) // the same sum as if it had run alone
+			is.True(equal(sum, string(total.KgCO2e))) // the same sum as if its pipeline had run alone
 			is.Equal(total.Units, int64(len(byUnit)))
 		}
 	}

@@ -31,7 +31,7 @@ func commits(b *bench) (n int64) {
 	return n
 }
 
-// The distances of BOS are in metres. All others are correct.
+// The distances for BOS are in meters. All others are correct.
 func TestABadUnitMakesThePipelinePartialAndIsNamed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -45,12 +45,12 @@ func TestABadUnitMakesThePipelinePartialAndIsNamed(t *testing.T) {
 	is.Equal(len(steps), 3)                            // the join has run
 	is.Equal(status(b, steps[0].ID), "partial")        // the pipeline reports the failed unit
 	is.Equal(steps[1].State, runner.StateSucceeded)    // the other units are correct
-	is.Equal(*steps[2].Outcome, runner.OutcomeWarning) // an operator should look into it
+	is.Equal(*steps[2].Outcome, runner.OutcomeWarning) // an operator should check the result
 	total := decode[handlers.Totalled](t, steps[2])
 	is.Equal(total.Bad, int64(1))
 	is.Equal(total.BadUnits[0].Unit, "BOS") // the failed unit is listed
 	is.Equal(total.BadUnits[0].Reason, "a distance of more than 20038 km, half way round the Earth, in 1 of 2 flights: are they in miles?")
-	is.Equal(total.Units, int64(2))                 // the remaining units
+	is.Equal(total.Units, int64(2))                 // only the remaining units count
 	is.Equal(total.KgCO2e.String(), "123.32000736") // 300.5 miles × 1.609344 × 0.255
 	failed := b.recalculations(steps[1])[1]
 	is.Equal(failed.State, runner.StateFailed)
@@ -64,7 +64,7 @@ func TestABadUnitMakesThePipelinePartialAndIsNamed(t *testing.T) {
 	is.NoErr(err)
 	mended := b.pipeline(handlers.Ingest{File: path, Year: 2025})
 	is.Equal(status(b, mended[0].ID), "succeeded")
-	is.Equal(len(b.recalculations(mended[1])), 3) // SEA has no flights any more and therefore loses its emissions
+	is.Equal(len(b.recalculations(mended[1])), 3) // SEA no longer has any flights, so it loses its emissions
 	is.Equal(decode[handlers.Totalled](t, mended[2]).KgCO2e.String(), "543.1536")
 }
 
@@ -100,7 +100,7 @@ func TestAFileWithoutFlightsHasNoUnitsAndEnds(t *testing.T) {
 	is := is.New(t)
 	b := newBench(t)
 	steps := b.pipeline(handlers.Ingest{File: file(t, "flights.csv", header), Year: 2024})
-	is.Equal(len(steps), 3) // a fan-out without children continues
+	is.Equal(len(steps), 3) // after a fan-out without children, the join runs
 	is.Equal(decode[handlers.Totalled](t, steps[2]).Units, int64(0))
 	is.Equal(status(b, steps[0].ID), "succeeded")
 }

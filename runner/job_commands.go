@@ -64,9 +64,9 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor st
 // Approve releases a job that is awaiting approval. The job becomes due immediately, or when its delay is over.
 //
 // It returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotAwaitingApproval] if it is not awaiting approval or has already
-// been approved. It returns [job.ErrOwnSubmission] if Options.FourEyes or the lane's four_eyes is set, and actor submitted the job or sent
-// it back to approval with a retry. It returns [job.ErrChanged] if the job does not meet a condition, and [job.ErrOutcomeUnknown] if the
-// connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
+// been approved. It returns [job.ErrOwnSubmission] if Options.FourEyes or the four_eyes of a lane applies to the job, and actor submitted
+// it or sent it back to approval with a retry. It returns [job.ErrChanged] if the job does not meet a condition, and
+// [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
 func (a Admin) Approve(ctx context.Context, id int64, actor string, only ...Condition) error {
 	conditions := admin.Approval{Second: a.pod.Options().FourEyes, Epoch: epochIn(only)}
 	if err := admin.Approve(ctx, a.pod.Commands, id, conditions, named(actor)); err != nil {

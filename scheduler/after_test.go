@@ -56,7 +56,7 @@ func TestAnAlarmGoesOffAtItsLatestMomentAndOnce(t *testing.T) {
 		is.NoErr(s.After("calendar", 2*time.Hour, do))
 		is.NoErr(s.After("other", 90*time.Minute, do))
 		is.NoErr(s.After("calendar", time.Minute, do))
-		is.Equal((<-rang).Round(time.Second), time.Minute)    // earlier than first set
+		is.Equal((<-rang).Round(time.Second), time.Minute)    // moved to an earlier time
 		is.Equal((<-rang).Round(time.Second), 90*time.Minute) // the alarm with the other name is unaffected
 		time.Sleep(24 * time.Hour)                            // synthetic time
 		is.Equal(len(rang), 0)                                // replaced alarms never go off
@@ -119,8 +119,8 @@ func TestARunningAlarmEndsWithTheScheduler(t *testing.T) {
 	wait(t, done) // Run waits for the alarm's function
 }
 
-// TestStoppingKeepsNoProcessorBusy stops a scheduler while a function still runs. Time in the bubble advances only while all goroutines wait,
-// so the function returns only if the scheduler does not keep a processor busy.
+// TestStoppingKeepsNoProcessorBusy stops a scheduler while a function is still running. Time in the bubble advances only while all
+// goroutines are waiting, so the function returns only if the scheduler does not keep a CPU busy.
 func TestStoppingKeepsNoProcessorBusy(t *testing.T) {
 	t.Parallel()
 	tooLong := time.AfterFunc(time.Minute, func() { panic("the scheduler kept a processor busy for a minute") }) // real time

@@ -15,7 +15,7 @@ const MaxExpressionBytes = 200
 
 // Limits on the search for occurrences.
 const (
-	searchYears    = 10   // longer than the eight years between two leap days around 2100
+	searchYears    = 10   // more than the eight years between the leap days around 2100
 	maxOccurrences = 1000 // number of occurrences that MinInterval examines
 	lastYear       = 9999 // the last year that RFC 3339 can represent
 )
@@ -36,7 +36,8 @@ type rule interface {
 	words(zone *time.Location) string
 }
 
-// Parse parses an expression in a time zone, given by its IANA name; an empty zone means UTC. All occurrences are after anchor:
+// Parse parses an expression in a time zone, given by its IANA name; an empty zone means UTC. All occurrences are after anchor. An
+// expression has one of these forms:
 //
 //	30 2 * * *                minute, hour, day of the month, month, day of the week; * ? , - / and names as in cron
 //	15 30 2 * * *             seconds first
@@ -50,7 +51,7 @@ type rule interface {
 func Parse(expression, zone string, anchor time.Time) (*Calendar, error) {
 	loc, zoneErr := loadZone(zone)
 	if zoneErr != nil {
-		loc = time.UTC // continue, to report all mistakes
+		loc = time.UTC // continue in order to report all mistakes
 	}
 	r, err := parseRule(expression, loc, anchor)
 	if err = errors.Join(zoneErr, err); err != nil {
@@ -148,7 +149,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{job.ErrInvalidSchedule}, args...)...)
 }
 
-// loadZone loads a time zone by name. It rejects the machine's local zone, so that schedules have the same zone on every pod.
+// loadZone loads a time zone by name. It rejects the machine's local zone so that a schedule has the same zone on every pod.
 func loadZone(name string) (*time.Location, error) {
 	const want = `want an IANA time zone such as "Europe/Zurich", "America/New_York" or "UTC"`
 	switch lower := strings.ToLower(name); {

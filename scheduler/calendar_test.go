@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// fires returns the fire times in the interval (after, until], in RFC 3339 format with the zone's offset.
+// fires returns the fire times in (after, until], in RFC 3339 format with the zone's offset.
 func fires(t *testing.T, expression, zone, after, until string) []string {
 	t.Helper()
 	from, end := at(t, after), at(t, until)

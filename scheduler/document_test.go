@@ -13,7 +13,7 @@ import (
 )
 
 // TestExpressionsOfTheDocumentMeanWhatItSays checks the table in docs/scheduling.md. The description of each cron expression must include
-// the words that the program generates for it.
+// the words that the scheduler generates for it.
 func TestExpressionsOfTheDocumentMeanWhatItSays(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -19,8 +19,8 @@ func members(bits uint64) (list []int) {
 	return list
 }
 
-// spacing returns the interval of a set of numbers that start with 0 and are evenly spaced around a clock with n positions. It returns 0 if
-// they are not evenly spaced, or if there are fewer than two.
+// spacing returns the interval between numbers that start at 0 and are evenly spaced around a clock with n positions. It returns 0 if they
+// are not evenly spaced, or if there are fewer than two.
 func spacing(set []int, n int) int {
 	if len(set) < 2 || set[0] != 0 || n%len(set) != 0 {
 		return 0
@@ -33,8 +33,8 @@ func spacing(set []int, n int) int {
 	return n / len(set)
 }
 
-// progression returns the interval of a set of evenly spaced numbers. It returns 0 if they are not evenly spaced, or if there are fewer
-// than four.
+// progression returns the interval between evenly spaced numbers. It returns 0 if they are not evenly spaced, or if there are fewer than
+// four.
 func progression(set []int) int {
 	if len(set) < 4 {
 		return 0
@@ -47,7 +47,7 @@ func progression(set []int) int {
 	return set[1] - set[0]
 }
 
-// run reports whether two or more numbers are consecutive.
+// run reports whether set consists of two or more consecutive numbers.
 func run(set []int) bool { return len(set) > 1 && set[len(set)-1]-set[0] == len(set)-1 }
 
 // each returns "every minute" or "every 15 minutes".

@@ -10,7 +10,7 @@ import (
 )
 
 // The evaluator computes fire times independently of the code under test. It parses the fields itself and checks every minute of the wall
-// clock for a match. To find out what the clock of a zone shows, it formats every minute of UTC.
+// clock for a match. It determines a zone's wall clock time by formatting every minute of UTC in that zone.
 
 // pattern is a parsed cron expression. It holds the numbers that each field matches and whether the field is "*".
 type pattern struct {

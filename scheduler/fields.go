@@ -72,7 +72,7 @@ func parseFields(text string, zone *time.Location) (rule, error) {
 	return fields{text, spec, zone}, nil
 }
 
-// checkField checks a single field, with valid values for the others.
+// checkField checks a single field by parsing it with valid values for the others.
 func checkField(parts []string, i int) error {
 	alone := [6]string{"*", "*", "*", "*", "*", "*"}
 	alone[i] = parts[i]
@@ -90,7 +90,7 @@ func checkField(parts []string, i int) error {
 	return nil
 }
 
-// next searches twice, because the cron library stops searching after five years.
+// next searches twice because the cron library gives up after five years.
 func (f fields) next(after time.Time) time.Time {
 	w := shown(after, f.zone)
 	next := f.spec.Next(w)

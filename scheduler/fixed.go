@@ -24,7 +24,7 @@ func parseEvery(text string, anchor time.Time) (rule, error) {
 	return every{anchor.Truncate(time.Microsecond), interval}, nil
 }
 
-// next calculates in microseconds, like the database, because a [time.Duration] cannot exceed 292 years.
+// next calculates in microseconds, like the database, because a [time.Duration] cannot represent more than 292 years.
 func (e every) next(after time.Time) time.Time {
 	anchor, interval := e.anchor.UnixMicro(), e.interval.Microseconds()
 	n := max((after.UnixMicro()-anchor)/interval, 0) + 1

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// expressions draws a random expression with five or six fields. Most of them fire on most days.
+// expressions draws a random expression with five or six fields. Most expressions fire on most days.
 func expressions(t *rapid.T) string {
 	parts := []string{
 		rapid.SampledFrom([]string{"", "", "0", "*/20", "7,31"}).Draw(t, "second"),
@@ -52,7 +52,7 @@ func TestFiresAreThoseOfTheEvaluator(t *testing.T) {
 		"Asia/Beirut": 2026, "America/St_Johns": 2026, "Antarctica/Troll": 2026, "America/Santiago": 2026, "America/Havana": 2026,
 		"Pacific/Chatham": 2026, "Africa/Cairo": 2026, "Pacific/Apia": 2011, "Asia/Pyongyang": 2018, "America/Sao_Paulo": 2018,
 		"Europe/Istanbul": 2016, "Asia/Kathmandu": 1985, "America/Juneau": 1983,
-		"America/Los_Angeles": 2060, // after the last transition in the table, where the zone's rule applies
+		"America/Los_Angeles": 2060, // after the last transition in the zone's table, where its rule applies
 	} {
 		t.Run(strings.ReplaceAll(zone, "/", " "), func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +124,7 @@ func TestDaysAreThoseOfTheEvaluator(t *testing.T) {
 	})
 }
 
-// TestLatestIsTheLastOfAWalk compares Latest with repeated calls of Next over random periods of up to three years.
+// TestLatestIsTheLastOfAWalk compares Latest with repeated calls to Next over random periods of up to three years.
 func TestLatestIsTheLastOfAWalk(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

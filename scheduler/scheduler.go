@@ -1,8 +1,8 @@
-// Package scheduler computes when schedules fire and runs functions on a timer. It knows nothing about jobs. It does not ensure that an
-// occurrence runs only once across all pods; rows in the database do.
+// Package scheduler computes when schedules fire and runs functions on a timer. It knows nothing about jobs. Rows in the database, not this
+// package, ensure that an occurrence runs only once across all pods.
 //
 // A [Scheduler] runs functions at intervals, using gocron, and at given times. A [Calendar] represents an expression such as "30 2 * * *"
-// in a time zone. It computes when a schedule fires, and does not read a clock.
+// in a time zone. It computes when a schedule fires, without reading a clock.
 package scheduler
 
 import (
@@ -23,7 +23,7 @@ type Scheduler struct {
 	ctx  context.Context // passed to the functions; cancelled when the context of Run is done
 	stop context.CancelFunc
 
-	starting sync.Mutex // held while a function is added to running, and to prevent that
+	starting sync.Mutex // held to add a function to running, or to prevent any from being added
 	running  sync.WaitGroup
 }
 
@@ -101,7 +101,7 @@ func (s *Scheduler) begin() bool {
 // Run runs the functions until ctx is done. It then cancels the context of running functions and waits at most 5 seconds for them to
 // return. Call it only once.
 //
-// It does not leave the waiting to gocron, whose Shutdown keeps a processor busy until the last function has returned.
+// Run waits for the functions itself because gocron's Shutdown keeps a CPU busy until the last function has returned.
 func (s *Scheduler) Run(ctx context.Context) {
 	s.cron.Start()
 	<-ctx.Done()

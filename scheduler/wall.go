@@ -4,7 +4,7 @@ import "time"
 
 // A wall time is stored as a UTC time with the same clock reading. A zone's wall clock advances evenly except when its offset changes. It
 // then jumps forward, so that the wall times in between do not exist, or back, so that they occur twice. Two functions convert between real
-// and wall time. They are inverses of each other, so that every wall time is visited once:
+// and wall time. They are inverses of each other, so every wall time is visited once:
 //
 //	moment(w)  the first time at which the clock shows w or later: in a gap, the time of the change; of two equal readings, the first
 //	shown(t)   the latest wall time that the clock has shown up to t: while times repeat, the last one before the clock went back

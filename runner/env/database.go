@@ -14,20 +14,21 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// oldestPostgres is the oldest major version of PostgreSQL that supports all the statements.
+// oldestPostgres is the oldest major version of PostgreSQL that supports all of Trapeze's statements.
 const oldestPostgres = 14
 
 // Errors of [Config.Open] that can be fixed by changing DATABASE_URL.
 var (
-	// ErrDatabaseURL reports that DATABASE_URL is not set or cannot be parsed, or refers to a PostgreSQL that is too old or to another
-	// database, such as CockroachDB.
+	// ErrDatabaseURL reports that DATABASE_URL is not set or cannot be parsed, or that it refers to a PostgreSQL server that is too old or
+	// to a different database, such as CockroachDB.
 	ErrDatabaseURL = errors.New("DATABASE_URL")
 	// ErrReadOnly reports that the server accepts no writes: it is a standby, or default_transaction_read_only is on.
 	ErrReadOnly = dburl.ErrReadOnly
 )
 
-// Open opens a pool for DATABASE_URL. It returns an error unless the server responds, accepts writes and is PostgreSQL 14 or newer, not a
-// database that imitates it. If the URL lists several hosts, Open connects to the one that accepts writes. The caller closes the pool.
+// Open opens a pool for DATABASE_URL. It returns an error unless the server responds, accepts writes and runs PostgreSQL 14 or newer,
+// rather than a database that imitates it. If the URL lists several hosts, Open connects to the one that accepts writes. The caller closes
+// the pool.
 func (c Config) Open(ctx context.Context) (*pgxpool.Pool, error) { return c.open(ctx, true) }
 
 // OpenAny is like [Config.Open], but also accepts a read-only server, for programs that only read.
@@ -41,7 +42,7 @@ func (c Config) open(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDatabaseURL, err)
 	}
-	if c.Options.DirectURL != "" { // there is a transaction pooler, so sessions must keep no state
+	if c.Options.DirectURL != "" { // with a transaction pooler, sessions must not keep state
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	if writes {

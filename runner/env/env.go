@@ -26,13 +26,13 @@ type Config struct {
 	// DatabaseURL is the value of DATABASE_URL, either a URL or key=value pairs. It can contain pgx pool parameters, such as
 	// pool_max_conns. It can be empty if the host opens the pool itself; [Config.Open] then returns an error.
 	DatabaseURL string
-	// Options is for [runner.New]. Each option with a variable has that variable's value or its default. Options without a variable are
+	// Options are the options for [runner.New]. An option that has a variable is set to the variable's value or its default. The others are
 	// left to the host: Version, functions, providers, and a few that hosts rarely change.
 	Options runner.Options
 }
 
-// Load reads the environment. Its error joins all mistakes: one error for each invalid variable, which states the valid values, and one for
-// each unknown TRAPEZE_ variable. Load ignores the variables of the API and of the commands.
+// Load reads the environment. It reports all mistakes in one error: each invalid variable with its valid values, and each unknown TRAPEZE_
+// variable. Load ignores the variables of the API and of the commands.
 func Load() (Config, error) {
 	v, err := envvar.Read[envvar.Runner]()
 	if os.Getenv("TRAPEZE_HEARTBEAT") == "" { // a short lease must not conflict with the default heartbeat interval
@@ -85,7 +85,7 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 	return errors.Join(wrong...)
 }
 
-// options returns the runner's options, in which 0 means the default and a negative value turns a setting off.
+// options returns the runner's options. In these, 0 means the default and a negative value turns a setting off.
 func options(v envvar.Runner, lanes []runner.LaneSetup) runner.Options {
 	const off = -1
 	return runner.Options{

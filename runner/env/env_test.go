@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 func set(t *testing.T, values map[string]string) {
 	t.Helper()
 	for _, one := range envvar.Variables() {
-		t.Setenv(one.Name, "") // makes the test restore the value
+		t.Setenv(one.Name, "") // so that the test restores the value when it ends
 		os.Unsetenv(one.Name)
 	}
 	for name, value := range values {
@@ -47,7 +47,7 @@ func TestEveryWrongVariableIsNamedAtOnceWithWhatItWants(t *testing.T) {
 	set(t, values)
 	config, err := env.Load()
 	is.True(err != nil)
-	is.Equal(config, env.Config{}) // nothing that a caller could use by mistake
+	is.Equal(config, env.Config{}) // no partial configuration that a caller could use by mistake
 	for name, one := range wrong {
 		line := ""
 		for each := range strings.SplitSeq(err.Error(), "\n") {
@@ -109,7 +109,7 @@ func TestValuesAtTheirLimits(t *testing.T) {
 	is.True(reflect.DeepEqual(o.Lanes, []runner.LaneSetup{{Name: "slow", Slots: &two, Kinds: []string{"a", "b"}}, {Name: "other"}}))
 }
 
-// Each variable sets one option and no other. The guide lists the options that no variable sets.
+// Each variable must set exactly one option, and the guide must list the options that no variable sets.
 func TestEachVariableSetsItsOption(t *testing.T) {
 	is := is.New(t)
 	values := map[string]string{
@@ -139,7 +139,7 @@ func TestEachVariableSetsItsOption(t *testing.T) {
 				changed = append(changed, options.Field(i).Name)
 			}
 		}
-		is.Equal(len(changed), 1) // it sets exactly one option
+		is.Equal(len(changed), 1) // the variable sets exactly one option
 		is.Equal(setBy[changed[0]], "")
 		setBy[changed[0]] = name
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/instrument"
 )
 
-// For the same events, our metrics must give Prometheus exactly the same values as its own client library does.
+// For the same events, Trapeze's metrics must yield exactly the same values as those of the Prometheus client library.
 func TestOurInstrumentsReadAsPrometheusOwn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

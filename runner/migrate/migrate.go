@@ -14,7 +14,7 @@ import (
 )
 
 // Up migrates the tables in the schema of o to this program's version, and creates the lanes in o that do not exist. Pass the same options
-// to [runner.New]. Up needs the privileges to create these objects, but none if nothing is missing. It opens separate connections to the
+// to [runner.New]. Up needs the privileges to create these objects only if any of them are missing. It opens separate connections to the
 // pool's address or to Options.DirectURL. Any number of pods can call Up concurrently. A running pod also creates missing lanes.
 func Up(ctx context.Context, pool *pgxpool.Pool, o runner.Options) error {
 	r, err := runner.New(pool, o)

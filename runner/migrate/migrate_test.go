@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A service can call Up at each start even if its role may not create anything, provided that nothing is missing.
+// A service whose role may not create anything can still call Up at every start, as long as nothing is missing.
 func TestWhereNothingIsMissingARoleThatMayCreateNothingMigrates(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/inside"
 )
 
-// calendar is the clock that schedules follow. It moves only with [Harness.Advance], and by the lease time after a pod has died, so the
+// calendar is the clock that schedules follow. It advances only with [Harness.Advance], and by the lease time when a pod dies, so the
 // number of occurrences does not depend on the duration of the test.
 type calendar struct {
 	now    time.Time

@@ -58,7 +58,7 @@ func TestEachFireOnTheWayMakesAJob(t *testing.T) {
 	is.Equal(calls.Load(), int64(0))
 	h.Advance(time.Microsecond)
 	h.RunUntilIdle()
-	is.Equal(calls.Load(), int64(1)) // exact to the microsecond
+	is.Equal(calls.Load(), int64(1)) // the schedule fires exactly to the microsecond
 	h.Advance(3 * time.Hour)
 	is.Equal(len(h.Jobs("first")), 13) // one call of Advance fires every occurrence
 	h.RunUntilIdle()
@@ -90,7 +90,7 @@ func TestAScheduleThatAnOperatorSetsBeginsAtTheTestsNow(t *testing.T) {
 	_, err := h.Runner().Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Kind: new("last"), Expression: new("@every 1h")}, "ann")
 	is.NoErr(err)
 	h.Advance(time.Hour - time.Second)
-	is.Equal(len(h.Jobs("last")), 0) // the schedule was set almost an hour ago, not a hundred hours ago
+	is.Equal(len(h.Jobs("last")), 0) // on the test's clock, the schedule was set almost an hour ago, not a hundred hours ago
 	h.Advance(time.Second)
 	is.Equal(len(h.Jobs("last")), 1)
 	_, err = h.Runner().Admin().PauseSchedule(t.Context(), "set", "ann")
@@ -100,7 +100,7 @@ func TestAScheduleThatAnOperatorSetsBeginsAtTheTestsNow(t *testing.T) {
 	_, err = h.Runner().Admin().ResumeSchedule(t.Context(), "set", "ann")
 	is.NoErr(err)
 	h.Advance(time.Hour)
-	is.Equal(len(h.Jobs("last")), 2) // it continues from now and does not catch up
+	is.Equal(len(h.Jobs("last")), 2) // the schedule resumes without catching up
 }
 
 func TestNoScheduleFiresByTheRealTime(t *testing.T) {

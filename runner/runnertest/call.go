@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Claim sets what a handler sees of its job in a [Call], apart from the arguments. Empty fields have defaults.
+// Claim describes the job that a handler sees in a [Call], apart from the arguments. Empty fields have defaults.
 type Claim struct {
 	ID, PipelineID   int64 // ID defaults to 1, PipelineID to ID
 	Lane, Subject    string
@@ -45,8 +45,8 @@ type Claim struct {
 
 // Run records one [Call]: the job's state, its outcome and its writes, as Trapeze would store them.
 type Run struct {
-	// State is the job's state after the call. It is succeeded, failed or cancelled if the job has finished. It is waiting if the job is
-	// waiting for branches, and pending if the job will run again.
+	// State is the job's state after the call: succeeded, failed or cancelled if the job has finished, waiting if it is waiting for
+	// branches, and pending if it will run again.
 	State  job.State
 	Result json.RawMessage   // nil if there is none
 	Status job.OutcomeStatus // ok, warning or error; empty if the job will run again. For a waiting job, the status with which it will end
@@ -142,8 +142,8 @@ func (r Run) RequireState(want job.State) {
 }
 
 // Call calls a handler once, on the test's goroutine, without a database or a pod, and returns a record of the call. The optional claim
-// sets what the handler sees of its job; the default is a first attempt. The arguments are encoded and decoded like those of a stored job.
-// If they cannot be encoded, the test fails immediately.
+// describes the job that the handler sees; the default is a first attempt. The arguments are encoded and decoded like those of a stored
+// job. If they cannot be encoded, the test fails immediately.
 //
 // A panic in the handler is recorded as its error, as on a pod. Call does not check the kinds and lanes of next steps and children.
 // Middleware and the options of [runner.Handle] do not apply: set Claim.MaxAttempts instead of [runner.Retry], and cancel Claim.Context
@@ -201,7 +201,7 @@ func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c C
 	return run
 }
 
-// perform calls a handler and turns a panic into its error. runtime.Goexit, which a failing test calls, ends the test.
+// perform calls a handler and converts a panic to an error. runtime.Goexit, which a failing test calls, ends the test.
 func perform(run func() (*work.Outcome, error)) (o *work.Outcome, err error) {
 	defer guard.Recover(&err)
 	if o, err = run(); err != nil {
@@ -228,7 +228,7 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 		err = o.Validate()
 	}
 	switch {
-	case errors.Is(cause, job.ErrCancelled): // regardless of what the handler returned
+	case errors.Is(cause, job.ErrCancelled): // regardless of the handler's result
 		return Run{State: job.Cancelled, Status: job.Error, Reason: job.ReasonCancelled, Err: err}
 	case errors.Is(cause, job.ErrStopped):
 		return Run{State: job.Cancelled, Status: job.Error, Reason: job.ReasonStopped, Err: err}

@@ -69,7 +69,7 @@ func TestCallReturnsTheEndOfAJob(t *testing.T) {
 			is.Equal(run.Class, c.class)
 			is.Equal(run.Err != nil, c.class != "" || name == "stopped" || name == "shutdown") // errors are kept
 			if run.State != job.Waiting && run.State != job.Succeeded {
-				is.True(run.Next == nil && run.Children == nil) // the job has no next step or children
+				is.True(run.Next == nil && run.Children == nil) // the job has neither a next step nor children
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func TestCallReturnsWhatFollows(t *testing.T) {
 	is.Equal(string(run.Next.Args), `{"Name":"b"}`)
 	is.Equal(run.Next.Delay, time.Hour)
 	is.Equal(*run.Next.Subject, "s")
-	is.True(!run.Next.Foreign) // as set by the handler
+	is.True(!run.Next.Foreign) // Foreign is reported as the handler set it
 	is.Equal(string(run.Result), `"r"`)
 	is.Equal(run.Status, job.Warning)
 
@@ -294,7 +294,7 @@ var full = claim{
 	Failure: &job.Failure{JobID: 3, Kind: "ship"}, Context: context.Background(),
 }
 
-// This test calls every method of Job, including methods added later. It uses a job with default values and a job with every field set.
+// This test calls every method of Job, including any added in the future, on a job with default values and on a job with every field set.
 func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -331,7 +331,7 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 			if want, ok := c.want[method.Name]; !ok {
 				t.Errorf("Job.%s is new: add its results to this test and a field for it to Claim", method.Name)
 			} else if err, failed := got.(error); failed {
-				is.Equal(want, "error") // a method may fail only if it needs a database or an unset Claim field
+				is.Equal(want, "error") // a method may fail only if it needs a database or a Claim field that is not set
 				advice := strings.Contains(err.Error(), "runnertest.New") || strings.Contains(err.Error(), "Claim")
 				if !advice {
 					t.Errorf("Job.%s fails with %q, which does not say what to do", method.Name, err)
@@ -341,7 +341,7 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 			}
 		}
 	}
-	// The methods must not panic in a Job that the test creates itself either.
+	// The methods must not panic on a Job that the test creates itself either.
 	for method := range reflect.TypeFor[*runner.Job[step]]().Methods() {
 		got := answer(t.Context(), t, reflect.ValueOf(&runner.Job[step]{}).MethodByName(method.Name), method.Name)
 		if err, failed := got.(error); failed {
@@ -362,7 +362,8 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 	}, step{}, full)
 }
 
-// answer calls a method of a job with arguments of the right types. It returns the method's error, or else its result or decoded value.
+// answer calls a method of a job with arguments of the required types. It returns the method's error or, if it succeeds, its result or
+// decoded value.
 func answer(ctx context.Context, t *testing.T, method reflect.Value, name string) any {
 	var in []reflect.Value
 	var decoded json.RawMessage

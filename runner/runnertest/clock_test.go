@@ -48,7 +48,7 @@ func TestAJobThatSnoozesWithBackoffComesBackLaterEachTime(t *testing.T) {
 	}{{0, 1}, {59 * time.Second, 1}, {time.Second, 2}, {time.Minute, 2}, {time.Minute, 3}} {
 		h.Advance(pass.by)
 		h.RunUntilIdle()
-		is.Equal(calls, pass.calls) // called again after one minute, then after two more
+		is.Equal(calls, pass.calls) // called again after one minute, and again two minutes later
 	}
 	h.RequireState(id, job.Succeeded)
 }

@@ -47,7 +47,7 @@ func (p Point) String() string {
 // ErrDead is the cancellation cause of the handlers' contexts when their pod dies.
 var ErrDead = errors.New("runnertest: the pod has died")
 
-// death is a death that was requested but has not happened yet.
+// death is a requested death that has not happened yet.
 type death struct {
 	at    Point
 	kinds []string
@@ -60,7 +60,7 @@ func (d death) String() string {
 	return fmt.Sprintf("%s of %s", d.at, strings.Join(d.kinds, " or "))
 }
 
-// DieAt makes the pod die the next time a job of one of the kinds reaches a point. Without kinds, a job of any kind triggers it. The
+// DieAt makes the pod die the next time a job of one of the kinds reaches a point. Without kinds, a job of any kind triggers the death. The
 // package documentation explains what happens when a pod dies. If several deaths are requested, they happen in order. The test fails if it
 // ends before all of them have happened.
 //
@@ -89,8 +89,7 @@ func (h *Harness) Deaths() int {
 	return h.died
 }
 
-// takeDeath reports whether the next death is due now that a job of the given kind has reached a point. If so, it removes that death from
-// the list.
+// takeDeath reports whether the next death is due when a job of the given kind reaches a point. If so, it removes the death from the list.
 func (h *Harness) takeDeath(at Point, kind string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

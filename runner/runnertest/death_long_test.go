@@ -92,7 +92,7 @@ func TestAWaitIsDecidedOnceWhenThePodDiesInTheMiddleOfIt(t *testing.T) {
 			id := h.Enqueue(step{})
 			h.DieAt(at)
 			h.RunUntilIdle()
-			is.Equal(calls, want) // the handler runs again if its snooze was not committed
+			is.Equal(calls, want) // the handler ran again if its snooze had not been committed
 			h.RequireState(id, job.Pending)
 			h.Advance(time.Hour)
 			h.RunUntilIdle()

@@ -93,7 +93,7 @@ func TestAHandlerGoesOnFromItsCheckpointAfterADeathMidStep(t *testing.T) {
 	is.Equal(h.Deaths(), 2)
 	is.Equal(found, []int{0, 1, 2}) // each run continues from the last checkpoint
 	for batch := range 3 {
-		is.Equal(count(t, pool, fmt.Sprint("batch ", batch)), 1) // no batch is lost or doubled
+		is.Equal(count(t, pool, fmt.Sprint("batch ", batch)), 1) // no batch is lost or duplicated
 	}
 	h.RequireState(id, job.Succeeded)
 }
@@ -142,8 +142,8 @@ func (o onMessage) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// The test sees the commit of the last job before the pod has its reply and shuts down. The pod dies during this shutdown. Its claims must
-// not stay blocked until its lease expires.
+// The test sees the commit of the last job before the pod receives the reply. The pod dies while it is shutting down. Its claims must not
+// stay blocked until its lease expires.
 func TestAPodThatDiesAsItStopsIsTakenOver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

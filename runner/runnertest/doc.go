@@ -1,5 +1,5 @@
 // Package runnertest tests jobs. [Call] calls a single handler without a database. A [Harness] runs pipelines inside a test, with a real
-// PostgreSQL, a clock that the test controls, and pods that die when the test wants them to.
+// PostgreSQL database, a clock that the test controls, and pods that die on demand.
 //
 //	func TestAnOrderIsShippedOnce(t *testing.T) {
 //		h := runnertest.New(t, pool, runner.Options{}, func(r *runner.Runner) {
@@ -26,5 +26,5 @@
 //
 // # Real time
 //
-// Handlers see real time. Handler timeouts ([runner.Timeout], [runner.StaleAfter]) are measured in real time as well.
+// Handlers see real time. Handler timeouts ([runner.Timeout], [runner.StaleAfter]) are also measured in real time.
 package runnertest

@@ -28,7 +28,7 @@ func TestAJobIsSeenInsideTheTransactionThatEnqueuesIt(t *testing.T) {
 		is.Equal(found.Subject, "s")
 		is.Equal(found.State, job.Pending)
 		runnertest.RequireNotEnqueued(t, tx, h.Schema(), step{Name: "b"})
-		runnertest.RequireNotEnqueued(t, pool, h.Schema(), step{Name: "a"}) // not visible outside the transaction yet
+		runnertest.RequireNotEnqueued(t, pool, h.Schema(), step{Name: "a"}) // the job is not visible outside the transaction yet
 		h.RequireNotEnqueued(step{Name: "a"})
 		return undone
 	}), undone)

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-// double is a testing.TB that records failures, so that a test can be expected to fail.
+// double is a testing.TB that records failures, for tests that are expected to fail.
 type double struct {
 	testing.TB
 	said     []string

@@ -21,7 +21,7 @@ import (
 // Harness runs jobs for one test. Create one with [New]. Only the test's goroutine may call its methods, except for [Harness.Die] and
 // [Harness.DieAt], which are safe for concurrent use.
 type Harness struct {
-	// Patience is how long RunUntilIdle waits, in real time, before it fails the test. Default 30s.
+	// Patience is the real time that RunUntilIdle waits before it fails the test. Default 30s.
 	Patience time.Duration
 
 	t        testing.TB
@@ -51,7 +51,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 		o.PollEvery = 100 * time.Millisecond
 	}
 	if o.LeaseFor == 0 {
-		o.LeaseFor = 30 * time.Second // the test never waits for it, and it keeps pods alive on a slow machine
+		o.LeaseFor = 30 * time.Second // the test never waits for a lease to expire, and a long lease keeps pods alive on a slow machine
 	}
 	if o.HeartbeatEvery == 0 {
 		o.HeartbeatEvery = min(50*time.Millisecond, o.LeaseFor/3)

@@ -29,7 +29,7 @@ func TestTheLanesOfTheOptionsExistBeforeAnythingRuns(t *testing.T) {
 	h.RequireState(byKind, job.Succeeded)
 }
 
-// A job that a drained lane or a frozen queue holds back does not keep the harness from being idle.
+// A harness is idle even if a drained lane or a frozen queue is holding back a job.
 func TestClosedLanesAndQueuesAreIdle(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

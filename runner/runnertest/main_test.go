@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// step is a job that inserts one row into the effects table when its outcome is committed. Its fields determine what follows.
+// step is a job that inserts one row into the effects table when its outcome is committed. Its fields select the jobs that follow it.
 type step struct {
 	Name string
 	Then string   `json:",omitempty"` // name of the next step
@@ -22,7 +22,7 @@ type step struct {
 
 func (s step) Kind() string { return "step" }
 
-// first and last are steps whose kinds differ from those of other steps. A test can therefore make a pod die during one of them.
+// first and last are steps of separate kinds, so that a test can make a pod die during one of them.
 type (
 	first struct{ step }
 	last  struct{ step }
@@ -73,7 +73,7 @@ func do(s step) *runner.Outcome {
 	return o.InTx(leave(s.Name))
 }
 
-// steps registers handlers for first, step and last. All but the last one save a checkpoint.
+// steps registers handlers for first, step and last. All of them except last save a checkpoint.
 func steps(r *runner.Runner) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[first]) (*runner.Outcome, error) {
 		return do(j.Args.step), j.Checkpoint(ctx, "half")

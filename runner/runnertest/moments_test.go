@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A new timestamp column fails this test until its author decides whether its values move when a test advances the clock.
+// This test fails for a new timestamp column until its author decides whether its values move when a test advances the clock.
 func TestEveryMomentPassesOrIsHistory(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -40,6 +40,6 @@ func TestEveryMomentPassesOrIsHistory(t *testing.T) {
 		}
 	}
 	for _, name := range known {
-		is.True(slices.Contains(found, name)) // each listed column exists
+		is.True(slices.Contains(found, name)) // every listed column exists
 	}
 }

@@ -94,15 +94,15 @@ func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], next func(
 	return next(ctx)
 }
 
-// pass is called when a job of a kind reaches a point. It makes the pod die if a death is due there.
+// pass is called when a job of the given kind reaches a point. It makes the pod die if a death is due there.
 func (p *pod) pass(at Point, kind string) {
 	if !p.isDead() && p.harness.takeDeath(at, kind) {
 		p.die()
 	}
 }
 
-// handlerContext returns a context for a handler that is cancelled when the pod dies. It reports false if the pod is dead. The caller must
-// call over when the handler has returned.
+// handlerContext returns a handler's context, which is cancelled when the pod dies. lives is false if the pod is already dead. The caller
+// must call over when the handler has returned.
 func (p *pod) handlerContext(ctx context.Context) (_ context.Context, over func(), lives bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,8 +156,8 @@ func (p *pod) stop() {
 // closeWithin is the maximum time that a pod may take to stop.
 const closeWithin = 15 * time.Second
 
-// close waits until the pod has stopped, and closes its connections. For a dead pod it waits only for the handlers. The pod's other
-// goroutines try for some seconds to reach the database, and then end.
+// close waits until the pod has stopped, and closes its connections. For a dead pod, it waits only for the handlers: the other goroutines
+// keep trying to reach the database for a few seconds, and then end.
 func (p *pod) close() error {
 	closed, handled := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -10,8 +10,8 @@ import (
 )
 
 // leftSQL lists the jobs that keep the harness from being idle: running jobs, due jobs that are allowed to start, and waiting jobs that
-// need to be settled. $1 lists the kinds with a handler here. It omits jobs that cannot start because their lane is disabled, drained or
-// without slots, or because the queue is paused or frozen.
+// need to be settled. $1 lists the kinds with a handler here. The query omits jobs that cannot start because their lane is disabled,
+// drained or without slots, or because the queue is paused or frozen.
 const leftSQL = `
 select l.id, l.kind, l.state, l.attempt, l.crashes,
 	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.boot = l.pod), '') else '' end as pod
@@ -47,9 +47,9 @@ func (l left) String() string {
 const pollInterval = 5 * time.Millisecond
 
 // RunUntilIdle runs all due jobs, and those that become due as a result, until no other job can run. The remaining jobs are waiting for a
-// time, an approval, their branches or a completion, or their lane or the queue is closed. If the pod dies, RunUntilIdle lets its lease
-// expire as [Harness.Advance] does, and continues with a new pod. After [Harness].Patience, it fails the test and lists the jobs that are
-// left.
+// time, an approval, their branches or a completion, or are held back by a closed lane or queue. If the pod dies, RunUntilIdle lets its
+// lease expire as [Harness.Advance] does, and continues with a new pod. After [Harness].Patience, it fails the test and lists the jobs that
+// are left.
 //
 // It also performs a runner's periodic maintenance: it ends jobs that are too old or were not approved in time.
 func (h *Harness) RunUntilIdle() {

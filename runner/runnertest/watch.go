@@ -30,7 +30,7 @@ func newWatch(p *pod, schema string) *watch {
 	return &watch{pod: p, effects: store.Effects(schema), jobs: map[int64]*watched{}, holding: map[*pgx.Conn][]int64{}}
 }
 
-// called and returned record that a job's handler was called and that it returned.
+// called and returned record that a job's handler has been called, or has returned.
 func (w *watch) called(id int64, kind string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,8 +43,8 @@ func (w *watch) returned(id int64) {
 	w.jobs[id].returned = true
 }
 
-// sent describes the effects of an in-flight statement. The ends field lists the kinds of the jobs whose claims the statement ends. The
-// keeps field lists the kinds of the jobs for which it commits data written by the handler.
+// sent describes the effects of an in-flight statement. ends lists the kinds of the jobs whose claims the statement ends. keeps lists the
+// kinds of the jobs for which it commits data written by the handler.
 type sent struct {
 	ends, keeps []string
 }
