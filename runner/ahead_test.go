@@ -34,8 +34,8 @@ func (c *calls) all() []int64 {
 	return slices.Clone(c.ids)
 }
 
-// quick starts a pod and runs enough short jobs of kind quick that the pod starts to claim jobs of this kind ahead of time. The handler of
-// kind slow blocks until open is called or its context is done.
+// quick starts a pod and runs enough short jobs of kind quick for the pod to begin claiming that kind ahead of time. The handler of kind
+// slow blocks until open is called or its context is done.
 func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner, called *calls, open func()) {
 	t.Helper()
 	called = &calls{}
@@ -64,7 +64,7 @@ func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner
 	return r, called, open
 }
 
-// taken counts the claimed, unfinished jobs of kind quick. It includes jobs that were handed back, because they keep their fence.
+// taken counts the unfinished jobs of kind quick that have been claimed, including those that were handed back, which keep their fence.
 const taken = `select count(*) from trapeze.live where kind = 'quick' and fence > 0`
 
 func TestClaimsAheadReturnUnspentWhenNoSlotComesFree(t *testing.T) {
@@ -93,7 +93,7 @@ func TestClaimsAheadReturnUnspentWhenNoSlotComesFree(t *testing.T) {
 
 func TestAMoreUrgentJobOvertakesClaimsAhead(t *testing.T) {
 	t.Parallel()
-	for range 20 { // retried, because on a slow machine the others may return before the urgent job arrives
+	for range 20 { // repeated, because on a slow machine the other jobs may end before the urgent job arrives
 		if overtakes(t) {
 			return
 		}
@@ -183,8 +183,8 @@ func TestWithoutClaimsAheadNoMoreJobsAreClaimedThanSlotsAreFree(t *testing.T) {
 	is.True(most <= 2)
 }
 
-// For random priorities, kinds, cancellations and pods, each job that is not cancelled runs exactly once, unless it is recovered. On a pod
-// with one slot, jobs that were waiting together run in priority order.
+// With random priorities, kinds, cancellations and pods, each job that is neither cancelled nor recovered runs exactly once. On a pod with
+// one slot, jobs that were waiting together run in priority order.
 func TestClaimsAheadKeepTheOrderOfALane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -18,10 +18,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These benchmarks measure what a job costs in this process: `go test -run '^$' -bench . -benchmem ./runner`. One op is one job, on a real
+// These benchmarks measure the cost of a job in this process: `go test -run '^$' -bench . -benchmem ./runner`. One op is one job, on a real
 // database. Allocations and bytes are those of the whole process while the benchmark timer is running.
 
-// letter is a job that counts how often its arguments are encoded.
+// letter is a job that counts the encodings of its arguments.
 type letter struct {
 	Text    string `json:"text"`
 	encoded *atomic.Int64
@@ -61,7 +61,7 @@ func TestArgsAreEncodedOnce(t *testing.T) {
 	is.NoErr(err)
 	quiet(t, pool)
 	is.Equal(len(got), 3)              // the job, its next step, and the claimed job
-	is.Equal(encoded.Load(), int64(3)) // each was encoded once
+	is.Equal(encoded.Load(), int64(3)) // each was encoded only once
 }
 
 // bench returns a runner with one handler, for kind "k", on a new database.
@@ -158,7 +158,7 @@ func BenchmarkHandOff(b *testing.B) {
 	b.StopTimer()
 }
 
-// BenchmarkEnqueueRunFinish submits jobs one by one to the pod that runs them, so each is started on insert.
+// BenchmarkEnqueueRunFinish submits jobs one at a time to the pod that runs them, so each job is started on insert.
 func BenchmarkEnqueueRunFinish(b *testing.B) {
 	handler, handled := counting(b.N, nothingThen)
 	pool, r := bench(b, runner.Options{}, handler)

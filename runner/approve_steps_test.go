@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// returns returns a handler that always returns the outcome of o.
+// returns creates a handler that always returns the result of o.
 func returns(o func() *runner.Outcome) does {
 	return func(context.Context, *raw) (*runner.Outcome, error) { return o(), nil }
 }
@@ -54,7 +54,7 @@ func TestAStepThatAHandlerEmitsIntoALaneThatRequiresApprovalAwaitsIt(t *testing.
 		is := is.New(t)
 		id := enqueue(t, r, of(kind))
 		steps := awaiting(t, pool, "risky", n)
-		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where kind = 'risky' and fence > 0 and pipeline_id = $1`, id), 0) // none of them has run
+		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where kind = 'risky' and fence > 0 and pipeline_id = $1`, id), 0) // no step has run
 		for _, step := range steps {
 			is.NoErr(r.Admin().Approve(t.Context(), step, "bob"))
 		}
@@ -68,8 +68,7 @@ func TestAStepThatAHandlerEmitsIntoALaneThatRequiresApprovalAwaitsIt(t *testing.
 	checkHistory(t, pool, r)
 }
 
-// Two kinds of steps need no further approval: a step in the lane of its approved predecessor, and a step that was planned when its
-// pipeline was submitted.
+// Steps in the lane of their approved predecessor need no further approval, nor do steps that were planned when the pipeline was submitted.
 func TestAnApprovedPipelineIsNotAskedForAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -136,7 +135,7 @@ func TestAChildThatNobodyApprovesEndsItsFanOutAndAwaitsApprovalAgainAfterARetry(
 	id := enqueue(t, r, of("fans"))
 	child := awaiting(t, pool, "risky", 1)[0]
 	pgtest.Wait(t, "the approval expires", func() bool { return r.Maintain(t.Context()) == nil && get(t, r, child).State == job.Cancelled })
-	is.Equal(ended(t, r, id).State, job.Failed) // its only child was cancelled
+	is.Equal(ended(t, r, id).State, job.Failed) // the job failed because its only child was cancelled
 	_, err := r.Admin().RetryPipeline(t.Context(), id, "ann", nil)
 	is.NoErr(err)
 	is.Equal(get(t, r, child).State, job.AwaitingApproval)

@@ -47,7 +47,7 @@ func TestEveryWayOfSubmittingHonoursApproval(t *testing.T) {
 		ids = append(ids, made.ID)
 		return err
 	}))
-	for _, n := range []int{3, 250} { // a few, and enough to use COPY
+	for _, n := range []int{3, 250} { // a small batch, and one large enough for COPY
 		list := make([]job.Args, n)
 		for i := range list {
 			list[i] = of("a")
@@ -79,7 +79,7 @@ func TestAnApprovalWakesTheOtherPods(t *testing.T) {
 	start(t, pool, runner.Options{Name: "b", PollEvery: time.Hour}, map[string]does{"k": nothing})
 	id := enqueue(t, a, of("k"), runner.NeedsApproval())
 	is.NoErr(a.Admin().Approve(t.Context(), id, ""))
-	is.Equal(ended(t, a, id).State, job.Succeeded) // woken by the approval: the next poll is an hour away
+	is.Equal(ended(t, a, id).State, job.Succeeded) // the approval woke the pod: its next poll is an hour away
 }
 
 func TestAPipelineIsApprovedOnce(t *testing.T) {
@@ -101,7 +101,7 @@ func TestAPipelineIsApprovedOnce(t *testing.T) {
 	asks := enqueue(t, r, of("asks"))
 	is.NoErr(r.Admin().Approve(t.Context(), asks, ""))
 	j := ended(t, r, asks)
-	is.Equal(j.State, job.Failed) // it fails instead of ignoring the request for approval
+	is.Equal(j.State, job.Failed) // the job fails instead of ignoring the request for approval
 	is.True(strings.Contains(message(j), "approval is allowed only on submissions"))
 	checkHistory(t, pool, r)
 }
@@ -119,8 +119,8 @@ func TestWhatNobodyApprovesExpires(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// A user who may cancel and retry their own jobs must not be able to bypass approval that way. A retried job that was never approved awaits
-// approval again.
+// A user who may cancel and retry their own jobs must not be able to bypass approval by doing so. A retried job that was never approved
+// awaits approval again.
 func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -135,7 +135,7 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	}
 	again, err := r.Admin().Retry(t.Context(), asks, "ann", nil)
 	is.NoErr(err)
-	is.Equal(len(again), 0) // no job is pending
+	is.Equal(len(again), 0) // no job has become pending
 	many, err := r.Admin().RetryMany(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{many.Done, many.Skipped}, []int{1, 0})
@@ -146,7 +146,7 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	}
 	again, err = r.Admin().Retry(t.Context(), asks, "ann", nil)
 	is.NoErr(err)
-	is.Equal(again, []int64{asks}) // this job was approved before
+	is.Equal(again, []int64{asks}) // this job had already been approved
 	pgtest.Wait(t, "it has failed again", func() bool { j := get(t, r, asks); return j.State == job.Failed && j.Epoch == 3 })
 	for _, id := range []int64{asks, lane} {
 		_, err = r.Admin().Retry(t.Context(), id, "ann", json.RawMessage("true"))

@@ -14,8 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The join is inserted by the process that completes the last part. The join goes to its kind's lane even if no lanes are configured in
-// that process.
+// A join goes to its kind's lane even if the process that completes the last part, and therefore inserts the join, has no lanes configured.
 func TestAJoinGoesToItsKindsLaneWhoeverInsertsIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -75,7 +74,7 @@ func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
 	_, err = r.EnqueueTx(t.Context(), tx, of("child"), runner.Unique("key", runner.WhileActive))
 	is.NoErr(err)
 	var parents []int64
-	for range 6 { // more than the runner has connections
+	for range 6 { // more fan-outs than the runner has connections
 		parents = append(parents, begun(t, r, of("parent")))
 	}
 	observer := pgtest.Connect(t, pool.Config().ConnConfig.ConnString())
@@ -92,7 +91,7 @@ func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
 	}
 }
 
-// A branch whose row is locked cannot be cancelled yet, but this does not keep any pod from its other work.
+// A branch whose row is locked cannot be cancelled yet, but it does not keep the pods from doing other work.
 func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -127,7 +126,7 @@ func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3)
 }
 
-// A handler that fans out although its job was cancelled ends as cancelled.
+// A job that was cancelled ends as cancelled even if its handler then fans out.
 func TestAFanOutOfAHandlerThatWasToldToEndIsCancelled(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

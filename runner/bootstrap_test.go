@@ -31,7 +31,7 @@ func TestLanesThatTheProgramNamesAreMadeUntilTheDatabaseSaysOtherwise(t *testing
 		return one[string](t, pool, `select string_agg(l.name || '=' || coalesce(l.slots::text, '') || ':' ||
 			(select coalesce(string_agg(kind, '+' order by kind), '') from trapeze.lane_kinds k where k.lane = l.name), ',' order by l.name) from trapeze.lanes l`)
 	}
-	is.Equal(lanes(), "default=:,interactive=2:a,known=7:c") // the database decides the lane of c and the slots of known
+	is.Equal(lanes(), "default=:,interactive=2:a,known=7:c") // the database's settings apply to the lane of c and the slots of known
 	is.Equal(audited(t, pods[0]), []string{"system lane.set lane interactive"})
 	is.Equal(get(t, pods[1], enqueue(t, pods[1], of("a"))).Lane, "interactive")
 
@@ -60,5 +60,5 @@ func TestAKindInTwoLanesOrInNoneIsALoudError(t *testing.T) {
 	err = r.Run(t.Context())
 	is.True(errors.Is(err, job.ErrUnknownLane))
 	is.True(strings.Contains(err.Error(), `kind "a" belongs to lane "default", which does not exist`))
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`), 0) // it has not registered as a pod
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`), 0) // the runner has not registered as a pod
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Whichever reply is lost while many jobs are submitted, each job exists exactly once afterwards.
+// No matter which reply is lost while many jobs are being submitted, each job then exists exactly once.
 func TestALostReplyOfABulkLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	const n = 300

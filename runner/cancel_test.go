@@ -31,13 +31,13 @@ func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
 			}
 			c, err := end(t.Context(), id, "ada")
 			is.NoErr(err)
-			is.Equal(c.State, job.Cancelled) // it is cancelled immediately
+			is.Equal(c.State, job.Cancelled) // the job is cancelled immediately
 			j := get(t, r, id)
 			is.Equal(j.State, job.Cancelled)
 			is.Equal(why(j), want)
 			c, err = end(t.Context(), id, "ada")
 			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // a second cancel is rejected
-			is.Equal(c.State, job.Cancelled)                // the error comes with the final state
+			is.Equal(c.State, job.Cancelled)                // the final state is returned along with the error
 			events, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 10)
 			is.NoErr(err)
 			is.Equal(events[len(events)-1].Actor, "ada")
@@ -88,12 +88,12 @@ func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
 					c, err := end(t.Context(), id, "")
 					is.NoErr(err)
 					is.Equal(c.State == job.Cancelled, stop) // only a stop ends the job immediately
-					is.True(errors.Is(<-causes, cause))      // the handler's context has the cause
+					is.True(errors.Is(<-causes, cause))      // the handler's context was cancelled with this cause
 					j := ended(t, a, id)
 					is.Equal(j.State, job.Cancelled)
 					is.Equal(why(j), reason)
 					is.Equal(string(j.Result), "")
-					is.Equal(j.Fence, int64(1)) // it did not run again
+					is.Equal(j.Fence, int64(1)) // the job did not run again
 					pgtest.Wait(t, "the slot is free", func() bool { return a.Running() == 0 })
 					is.Equal(get(t, a, id).EventNo, j.EventNo)
 				})
@@ -125,7 +125,7 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 			is.Equal(c.State, job.Succeeded)
 		default:
 			is.NoErr(err)
-			is.Equal(j.State, job.Cancelled) // a cancellation that was accepted takes effect
+			is.Equal(j.State, job.Cancelled) // an accepted cancellation takes effect
 		}
 		children := one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
 		is.Equal(children == 1, j.State == job.Succeeded) // there is a child only if the job succeeded
@@ -135,7 +135,7 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// A stopped job keeps everything that its handler has stored: its progress, its checkpoint and its committed writes.
+// A stopped job keeps everything that its handler has stored: progress, the checkpoint and committed writes.
 func TestAKilledJobKeepsWhatItHasDone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -149,7 +149,7 @@ func TestAKilledJobKeepsWhatItHasDone(t *testing.T) {
 			return nil, err
 		}
 		j.Progress(5, 10)
-		<-ctx.Done() // the handler ends when it next checks its context
+		<-ctx.Done() // the handler returns when it next checks its context
 		return nil, context.Cause(ctx)
 	}})
 	id := begun(t, r, of("k"))

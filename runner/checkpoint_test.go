@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// last returns the checkpoint with which a run starts.
+// last returns the checkpoint at which a run starts.
 func last(j *raw) (at int, err error) {
 	_, err = j.LastCheckpoint(&at)
 	return at, err
@@ -49,7 +49,7 @@ func TestACheckpointSurvivesErrorsAndIsTheLatestWithinItsRun(t *testing.T) {
 		return nil, nil
 	}}, runner.Retry(3, soon))
 	is.Equal(ended(t, r, enqueue(t, r, of("counts"))).State, job.Succeeded)
-	is.Equal(<-looks, look{1, 0, 1}) // a run sees the checkpoint that it has stored
+	is.Equal(<-looks, look{1, 0, 1}) // a run sees a checkpoint that it has stored itself
 	is.Equal(<-looks, look{2, 1, 2}) // including a checkpoint stored with Tx
 	is.Equal(<-looks, look{3, 2, 3})
 }
@@ -67,7 +67,7 @@ func TestATakeoverGoesOnFromTheCheckpointAndAFormerOwnerKeepsNone(t *testing.T) 
 			return nil, err
 		}
 		close(kept)
-		<-wait // ignores its context and continues long after its lease is lost
+		<-wait // ignores the handler's context and waits until long after the lease is lost
 		late <- j.Checkpoint(context.WithoutCancel(ctx), 8)
 		return nil, nil
 	}}, runner.KeepRunning())
@@ -82,7 +82,7 @@ func TestATakeoverGoesOnFromTheCheckpointAndAFormerOwnerKeepsNone(t *testing.T) 
 		<-hold
 		return runner.Done(at), err
 	}})
-	is.Equal(<-taken, 7) // the checkpoint of the pod that lost its lease
+	is.Equal(<-taken, 7) // the other pod continues from the checkpoint of the pod that lost its lease
 	proxy.Pass()
 	open()
 	is.True(errors.Is(<-late, job.ErrLeaseLost)) // the former owner's write is rejected
@@ -138,7 +138,7 @@ func TestACheckpointOfACancelledJobIsRefused(t *testing.T) {
 	id := begun(t, r, of("k"))
 	_, err := r.Admin().Cancel(t.Context(), id, "")
 	is.NoErr(err)
-	is.True(errors.Is(<-got, job.ErrCancelled)) // because of the cancelled context
-	is.True(errors.Is(<-got, job.ErrCancelled)) // because of the job's row
+	is.True(errors.Is(<-got, job.ErrCancelled)) // rejected because the context is cancelled
+	is.True(errors.Is(<-got, job.ErrCancelled)) // rejected because the job's row is marked as cancelled
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id), 0)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A claim may be committed while the runner is stopping. The pod then holds the job, although no handler will run it.
+// A claim may be committed while the runner is stopping. The pod then holds the job, but no handler will run it.
 func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -26,7 +26,7 @@ func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	reserved := map[string]int{"default": 1}
 	r.pod.LaunchClaims(r.Boot(), store.Claims{Jobs: []store.Claimed{{ID: 7, Definition: store.Definition{Kind: "k"}, Lane: "default", Fence: 1}}, Seen: 1}, reserved)
 	is.True(r.pod.Unknown.Due())     // the claim will be handed back before the pod leaves
-	is.Equal(reserved["default"], 1) // the caller still has to release the reserved slot
+	is.Equal(reserved["default"], 1) // releasing the reserved slot is left to the caller
 	is.Equal(r.pod.Runs.Len(), 0)
 }
 

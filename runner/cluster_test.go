@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// After a failover, the table may contain claims that a pod does not know, for example for a job that it had finished.
+// After a failover, the table may contain claims that the pod does not know about, for example for a job that it had finished.
 func TestAPodThatHearsOfAnotherHistoryReadsBackItsClaims(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -46,7 +46,7 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 	is.Equal(log.Count("cancelled handlers without a claim in the table"), 1)
 }
 
-// When an operator stops a job, the handler's context is cancelled with that cause, even if the pod compares its handlers with the table
+// When an operator stops a job, the handler's context is cancelled with ErrStopped, even if the pod compares its handlers with the table
 // immediately afterwards.
 func TestAHandlerThatAnOperatorStoppedIsNotToldThatItsLeaseWasLost(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// claimUnknown creates a job that, according to the table, a pod has claimed, but that the pod does not know. This happens when the reply
+// claimUnknown creates a job that a pod has claimed according to the table, but that the pod does not know about. This happens if the reply
 // to a claim, or the commit of a job's end, is lost.
 func claimUnknown(t *testing.T, by *runner.Runner, boot string) (id int64) {
 	t.Helper()
@@ -106,7 +106,7 @@ func TestAClaimThatItsPodDoesNotKnowIsHandedBackAfterAFailedHeartbeat(t *testing
 	proxy.Refuse()
 	proxy.Reset()
 	pgtest.Wait(t, "a heartbeat fails", func() bool { return value(t, r, "trapeze_db_errors_total") > fails })
-	time.Sleep(2 * o.HeartbeatEvery) // the immediate retry must fail as well
+	time.Sleep(2 * o.HeartbeatEvery) // the immediate retry must fail too
 	is.Equal(get(t, direct, id).State, job.Running)
 	proxy.Pass()
 	pgtest.WaitFor(t, 20*time.Second, "the job waits again", func() bool { return get(t, direct, id).State == job.Pending })

@@ -29,7 +29,7 @@ func TestTwentyPodsStartOnADefaultServerAndRunJobs(t *testing.T) {
 	admin := pgtest.Connect(t, server.URL())
 	is.Equal(one[string](t, admin, `show max_connections`), "100")
 	var pods []*runner.Runner
-	for n := range 20 { // each with its own host pool
+	for n := range 20 { // each pod has a separate host pool
 		o := runner.Options{Name: fmt.Sprint("pod-", n), HeartbeatEvery: 2 * time.Second}
 		pods = append(pods, start(t, pgtest.Connect(t, server.URL()), o, map[string]does{"k": nothing}))
 	}
@@ -58,7 +58,7 @@ func TestTwentyPodsStartOnADefaultServerAndRunJobs(t *testing.T) {
 	is.Equal(one[int](t, admin, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
 }
 
-// takeAll takes all free connections of a server, and keeps taking those that are released, until the test ends.
+// takeAll takes all free connections of a server, including any that are released later, until the test ends.
 func takeAll(t *testing.T, url string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	full, done := make(chan struct{}), make(chan struct{})
@@ -87,7 +87,7 @@ func takeAll(t *testing.T, url string) {
 	}
 }
 
-// A heartbeat that is late keeps its connection, because the server would not provide a new one.
+// A late heartbeat keeps its connection because the server would not accept a new one.
 func TestAHostThatTakesAllConnectionsMakesNoLivingPodLapse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -130,7 +130,7 @@ func TestAHostThatTakesAllConnectionsMakesNoLivingPodLapse(t *testing.T) {
 	})
 	is.True(one[bool](t, watch, `select exists (select from pg_stat_activity where pid = $1)`, beats)) // the heartbeat uses the same connection
 	is.Equal(r.Boot(), boot)
-	ended(t, r, enqueue(t, r, of("k"))) // the pod's existing connections suffice
+	ended(t, r, enqueue(t, r, of("k"))) // the pod's existing connections are sufficient
 	is.Equal(one[int](t, watch, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
 }
 

@@ -15,8 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// First the statements of the feed and of remote workers hang, then the statements of lists. In both cases, commands still get a
-// connection.
+// Commands still get a connection while the statements of the feed and of remote workers hang, and also while those of lists hang.
 func TestFeedsAndListsLeaveAConnectionToCommands(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

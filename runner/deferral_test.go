@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// deferring returns a runner whose jobs of kind "deferred" wait for parts. Their tokens are sent on the returned channel.
+// deferring returns a runner whose jobs of kind "deferred" wait for parts. The handler sends each job's token on the returned channel.
 func deferring(t *testing.T, parts int) (r *runner.Runner, tokens <-chan string) {
 	c := make(chan string, 10)
 	return start(t, pgtest.Pool(t), named("a"), map[string]does{
@@ -51,7 +51,7 @@ func TestADeferredJobEndsWithItsLastPart(t *testing.T) {
 	complete := func(from, to int) {
 		var all sync.WaitGroup
 		for i := from; i < to; i++ {
-			for range 2 { // completing a part twice at the same time counts only once
+			for range 2 { // a part that is completed twice concurrently counts only once
 				all.Go(func() {
 					err := r.Complete(t.Context(), id, token, i, runner.Part(fmt.Sprintf("%02d", i)))
 					if err != nil && !errors.Is(err, job.ErrAlreadyTerminal) {
@@ -134,6 +134,6 @@ func TestPartsMayBeCompletedBeforeTheJobWaits(t *testing.T) {
 	inState(t, cancelled, id, job.Waiting)
 	_, err := cancelled.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
-	is.True(errors.Is(cancelled.Complete(t.Context(), id, <-tokens, 1), job.ErrAlreadyTerminal)) // no job is waiting for this part any longer
+	is.True(errors.Is(cancelled.Complete(t.Context(), id, <-tokens, 1), job.ErrAlreadyTerminal)) // no job is waiting for this part anymore
 	checkHistory(t, pool, r)
 }

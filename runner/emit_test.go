@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// listener counts the statements that contain certain texts, both on a pool and on the runners that use it.
+// listener counts the statements that contain given texts, on a pool and on the runners that use it.
 type listener struct {
 	mu    sync.Mutex
 	heard map[string]int // counts by text
@@ -103,7 +103,7 @@ func TestATightLoopOfEventsAndNotesCostsAFewWritesASecond(t *testing.T) {
 	}})
 	id := enqueue(t, r, of("loop"))
 	is.Equal(ended(t, r, id).State, job.Succeeded)
-	most := 3 + int(4*(<-took).Seconds()) // four per second, plus a few for the first and the last
+	most := 3 + int(4*(<-took).Seconds()) // four per second, plus a few for the first and last writes
 	t.Logf("%d event writes and %d progress writes, at most %d", heard.count(emits), heard.count(notes), most)
 	is.True(heard.count(emits) >= 2 && heard.count(emits) <= most)
 	is.True(heard.count(notes) >= 2 && heard.count(notes) <= most)
@@ -118,7 +118,7 @@ func TestATightLoopOfEventsAndNotesCostsAFewWritesASecond(t *testing.T) {
 	checkHistory(t, pool, r)                         // events are numbered without gaps
 }
 
-// However a run ends, the events that its handler emitted are written before the event that records the end.
+// The events that a handler has emitted are written before the event that records the end of the run, no matter how the run ends.
 func TestEventsThatWaitAreWrittenBeforeEveryEnd(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -220,7 +220,7 @@ func TestAnEventThatCouldNotBeWrittenLaterIsToldByTheNextEmit(t *testing.T) {
 	exec(t, pool, `alter table trapeze.job_events add constraint shut check (event not in ('second', 'third'))`)
 	close(go1)
 	is.NoErr(<-got)
-	<-got // the second event, which a slow machine writes immediately
+	<-got // the result of the second Emit, whose event is written immediately on a slow machine
 	err := <-got
 	is.True(err != nil && strings.Contains(err.Error(), "shut")) // the error names the constraint
 	is.Equal(ended(t, r, id).State, job.Succeeded)

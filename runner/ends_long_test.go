@@ -58,7 +58,7 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	}
 	_, err := b.Admin().Cancel(t.Context(), submit("cancelled", runner.Delay(time.Hour)), "me")
 	is.NoErr(err)
-	_, err = a.Admin().Cancel(t.Context(), submit("cancelled"), "me") // the job is due, but no pod is running it
+	_, err = a.Admin().Cancel(t.Context(), submit("cancelled"), "me") // the job is due, but not running on any pod
 	is.NoErr(err)
 	for range 3 {
 		submit("crowd", runner.Delay(time.Hour))
@@ -75,7 +75,7 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 			is.NoErr(end(r, id))
 		}
 	}
-	id := submit("shrugs") // succeeds after its cancellation was committed, so it is cancelled
+	id := submit("shrugs") // its handler succeeds after the cancellation was committed, so the job ends as cancelled
 	inState(t, a, id, job.Running)
 	_, err = a.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
@@ -92,7 +92,7 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 		return one[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
 
-	dies() // the result of the dead pod's handler is ignored
+	dies() // lets the dead pod's handler return; its result is ignored
 	counted := allCounted(t, pool, a, b)
 	for end, n := range map[endOf]int{
 		{"", "expires", "cancelled"}: 1, {"deadline", "overdue", "failed"}: 1, {"", "cancelled", "cancelled"}: 2, {"", "crowd", "cancelled"}: 3,

@@ -79,7 +79,7 @@ func TestManySubmissionsThatAreRefusedLeaveTheTransactionOpen(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs`), 0)
 }
 
-// A lane's approval rule and a delay apply to many jobs in a transaction exactly as they apply to a single job.
+// A lane's approval rule and a delay apply to a batch of jobs in a transaction exactly as they do to a single job.
 func TestManySubmissionsInATransactionWaitWhereOneWould(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -59,7 +59,7 @@ func TestEnqueueMiddlewareIsCalledAroundEachSubmissionTheFirstOutermost(t *testi
 	is.Equal(seen[0], []runner.Submission{{Step: job.Step{Kind: "k", Args: []byte(`{"n":1}`), Lane: "default", Subject: &subject, Priority: &priority},
 		Then: []job.Step{{Kind: "k", Args: []byte(`{"n":2}`), Lane: "default"}}, Delay: time.Hour, MaxAttempts: 7, UniqueKey: "u", UniqueWhile: runner.WhileActive, IdempotencyKey: "i", Submitter: "ann",
 		Pipeline: "p", NeedsApproval: true, Foreign: true}})
-	is.Equal(made[0], []runner.Submitted{{ID: first, PipelineID: first, State: job.AwaitingApproval}}) // the middleware also sees the result of the submission
+	is.Equal(made[0], []runner.Submitted{{ID: first, PipelineID: first, State: job.AwaitingApproval}}) // the middleware also sees the results of the submission
 	two, err := r.Enqueue(t.Context(), of("k", `{"n":1}`), runner.Unique("u", runner.WhileActive))
 	is.NoErr(err)
 	is.True(two.Duplicate)
@@ -74,7 +74,7 @@ func TestEnqueueMiddlewareIsCalledAroundEachSubmissionTheFirstOutermost(t *testi
 	is.Equal(made[2], []runner.Submitted{three})
 	ids, err := r.EnqueueMany(t.Context(), []job.Args{of("k"), of("k"), of("k")})
 	is.NoErr(err)
-	is.Equal(len(seen[3]), 3) // the jobs that share a commit
+	is.Equal(len(seen[3]), 3) // one call for all jobs that share a commit
 	is.Equal([]int64{made[3][0].ID, made[3][1].ID, made[3][2].ID}, ids)
 	_, err = r.Enqueue(t.Context(), of("k"), runner.Lane("nowhere"))
 	is.True(errors.Is(err, job.ErrUnknownLane))

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// planted is a word that marks the data of the erased subject, wherever a program or a person may store such data.
+// planted is a word that marks the data of the erased subject, wherever programs or operators can store it.
 const planted = "PLANTED"
 
 // tablesWith returns the tables and partitions of the schema in which some row contains a word.
@@ -35,7 +35,7 @@ func tablesWith(t *testing.T, pool *pgxpool.Pool, word string) (list []string) {
 	return list
 }
 
-// erasable starts a pod whose handlers write the text from their arguments everywhere a handler can write.
+// erasable starts a pod whose handlers write the text from their arguments to every place that a handler can write to.
 func erasable(t *testing.T, pool *pgxpool.Pool) *runner.Runner {
 	fails := func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		return nil, job.Permanent(job.Code(strings.Trim(string(j.Args.JSON), `"`), errors.New(string(j.Args.JSON))))
@@ -88,7 +88,7 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	chain := submit(runner.Chain(of("works", text), runner.Step(of("works", text), runner.Subject("later")), of("fails", text)))
 	over(t, pool, chain)
 	over(t, pool, submit(of("fans", text), runner.Pipeline("fan")))
-	// A job with another subject has a planned step with this subject, which never runs.
+	// A job with another subject has a planned step with the erased subject; the step never runs.
 	planner := enqueue(t, r, runner.Chain(of("fails", `"TZ"`), runner.Step(of("works", text), of1)), runner.Subject("planner"))
 	ended(t, r, planner)
 	// Only one of the two children has the subject.
@@ -114,7 +114,7 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	quiet(t, pool)
 	waits := submit(of("works", text), runner.Delay(time.Hour))
 	untouched := one[string](t, pool, `select string_agg(e::text, ' ' order by event_no) from trapeze.job_events e where job = $1`, other)
-	exec(t, pool, `update trapeze.jobs set subject = 'alike' where id = $1`, other) // so that the search finds only data that must be erased
+	exec(t, pool, `update trapeze.jobs set subject = 'alike' where id = $1`, other) // so that tablesWith finds only data that must be erased
 	exec(t, pool, `delete from trapeze.current_runs where job_id = $1`, other)
 
 	had := tablesWith(t, pool, planted)
@@ -132,7 +132,7 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(did.Jobs, dry.Jobs)
 	is.Equal(did.AuditEntries, dry.AuditEntries)
-	is.Equal(did.Sample, []int64{waits}) // this job has not finished
+	is.Equal(did.Sample, []int64{waits}) // the skipped job, which has not finished
 	is.Equal(did.Open, 1)
 	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs where id = $1 and args::text like '%PLANTED%'`, waits), 1)
 	_, err = r.Admin().Cancel(t.Context(), waits, "ann")
@@ -141,7 +141,7 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(did.Jobs, 1)
 	is.Equal(did.Open, 0)
-	exec(t, pool, `update trapeze.jobs set args = '{}' where id = any($1)`, []int64{mixed, fast}) // the parents do not have the subject, so their args are not erased
+	exec(t, pool, `update trapeze.jobs set args = '{}' where id = any($1)`, []int64{mixed, fast}) // the parents have other subjects, so their args are not erased
 	is.Equal(tablesWith(t, pool, planted), []string(nil))
 	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.submissions`), 0) // no hash of the subject remains either
 
@@ -191,13 +191,13 @@ func TestAnErasureLeavesJobsWhoseDescendantsStillRun(t *testing.T) {
 	is.Equal(did.Jobs, 1) // only the job without descendants
 	is.Equal(did.Schedules, []string{"daily"})
 	for _, id := range []int64{chain, failed} {
-		is.Equal(string(get(t, r, id).Args), `"args"`) // kept, because its descendants may read it
+		is.Equal(string(get(t, r, id).Args), `"args"`) // kept because its descendants may read the args
 	}
 	open()
 	quiet(t, pool)
 	did, err = r.Admin().Erase(ctx, runner.Erasure{Subject: "a"}, "ann")
 	is.NoErr(err)
-	is.Equal(did.Jobs, 4) // including the jobs that followed
+	is.Equal(did.Jobs, 4) // both jobs, and the jobs that followed from them
 	is.Equal(did.Open, 0)
 	_, err = r.Admin().Erase(ctx, runner.Erasure{}, "ann")
 	is.True(errors.Is(err, job.ErrInvalid))
@@ -221,7 +221,7 @@ func TestAnErasureKeepsAJobThatRunsAgainWhileItWaitsForItsLocks(t *testing.T) {
 	is.NoErr(err)
 	erased := make(chan error, 1)
 	go func() {
-		for { // on a busy machine, the lock is held for longer than the erasure waits
+		for { // retried, because on a busy machine the lock is held longer than Erase waits for it
 			_, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann")
 			if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != "55P03" { // lock_not_available
 				erased <- err
@@ -237,7 +237,7 @@ func TestAnErasureKeepsAJobThatRunsAgainWhileItWaitsForItsLocks(t *testing.T) {
 	quiet(t, pool)
 	is.NoErr(tx.Rollback(t.Context()))
 	is.NoErr(<-erased)
-	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann") // finds the job if it was kept
+	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann") // finds the job if it was not erased
 	is.NoErr(err)
 	is.Equal(did.Open, 0)
 	is.Equal(followers(), 0)

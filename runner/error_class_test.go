@@ -33,7 +33,7 @@ type broken struct{ code string }
 func (*broken) Error() string  { return "broken" }
 func (b *broken) Code() string { return b.code }
 
-// failure is a handler, with the class and code of the errors it causes.
+// failure is a handler together with the class and code of the errors that it causes.
 type failure struct {
 	class, code string
 	handler     does
@@ -75,7 +75,7 @@ func failures(pool *pgxpool.Pool) map[string]failure {
 		}},
 		"timeout": {"timeout", "", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
-			return nil, errors.Join(ctx.Err(), twice(context.WithoutCancel(ctx), pool)) // the database error is not the reason for the failure
+			return nil, errors.Join(ctx.Err(), twice(context.WithoutCancel(ctx), pool)) // the job fails because of the timeout, not the database error
 		}},
 		"timeout_coded": {"timeout", "late", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
@@ -196,7 +196,7 @@ func TestALogLineOfAFailureHasItsErrorAndTheStackOfAPanic(t *testing.T) {
 	is.True(strings.Contains(panics, "panic: out of wine"))
 	is.True(strings.Contains(panics, "error_class_test.go")) // the stack trace contains the source line
 	is.True(strings.Contains(panics, "error_class=panic"))
-	is.True(strings.Contains(line("fans"), `err="1 of 1 children failed"`)) // although no handler returned it
+	is.True(strings.Contains(line("fans"), `err="1 of 1 children failed"`)) // logged even though no handler returned this error
 }
 
 func lastEvent(t *testing.T, r *runner.Runner, id int64) job.Event {

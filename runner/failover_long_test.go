@@ -25,7 +25,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// address is a network address that can be pointed at one server after another, like a DNS name or a proxy. Open connections remain with
+// address is a network address that can be switched from one server to another, like a DNS name or a proxy. Open connections stay with
 // their server.
 type address struct {
 	*faultnet.Proxy
@@ -144,11 +144,11 @@ func TestOnTheHostsPoolOnlyAStaleConnectionIsClosed(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		enqueue(t, r, of("k")) // the first one takes a single id, and the second one a block of ids, which is enough for the rest of the test
+		enqueue(t, r, of("k")) // the first submission takes a single id, and the second a block of ids that lasts for the rest of the test
 	}
 	first := pid()
 	_ = enqueueIn(pgx.TxOptions{AccessMode: pgx.ReadOnly})
-	is.Equal(pid(), first) // the caller chose a read-only transaction, so the connection is kept
+	is.Equal(pid(), first) // the connection is kept because the caller chose a read-only transaction
 
 	other := pgtest.Connect(t, server.URL())
 	exec(t, other, `alter system set default_transaction_read_only = on`)
@@ -231,7 +231,7 @@ func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
 	t.Logf("jobs ran again %s after the change", time.Since(began))
 	is.True(time.Since(began) < 8*time.Second)
 	open()
-	is.Equal(ended(t, r, long).State, job.Succeeded) // it was running during the failover and writes through the host's pool
+	is.Equal(ended(t, r, long).State, job.Succeeded) // its handler was running during the failover and writes through the host's pool
 	is.Equal(one[int](t, then, `select count(*) from written`), 1)
 	pgtest.Wait(t, "the pod has no connection left to the former primary", func() bool { return one[int](t, before, sessions) == 0 })
 	pgtest.Wait(t, "the pod listens and leads where writes are accepted", func() bool { return one[int](t, then, listens) > 0 && one[int](t, then, locks) > 0 })
@@ -251,7 +251,7 @@ func TestAPodThatIsCutOffReportsNeitherTheLeadNorWakeUps(t *testing.T) {
 	proxy.Refuse()
 	proxy.Stall() // the connections stay half-open
 	pgtest.WaitFor(t, 30*time.Second, "it reports neither", reports(0))
-	proxy.Reset() // otherwise the session would keep the leader lock on the server
+	proxy.Reset() // otherwise, the half-open session would keep the leader lock
 	proxy.Pass()
 	pgtest.WaitFor(t, 60*time.Second, "it listens and leads again", reports(1))
 }

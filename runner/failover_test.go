@@ -60,7 +60,7 @@ func TestTheHooksOfTheHostsPoolMakeTheDirectConnectionsToo(t *testing.T) {
 	is := is.New(t)
 	config, err := pgxpool.ParseConfig(pgtest.URL(t))
 	is.NoErr(err)
-	// The hook sets the user, as a hook for access tokens would. Without it, PostgreSQL rejects the connection.
+	// The hook sets the user, as a hook for access tokens would. Without the hook, PostgreSQL rejects the connection.
 	user := config.ConnConfig.User
 	config.ConnConfig.User = "nobody_of_this_name"
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { c.User = user; return nil }

@@ -20,7 +20,7 @@ import (
 )
 
 // followers returns the jobs that were submitted because a job failed. It fails the test unless they were committed together with the
-// failure, each begins its own pipeline, and all are recorded in the failed job's history.
+// failure, each begins a new pipeline, and all are recorded in the failed job's history.
 func followers(t *testing.T, pool *pgxpool.Pool, id int64) []string {
 	t.Helper()
 	together := one[int](t, pool, `select count(*)::int from trapeze.job_event failed
@@ -84,7 +84,7 @@ func TestOnlyAFailureForGoodIsFollowed(t *testing.T) {
 	is.Equal(why(ended(t, r, never)), job.ReasonAttemptsExhausted)
 	is.Equal(len(followers(t, pool, never)), 1)
 
-	// However a job is cancelled, only OnFailureOrCancel submits a job.
+	// Only OnFailureOrCancel submits a job after a cancellation, no matter how the job is cancelled.
 	operator := r.Admin()
 	cancel := func(id int64) error { _, err := operator.Cancel(t.Context(), id, "ann"); return err }
 	stop := func(id int64) error { _, err := operator.Stop(t.Context(), id, "ann"); return err }
@@ -180,7 +180,7 @@ func TestWhatStepsAskedForIsUndoneInReverse(t *testing.T) {
 	quiet(t, pool)
 	is.Equal(n.String(), `charge reserve label ship own(ship: no carrier) undo"label"(ship error) undo"reserve"(ship error) undo"charge"(ship error)`)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where subject <> 'order 7'`), 0)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null and step = 0`), 1) // a single pipeline runs all compensations
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null and step = 0`), 1) // all compensations run in a single pipeline
 	checkHistory(t, pool, r)
 }
 
@@ -207,7 +207,7 @@ func TestACancelledPipelineIsUndoneAsAsked(t *testing.T) {
 	handlers := saga(&n)
 	wait, open := gate(t)
 	handlers["slow"] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		<-wait // ignores its context and succeeds
+		<-wait // ignores the handler's context and succeeds
 		n.note("slow")
 		return runner.Done(nil).OnFailure(of("undo", `"never"`)).OnFailureOrCancel(of("undo", `"slow"`)), nil
 	}
@@ -221,7 +221,7 @@ func TestACancelledPipelineIsUndoneAsAsked(t *testing.T) {
 	open()
 	is.Equal(over(t, pool, id), "cancelled")
 	quiet(t, pool)
-	is.Equal(n.String(), `charge slow undo"slow"(slow cancelled) undo"charge"(slow cancelled)`) // the cancelled step is undone too
+	is.Equal(n.String(), `charge slow undo"slow"(slow cancelled) undo"charge"(slow cancelled)`) // the cancelled step is also undone
 }
 
 // When a branch fails, the compensations of the branch, of the fan-out and of the steps before it all run.
@@ -246,7 +246,7 @@ func TestAFanOutIsUndone(t *testing.T) {
 	is.True(!strings.Contains(said, "reserve") && !strings.Contains(said, "own"))
 }
 
-// An abort undoes those steps of a branch that have succeeded, even if the branch is still running. The join does not run.
+// An abort undoes the steps of a branch that have succeeded, even if the branch is still running. The join does not run.
 func TestAnAbortUndoesTheBranchesThatHaveSucceeded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -286,7 +286,7 @@ func TestAJobWithAnotherPriorityIsStillFollowed(t *testing.T) {
 	run(t, r)
 	is.Equal(ended(t, r, id).State, job.Failed)
 	is.Equal(len(followers(t, pool, id)), 1)
-	is.Equal(one[int](t, pool, `select priority from trapeze.job where parent_id = $1`, id), 42) // the new job has the same priority
+	is.Equal(one[int](t, pool, `select priority from trapeze.job where parent_id = $1`, id), 42) // the new job inherits the priority
 }
 
 func TestAStepMayEndItsChainOrReplaceIt(t *testing.T) {

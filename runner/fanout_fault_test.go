@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Whichever reply is lost during a fan-out, each child and the join run exactly once.
+// No matter which reply is lost during a fan-out, each child and the join run exactly once.
 func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]string{
@@ -68,7 +68,7 @@ func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-// On each of the pod's connections, a fan-out commit has an unknown outcome. Reading the outcomes back needs the same connections.
+// A fan-out commit with an unknown outcome occupies each of the pod's connections. Reading the outcomes back requires the same connections.
 func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -118,7 +118,7 @@ func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var joined atomic.Int64
 	o := named("a")
-	o.LeaseFor = time.Minute // pod a closes the rows of pods whose leases are more than twice as long as its own
+	o.LeaseFor = time.Minute // pod a closes the rows of pods whose leases are more than twice as long as pod a's
 	r := start(t, pool, o, map[string]does{
 		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(runner.Step(of("elsewhere"), runner.Foreign()), runner.Step(of("elsewhere"), runner.Foreign())).Join(of("join")), nil
@@ -144,7 +144,7 @@ func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 			parents = append(parents, *e.OffBalance)
 		}
 	}
-	is.True(slices.Contains(parents, id)) // the reply names the parent, but the test does not end the parent here
+	is.True(slices.Contains(parents, id)) // the reply names the parent, but this pod does not end it
 	is.NoErr(s.Leave(t.Context(), boot))
 	is.Equal(over(t, pool, id), "succeeded")
 	is.Equal(joined.Load(), int64(1))
@@ -231,7 +231,7 @@ func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 	inState(t, r, first, job.Waiting)
 	second := enqueue(t, r, of("parent"))
 	inState(t, r, second, job.Waiting)
-	is.Equal([]int{count("1"), count("2"), count("3")}, []int{1, 1, 2}) // waiting unique children are not inserted twice
+	is.Equal([]int{count("1"), count("2"), count("3")}, []int{1, 1, 2}) // unique children that are still waiting are not inserted twice
 	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, first), 3)
 	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, second), 1) // the second parent does not wait for the first one's children
 	exec(t, pool, `update trapeze.lanes set enabled = true where name = 'slow'`)
@@ -239,13 +239,13 @@ func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'child'`) == 2
 	})
 	no := false
-	_, err := r.Admin().SetLane(t.Context(), "slow", job.LaneChange{Enabled: &no}, "me") // its pod applies this immediately
+	_, err := r.Admin().SetLane(t.Context(), "slow", job.LaneChange{Enabled: &no}, "me") // SetLane applies the change on r's pod immediately
 	is.NoErr(err)
 	operator := make1(t, pool, named("operator"), map[string]does{"parent": nothing})
 	third := enqueue(t, operator, of("parent"))
 	open()
 	inState(t, r, third, job.Waiting)
-	is.Equal(count("1"), 2) // the first child has started, so another one is inserted
+	is.Equal(count("1"), 2) // the first child has started, so another child is inserted
 	exec(t, pool, `update trapeze.lanes set enabled = true where name = 'slow'`)
 	for _, id := range []int64{first, second, third} {
 		is.Equal(over(t, pool, id), "succeeded")

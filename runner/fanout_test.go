@@ -34,7 +34,7 @@ func over(t *testing.T, pool *pgxpool.Pool, id int64) (status string) {
 	return status
 }
 
-// many returns n children of a kind, each with its number as arguments.
+// many returns n children of a kind, with their numbers as arguments.
 func many(kind string, n int) []job.Args {
 	list := make([]job.Args, n)
 	for i := range list {
@@ -92,11 +92,11 @@ func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
 	pgtest.Wait(t, "49 children have ended", func() bool {
 		return one[int](t, pool, `select open from trapeze.fan_outs where id = $1`, id) == 1
 	})
-	is.Equal(parent.Pod, nil) // it holds no lease
+	is.Equal(parent.Pod, nil) // the parent holds no lease
 	pgtest.Wait(t, "it holds no slot: only the last child runs", func() bool { return r.Running() == 1 })
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // its subject is free
 	waiting := get(t, r, id)
-	is.Equal(*waiting.Progress.Done, int64(49)) // its progress counts its finished children
+	is.Equal(*waiting.Progress.Done, int64(49)) // its progress is the number of finished children
 	is.Equal(*waiting.Progress.Total, int64(50))
 	is.Equal(statusOf(t, pool, id), "running") // the pipeline is still running
 	open()
@@ -106,7 +106,7 @@ func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
 	is.Equal(string(join.Result), `{"failed":0,"total":1275}`) // the join saw every result
 	is.Equal(*join.ParentID, id)
 	is.Equal(join.PipelineID, id)
-	is.Equal(join.Subject, "s") // inherited, as a next step would inherit it
+	is.Equal(join.Subject, "s") // inherited, as by a next step
 	ended := get(t, r, id)
 	is.Equal(ended.State, job.Succeeded)
 	is.Equal(string(ended.Result), `"from the parent"`)
@@ -114,7 +114,7 @@ func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// A fan-out without children succeeds immediately, and its join runs.
+// A job that fans out into no children succeeds immediately, and its join runs.
 func TestAFanOutOfNoneGoesOn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -254,7 +254,7 @@ func TestAFanOutThatIsTooLargeIsRefusedWhole(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// Foreign applies to a single step only. Otherwise a misspelt kind later in the chain would wait forever.
+// Foreign applies only to a single step. Otherwise, a step with a misspelled kind later in the chain would wait forever.
 func TestEveryStepOfAJoinIsKnownOrForeignItself(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

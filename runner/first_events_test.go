@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Events that many jobs emit at the same time share a commit. If PostgreSQL rejects one of them, the others are still written.
+// Events that many jobs emit concurrently share a commit. If PostgreSQL rejects one of the events, the others are still written.
 func TestFirstEventsOfManyJobsShareACommitAndNoneHarmsAnother(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

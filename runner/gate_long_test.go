@@ -32,7 +32,7 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	_, err = operator.Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	is.Equal(ended(t, r, s.ID).State, job.Succeeded)
-	stop() // otherwise it would run the jobs meant for the other pod
+	stop() // otherwise, this pod would run the jobs meant for the other one
 
 	// While a pod cannot reach the database, the last known queue state stays in force.
 	wait, open := gate(t)
@@ -52,7 +52,7 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	proxy.Pass()
 	open()
 	is.Equal(ended(t, idle, runs).State, job.Succeeded)
-	is.Equal(get(t, idle, waits.ID).State, job.Pending) // no other job was started
+	is.Equal(get(t, idle, waits.ID).State, job.Pending) // no more jobs were started
 	_, err = operator.Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)

@@ -36,12 +36,12 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	_, err = r.Admin().Thaw(t.Context(), "ann")
 	is.NoErr(err)
 	time.Sleep(300 * time.Millisecond)
-	is.Equal(claims.Claims.Load(), before) // still paused
+	is.Equal(claims.Claims.Load(), before) // the queue is still paused
 
 	restarted := start(t, pgtest.Connect(t, url), runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
 	s, err := restarted.Enqueue(t.Context(), of("k"))
 	is.NoErr(err)
-	is.Equal(s.State, job.Pending) // even after a restart
+	is.Equal(s.State, job.Pending) // the pause still applies after a restart
 	_, err = restarted.Admin().Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)

@@ -23,7 +23,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 		"emit":       func(ctx context.Context, j *raw) error { return j.Emit(ctx, "it.happened", "", "", nil) },
 		"checkpoint": func(ctx context.Context, j *raw) error { return j.Checkpoint(ctx, 1) },
 		"tx":         func(ctx context.Context, j *raw) error { return j.Tx(ctx, func(pgx.Tx) error { return nil }, 1) },
-		"progress": func(ctx context.Context, j *raw) error { // returns no error, so check the context's cause
+		"progress": func(ctx context.Context, j *raw) error { // Progress returns no error, so the context's cause is checked
 			j.Progress(1, 2)
 			select {
 			case <-ctx.Done():
@@ -35,7 +35,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 	} {
 		for _, deleted := range []bool{true, false} {
 			if name == "progress" && !deleted {
-				continue // nothing would cancel the context before the next heartbeat
+				continue // the context would not be cancelled before the next heartbeat
 			}
 			what := "lost"
 			if deleted {
@@ -63,7 +63,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 				open()
 				err, why := <-refused, <-cause
 				is.Equal(errors.Is(err, runner.ErrGone), deleted)
-				is.True(errors.Is(err, runner.ErrLeaseLost)) // ErrGone also matches ErrLeaseLost, for callers that check only for that
+				is.True(errors.Is(err, runner.ErrLeaseLost)) // ErrGone also matches ErrLeaseLost, for callers that check only for the latter
 				if deleted {
 					is.True(errors.Is(why, runner.ErrGone))
 				}
@@ -71,7 +71,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 				is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'it.happened'`), 0)
 				pgtest.Wait(t, "the claim is closed", func() bool { return r.Running() == 0 })
 				if !deleted {
-					exec(t, pool, `update trapeze.live set state = 'pending', pod = null where id = $1`, id) // keeps the later history checks from failing
+					exec(t, pool, `update trapeze.live set state = 'pending', pod = null where id = $1`, id) // so that later history checks do not fail
 				}
 			})
 		}

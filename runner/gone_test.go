@@ -15,7 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A job is deleted while its handler is running. Whatever the handler returns, nothing is written, and the log states the reason gone.
+// A job is deleted while its handler is running. Regardless of the handler's result, nothing is written, and the log states the reason
+// gone.
 func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
 	t.Parallel()
 	write := func(ctx context.Context, tx pgx.Tx) error {

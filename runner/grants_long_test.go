@@ -42,7 +42,7 @@ func TestALimitOfALaneIsChangedLive(t *testing.T) {
 	for range 3 {
 		begun(t, pods[0], of("long"), runner.Lane("l"))
 	}
-	limit(2) // none of the three running jobs is stopped, and no other job starts
+	limit(2) // the three running jobs continue, and no other job starts
 	waits := enqueue(t, pods[1], of("k"), runner.Lane("l"))
 	is.True(!c.runsWithin(700 * time.Millisecond))
 	open()

@@ -12,7 +12,8 @@ import (
 )
 
 // A pod that has requested a slot for a lane while no job was waiting there pauses briefly before it requests one again. A job submitted
-// during the pause must trigger a request afterwards, even on a pod that receives no notifications because it has no direct connection.
+// during the pause must trigger a request after the pause, even on a pod that receives no notifications because it has no direct
+// connection.
 func TestAJobOfALimitedLaneThatComesRightAfterAQuestionInVainDoesNotWaitForThePoll(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -20,7 +21,7 @@ func TestAJobOfALimitedLaneThatComesRightAfterAQuestionInVainDoesNotWaitForThePo
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
 	o := runner.Options{Slots: 4, HeartbeatEvery: 2 * time.Second, PollEvery: time.Minute, DirectURL: "off"}
 	pod := start(t, pool, o, map[string]does{"k": nothing})
-	ids, err := pod.EnqueueMany(t.Context(), []job.Args{of("k")}) // claimed by a poll, which requests a slot in the other lane too
+	ids, err := pod.EnqueueMany(t.Context(), []job.Args{of("k")}) // claimed by a poll, which also requests a slot in the other lane
 	is.NoErr(err)
 	is.Equal(ended(t, pod, ids[0]).State, job.Succeeded)
 	began := time.Now()

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// relimit changes a lane's limit and waits until every open pod has applied it, that is, until each lease has been renewed twice.
+// relimit changes a lane's limit and waits until every open pod has applied it, which is certain once each lease has been renewed twice.
 func relimit(t *testing.T, pool *pgxpool.Pool, lane string, slots int) {
 	t.Helper()
 	exec(t, pool, `update trapeze.lanes set slots = $2 where name = $1`, lane, slots)
@@ -86,7 +86,7 @@ func TestALaneWithoutSlotsDoesNotGoOnWithItsChains(t *testing.T) {
 	is.True(c.runsWithin(5 * time.Second))
 }
 
-// A pod requests a slot in a lane, and then becomes busy with other work before it gets the slot.
+// A pod requests a slot in a lane, but becomes busy with other work before it gets the slot.
 func TestAPodThatIsFullDoesNotKeepTheSlotThatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -114,11 +114,11 @@ func TestAPodThatIsFullDoesNotKeepTheSlotThatItWaitedFor(t *testing.T) {
 	begun(t, waits, of("long"))
 	begun(t, waits, of("long"))
 	release()
-	is.Equal(ended(t, has, k).State, job.Succeeded) // the first pod and the lane both have a free slot
+	is.Equal(ended(t, has, k).State, job.Succeeded) // both the first pod and the lane have a free slot
 	open()
 }
 
-// A pod that is stopping keeps slots only for jobs that are still running, not for jobs it could have claimed.
+// A pod that is stopping keeps slots only for its running jobs, not for jobs that it could have claimed.
 func TestAPodThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -88,7 +88,7 @@ func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
 	}
 }
 
-// There is one slot and three pods. Each pod runs an endless chain, which could keep the slot forever.
+// Three pods share one slot. Each pod runs an endless chain that could keep the slot forever.
 func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -129,7 +129,7 @@ func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 	accounted(t, pool)
 }
 
-// A pod without jobs requests no slots. For an idle pod, a lane with a limit across all pods costs nothing beyond its usual polls.
+// A pod without jobs requests no slots. For an idle pod, a lane with a limit across all pods costs nothing beyond the usual polls.
 func TestAnIdlePodAsksForNoSlots(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -140,7 +140,8 @@ func TestAnIdlePodAsksForNoSlots(t *testing.T) {
 	pgtest.Wait(t, "the slot is returned after an idle heartbeat", func() bool {
 		return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
 	})
-	// The pod may request slots once more when it receives its own notification late on a busy machine, or after polling for skipped rows.
+	// The pod may request slots once more, either because its own notification arrives late on a busy machine or after polling for skipped
+	// rows.
 	pgtest.Wait(t, "ten heartbeats pass without a request for slots", func() bool {
 		asked := one[int64](t, pool, `select asked from trapeze.slot_grants`)
 		heartbeats(t, pool, r, 10)
@@ -196,7 +197,8 @@ func (c *crowd) runsWithin(d time.Duration) bool {
 	return false
 }
 
-// A pod with three slots asks for three of the lanes with jobs at a time. The others must not wait for the poll.
+// A pod with three slots requests slots for only three of the lanes with jobs at a time. The jobs in the other lanes must not wait for the
+// poll.
 func TestJobsInManyLimitedLanesDoNotWaitForThePoll(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// When a chain moves to another lane, a waiting job takes over its slot in the first lane, on this pod or on another one.
+// When a chain moves to another lane, a waiting job takes over the slot in the first lane, on this pod or on another.
 func TestTheSlotOfALaneThatAChainLeavesIsFilledAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]string{"on each pod": "slots_per_pod", "on all pods": "slots"} {

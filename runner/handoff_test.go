@@ -37,7 +37,7 @@ func TestRunningIsVisibleBeforeTheHandlerStartsAndNoTransactionStaysOpen(t *test
 	id := enqueue(t, r, of("look"))
 	s := <-got
 	is.Equal(s.state, "running") // another connection sees the state while the handler is running
-	is.Equal(s.open, 0)          // no transaction is open during that time
+	is.Equal(s.open, 0)          // no transaction is open while the handler is running
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Attempt, 1)
@@ -97,13 +97,13 @@ func TestADeclaredChainGivesItsStepsTheirOwnOptions(t *testing.T) {
 		runner.Subject("s"), runner.Priority(20))
 	is.Equal(<-seen, `a step 0 in default about s at 20 after ""`)
 	is.Equal(<-seen, `b step 1 in slow about other at 3 after "the result of a"`) // the step's own options apply; the outermost one wins
-	is.Equal(<-seen, `c step 2 in slow about other at 3 after "the result of b"`) // it inherits all other settings from its parent
+	is.Equal(<-seen, `c step 2 in slow about other at 3 after "the result of b"`) // the step inherits all other settings from its parent
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, id), 3) // all steps belong to one pipeline
 }
 
-// A step with an unknown lane is rejected for that reason, even if the handler's timeout expires while the step is being checked. By then,
-// the handler has already returned.
+// A step with an unknown lane is rejected for that reason, even if the timeout expires while the step is being checked, because the handler
+// has already returned.
 func TestAStepThatIsRefusedAfterTheTimeOfItsHandlerIsNoTimeout(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -146,7 +146,7 @@ func TestAChainOnItsOwnSubjectNeverRunsTwice(t *testing.T) {
 		enqueue(t, r, of("again"), runner.Subject("same"))
 	}
 	quiet(t, pool)
-	is.Equal(most, 1)                                                           // three chains share a subject, so one job runs at a time
+	is.Equal(most, 1)                                                           // the three chains share a subject, so only one job runs at a time
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs`), 1) // the row refers to the latest run
 	is.Equal(one[string](t, pool, `select state from trapeze.current_runs`), "ended")
 	checkHistory(t, pool, r)
@@ -176,7 +176,7 @@ func TestAStepThatCannotBeFailsItsParentForGood(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)
 			j := ended(t, r, enqueue(t, r, of(kind)))
-			is.Equal(j.State, job.Failed) // it fails immediately, even with attempts left
+			is.Equal(j.State, job.Failed) // the job fails immediately, even with attempts left
 			is.Equal(j.Attempt, 1)
 			is.True(strings.Contains(message(j), want))                                                    // the error states the reason
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0) // no child was inserted
@@ -224,7 +224,7 @@ func TestAChainDoesNotOvertakeWhatIsMoreUrgent(t *testing.T) {
 	enqueue(t, r, of("equal"))
 	open2()
 	quiet(t, pool)
-	is.Equal(order, []string{"parent", "child", "equal"}) // at equal priority, the pipeline continues first
+	is.Equal(order, []string{"parent", "child", "equal"}) // at equal priority, the pipeline's next step goes first
 }
 
 func TestPollerAloneAndFastPathAloneGiveTheSameResults(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// An operator must be able to stop a job whose writes hang, because of a lock or a lost connection.
+// An operator must be able to stop a job whose writes hang because of a lock or a lost connection.
 func TestAJobWhoseWritesHangCanBeStopped(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

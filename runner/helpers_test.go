@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// raw is a job whose kind the test chooses at run time, and does is its handler.
+// raw is a job whose kind is chosen at run time, and does is a handler for it.
 type (
 	raw    = runner.Job[runner.Raw]
 	does   = runner.Func[runner.Raw]

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// occupy inserts jobs on behalf of another pod, with the next n ids of each block that a pod has reserved.
+// occupy inserts jobs, as another pod would, with the next n ids of each block that a pod has reserved.
 func occupy(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	exec(t, pool, `with taken as (
@@ -31,7 +31,7 @@ func occupy(t *testing.T, pool *pgxpool.Pool, n int) {
 		select id, 'scheduled', now() + interval '1 day', 1, 10, 'default', 'theirs', '' from taken`, n)
 }
 
-// A failover that loses an id reservation can leave two pods with the same ids, if PostgreSQL does not report the failover.
+// A failover that loses an id reservation, and that PostgreSQL does not report, can leave two pods with the same ids.
 func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 	t.Parallel()
 	submits := func(args job.Args, options ...runner.EnqueueOption) func(*testing.T, *pgxpool.Pool, *runner.Runner, string) error {
@@ -93,7 +93,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 		"many jobs": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
 			ids, err := r.EnqueueMany(t.Context(), many("plain", 20))
 			if err == nil {
-				_, err = r.Wait(t.Context(), ids[19]) // the returned ids refer to existing jobs
+				_, err = r.Wait(t.Context(), ids[19]) // the returned ids must refer to existing jobs
 			}
 			return err
 		}, 20, false},

@@ -42,8 +42,8 @@ func TestWhatWaitsInTheFleetIsReadFromTheDatabase(t *testing.T) {
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '1 hour' where id = (select min(id) from trapeze.live)`)
 	exec(t, pool, `update trapeze.live set ready_at = 'epoch' where id = (select max(id) from trapeze.live)`)
 	all := gathered(t, a)
-	is.Equal(all["trapeze_pods"], 2.0)                        // counts all pods, not only this one
-	is.Equal(all["trapeze_lane_waiting{slow}"], 3.0)          // includes the recovered job
+	is.Equal(all["trapeze_pods"], 2.0)                        // all pods are counted, not only this one
+	is.Equal(all["trapeze_lane_waiting{slow}"], 3.0)          // the recovered job is included
 	is.True(all["trapeze_lane_oldest_seconds{slow}"] >= 3600) // age of the oldest job
 	is.True(all["trapeze_lane_oldest_seconds{slow}"] < 3660)  // the recovered job's ready_at, which is the epoch, is ignored
 	is.Equal(all["trapeze_lane_waiting{default}"], 0.0)       // a lane without waiting jobs reports 0
@@ -73,7 +73,7 @@ func TestAScrapeDoesNotFailWhileTheDatabaseIsAway(t *testing.T) {
 	defer proxy.Pass()
 	began := time.Now()
 	all := gathered(t, r)
-	is.True(time.Since(began) < 10*time.Second) // it waits for at most a second
+	is.True(time.Since(began) < 10*time.Second) // collecting the metrics waits for at most a second
 	_, told := all["trapeze_pods"]
 	is.True(!told) // unknown metrics are omitted
 	_, told = all["trapeze_leader"]

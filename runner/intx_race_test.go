@@ -14,7 +14,7 @@ import (
 )
 
 // A cancel command arrives between two statements of the transaction that ends a job. It either cancels the job, with nothing written, or
-// comes too late.
+// is too late.
 func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -67,7 +67,7 @@ func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 		rows, next := one[int](t, pool, `select count(*) from mine where job = $1`, id), one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
 		t.Logf("%s: %s, the command: %v", at, state, err)
 		if state == job.Succeeded {
-			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // the cancel came too late and reports it
+			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // the cancel command was too late and reports that
 			is.Equal(rows, 2)
 			is.Equal(next, 1)
 		} else {
@@ -95,7 +95,7 @@ func kindOf(at string) string {
 	return string(b)
 }
 
-// The connection breaks while the first COMMIT hangs on the server. The COMMIT then succeeds or is rolled back while the pod is retrying.
+// The connection breaks while the first COMMIT is hanging on the server. It then succeeds or is rolled back while the pod is retrying.
 // Exactly one of the two transactions must take effect.
 func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
 	t.Parallel()
@@ -134,8 +134,8 @@ func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
 				url := pgtest.URL(t)
 				direct := pgtest.Connect(t, url)
 				proxy, cut := cable(t, url)
-				// The commit must hang without waiting for a lock, because a group commit has a lock timeout. The advisory lock shows that
-				// it is hanging.
+				// The commit must hang without waiting for a lock, because a group commit has a lock timeout. An advisory lock shows that
+				// the commit is hanging.
 				exec(t, direct, `create table mine (job bigint, try int); create sequence tries; create table closed (); insert into closed default values;
 					create function hangs() returns trigger language plpgsql as $$ begin
 						perform pg_advisory_xact_lock_shared(42);

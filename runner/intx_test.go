@@ -95,8 +95,8 @@ func TestTwoWritesOfTheFinishAreBothWrittenInTheirOrder(t *testing.T) {
 	is.Equal(one[string](t, pool, `select string_agg(what, ' ' order by id) from notes`), "first second third")
 }
 
-// A transaction of a job that is opened inside another transaction of the same job would wait for itself, so it is rejected. A concurrent
-// transaction waits its turn.
+// A transaction opened inside another transaction of the same job would deadlock, so it is rejected. A concurrent transaction waits its
+// turn.
 func TestATransactionInsideAnotherOfItsJobIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -108,7 +108,7 @@ func TestATransactionInsideAnotherOfItsJobIsRefusedAtOnce(t *testing.T) {
 	}
 	said := make(chan error, 3)
 	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		inside, cancel := context.WithTimeout(ctx, 5*time.Second) // how long it would wait if it were not rejected
+		inside, cancel := context.WithTimeout(ctx, 5*time.Second) // ends the wait if the inner transaction is not rejected
 		defer cancel()
 		err := j.Tx(ctx, func(tx pgx.Tx) error {
 			said <- j.Tx(inside, func(tx pgx.Tx) error { return note(ctx, tx, "inside") }, nil)
@@ -156,7 +156,7 @@ func TestAFailedWriteIsRetriedByPolicyAndWrittenOnce(t *testing.T) {
 		}), nil
 	}}, runner.Retry(3, soon))
 	is.Equal(ended(t, r, enqueue(t, r, of("a"))).State, job.Succeeded)
-	is.True(one[bool](t, pool, `select array_agg(attempt) = '{3}' from rows`)) // only the last attempt wrote a row, and only once
+	is.True(one[bool](t, pool, `select array_agg(attempt) = '{3}' from rows`)) // only the last attempt wrote a row, exactly once
 }
 
 func TestABatchAndItsCheckpointAreOneCommitAndSurviveRetries(t *testing.T) {
@@ -193,8 +193,8 @@ func TestABatchAndItsCheckpointAreOneCommitAndSurviveRetries(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(distinct n) from rows`), 9) // no row was written twice
 }
 
-// If a handler makes its own transaction read-only, the resulting error counts as the handler's error. It is not retried, as it would be if
-// the server were a standby.
+// If a handler makes its transaction read-only, the resulting error counts as the handler's error. The transaction is not retried, as it
+// would be if the server were a standby.
 func TestATransactionThatItsHandlerMadeReadOnlyFailsTheJob(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -23,8 +23,8 @@ func queued(statements ...string) *pgx.Batch {
 	return b
 }
 
-// pages returns a handler that writes n pages of two rows, one batch per page, starting after its checkpoint. Rows are unique, so writing a
-// page twice is an error.
+// pages returns a handler that writes n pages of two rows, one batch per page, starting after its checkpoint. Rows must be unique, so
+// writing a page twice fails.
 func pages(n int, before func(ctx context.Context, j *raw, page int, b *pgx.Batch) error) does {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		done, err := last(j)
@@ -70,7 +70,7 @@ func TestAPageAndItsCheckpointAreOneCommitAlsoWhenAStatementFails(t *testing.T) 
 	checkHistory(t, pool, r)
 }
 
-// The pod that holds the first claim freezes between two pages. When it wakes up, another pod has continued the job, so the first pod can
+// The pod with the first claim freezes between two pages. By the time it wakes up, another pod has continued the job, so the first pod can
 // no longer write.
 func TestAFormerOwnerWritesNoPageAndTheNextGoesOnAfterTheLast(t *testing.T) {
 	t.Parallel()
@@ -102,7 +102,7 @@ func TestAFormerOwnerWritesNoPageAndTheNextGoesOnAfterTheLast(t *testing.T) {
 		}
 		return nil
 	})})
-	is.Equal(<-taken, 4) // it continues after the dead pod's last page
+	is.Equal(<-taken, 4) // the other pod continues after the first pod's last page
 	proxy.Pass()
 	open()
 	is.True(errors.Is(<-late, job.ErrLeaseLost))
@@ -127,8 +127,8 @@ func TestAPageOfACancelledJobIsRefused(t *testing.T) {
 	id := begun(t, r, of("k"))
 	_, err := r.Admin().Cancel(t.Context(), id, "")
 	is.NoErr(err)
-	is.True(errors.Is(<-got, job.ErrCancelled)) // because of the cancelled context
-	is.True(errors.Is(<-got, job.ErrCancelled)) // because of the job's row
+	is.True(errors.Is(<-got, job.ErrCancelled)) // rejected because the context is cancelled
+	is.True(errors.Is(<-got, job.ErrCancelled)) // rejected because the job's row is marked as cancelled
 	is.Equal(ended(t, r, id).State, job.Cancelled)
 	is.Equal(one[int](t, pool, `select count(*) from pages`), 0)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id), 0)

@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// far starts a pod with one or more slots and a database so far away that job ends and claims share commits. The pod claims no jobs ahead
-// of time. direct is a pool that reaches the same database without the delay.
+// far starts a pod whose database is so far away that job ends and claims share commits. The pod claims no jobs ahead of time. direct is a
+// pool that reaches the same database without the delay.
 func far(t *testing.T, slots int, kind string, handler does) (r *runner.Runner, proxy *faultnet.Proxy, direct *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -27,7 +27,7 @@ func far(t *testing.T, slots int, kind string, handler does) (r *runner.Runner, 
 	return start(t, pool, runner.Options{Slots: slots}, map[string]does{kind: handler}, runner.MaxCrashes(1)), proxy, pgtest.Connect(t, url)
 }
 
-// shared counts the claims that shared a commit with the end of another job.
+// shared counts the jobs whose claim shared a commit with the end of another job.
 const shared = `select count(*) from trapeze.done c where exists (select from trapeze.done e where e.xid = c.claim_xid)`
 
 func TestTheSlotOfAJobGoesToTheNextInTheCommitOfItsEnd(t *testing.T) {
@@ -49,7 +49,7 @@ func TestTheSlotOfAJobGoesToTheNextInTheCommitOfItsEnd(t *testing.T) {
 			is.Equal(ended(t, r, id).Attempt, 1)
 		}
 	}
-	is.Equal(most.Load(), int64(2)) // never more jobs than slots
+	is.Equal(most.Load(), int64(2)) // there were never more running jobs than slots
 	checkHistory(t, pool, r)
 }
 
@@ -66,7 +66,7 @@ func TestClaimsWithEndsKeepTheOrderOfALane(t *testing.T) {
 		is.True(round < 20)
 		_, err := r.Admin().Pause(t.Context(), "me")
 		is.NoErr(err)
-		for i := range 5 { // a claim that shares a commit with a job's end leaves jobs with a subject to a normal claim
+		for i := range 5 { // claims that share a commit with a job's end skip jobs with a subject, which a normal claim takes
 			ids, err := r.EnqueueMany(t.Context(), many("job", 5))
 			is.NoErr(err)
 			want = append(append(want, ids...), enqueue(t, r, of("job"), runner.Subject(string(rune('a'+i)))))
@@ -111,7 +111,7 @@ func TestALostReplyToAnEndWithAClaimLosesAndDoublesNothing(t *testing.T) {
 	quiet(t, direct)
 	got := called.all()
 	slices.Sort(got)
-	is.Equal(got, all) // each ran once
+	is.Equal(got, all) // each job ran once
 	checkHistory(t, direct, reader)
 }
 
@@ -128,7 +128,7 @@ func TestAnEndDoesNotWaitForAClaimThatIsLocked(t *testing.T) {
 	is.NoErr(err)
 	lock, err := pool.Begin(t.Context())
 	is.NoErr(err)
-	_, err = lock.Exec(t.Context(), `lock table trapeze.job_progress in access exclusive mode`) // a table that only claims read
+	_, err = lock.Exec(t.Context(), `lock table trapeze.job_progress in access exclusive mode`) // only claims read this table
 	is.NoErr(err)
 	open()
 	pgtest.Wait(t, "the first job has ended", func() bool { return one[int](t, pool, `select count(*) from trapeze.done where id = $1`, first) == 1 })

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// together makes n concurrent calls of do and returns the distinct ids.
+// together calls do n times concurrently and returns the distinct ids.
 func together(t *testing.T, n int, do func() (runner.Submitted, error)) []int64 {
 	t.Helper()
 	var (
@@ -54,7 +54,7 @@ func TestAnIdempotencyKeyMakesManySubmissionsOneJob(t *testing.T) {
 	ended(t, r, ids[0])
 	s, err := r.Enqueue(t.Context(), of("a", "1"), runner.IdempotencyKey("k"))
 	is.NoErr(err)
-	is.True(s.ID == ids[0] && s.Duplicate) // even after the job has finished
+	is.True(s.ID == ids[0] && s.Duplicate) // the key is still held after the job has finished
 	for _, other := range []func() (runner.Submitted, error){
 		func() (runner.Submitted, error) {
 			return r.Enqueue(t.Context(), runner.Chain(of("a", "1"), of("a", "2")), runner.IdempotencyKey("k"))
@@ -91,7 +91,7 @@ func TestAUniqueKeyIsTakenWhilePendingOrWhileActive(t *testing.T) {
 			inState(t, r, ids[0], job.Running)
 			next, err := submit()
 			is.NoErr(err)
-			is.Equal(next.ID == ids[0], while == runner.WhileActive) // whether a running job holds the key depends on the option
+			is.Equal(next.ID == ids[0], while == runner.WhileActive) // a running job holds the key only with WhileActive
 			open()
 			ended(t, r, ids[0])
 			ended(t, r, next.ID)
@@ -122,7 +122,7 @@ func TestASubmissionInATransactionLivesAndDiesWithIt(t *testing.T) {
 	is.NoErr(r.Tx(t.Context(), submit))
 	is.Equal(ended(t, r, made.ID).State, job.Succeeded) // the commit woke the pod: its next poll is an hour away
 	is.NoErr(pgx.BeginFunc(t.Context(), pool, submit))
-	is.Equal(ended(t, r, made.ID).State, job.Succeeded) // another transaction wakes the pod with a notification
+	is.Equal(ended(t, r, made.ID).State, job.Succeeded) // a transaction without Tx wakes the pod with a notification
 	is.Equal(one[int](t, pool, `select count(*) from orders`), 2)
 }
 
@@ -184,7 +184,7 @@ func TestJobsThatWereSubmittedBeforeAnErrorDoNotWaitForThePoll(t *testing.T) {
 	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"a": nothing})
 	ids, err := r.EnqueueMany(t.Context(), append(many("a", 2000), of("a", `"`+strings.Repeat("x", job.MaxArgsBytes)+`"`)))
 	is.True(errors.Is(err, job.ErrTooLarge))
-	is.Equal(len(ids), 2000) // the first commit
+	is.Equal(len(ids), 2000) // the jobs of the first commit
 	pgtest.WaitFor(t, time.Minute, "all have ended", func() bool { return one[int](t, pool, `select count(*) from trapeze.live`) == 0 })
 }
 

@@ -61,7 +61,7 @@ func moveLane(t *testing.T, r *runner.Runner, engine string) {
 	is.Equal(m, job.LaneMove{Lane: "video", Engine: engine})
 }
 
-// takeOne returns the only job that the engine can start.
+// takeOne returns the one job that the engine can start.
 func takeOne(t *testing.T, o *outbox.Outbox) outbox.Item {
 	t.Helper()
 	list, err := o.Due(t.Context(), 10)
@@ -87,16 +87,16 @@ func TestALaneMovesToAnotherEngineAndBackWhenItsJobsHaveEnded(t *testing.T) {
 	second := enqueue(t, r, of("a"), runner.Lane("video"))
 	m, err := r.Admin().MoveOn(t.Context(), "video", 100*time.Millisecond, "ana")
 	is.NoErr(err)
-	is.True(m.TimedOut && m.Running == 1 && m.Next == "far" && m.Engine == job.EnginePostgreSQL) // the lane moves only after the first job has ended
+	is.True(m.TimedOut && m.Running == 1 && m.Next == "far" && m.Engine == job.EnginePostgreSQL) // the lane does not move until the first job has ended
 	none, err := o.Due(t.Context(), 10)
 	is.NoErr(err)
-	is.Equal(len(none), 0) // nothing starts while the lane moves
+	is.Equal(len(none), 0) // no job starts while the lane is moving
 	blockers, err := r.Admin().Blockers(t.Context(), second)
 	is.NoErr(err)
 	is.Equal(blockers[0].Why, job.BlockerMoving)
 	open()
 	moveLane(t, r, "far")
-	is.Equal(get(t, r, second).State, job.Pending) // no pod runs it any longer
+	is.Equal(get(t, r, second).State, job.Pending) // no pod runs the job anymore
 	i := takeOne(t, o)
 	is.Equal(i.ID, second)
 	is.NoErr(o.Started(t.Context(), i.ID, i.Epoch(), "run"))
@@ -140,7 +140,7 @@ func TestALaneMovesOnlyWhenEachPodHasConfirmed(t *testing.T) {
 	is := is.New(t)
 	r, _ := startFar(t, nil)
 	pool := inside.Of(r).Store.Pool()
-	silent := uuid.NewString() // a pod that still starts jobs in the lane, because it has not sent a heartbeat since the move began
+	silent := uuid.NewString() // a pod that still starts jobs in the lane because it has not sent a heartbeat since the move began
 	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, slots) values ($1, 'silent', now() + interval '8 seconds', 1)`, silent)
 	engine := "far"
 	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
@@ -155,7 +155,7 @@ func TestALaneMovesOnlyWhenEachPodHasConfirmed(t *testing.T) {
 		is.NoErr(err)
 		return m
 	}
-	is.Equal(beats().Next, "far")                                                              // only the second heartbeat shows that the pod has applied the first
+	is.Equal(beats().Next, "far")                                                              // the first heartbeat is not enough: only the second shows that the pod has applied it
 	for m = beats(); m.Next != ""; m, err = r.Admin().MoveOn(t.Context(), "video", 0, "ana") { // maintenance may complete the move earlier
 		is.NoErr(err)
 	}
@@ -253,7 +253,7 @@ func TestTheStepsAfterAJobOfAnotherEngineGetANewPriority(t *testing.T) {
 	is.NoErr(err)
 	i := takeOne(t, o)
 	is.NoErr(o.Started(t.Context(), i.ID, i.Epoch(), "run"))
-	is.NoErr(r.Admin().SetPriority(t.Context(), s.ID, 50, true, "ana")) // no pod has to confirm it
+	is.NoErr(r.Admin().SetPriority(t.Context(), s.ID, 50, true, "ana")) // no pod has to confirm the priority
 	is.Equal(one[string](t, inside.Of(r).Store.Pool(), `select planned -> 0 ->> 'priority' from trapeze.jobs where id = $1`, s.ID), "50")
 	is.Equal(get(t, r, s.ID).Priority, 50)
 }

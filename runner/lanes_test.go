@@ -69,7 +69,7 @@ func TestSlotsOfThePodAndOfALaneAreNeverExceeded(t *testing.T) {
 	is.Equal(m.most["narrow"], 2) // both slots are used
 	is.Equal(m.most["all"], 5)
 	pgtest.Wait(t, "no slot is in use", func() bool { return r.Running() == 0 })
-	// No slot has leaked: as many jobs run at the same time as before.
+	// No slot has leaked: as many jobs run concurrently as before.
 	m.most = map[string]int{}
 	for i := range 40 {
 		enqueue(t, r, of("a"), runner.Lane([]string{"default", "narrow"}[i%2]))
@@ -108,7 +108,7 @@ func TestADisabledPodSubmitsAndNeverClaims(t *testing.T) {
 	is.Equal(*ended(t, web, id).Pod, worker.Boot())
 }
 
-// If there are fewer free slots than lanes, one poll makes several claims, so it finds a job even if other lanes come first.
+// If a pod has fewer free slots than lanes, one poll makes several claims, so it finds a job even in the last lane.
 func TestAPodWithOneSlotFindsTheJobWhicheverLaneItIsIn(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -90,12 +90,12 @@ func TestMaintenanceIsDoneWhereNobodyCanBeAskedWhoLeads(t *testing.T) {
 				return value(t, a, "trapeze_maintenance_seconds") + value(t, b, "trapeze_maintenance_seconds")
 			}
 			pgtest.Wait(t, "every pod has created partitions", func() bool { return rounds() >= 14+2 })
-			is.Equal(rounds(), 14.0+2.0) // each shared task ran on exactly one of the two pods
+			is.Equal(rounds(), 14.0+2.0) // each shared task ran on only one of the two pods
 		})
 	}
 }
 
-// A frozen pod keeps its session and its leader lock. Other pods perform the tasks that it neglects.
+// A frozen pod keeps its session and the leader lock. Other pods take over the tasks that it neglects.
 func TestWhatAFrozenLeaderDoesNotDoAnotherPodDoes(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -113,6 +113,6 @@ func TestWhatAFrozenLeaderDoesNotDoAnotherPodDoes(t *testing.T) {
 	pgtest.Wait(t, "the overdue tasks have run", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.maintenance where chore in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
 	})
-	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where chore = 'deadline'`), "frozen") // this task is not overdue yet
+	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where chore = 'deadline'`), "frozen") // this task is not overdue yet, so no other pod has taken it over
 	is.Equal(len(leading(t, r)), 0)                                                                          // the pod does not report that it is the leader
 }

@@ -35,7 +35,7 @@ func TestAHeartbeatNeverWaitsForALockedTable(t *testing.T) {
 	time.Sleep(3 * short.LeaseFor) // there is no event to wait for when nothing happens
 	is.Equal(r.Boot(), boot)
 	ready, _ := r.Ready()
-	is.True(ready) // its lease never expired
+	is.True(ready) // the pod's lease has not expired
 	is.NoErr(tx.Rollback(t.Context()))
 	is.Equal(ended(t, b, enqueue(t, r, of("fine"))).State, job.Succeeded)
 }

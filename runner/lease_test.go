@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// short sets short leases, for tests in which leases expire.
+// short has short leases, for tests in which leases expire.
 var short = runner.Options{LeaseFor: 1200 * time.Millisecond, HeartbeatEvery: 250 * time.Millisecond, PollEvery: 300 * time.Millisecond}
 
 func named(name string) runner.Options {
@@ -26,7 +26,7 @@ func named(name string) runner.Options {
 	return o
 }
 
-// cable returns a pool that connects through its own proxy. The test can cut the proxy.
+// cable returns a pool that connects through a new proxy, which the test can cut.
 func cable(t *testing.T, url string) (*faultnet.Proxy, *pgxpool.Pool) {
 	proxy := pgtest.NewProxy(t, url)
 	t.Cleanup(func() { proxy.Pass(); proxy.Reset() })
@@ -80,14 +80,14 @@ func TestAFrozenPodsJobsAreTakenOverAndItsLateResultsRefused(t *testing.T) {
 	inState(t, b, slow, job.Running)
 	inState(t, b, failing, job.Running)
 	proxy.Blackhole()
-	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // the pod no longer trusts its lease, although the database has not replied
+	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // the pod stops trusting its lease without a reply from the database
 	for _, id := range []int64{slow, failing} {
 		j := ended(t, b, id)
 		is.Equal(j.State, job.Succeeded)
 		is.Equal(string(j.Result), `"b"`)
 		is.Equal(j.Fence, int64(2))
 		is.Equal(j.Crashes, 1)
-		is.Equal(j.Attempt, 1) // a dead pod does not cost an attempt
+		is.Equal(j.Attempt, 1) // the death of a pod does not use up an attempt
 	}
 	is.Equal(value(t, b, "trapeze_orphans_recovered_total"), 2.0) // the recovery is counted
 	is.True(value(t, b, "trapeze_recovery_seconds") >= 1)         // its delay is measured
@@ -97,7 +97,7 @@ func TestAFrozenPodsJobsAreTakenOverAndItsLateResultsRefused(t *testing.T) {
 	pgtest.Wait(t, "a is back under a new boot id", func() bool { ready, _ := a.Ready(); return ready && a.Boot() != boot })
 	open()
 	pgtest.Wait(t, "a's handlers have returned", func() bool { return a.Running() == 0 })
-	is.True(value(t, a, "trapeze_stale_writes_rejected_total") >= 2) // the late writes are rejected and counted
+	is.True(value(t, a, "trapeze_stale_writes_rejected_total") >= 2) // the late writes were rejected and counted
 	is.Equal(value(t, a, "trapeze_leases_lost_total"), 1.0)
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`), before) // no event was written
 	is.Equal(one[int](t, direct, `select count(*) from rows where fence = 1`), 0)                         // the handler's row was not written
@@ -148,7 +148,7 @@ func TestALapseThatNobodyRecoveredIsRenewed(t *testing.T) {
 	proxy.Pass()
 	j := ended(t, r, heeds)
 	is.Equal(j.State, job.Succeeded)
-	is.Equal(j.Crashes, 0) // it was handed back, which does not count as a crash
+	is.Equal(j.Crashes, 0) // the job was handed back, which does not count as a crash
 	is.Equal(j.Attempt, 1)
 	open()
 	j = ended(t, r, goesOn)
@@ -178,7 +178,7 @@ func TestOneMissedHeartbeatIsNoLapse(t *testing.T) {
 	b := start(t, direct, o, nil)
 	id := begun(t, r, of("wait"))
 	boot := r.Boot()
-	proxy.Stall() // every connection is dead, but none reports an error
+	proxy.Stall() // every connection hangs without reporting an error
 	fails := value(t, r, "trapeze_db_errors_total")
 	pgtest.Wait(t, "a heartbeat fails", func() bool { return value(t, r, "trapeze_db_errors_total") > fails })
 	pgtest.Wait(t, "a whole lease passes", func() bool {
@@ -220,7 +220,7 @@ func TestAJobThatKillsItsPodsFailsAtTheCrashLimitAndACheckpointForgives(t *testi
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	lapse := func(id int64) { // makes it look as if the job's pod had died, so that a recovery runs
+	lapse := func(id int64) { // assigns the job to a dead pod, so that it is recovered
 		exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
 		exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead' order by closed_at desc limit 1) where id = $1`, id)
 	}
@@ -267,7 +267,7 @@ func TestAJobThatKillsItsPodsFailsAtTheCrashLimitAndACheckpointForgives(t *testi
 	}
 	is.Equal(<-claimed, int64(4))
 	j = ended(t, r, id)
-	is.Equal(j.State, job.Succeeded) // three crashes, but a checkpoint after the first one reset the count
+	is.Equal(j.State, job.Succeeded) // there were three crashes, but a checkpoint after the first reset the count
 	is.Equal(string(j.Result), `"half"`)
 	is.True(slices.Contains(told(t, r, id), "job.recovered"))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// debugging returns a logger that logs all levels, and its output.
+// debugging returns a logger for all levels, and its output.
 func debugging() (*slog.Logger, *podtest.Log) {
 	var p podtest.Log
 	return slog.New(slog.NewTextHandler(&p, &slog.HandlerOptions{Level: slog.LevelDebug})), &p
@@ -24,7 +24,7 @@ func debugging() (*slog.Logger, *podtest.Log) {
 
 const canary = "canary-0f6c2e9b"
 
-// secret holds the secret arguments of a job. Then selects what the handler does.
+// secret holds the secret arguments of a job. Then selects the handler's outcome.
 type secret struct {
 	Password string `json:"password"`
 	Then     string `json:"then"`
@@ -73,7 +73,7 @@ func TestNoLevelOfTheLogTellsArgsOrResults(t *testing.T) {
 	quiet(t, pool)
 	_, err := r.Enqueue(t.Context(), of("secret", `{"password":"`+canary)) // these arguments cannot be encoded
 	is.True(errors.Is(err, job.ErrInvalidArgs))
-	is.True(!strings.Contains(err.Error(), canary)) // the returned error contains no secret either, because the caller may log it
+	is.True(!strings.Contains(err.Error(), canary)) // the returned error contains no secret, because the caller may log it
 	pgtest.Wait(t, "the log has the failures", func() bool {
 		return strings.Count(said.String(), "job failed and will be retried") >= 1 && strings.Contains(said.String(), "job failed\"")
 	})
@@ -101,7 +101,7 @@ func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
 	line := regexp.MustCompile(`^time=202[^ ]+ level=(DEBUG|INFO|WARN|ERROR) msg=("[^"]+"|\S+)( |$)`)
 	for _, l := range strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n") {
 		is.True(line.MatchString(l))                  // each line is a regular log line
-		is.True(!strings.Contains(l, `msg="forged"`)) // no text from a job became a separate line
+		is.True(!strings.Contains(l, `msg="forged"`)) // no text from a job forms a separate line
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The reply to the commit of a finish is lost. Before the outcome can be read back, the handler's timeout cancels its context, or the pod
-// stops trusting its lease because the database was unreachable for too long. The finish must still take effect, and the next steps must
-// run.
+// The reply to the commit of a finish is lost. Before the outcome can be read back, the timeout cancels the handler's context, or the pod
+// stops trusting its lease because the database has been unreachable for too long. The finish must still take effect, and the next steps
+// must run.
 func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func() *runner.Outcome{
@@ -25,7 +25,7 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 	}
 	for name, end := range ends {
 		for why, option := range someOf(map[string]runner.HandleOption{
-			"its time is over": runner.Timeout(2 * time.Second), // long enough to reach the commit on a busy machine
+			"its time is over": runner.Timeout(2 * time.Second), // long enough for the job to reach the commit on a busy machine
 			"trust is over":    runner.Timeout(time.Hour),
 		}, "trust is over") {
 			t.Run(name+", "+why, func(t *testing.T) {
@@ -50,12 +50,12 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 				<-cut
 				proxy.Refuse()
 				proxy.Reset()
-				if why == "trust is over" { // this does not cancel the context of a handler that has returned
+				if why == "trust is over" { // losing trust does not cancel the context of a handler that has already returned
 					pgtest.Wait(t, "the pod does not trust its lease", func() bool { ready, _ := r.Ready(); return !ready })
 				} else {
 					<-ctx.Done()
 				}
-				time.Sleep(100 * time.Millisecond) // time for any goroutine to give up
+				time.Sleep(100 * time.Millisecond) // time for a goroutine to give up, if any would
 				proxy.Pass()
 				quiet(t, direct)
 				is.Equal(get(t, r, id).State, job.Succeeded)
@@ -67,8 +67,8 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 	}
 }
 
-// The outcome of a first step's finish cannot be read back until after the shutdown grace period. If the next step still starts, its
-// context is cancelled immediately. Its job becomes pending again, and any pod can claim it.
+// The outcome of the first step's finish cannot be read back until after the shutdown grace period. If the next step still starts, its
+// context is cancelled immediately. The step becomes pending again, and any pod can claim it.
 func TestAStepThatBeginsAfterTheGraceIsTold(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// failover is a primary and a standby that will be promoted without the primary's last commits.
+// failover is a primary with a standby that will be promoted without the primary's last commits.
 type failover struct {
 	t                *testing.T
 	primary, standby *pgtest.Node
@@ -97,7 +97,7 @@ func TestNoIDIsUsedAgainAfterAFailoverThatLostCommitsWithThePodsThatMadeThem(t *
 		ended(t, survivor, id)
 	}
 	f.loseTail()
-	killed := start(t, pgtest.Connect(t, f.primary.URL()), named("killed"), shapes()) // it never reaches the other server
+	killed := start(t, pgtest.Connect(t, f.primary.URL()), named("killed"), shapes()) // this pod never connects to the other server
 	before := load(t, killed)
 	for _, id := range before {
 		ended(t, killed, id)
@@ -126,7 +126,7 @@ func TestNoIDIsUsedAgainAfterAFailoverThatLostCommitsWithThePodsThatMadeThem(t *
 		is.True(!used[id])
 	}
 	is.Equal(one[int](t, now, `select count(*) from trapeze.jobs where kind in ('first', 'second')`), 2*15)
-	is.Equal(one[int](t, now, `select count(*) from trapeze.jobs where kind = 'third'`), 2*15) // one for each chain and each fan-out
+	is.Equal(one[int](t, now, `select count(*) from trapeze.jobs where kind = 'third'`), 2*15) // one for each chain and one for each fan-out
 	is.Equal(one[int](t, now, `select count(*) from trapeze.done where state <> 'succeeded'`), 0)
 	is.Equal(one[int](t, now, `select epoch from trapeze.cluster`), 1) // both pods noticed the failover, but only one began a new epoch
 	checkHistory(t, now, fresh)
@@ -153,14 +153,14 @@ func TestAClaimThatWasLostInAFailoverIsMadeAgainWithAnotherFence(t *testing.T) {
 	exec(t, f.old, `update trapeze.lanes set enabled = true where name = 'later'`)
 	before := <-fences
 	is.Equal(before, int64(1))
-	seen := readUntil(t, events, "job.claimed")                                                                               // the standby does not have this claim
-	is.Equal(one[int64](t, pgtest.Connect(t, f.standby.URL()), `select fence from trapeze.live where id = $1`, id), int64(0)) // so the claim will be lost
+	seen := readUntil(t, events, "job.claimed")                                                                               // the standby does not receive this claim
+	is.Equal(one[int64](t, pgtest.Connect(t, f.standby.URL()), `select fence from trapeze.live where id = $1`, id), int64(0)) // so promotion will discard the claim
 	now := f.promote()
 	exec(t, now, `update trapeze.lanes set enabled = true where name = 'later'`)
 	after := <-fences
-	is.Equal(after, int64(10_000_000_001)) // claimed by the same pod
+	is.Equal(after, int64(10_000_000_001)) // the same pod claimed the job again
 	pgtest.Wait(t, "the job ends", func() bool { return one[int](t, now, `select count(*) from trapeze.done where id = $1`, id) == 1 })
-	// The stream ends, and a client that reconnects is notified that events may be missing.
+	// The stream ends, and a client that reconnects is told that events may be missing.
 	pgtest.Wait(t, "the stream has ended", func() bool {
 		_, err := events.Next(t.Context(), time.Millisecond)
 		return err != nil

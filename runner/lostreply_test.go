@@ -21,16 +21,17 @@ func holds(text string) func([]byte) bool {
 	return func(b []byte) bool { return bytes.Contains(b, []byte(text)) }
 }
 
-// Each case loses the server's reply to one commit of job "a", which chains to "b". No job may be lost, duplicated or left running forever.
+// Each case loses the server's reply to one commit of job "a", whose next step is "b". No job may be lost, duplicated or left running
+// forever.
 func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		cut     string // a part of the request whose reply is cut
-		commit  string // a statement of the transaction whose commit is cut
+		cut     string // a substring of the request whose reply is cut
+		commit  string // a statement of the transaction whose commit loses its reply
 		options []runner.EnqueueOption
 		front   bool                                         // the submitter loses the reply
 		handler func(j *raw, n int) (*runner.Outcome, error) // the handler of a; n is the number of the call
-		runsA   int                                          // how many times the handler of a is called
+		runsA   int                                          // number of calls of a's handler
 		fence   int64
 	}{
 		"of a claim":                      {cut: "kind-a", runsA: 1, fence: 2},
@@ -127,8 +128,8 @@ func onceLater(_ *raw, n int) (*runner.Outcome, error) {
 	return runner.Then(of("kind-b")), nil
 }
 
-// The connection breaks while its statement is still waiting for a lock on the server, so reading back finds nothing. The repeated
-// statement then waits behind the first one, which takes effect.
+// The connection breaks while a statement is still waiting for a lock on the server, so reading the outcome back finds nothing. The
+// repeated statement then waits behind the original one, which takes effect.
 func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"finish", "enqueue", "enqueue with a key", "enqueue with a unique key"} {
@@ -228,7 +229,7 @@ func TestAnEndThatTheDatabaseCannotTakeYetIsWrittenWhenItCan(t *testing.T) {
 	pgtest.Wait(t, "the end is rejected", func() bool { return value(t, r, "trapeze_db_errors_total") > 1 })
 	exec(t, pool, `alter table trapeze.elsewhere rename to done`)
 	j := ended(t, r, id)
-	is.Equal(j.State, job.Succeeded) // neither lost nor run again
+	is.Equal(j.State, job.Succeeded) // the job is neither lost nor run again
 	is.Equal(j.Fence, int64(1))
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done`), 2)

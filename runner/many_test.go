@@ -52,11 +52,11 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	_, err = r.Admin().Delete(t.Context(), parent, "ann")
 	is.True(errors.Is(err, job.ErrNotTerminal))
 	_, err = r.Admin().Delete(t.Context(), branch, "ann")
-	is.True(errors.Is(err, job.ErrPartOfPipeline)) // the join will read its result
+	is.True(errors.Is(err, job.ErrPartOfPipeline)) // the join will read the branch's result
 	open()
 	quiet(t, pool)
 	_, err = r.Admin().Delete(t.Context(), branch, "ann")
-	is.True(errors.Is(err, job.ErrPartOfPipeline)) // deleting it would make the counts of the fan-out wrong
+	is.True(errors.Is(err, job.ErrPartOfPipeline)) // deleting the branch would make the counts of the fan-out wrong
 	n, err = r.Admin().Delete(t.Context(), parent, "ann")
 	is.NoErr(err)
 	is.Equal(n, 4)
@@ -158,7 +158,7 @@ func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(aborted), 7)
 	quiet(t, pool)
-	is.Equal(auditEntries(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // a single audit entry, not one per job
+	is.Equal(auditEntries(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // one audit entry in total, not one per job
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), 1)
 	free.Store(true)
 	m, err := r.Admin().RetryMany(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")
@@ -169,5 +169,5 @@ func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
 	p, err := r.Admin().Pipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1`, id), 10) // each join ran once
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1`, id), 10) // each join ran only once
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Claims start at the low-water mark, so they do not find jobs before it. When the mark expires, a full poll must follow immediately, not
-// only after the next poll interval.
+// Claims start at the low-water mark, so they miss any job before it. When the mark expires, a full poll must follow immediately rather
+// than after the poll interval.
 func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
@@ -33,10 +33,10 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	}
 }
 
-// If the database's history changes, state that may depend on lost commits is dropped: granted slots, low-water marks and sweeps.
+// If the database's history changes, the pod drops state that may depend on lost commits: granted slots, low-water marks and sweeps.
 func TestAnotherHistoryDropsGrantsAndMarks(t *testing.T) {
 	t.Parallel()
-	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)}) // the runner is not running, so no heartbeat interferes
+	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)}) // Run is not called, so no heartbeat interferes
 	if err != nil {
 		t.Fatal(err)
 	}

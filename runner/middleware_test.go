@@ -45,12 +45,12 @@ func TestMiddlewareIsCalledAroundEachHandlerTheFirstOutermost(t *testing.T) {
 		"refused": func(context.Context, *raw) (*runner.Outcome, error) { panic("called all the same") },
 	})
 	done, refused := enqueue(t, r, of("done", `{"n":1}`)), enqueue(t, r, of("refused"))
-	is.Equal(string(inState(t, r, done, job.Succeeded).Result), `"from outside and inside"`) // the handler sees the context of the middleware
+	is.Equal(string(inState(t, r, done, job.Succeeded).Result), `"from outside and inside"`) // the handler sees the context passed on by the middleware
 	is.Equal(message(inState(t, r, refused, job.Failed)), "not today")                       // the job fails with the error of the middleware
 	for range 2 {
 		inState(t, r, enqueue(t, r, of("writes")), job.Succeeded)
 	}
-	is.Equal(one[int](t, pool, `select count(*) from notes where note = 'from outside and inside'`), 2) // InTx functions see it too
+	is.Equal(one[int](t, pool, `select count(*) from notes where note = 'from outside and inside'`), 2) // InTx functions see the middleware's context too
 	mu.Lock()
 	defer mu.Unlock()
 	is.Equal(seen, map[string]string{"done": `{"n":1}`, "refused": "{}", "writes": "{}"}) // the middleware sees every job as submitted
@@ -65,7 +65,7 @@ func TestMaintenanceCanBeDoneNow(t *testing.T) {
 	exec(t, pool, `update trapeze.parked set run_after = now() - interval '25 hours'`)
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '25 hours'`)
 	is.NoErr(r.Maintain(t.Context()))
-	is.Equal(why(get(t, r, late)), job.ReasonExpired) // it was never approved
-	is.Equal(why(get(t, r, old)), job.ReasonDeadline) // no pod ran it in time
+	is.Equal(why(get(t, r, late)), job.ReasonExpired) // the job was never approved
+	is.Equal(why(get(t, r, old)), job.ReasonDeadline) // no pod ran the job in time
 	is.Equal(r.Kinds(), []string{"a"})
 }

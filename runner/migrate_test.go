@@ -24,8 +24,8 @@ func TestWithoutTablesAnErrorSaysWhatToCall(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), `schema "trapeze" has no tables: call migrate.Up`))
 }
 
-// Pods of two releases with the same minor schema version can share the tables. With any other version, Run returns an error that states
-// what to do.
+// Pods of two releases with the same minor schema version can share the tables. For any other version, Run returns an error that states the
+// remedy.
 func TestASchemaOfAnotherVersionIsRefusedByRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -37,7 +37,7 @@ func TestASchemaOfAnotherVersionIsRefusedByRun(t *testing.T) {
 	exec(t, pool, `delete from trapeze.migrations where version_id > $1`, latest)
 	before := one[int](t, pool, `select max(version_id)::int from trapeze.migrations`)
 	is.Equal(run().Error(), fmt.Sprintf("start the runner: schema trapeze is at version %d of %d: the database's schema is older than this program: run `trapeze migrate up`", before, latest))
-	exec(t, pool, `insert into trapeze.migrations (version_id, is_applied) values ($1, true)`, latest+1) // as a newer pod of the same minor version would
+	exec(t, pool, `insert into trapeze.migrations (version_id, is_applied) values ($1, true)`, latest+1) // as a newer release of the same minor version would
 	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	ended(t, r, enqueue(t, r, of("k")))
 }

@@ -37,7 +37,7 @@ func TestOptionsThatCannotBeAreRefusedByName(t *testing.T) {
 	is.New(t).Equal(fmt.Sprint(err), "runner: the pool is nil")
 }
 
-// An error starts with the problem and then states where it occurred.
+// Each error starts with the problem and then states where it occurred.
 func TestErrorsOfSubmissionsAndSettingsBeginWithTheProblem(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -156,7 +156,7 @@ func TestAnEmptyIdempotencyKeyIsRefused(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0)
 }
 
-// An invalid outcome fails the job immediately, with the reason.
+// An invalid outcome fails the job immediately, with an error that states the reason.
 func TestOutcomesThatCannotBeFailTheirJob(t *testing.T) {
 	t.Parallel()
 	outcomes := map[string]func() *runner.Outcome{
@@ -181,7 +181,7 @@ func TestOutcomesThatCannotBeFailTheirJob(t *testing.T) {
 			pool := pgtest.Pool(t)
 			j := said(t, pool, outcome())
 			is.Equal(j.State, job.Failed)
-			is.Equal(j.Attempt, 1) // not retried, because the handler would return the same outcome
+			is.Equal(j.Attempt, 1) // the job was not retried, because the handler would return the same outcome
 			is.True(strings.Contains(message(j), strings.TrimPrefix(says, "next step k: ")))
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
 		})

@@ -32,7 +32,7 @@ func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
 	is.True(dry.Created && dry.DryRun)
 	is.Equal(dry.Moved, 3) // number of jobs that would move
 	is.Equal(dry.Changed, []string{"slots", "kinds"})
-	is.Equal(lane(due), "default") // nothing was moved
+	is.Equal(lane(due), "default") // no job was moved
 	is.Equal(len(audited(t, r)), 0)
 
 	done, err := r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2)}, "ann")
@@ -97,7 +97,7 @@ func TestALaneWithJobsIsDeletedOnlyWhenTheyHaveSomewhereToGo(t *testing.T) {
 	is.Equal([]string{get(t, r, due).Lane, get(t, r, later).Lane, get(t, r, runs).Lane}, []string{"new", "new", "old"}) // the running job stays in its lane
 	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "new")
 	is.NoErr(del("empty", ""))
-	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'x'`), "default") // its kinds move to the default lane
+	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'x'`), "default") // the deleted lane's kinds move to the default lane
 	is.Equal(audited(t, r), []string{"ann lane.delete lane old", "ann lane.delete lane empty"})
 	open()
 	is.Equal(ended(t, r, runs).State, job.Succeeded)
@@ -121,7 +121,7 @@ func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
 		is.NoErr(err)
 		ids = append(ids, made.ID)
 	}
-	_, err = r.Admin().DeleteLane(t.Context(), "old", "", "ann", false) // the jobs are not visible before the commit
+	_, err = r.Admin().DeleteLane(t.Context(), "old", "", "ann", false) // the uncommitted jobs are not visible, so the lane counts as empty
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod has applied the change", func() bool {
 		_, err := r.Enqueue(t.Context(), of("a"), runner.Lane("old"), runner.Delay(time.Hour))
@@ -130,7 +130,7 @@ func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
 	is.NoErr(tx.Commit(t.Context()))
 	for i, lane := range []string{"default", "careful"} {
 		is.Equal(ended(t, r, ids[i]).State, job.Succeeded)
-		is.Equal(get(t, r, ids[i]).Lane, lane) // the lane of its kind
+		is.Equal(get(t, r, ids[i]).Lane, lane) // the job ran in the lane of its kind
 	}
 	checkHistory(t, pool, r)
 }
@@ -167,5 +167,5 @@ func TestALaneThatIsSetWrongIsRefused(t *testing.T) {
 	}
 	exec(t, pool, `insert into trapeze.lanes (name) values ('a lane of old')`)
 	_, err := r.Admin().SetLane(t.Context(), "a lane of old", job.LaneChange{Slots: job.To(1)}, "ann")
-	is.New(t).NoErr(err) // an existing lane can have any name
+	is.New(t).NoErr(err) // existing lanes with invalid names can still be changed
 }

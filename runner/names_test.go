@@ -28,7 +28,7 @@ func TestNewKindsAndNamesAreOfTheDocumentedAlphabet(t *testing.T) {
 	_, err = r.Enqueue(t.Context(), of(evil), runner.Foreign())
 	is.True(errors.Is(err, job.ErrInvalid))
 	_, err = r.Enqueue(t.Context(), runner.Chain(of("k"), runner.Step(of(evil))), runner.Foreign())
-	is.True(errors.Is(err, job.ErrInvalid)) // the same for a later step
+	is.True(errors.Is(err, job.ErrInvalid)) // a later step is rejected too
 	kind, expression := evil, "@daily"
 	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Kind: &kind, Expression: &expression}, "ann")
 	is.True(errors.Is(err, job.ErrInvalidSchedule))

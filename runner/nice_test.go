@@ -81,7 +81,7 @@ func TestWhatWaitsForItsMomentOrItsBranchesIsNicedAndWhatRunsIsNot(t *testing.T)
 		spine, err := view.Spine(t.Context(), inside.Of(r).Store, parent)
 		is.NoErr(err)
 		for _, j := range spine {
-			is.Equal(j.Priority, 60) // both the join and the steps that the chain planned after it
+			is.Equal(j.Priority, 60) // the join has the priority, and so do the steps that the chain planned after it
 		}
 		return len(spine) == 3
 	})
@@ -117,9 +117,9 @@ func TestAChainIsNicedAsAWhole(t *testing.T) {
 	is.Equal(string(b[1].Args), string(a[1].Args)) // the step's arguments are unchanged
 }
 
-// holding is a query tracer that holds back statements until they are released.
+// holding is a query tracer that delays statements until they are released.
 type holding struct {
-	sql      string // a part of the statements
+	sql      string // a substring of the statements to hold back
 	held     chan struct{}
 	released chan struct{}
 	once     sync.Once
@@ -153,7 +153,7 @@ func TestAChainsPriorityIsNotConfirmedForAStepThatWasBuiltWithTheOldOne(t *testi
 		"second": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 	})
 	id := enqueue(t, r, runner.Chain(of("first"), of("second")), runner.Priority(3))
-	<-finish.held // the handler has returned, so the second step has been built, but its row does not exist yet
+	<-finish.held // the handler has returned and the second step has been built, but its row does not exist yet
 	set := make(chan error, 1)
 	go func() { set <- r.Admin().SetPriority(t.Context(), id, 50, true, "ann") }()
 	pgtest.Wait(t, "the pod has read the request", func() bool {

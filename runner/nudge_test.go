@@ -23,7 +23,7 @@ func (s *dueSource) NextDue() time.Time {
 	return time.Time{}
 }
 
-// Each job that starts to wait nudges the poller. Even a continuous stream of nudges must not postpone a sweep that is due.
+// Each job that begins to wait nudges the poller, but even a continuous stream of nudges must not postpone a sweep that is due.
 func TestAStreamOfNudgesDoesNotPutOffWhatIsDue(t *testing.T) {
 	t.Parallel()
 	s := &dueSource{}

@@ -31,7 +31,7 @@ func (e *ends) add(_ context.Context, end job.End) {
 	e.list = append(e.list, end)
 }
 
-// of returns the calls recorded so far for a job, without waiting.
+// of returns the calls recorded for a job so far.
 func (e *ends) of(id int64) (list []job.End) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -50,7 +50,7 @@ func (e *ends) wait(t *testing.T, id int64) job.End {
 	return e.of(id)[0]
 }
 
-// check waits until the hook has been called once for each finished job in the database, and compares the calls with the stored rows.
+// check waits until the hook has been called once for each finished job in the database, and then compares the calls with the stored rows.
 func (e *ends) check(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `select d.id, j.pipeline_id, j.kind, d.lane, j.subject, d.attempt, d.state, d.reason, coalesce(d.error, '') as error,
@@ -96,7 +96,7 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 		"deaf":  func(context.Context, *raw) (*runner.Outcome, error) { <-open; return nil, nil },
 	}
 	ways := map[string]struct {
-		run     does // nil to use the entry in handlers
+		run     does // if nil, the entry in handlers is used
 		reason  job.Reason
 		class   job.ErrorClass
 		attempt int
@@ -152,7 +152,7 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 				is := is.New(t)
 				id := enqueue(t, r, of(kind), runner.Subject("about "+kind))
 				e := told.wait(t, id)
-				is.Equal(get(t, r, id).State, job.Failed) // the end was committed before the call
+				is.Equal(get(t, r, id).State, job.Failed) // the end had been committed before the hook was called
 				is.Equal([]any{e.PipelineID, e.Kind, e.Lane, e.Subject, e.State}, []any{id, kind, "default", "about " + kind, job.Failed})
 				is.Equal(e.Reason, way.reason)
 				is.Equal(e.ErrorClass, way.class)
@@ -170,7 +170,7 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 	told.check(t, pool)
 }
 
-// Each failed attempt is reported by exactly one of the two hooks. Middleware does not see all of these failures.
+// Each failed attempt is reported to exactly one of the two hooks. Middleware does not see all of these failures.
 func TestAHookSeesEachTryThatAnotherOneFollows(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -307,7 +307,7 @@ func TestAHookThatHangsKeepsNeitherJobsNorTheirPod(t *testing.T) {
 	over := make(chan error, 1)
 	go func() { over <- r.Run(ctx) }()
 	for range 20 {
-		is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded) // while the first call of the hook hangs
+		is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded) // jobs end while the first call of the hook hangs
 	}
 	stop()
 	pgtest.Wait(t, "the pod has left", func() bool {

@@ -48,7 +48,7 @@ func happened(t *testing.T, pool *pgxpool.Pool, event string) int {
 	return one[int](t, pool, `select count(*)::int from trapeze.job_event where event = $1`, event)
 }
 
-// With these options, pods send heartbeats and poll so rarely that they can learn of a change only through a notification.
+// With these options, pods send heartbeats and poll so rarely that a change can reach them only through a notification.
 var rarely = runner.Options{Slots: 4, HeartbeatEvery: 20 * time.Second, LeaseFor: time.Minute, PollEvery: time.Hour}
 
 func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
@@ -72,7 +72,7 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 	again, err := operator.Admin().SetLane(t.Context(), "default", job.LaneChange{MaxAge: job.To(job.Seconds(time.Hour))}, "ann")
 	is.NoErr(err)
 	is.Equal(len(again.Changed), 0)
-	is.Equal(audited(t, operator), []string{"ann lane.set lane default"}) // a command without effect is not audited
+	is.Equal(audited(t, operator), []string{"ann lane.set lane default"}) // a command that changes nothing is not audited
 	is.Equal(happened(t, pool, "lane.changed"), 1)
 	shut := func() {
 		for _, r := range pods {
@@ -83,7 +83,7 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 			})
 		}
 	}
-	shut() // all slots are in use until this point
+	shut() // the slots were in use until now
 	open()
 	pgtest.Wait(t, "the jobs that ran have ended", func() bool { return running(t, pool) == 0 })
 	shut()
@@ -110,10 +110,10 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := rarely
-	o.DirectURL = "off" // without notifications
+	o.DirectURL = "off" // the pod receives no notifications
 	o.HeartbeatEvery, o.LeaseFor = 100*time.Millisecond, 10*time.Second
 	r := start(t, pool, o, map[string]does{"k": nothing})
-	other := make1(t, pool, runner.Options{DirectURL: "off"}, nil) // no pod is notified of its submissions
+	other := make1(t, pool, runner.Options{DirectURL: "off"}, nil) // its submissions notify no pod
 	_, err := other.Admin().SetLane(t.Context(), "quick", job.LaneChange{PollInterval: job.To(job.Millis(100 * time.Millisecond))}, "")
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod knows the lane", func() bool {
@@ -125,7 +125,7 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 		is.Equal(ended(t, other, id).State, job.Succeeded) // the pod's own poll interval is an hour
 	}
 	quick()
-	quick() // the full poll caused by the new lane is over
+	quick() // by now, the full poll caused by the new lane has ended
 	slow := enqueue(t, other, of("k"), runner.Foreign())
 	left := func() bool {
 		for range 3 {
@@ -133,13 +133,13 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 		}
 		return get(t, other, slow).State == job.Pending
 	}
-	for range 20 { // repeated, because on a busy machine with slow statements, a pod occasionally polls all lanes
+	for range 20 { // repeated, because a pod on a busy machine with slow statements occasionally polls all lanes
 		if left() {
 			break
 		}
 		slow = enqueue(t, other, of("k"), runner.Foreign())
 	}
-	is.True(left()) // the other lane is not polled as often
+	is.True(left()) // the other lane is polled less often
 	exec(t, pool, `update trapeze.lanes set poll_interval_ms = 100 where name = 'default'`)
 	is.Equal(ended(t, other, slow).State, job.Succeeded)
 }
@@ -155,7 +155,7 @@ func TestALaneSaysWhenAHandlerIsStale(t *testing.T) {
 	is.NoErr(err)
 	j := ended(t, r, id) // the job was already running when the limit was set
 	is.Equal(why(j), job.ReasonStale)
-	is.Equal(why(ended(t, r, enqueue(t, r, of("k")))), job.ReasonStale) // the next job has the limit from the start
+	is.Equal(why(ended(t, r, enqueue(t, r, of("k")))), job.ReasonStale) // the limit applies to the next job from the start
 }
 
 func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
@@ -206,7 +206,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	is.True(q.Changed && q.Quiet)
 	frozen, err := r.Enqueue(t.Context(), of("next"), runner.Lane("other"))
 	is.NoErr(err)
-	is.Equal(frozen.State, job.Pending) // it does not start on insert
+	is.Equal(frozen.State, job.Pending) // the job does not start on insert
 	now, err := r.Admin().Status(t.Context())
 	is.NoErr(err)
 	is.True(now.Queue.Frozen && !now.Queue.Paused)
@@ -215,7 +215,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	is.NoErr(err)
 	is.True(thawed)
 	is.Equal(ended(t, r, frozen.ID).State, job.Succeeded)
-	is.Equal(get(t, r, waits).State, job.Pending) // the lane that was drained before stays drained
+	is.Equal(get(t, r, waits).State, job.Pending) // the lane that had already been drained stays drained
 
 	resumed, err := pods[1].Admin().ResumeLane(t.Context(), "default", "ann")
 	is.NoErr(err)
@@ -240,7 +240,7 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 		}
 		return runner.Then(of("next")), nil
 	}}
-	// The other pod starts later. Otherwise it could claim a job that is submitted while a claim has reserved every slot of the first pod.
+	// The other pod starts later. Otherwise, it could claim a job that is submitted while a claim has reserved all slots of the first pod.
 	pods := fleet(t, url, 1, rarely, kinds)
 	var chains []int64
 	for range 3 {
@@ -262,13 +262,13 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 	open()
 	quiet(t, pool)
 	for _, id := range chains {
-		is.Equal(*get(t, pods[0], id).Pod, pods[0].Boot())                                                           // it finished its running jobs
+		is.Equal(*get(t, pods[0], id).Pod, pods[0].Boot())                                                           // the drained pod finished its running jobs
 		is.Equal(one[string](t, pool, `select pod::text from trapeze.job where parent_id = $1`, id), pods[1].Boot()) // the other pod ran the next step
 	}
 	for range 5 {
-		is.Equal(*ended(t, pods[0], enqueue(t, pods[0], of("next"))).Pod, pods[1].Boot()) // the other pod runs jobs submitted here too
+		is.Equal(*ended(t, pods[0], enqueue(t, pods[0], of("next"))).Pod, pods[1].Boot()) // the other pod also runs jobs submitted on the drained pod
 	}
-	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].Boot(), 20*time.Second, "ann") // drains it again, by boot id
+	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].Boot(), 20*time.Second, "ann") // drains the same pod again, by its boot id
 	is.NoErr(err)
 	is.Equal(q, job.Quiet{Quiet: true})
 	pod := one[bool](t, pool, `select draining from trapeze.pods where boot = $1`, pods[0].Boot())
@@ -303,8 +303,8 @@ func TestAPodThatComesBackUnderItsNameIsStillDrained(t *testing.T) {
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := second.Ready(); return ready })
 }
 
-// A pod loses its lease while it is drained, and is resumed before it registers again. It must not stay drained because of the last
-// settings that it received.
+// A pod loses its lease while it is drained, and is resumed before it registers again. The settings that it received last must not keep it
+// drained.
 func TestAPodThatWasResumedWhileItWasAwayIsNotDrained(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -337,7 +337,7 @@ func TestWhoClosesTheGateOnAPodSubmitsToAClosedOne(t *testing.T) {
 		is.NoErr(err)
 		s, err := r.Enqueue(t.Context(), of("k"))
 		is.NoErr(err)
-		is.Equal(s.State, job.Pending) // the pod has applied the pause when the call returns
+		is.Equal(s.State, job.Pending) // the pod has applied the pause by the time the call returns
 		_, err = r.Admin().Unpause(t.Context(), "ann")
 		is.NoErr(err)
 		_, err = runner.Result[any](t.Context(), r, s.ID)

@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// An outage cuts off all pods for longer than their leases, and then the pods reconnect one after another. The pods that reconnect late are
-// alive and must keep their jobs. A pod that died during the outage is still detected, at most one lease later.
+// An outage cuts off all pods for longer than their leases. The pods then reconnect one after another, and those that reconnect late must
+// keep their jobs. A pod that died during the outage is still detected, at most one lease later.
 func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -73,7 +73,7 @@ func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	proxies["a"].Pass()
 	beats("a", 1)
 	back := one[time.Time](t, direct, `select clock_timestamp()`)
-	beats("a", 3) // after two heartbeats, it may declare other pods dead
+	beats("a", 3) // after two heartbeats, the pod may declare other pods dead
 	proxies["b"].Pass()
 	beats("b", 3)
 	proxies["c"].Pass()
@@ -86,7 +86,7 @@ func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	})
 	is.Equal(get(t, pods["a"], jobs["dies"]).Crashes, 1)
 	took := one[time.Time](t, direct, `select closed_at from trapeze.pods where boot = $1`, boots["dies"]).Sub(back)
-	is.True(took < 2*lease) // it waited for one lease, not two
+	is.True(took < 2*lease) // the dead pod was detected after one lease, not two
 	open()
 	for _, name := range names[1:] {
 		j := ended(t, pods["a"], jobs[name])

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod that has just started has seen no outage, so it immediately recovers the jobs of pods that died long ago.
+// A pod that has just started has not seen an outage, so it immediately recovers the jobs of pods that died long ago.
 func TestAFreshPodSparesNobody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -42,7 +42,7 @@ func TestAFreshPodSparesNobody(t *testing.T) {
 	is.True(time.Since(began) < 10*time.Second) // all jobs are recovered quickly
 }
 
-// listens is a log handler that signals when a certain message is logged.
+// listens is a log handler that signals when a given message is logged.
 type listens struct {
 	slog.Handler
 	message string
@@ -63,7 +63,7 @@ func (l listens) Handle(_ context.Context, r slog.Record) error {
 
 func (l listens) WithAttrs([]slog.Attr) slog.Handler { return l }
 
-// For a while, a proxy may still lead to the former primary. When a heartbeat fails there, the pod must not wait for the next regular one.
+// A proxy may still lead to the former primary for a while. If a heartbeat fails there, the pod must not wait until the next one is due.
 func TestAHeartbeatThatFailedIsSentAgainBeforeItsTurn(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

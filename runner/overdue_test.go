@@ -29,7 +29,7 @@ func TestAJobThatIsTooOldFailsAndItsHandlerIsTold(t *testing.T) {
 			return nil, job.Retryable(errors.New("late"))
 		}
 	}
-	// The pod that runs the maintenance enforces the deadline itself; the other pod learns of it from its heartbeat.
+	// The pod that performs the maintenance enforces the deadline itself; the other pod learns of it with its next heartbeat.
 	a := start(t, pool, runner.Options{Name: "a", Kinds: []string{"a"}, MaxAge: time.Second}, handlers)
 	start(t, pool, runner.Options{Name: "b", Kinds: []string{"b"}, MaxAge: time.Second}, handlers)
 	ids := []int64{

@@ -14,7 +14,7 @@ import (
 )
 
 // refuses makes the database reject every write to live or parked that would make a job wait again. The error is a missing privilege, which
-// neither a new connection nor different values would fix. mend removes the trigger.
+// neither a new connection nor other values would fix. mend removes the trigger.
 func refuses(t *testing.T, pool *pgxpool.Pool, table string) (mend func()) {
 	t.Helper()
 	exec(t, pool, `create or replace function public.refuse() returns trigger language plpgsql as $$
@@ -28,7 +28,7 @@ func refuses(t *testing.T, pool *pgxpool.Pool, table string) (mend func()) {
 	return func() { exec(t, pool, `drop trigger if exists refuse on trapeze.`+table) }
 }
 
-// A retry that cannot be written immediately is written later.
+// A retry that cannot be written immediately must be written later.
 func TestARetryOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -48,7 +48,7 @@ func TestARetryOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	}
 }
 
-// A claim that cannot be handed back immediately is handed back later, because no other pod recovers the jobs of a living pod.
+// A claim that cannot be handed back immediately must be handed back later, because no other pod recovers the jobs of a living pod.
 func TestAHandBackOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -32,7 +32,7 @@ func TestAPanicIsAFailedAttemptWithItsStack(t *testing.T) {
 	is.Equal(j.State, job.Failed)
 	is.True(strings.Contains(message(j), "exited its goroutine without returning"))
 	is.Equal(ended(t, r, enqueue(t, r, of("nil"))).State, job.Failed)
-	is.Equal(ended(t, r, enqueue(t, r, of("fine"))).State, job.Succeeded) // the only slot is free again
+	is.Equal(ended(t, r, enqueue(t, r, of("fine"))).State, job.Succeeded) // the pod's only slot is free again
 	pgtest.Wait(t, "no slot is in use", func() bool { return r.Running() == 0 })
 }
 
@@ -94,14 +94,14 @@ func TestAHandlerThatIgnoresItsContextIsSettledWithoutItAndKeepsItsSlot(t *testi
 	is.Equal(why(j), job.ReasonTimeout)
 	is.True(strings.Contains(message(j), "ignored its cancelled context"))
 	is.Equal(value(t, r, "trapeze_stuck_handlers"), 1.0)
-	is.Equal(r.Running(), 1) // its slot stays in use, because the handler is still running
+	is.Equal(r.Running(), 1) // the slot stays in use because the handler is still running
 	next := enqueue(t, r, of("fine"))
 	time.Sleep(250 * time.Millisecond) // two polls; there is no event to wait for when nothing happens
 	is.Equal(get(t, r, next).State, job.Pending)
 	open()
 	is.Equal(ended(t, r, next).State, job.Succeeded) // the handler has returned, so the slot is free
 	pgtest.Wait(t, "the handler is no longer stuck", func() bool { return value(t, r, "trapeze_stuck_handlers") == 0 })
-	is.Equal(get(t, r, id).EventNo, j.EventNo) // its late result is ignored
+	is.Equal(get(t, r, id).EventNo, j.EventNo) // the handler's late result is ignored
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0)
 }
 

@@ -54,7 +54,7 @@ func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
 		for _, r := range came[i] {
 			f := m.predictions[r.Path]
 			is.Equal(r.State, f.state)
-			is.Equal(o.starts[r.Path], f.starts) // the handler was called as often as expected
+			is.Equal(o.starts[r.Path], f.starts) // the handler was called the expected number of times
 			is.Equal(o.sees[r.Path], f.sees)
 		}
 		checkHistory(t, pool, o.a)
@@ -62,7 +62,7 @@ func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
 	is.Equal(came[0], came[1]) // all rows are the same
 }
 
-// calm sets FailFast to false for every node in a tree. With FailFast, it is unpredictable which siblings are still running when one fails.
+// calm clears FailFast in every node of a tree, because the siblings that are still running when a branch fails are unpredictable.
 func calm(list []*node) {
 	for _, n := range list {
 		n.FailFast = false

@@ -10,20 +10,20 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// node describes a job of a random pipeline: what its handler does and what follows it. It is also the job's arguments.
+// node describes a job of a random pipeline: the behavior of its handler and the steps after it. A job's node is encoded as its arguments.
 type node struct {
 	Path     string    `json:"path"`               // its position in the tree
 	Later    bool      `json:"later,omitempty"`    // its first run is snoozed
 	Flaky    bool      `json:"flaky,omitempty"`    // its first attempt fails
 	End      string    `json:"end"`                // ok, error, permanent or fan
-	Then     []*node   `json:"then,omitempty"`     // for ok: the next steps that it returns
+	Then     []*node   `json:"then,omitempty"`     // for ok: the next steps that the handler returns
 	Kids     [][]*node `json:"kids,omitempty"`     // for fan: the children, each a chain
 	Join     []*node   `json:"join,omitempty"`     // for fan: the join, a chain or nothing
 	FailFast bool      `json:"failFast,omitempty"` // for fan
 	InTx     bool      `json:"inTx,omitempty"`     // it writes in InTx
 	DelayMS  int       `json:"delayMS,omitempty"`  // delay of a child
 	Subject  string    `json:"subject,omitempty"`
-	AfterFan bool      `json:"afterFan,omitempty"` // it follows a fan-out and reads its branches
+	AfterFan bool      `json:"afterFan,omitempty"` // it follows a fan-out and reads the outcomes of the branches
 }
 
 func (node) Kind() string { return "node" }
@@ -66,9 +66,9 @@ type grower struct {
 }
 
 func (g *grower) roll(n int) int        { return rapid.IntRange(0, n-1).Draw(g.t, "roll") }
-func (g *grower) oneIn(n int) (is bool) { return g.roll(n) == n-1 } // 0 stands for the simplest case, so that rapid can shrink
+func (g *grower) oneIn(n int) (is bool) { return g.roll(n) == n-1 } // 0 is the simplest case, so that rapid can shrink toward it
 
-// chain generates a chain of at least one node, in which fan-outs are nested at most depth levels deep.
+// chain generates a chain of at least one node, with fan-outs nested at most depth levels deep.
 func (g *grower) chain(longest, depth int) (list []*node) {
 	for range 1 + g.roll(longest) {
 		if g.left--; g.left < 0 && len(list) > 0 {
@@ -102,8 +102,8 @@ func (g *grower) node(depth int) *node {
 	return n
 }
 
-// name sets the paths of a chain's nodes and marks the nodes that follow a fan-out. The after argument states whether the job before the
-// chain fanned out. name returns the value of after for the job that follows the chain.
+// name sets the paths of a chain's nodes and marks the nodes that follow a fan-out. after reports whether the job before the chain fanned
+// out. name returns the value of after for the job that follows the chain.
 func name(list []*node, prefix string, after bool) bool {
 	for i, n := range list {
 		n.Path, n.AfterFan = fmt.Sprint(prefix, ".", i), after
@@ -122,7 +122,7 @@ type prediction struct {
 	outcome job.OutcomeStatus
 	reason  job.Reason
 	message string   // empty for any message
-	starts  int      // number of calls of its handler
+	starts  int      // number of times its handler is called
 	sees    []string // outcomes of the preceding branches
 	doomed  bool     // a sibling fails fast, so this job may be cancelled or never inserted
 }
@@ -138,7 +138,7 @@ type chainOutcome struct {
 // outcome of a job that fans out from the outcomes of its branches.
 type model struct {
 	predictions map[string]prediction
-	fast        map[string][]string // for each job that fails fast, the children of which at least one has failed
+	fast        map[string][]string // by job that fails fast: the children, at least one of which has failed
 }
 
 func newModel() *model {
@@ -174,7 +174,7 @@ func (m *model) chain(list []*node) (c chainOutcome) {
 	return c
 }
 
-// fan predicts the outcomes of a job that fans out and of its branches. It returns the branch outcomes that the next job sees.
+// fan predicts the outcomes of a job that fans out and of its branches. It returns the outcomes of the branches as the next job sees them.
 func (m *model) fan(n *node, f *prediction) (sees []string) {
 	inner := newModel()
 	var bad []string

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Random jobs are cancelled at random times. Every job must still end exactly once, and no pipeline may report its end too early.
+// Random jobs are cancelled at random times. Each job must still end exactly once, and no pipeline may report its end too early.
 func TestCancelsLeaveNoPipelineHalfDone(t *testing.T) {
 	t.Parallel()
 	inOrchards(t, func(try *rapid.T, o *orchard, trees forest) {

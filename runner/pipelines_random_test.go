@@ -26,7 +26,7 @@ type orchard struct {
 	roots map[int64]chainOutcome // predicted outcomes, by pipeline id
 
 	mu     sync.Mutex
-	starts map[string]int      // number of handler calls, by path
+	starts map[string]int      // numbers of handler calls, by path
 	sees   map[string][]string // branch outcomes that joins have read, by path
 }
 
@@ -34,13 +34,13 @@ func newOrchard(pool *pgxpool.Pool) *orchard {
 	return &orchard{pool: pool, roots: map[int64]chainOutcome{}, starts: map[string]int{}, sees: map[string][]string{}}
 }
 
-// inOrchards checks a property with random pipelines. Each check starts with empty tables and new pods.
+// inOrchards checks a property against random pipelines. Each check starts with empty tables and new pods.
 func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest)) {
 	pool := pgtest.Pool(t)
 	began, failed, tries, jobs := time.Now(), false, 0, 0
 	rapid.Check(t, func(try *rapid.T) {
 		if !failed && time.Since(began) > patience {
-			return // a slow machine makes fewer checks
+			return // a slow machine performs fewer checks
 		}
 		trees := rapid.Custom(plantable).Draw(try, "trees")
 		exec(try, pool, `delete from trapeze.jobs; delete from trapeze.done; delete from trapeze.fan_outs; delete from trapeze.pipelines;
@@ -55,7 +55,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 			defer stop[i]()
 		}
 		ended := false
-		defer func() { failed = failed || !ended }() // after a failure, rapid repeats the check to shrink the input
+		defer func() { failed = failed || !ended }() // after a failure, rapid repeats the check in order to shrink the input
 		property(try, o, trees)
 		tries++
 		jobs += one[int](try, pool, `select count(*) from trapeze.jobs`)
@@ -64,7 +64,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 	t.Logf("%d attempts, %d jobs", tries, jobs)
 }
 
-// perform is the handler of all jobs. It does what the node describes.
+// perform is the handler of all jobs. It behaves as the job's node describes.
 func (o *orchard) perform(ctx context.Context, j *runner.Job[node]) (*runner.Outcome, error) {
 	n := j.Args
 	o.mu.Lock()
@@ -153,7 +153,7 @@ where p.status <> 'running' and j.state not in ('succeeded', 'failed', 'cancelle
 	) select from around join trapeze.fan_outs f on f.id = around.id where f.ended)
 limit 1`
 
-// rest waits until every job has finished. Meanwhile, it checks that no pipeline reports a final status too early.
+// rest waits until every job has finished, and meanwhile checks that no pipeline reports a final status too early.
 func (o *orchard) rest(t tester) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -183,7 +183,7 @@ func (o *orchard) rest(t tester) {
 	}
 }
 
-// sound checks invariants that hold in every case.
+// sound checks the invariants that hold for any pipeline.
 func (o *orchard) sound(t tester) {
 	for claim, sql := range map[string]string{
 		"every job has ended once": `select count(*) from trapeze.jobs j

@@ -62,7 +62,7 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	is.Equal(page.Pipelines[0].ID, id)
 	jobs, err := view.Jobs(t.Context(), inside.Of(r).Store, job.Filter{})
 	is.NoErr(err)
-	is.Equal(len(jobs.Jobs), 4) // children are not listed among the jobs
+	is.Equal(len(jobs.Jobs), 4) // children are not listed
 	_, err = r.Admin().Pipeline(t.Context(), 12345678)
 	is.True(errors.Is(err, job.ErrNotFound))
 }
@@ -135,7 +135,7 @@ func TestAFailedPipelineGoesOnFromItsFailedStepWithOtherArguments(t *testing.T) 
 	again, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
 	is.NoErr(err)
 	is.Equal(len(again), 1)
-	is.Equal(over(t, pool, id), "failed") // it fails again for the same reason
+	is.Equal(over(t, pool, id), "failed") // the pipeline fails again for the same reason
 	again, err = r.Admin().RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
 	is.NoErr(err)
 	is.Equal(over(t, pool, id), "succeeded")
@@ -148,7 +148,7 @@ func TestAFailedPipelineGoesOnFromItsFailedStepWithOtherArguments(t *testing.T) 
 	checkHistory(t, pool, r)
 }
 
-// Retrying a fan-out repeats only the branches that did not succeed, at any depth. The join sees the results of all branches.
+// Retrying a fan-out repeats only the branches that did not succeed, at any depth. The join then sees the results of all branches.
 func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -176,7 +176,7 @@ func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
 	quiet(t, pool)
 	good := ran.Load()
 	_, err := r.Admin().RetryPipeline(t.Context(), id, "me", map[string]bool{"good": true})
-	is.True(errors.Is(err, job.ErrInvalid)) // the parent does not run again, so new arguments are rejected
+	is.True(errors.Is(err, job.ErrInvalid)) // new arguments are rejected because the parent does not run again
 	healed.Store(true)
 	before := one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and id in (select id from trapeze.jobs where kind = 'good')`)
 	again, err := r.Admin().RetryPipeline(t.Context(), id, "me", nil)
@@ -222,7 +222,7 @@ func TestDriftIsCorrectedAndReported(t *testing.T) {
 	inState(t, r, id, job.Waiting)
 	last, drifts, err := upkeep.Reconcile(t.Context(), inside.Of(r).Store, 0, 10)
 	is.NoErr(err)
-	is.Equal(len(drifts), 0) // nothing to correct
+	is.Equal(len(drifts), 0) // there is nothing to correct
 	is.Equal(last, int64(0))
 	exec(t, pool, `delete from trapeze.parked where kind = 'gone'`)
 	exec(t, pool, `update trapeze.fan_outs set open = 7 where id = $1`, id)

@@ -35,7 +35,7 @@ func TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun(t *testing.T) {
 
 	pods, err := view.Pods(t.Context(), inside.Of(stays).Store, false)
 	is.NoErr(err)
-	is.Equal(len(pods), 1) // without the pod that has left
+	is.Equal(len(pods), 1) // the pod that has left is not listed
 	is.Equal([]any{pods[0].Boot, pods[0].Name, pods[0].Version, pods[0].Running}, []any{stays.Boot(), "stays", "v1.2.3", 1})
 	is.True(pods[0].StartedAt.After(begin.Add(-time.Minute)))
 	all, err := view.Pods(t.Context(), inside.Of(stays).Store, true)
@@ -58,7 +58,7 @@ func TestAJobHasStartedOnceHoweverManyAttemptsItTakes(t *testing.T) {
 		return nil, nil
 	}}, runner.Retry(3, job.Backoff{Base: time.Millisecond, Cap: time.Millisecond}))
 	t.Cleanup(func() { close(next) })
-	id := enqueue(t, r, of("k"), runner.Delay(200*time.Millisecond)) // delayed, so that it is started by a claim and not on insert
+	id := enqueue(t, r, of("k"), runner.Delay(200*time.Millisecond)) // delayed, so that the job is started by a claim and not on insert
 	var first time.Time
 	for attempt := int32(1); attempt <= 3; attempt++ {
 		pgtest.Wait(t, "the next attempt begins", func() bool { return tries.Load() == attempt })
@@ -67,7 +67,7 @@ func TestAJobHasStartedOnceHoweverManyAttemptsItTakes(t *testing.T) {
 		if attempt == 1 {
 			first = *j.StartedAt
 		}
-		is.Equal(*j.StartedAt, first) // unchanged while a later attempt runs
+		is.Equal(*j.StartedAt, first) // StartedAt does not change while a later attempt is running
 		is.True(j.FinishedAt == nil)
 		next <- struct{}{}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// batchOf is the number of jobs per batch in these tests, which is the most that one statement can finish.
+// batchOf is the number of jobs per batch in these tests: the maximum that one statement can finish.
 const batchOf = 500
 
 // deep is an args type that encodes to valid JSON that is nested too deeply for PostgreSQL's recursive parser.
@@ -26,7 +26,7 @@ type deep []any
 
 func (deep) Kind() string { return "deep" }
 
-// tooDeep is nested more deeply than any PostgreSQL release can parse with the default max_stack_depth.
+// tooDeep is nested too deeply for any PostgreSQL release to parse with the default max_stack_depth.
 var tooDeep = deep{nested(100_000)}
 
 func nested(levels int) any {
@@ -64,13 +64,13 @@ func (c *runsOf) onceEach(n int) bool {
 	return len(c.by) == n
 }
 
-// If a batch of many jobs contains an invalid one, none of that batch is written. The call returns the reason and the ids of the batches
-// that precede it. The caller can then submit the rest without the invalid job, and no job is lost or duplicated.
+// If a batch contains an invalid job, no job of that batch is written. The call returns the reason and the ids of the jobs in the preceding
+// batches. The caller can then submit the rest without the invalid job, so that no job is lost or duplicated.
 func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, poison := range someOf(map[string]struct {
 		args job.Args
-		want error // nil for an error of the database
+		want error // nil if the database returns the error
 	}{
 		"oversized":                         {of("k", `"`, strings.Repeat("x", job.MaxArgsBytes), `"`), job.ErrTooLarge},
 		"a NUL character":                   {of("k", `{"text":"a\u0000b"}`), job.ErrInvalidArgs},
@@ -102,7 +102,7 @@ func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 			ids, err := r.EnqueueMany(t.Context(), list)
 			is.True(err != nil)                                        // the call fails
 			is.True(poison.want == nil || errors.Is(err, poison.want)) // the error has the expected reason
-			is.Equal(len(ids), first)                                  // the batch before it was committed, and its ids are returned
+			is.Equal(len(ids), first)                                  // the previous batch was committed, and its ids are returned
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), first)
 
 			rest, err := r.EnqueueMany(t.Context(), append(list[first:at:at], list[at+1:]...))
@@ -117,7 +117,7 @@ func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 }
 
 // Jobs with keys are submitted one at a time, sometimes in the host's transaction. A rejected job must leave that transaction usable for
-// the others.
+// the other jobs.
 func TestARefusedJobLeavesTheOthersOfItsTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -165,12 +165,12 @@ func noise(bytes int) string {
 }
 
 // Jobs that end together are written together. If PostgreSQL or an earlier check rejects one of them, that job fails with the reason. All
-// others finish and continue their pipelines as if the rejected job were not there.
+// others finish and continue their pipelines as if the rejected job did not exist.
 func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
 	t.Parallel()
 	for name, poison := range someOf(map[string]struct {
 		outcome *runner.Outcome
-		reason  job.Reason // empty if any reason is accepted, as long as there is an error
+		reason  job.Reason // empty to accept any reason, as long as there is an error
 		says    string     // a substring of the job's error
 	}{
 		"conflict":                    {runner.Then(after("taken")), job.ReasonUnstorable, "23505"},

@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// pooled returns two host pools for a database. The pool through connects via PgBouncer in transaction mode, with the one setting that this
-// requires. The pool direct connects without PgBouncer.
+// pooled returns two host pools for a database. through connects via PgBouncer in transaction mode, with the one setting that this
+// requires. direct bypasses PgBouncer.
 func pooled(t *testing.T) (through, direct *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -30,7 +30,7 @@ func viaPooler(t *testing.T, url string) *pgxpool.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // prepare no statements, because the next backend would not have them
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // no statements are prepared, because the next backend would not have them
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -105,13 +105,13 @@ func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
 	}
 	_, err = r.Admin().Cancel(t.Context(), hanging, "me")
 	is.NoErr(err)
-	is.Equal(ended(t, r, hanging).State, job.Cancelled) // the pod learns of the cancellation from its heartbeat, because it cannot listen
+	is.Equal(ended(t, r, hanging).State, job.Cancelled) // the pod cannot listen, so it learns of the cancellation from its heartbeat
 	release()
 	quiet(t, direct)
 	is.Equal(one[int](t, direct, `select sum(n)::int from seen`), 3+20*10)
 	is.Equal(one[int](t, direct, `select count(*)::int from trapeze.done where state = 'succeeded'`), 3300+40+5)
 	ready, why := r.Ready()
-	is.True(ready) // even without LISTEN
+	is.True(ready) // the pod is ready even without LISTEN
 	is.Equal(len(why), 0)
 }
 

@@ -11,12 +11,12 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The pod that makes a delayed job due may be unable to run the job, so it must notify the other pods.
+// The pod that promotes a delayed job may be unable to run it, so it must notify the other pods.
 func TestADelayedJobRunsAtItsMomentWhoeverPromotesIt(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
-	// Slow down the promotion, as on a busy server.
+	// Make promotion slow, as on a busy server.
 	exec(t, pool, `create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.1); return old; end $$`)
 	exec(t, pool, `create trigger slow before delete on trapeze.parked for each row execute function public.slow()`)
 	web := start(t, pool, runner.Options{Name: "web", Disabled: true}, map[string]does{"k": nothing})

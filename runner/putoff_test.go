@@ -21,7 +21,7 @@ func TestASnoozeWaitsAsLongEachTimeAndWithBackoffTwiceAsLong(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
 		snooze func() *runner.Outcome
-		want   []int // pairs of count and wait in ms
+		want   []int // pairs of a snooze count and a wait in ms
 	}{
 		"plain":        {func() *runner.Outcome { return runner.Snooze(10*time.Millisecond, "GPU busy") }, []int{1, 10, 2, 10, 3, 10, 4, 10}},
 		"with backoff": {func() *runner.Outcome { return runner.Snooze(10*time.Millisecond, "GPU busy").WithBackoff() }, []int{1, 10, 2, 20, 3, 40, 4, 80}},
@@ -90,6 +90,6 @@ func TestAJobThatWasPutOffHoldsNoSlotAndOutlivesItsPod(t *testing.T) {
 	exec(t, pool, `update trapeze.parked set run_after = now() where id = $1`, id)
 	b := start(t, pool, runner.Options{}, handlers)
 	j := ended(t, b, id)
-	is.Equal(string(j.Result), "1") // the snooze on the former pod is counted
+	is.Equal(string(j.Result), "1") // the snooze on the previous pod is counted
 	checkHistory(t, pool, b)
 }

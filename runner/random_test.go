@@ -19,7 +19,7 @@ import (
 )
 
 // A random load runs on two pods, one of which occasionally loses its connections. The load includes chains, failures, retries,
-// cancellations and subjects. In every case, the history must be valid and every job must end exactly once.
+// cancellations and subjects. The history must always be valid, and every job must end exactly once.
 func TestAnyHistoryIsLegal(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -103,16 +103,16 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 	pgtest.WaitFor(t, 30*time.Second, "every job has ended", func() bool {
 		return one[int](t, direct, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(*) from trapeze.done`)) // each job ended once
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(*) from trapeze.done`)) // each job ended exactly once
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
 	checkHistory(t, direct, b)
 }
 
-// exclusion records which handlers are running, and reports those that run at the same time for the same kind and subject.
+// exclusion records which handlers are running, and reports any that run concurrently for the same kind and subject.
 type exclusion struct {
 	mu      sync.Mutex
 	running map[[2]string]int64
-	stopped map[int64]bool // may end while their handlers are still running
+	stopped map[int64]bool // jobs that may end while their handlers are still running
 }
 
 // enter records that the handler of a job has been called. The returned function must be called when it returns.

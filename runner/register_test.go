@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A pod that comes back registers a new row. If that row is closed before its first heartbeat, because the pod was cut off again, the pod
+// A pod that reconnects registers a new row. If that row is closed before the first heartbeat, because the pod was cut off again, the pod
 // registers yet another row.
 func TestAPodThatLapsesWhileItRegistersAgainComesBack(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A branch of a cancelled pipeline is retried alone, and one of that branch's children fails. When the whole pipeline is then retried, no
-// branch is left to retry, but the pipeline must still end as partial.
+// One branch of a cancelled pipeline is retried alone, and one of that branch's children fails. When the whole pipeline is then retried, no
+// branches are left to retry, but the pipeline must still end as partial.
 func TestARetriedPipelineIsPartialWhenABranchThatWasRetriedAloneHasFailedChildren(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

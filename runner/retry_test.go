@@ -67,8 +67,8 @@ func TestARetryPolicyIsFollowedUntilAttemptsAreExhausted(t *testing.T) {
 	is.Equal(why(j), job.ReasonAttemptsExhausted)
 	is.Equal(message(j), "try 3")
 	is.Equal(j.Attempt, 3)
-	is.Equal(j.Fence, int64(3))                                      // each claim got a new fence
-	is.True(j.Lane == "slow" && j.Subject == "s" && j.Priority == 7) // its settings are unchanged
+	is.Equal(j.Fence, int64(3))                                      // each claim has a new fence
+	is.True(j.Lane == "slow" && j.Subject == "s" && j.Priority == 7) // the job's settings are unchanged
 	is.Equal(string(j.Args), `{"n":12345678901234567890}`)
 	is.Equal(strings.Count(fmt.Sprint(told(t, r, id)), "job.retried"), 2)
 	checkHistory(t, pool, r)
@@ -113,7 +113,7 @@ func TestRetryAfterWaitsThatLong(t *testing.T) {
 	is.Equal(j.State, job.Pending)
 	is.Equal(why(j), job.Reason("retry"))
 	is.True(time.Until(*j.RunAfter) > 59*time.Minute) // the time of the next attempt is visible
-	is.Equal(j.Pod, nil)                              // it holds no lease
+	is.Equal(j.Pod, nil)                              // the job holds no lease
 	pgtest.Wait(t, "it holds no slot", func() bool { return r.Running() == 0 })
 }
 
@@ -148,7 +148,7 @@ func TestADueMomentIsNotMissed(t *testing.T) {
 		ended(t, r, enqueue(t, r, of("late"), runner.Delay(30*time.Millisecond)))
 	}
 	is.True(time.Since(began) >= 150*time.Millisecond) // no job ran before it was due
-	is.True(time.Since(began) < 5*time.Second)         // they were started by a local timer, not by the poll
+	is.True(time.Since(began) < 5*time.Second)         // a local timer, not the poll, started the jobs
 }
 
 func TestAnErrorTextIsMadeStorable(t *testing.T) {
@@ -164,7 +164,7 @@ func TestAnErrorTextIsMadeStorable(t *testing.T) {
 	for _, kind := range []string{"fail", "panic"} {
 		j := ended(t, r, enqueue(t, r, of(kind)))
 		is.Equal(j.State, job.Failed)
-		is.True(utf8.ValidString(message(j)) && len(message(j)) <= job.MaxErrorBytes && len(message(j)) > 1000) // truncated, and valid text
+		is.True(utf8.ValidString(message(j)) && len(message(j)) <= job.MaxErrorBytes && len(message(j)) > 1000) // the error is truncated to valid text
 	}
 	later := enqueue(t, r, of("later"))
 	pgtest.Wait(t, "the wait is recorded", func() bool { return slices.Contains(told(t, r, later), "job.retry_later") })
@@ -196,7 +196,7 @@ func TestAResultThatCannotBeStoredFailsTheJobWithTheReason(t *testing.T) {
 			j := ended(t, r, enqueue(t, r, of(name)))
 			is.Equal(j.State, job.Failed)
 			is.Equal(why(j), want)
-			is.Equal(j.Attempt, 1) // it was not retried, because that would not help
+			is.Equal(j.Attempt, 1) // the job was not retried, because a retry would not help
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0)
 		})
 	}

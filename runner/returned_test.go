@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A handler records progress and returns when its timeout expires, while the progress update is still waiting for a lock.
+// A handler records progress and returns when its timeout expires. Meanwhile, the progress update is still waiting for a lock.
 func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -48,8 +48,9 @@ func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.
 	is.Equal(log.Count("handler ignores its cancelled context"), 0)
 }
 
-// Handlers return during a database outage, while the pod still trusts its lease. Their outcomes are kept until the database is back, and
-// then written, because no other pod has taken over the jobs. Handlers still running when the pod stops trusting its lease are cancelled.
+// Some handlers return during a database outage while the pod still trusts its lease. Their outcomes are kept and written once the database
+// is back, because no other pod has taken over the jobs. Handlers that are still running when the pod stops trusting its lease are
+// cancelled.
 func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -105,7 +106,7 @@ func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 		j := ended(t, r, id)
 		is.Equal(j.State, job.Succeeded)
 		is.Equal(string(j.Result), `"kept"`)
-		is.Equal(j.Fence, int64(1)) // it was not run again
+		is.Equal(j.Fence, int64(1)) // the job did not run again
 	}
 	is.Equal(ended(t, r, runsOn).Fence, int64(2))
 	quiet(t, direct)

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A program that only submits jobs has all the permissions it needs and no others.
+// The permissions in the guide are exactly those that a program that only submits jobs needs.
 func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -24,7 +24,7 @@ func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 	kinds := map[string]does{"k": nothing, "l": nothing}
 	start(t, owner, runner.Options{}, kinds)
 	submit := func() error {
-		r, err := runner.New(pool, runner.Options{}) // a new runner reserves its own ids
+		r, err := runner.New(pool, runner.Options{}) // a new runner has to reserve ids
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 	is.NoErr(submit())
 	r := make1(t, pool, runner.Options{}, kinds)
 	err := r.Run(t.Context())
-	is.True(err != nil && strings.Contains(err.Error(), "permission denied")) // the role has no permission to run jobs
+	is.True(err != nil && strings.Contains(err.Error(), "permission denied")) // the role may not run jobs
 	_, err = r.Admin().Cancel(t.Context(), enqueue(t, r, of("k"), runner.Delay(time.Hour)), "ann")
 	is.True(err != nil && strings.Contains(err.Error(), "permission denied"))
 

@@ -50,7 +50,7 @@ func given(t *testing.T, heading, example string) (role string, pool, owner *pgx
 	return role, pgtest.Connect(t, as), owner
 }
 
-// erases creates a role with the permissions that the guide lists for erasing, in addition to those for running jobs.
+// erases creates a role with the permissions that the guide lists for erasing and for running jobs.
 func erases(t *testing.T, owner *pgxpool.Pool, app string) (role string) {
 	t.Helper()
 	role, _ = pgtest.Role(t, owner.Config().ConnString())
@@ -85,8 +85,8 @@ func TestTheRoleOfTheGuideMakesTheTables(t *testing.T) {
 	is.NoErr(migrate.Up(t.Context(), pgtest.Connect(t, as), runner.Options{}))
 }
 
-// A role that owns nothing does everything that pods and operators do. No statement may fail for lack of permission, not even one whose
-// error is only logged.
+// A role that owns nothing performs everything that pods and operators do. No statement may fail for lack of permission, even if its error
+// is only logged.
 func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -100,7 +100,7 @@ func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
 	}
 	log, waiting := &podtest.Log{}, make(chan string, 1)
 	o := runner.Options{Logger: log.Logger(), PollEvery: 100 * time.Millisecond, Lanes: []runner.LaneSetup{{Name: "mail", Slots: new(2), Kinds: []string{"fails"}}}}
-	is.NoErr(migrate.Up(ctx, pool, o)) // creates the lane; everything else exists
+	is.NoErr(migrate.Up(ctx, pool, o)) // creates only the lane; everything else exists
 	r := make1(t, pool, o, map[string]does{
 		"plain": nothing,
 		"writes": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
@@ -191,13 +191,13 @@ func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
 	pgtest.Wait(t, "the schedule fires", func() bool {
 		return one[int](t, owner, `select count(*)::int from trapeze.schedule_fires where schedule = 'often'`) > 0
 	})
-	for _, day := range []string{"done_succeeded", "job_events"} { // a partition that retention drops
+	for _, day := range []string{"done_succeeded", "job_events"} { // creates a partition that retention drops
 		podtest.Exec(t, owner, `create table trapeze.`+day+`_20200101 partition of trapeze.`+day+` for values from ('2020-01-01') to ('2020-01-02')`)
 	}
 	is.NoErr(r.Maintain(ctx))
 	is.Equal(one[int](t, owner, `select count(*)::int from pg_class where relname like '%\_20200101'`), 0)
 	pgtest.Wait(t, "no heartbeat fails", func() bool { ready, _ := r.Ready(); return ready })
-	is.True(!strings.Contains(log.String(), "permission denied")) // this includes errors that are only logged
+	is.True(!strings.Contains(log.String(), "permission denied")) // not even in errors that are only logged
 }
 
 // Functions that run with their owner's permissions must set search_path, and only the roles named in the guide may execute them.
@@ -214,7 +214,7 @@ func TestFunctionsWithTheirOwnersRightsAreNotForEverybody(t *testing.T) {
 // right is a permission that a statement in the code needs.
 type right struct{ verb, object, file string }
 
-// needs returns the permissions that the code's statements need to change tables, take ids from sequences and call functions.
+// needs returns the permissions that the statements in the code need to change tables, use sequences and call functions.
 func needs(t *testing.T) (list []right) {
 	t.Helper()
 	is := is.New(t)
@@ -290,8 +290,8 @@ func missing(t *testing.T, owner *pgxpool.Pool, list []right, role, eraser strin
 	return lacks
 }
 
-// The permissions must cover every table that Trapeze's statements change and every function that they call, including statements that the
-// test above does not run. No permission may be superfluous: removing any of them makes this test fail.
+// The permissions must cover every table that Trapeze's statements change and every function that they call, even in statements that the
+// test above does not run. No permission is superfluous: removing any of them makes this test fail.
 func TestTheRightsOfTheGuideCoverEveryStatement(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// trips counts the round trips on a connection. Each write that follows a read begins a new round trip.
+// trips counts the round trips on a connection. A write that follows a read begins a new round trip.
 type trips struct {
 	net.Conn
 	mu       sync.Mutex
@@ -121,12 +121,12 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 				is.Equal(ended(t, r, enqueue(t, r, of(name))).State, job.Succeeded)
 				took = append(took, count()-before)
 			}
-			is.Equal(slices.Min(took), way.trips) // the number of round trips is as expected
+			is.Equal(slices.Min(took), way.trips) // the expected number of round trips
 		})
 	}
 }
 
-// InTx also supports calls that cannot be sent in a batch, such as COPY.
+// InTx also supports commands that cannot be sent in a batch, such as COPY.
 func TestInTxMayCopyAndUseItsConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -155,6 +155,6 @@ func TestInTxMayCopyAndUseItsConnection(t *testing.T) {
 	is.Equal(column[int](t, pool, `select no from mine where job = $1 order by no`, id), []int{1, 2, 3})
 	is.Equal(one[int](t, pool, `select count(distinct xmin::text) from mine`), 1)
 	is.Equal(one[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0) // committed together with the job's end
-	quiet(t, pool)                                                                                                               // wait for the next step
+	quiet(t, pool)                                                                                                               // waits for the next step
 	checkHistory(t, pool, r)
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// TestMain runs at least four parallel tests at the same time, because they spend most of their time waiting. The -parallel flag overrides
-// this.
+// TestMain lets at least four parallel tests run at once, because they spend most of their time waiting. The -parallel flag overrides this.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
