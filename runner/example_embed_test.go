@@ -21,7 +21,7 @@ type Report struct{ Length int }
 
 func (Report) Kind() string { return "report" }
 
-// A pipeline of two steps, starting with an empty database.
+// This example runs a pipeline of two steps, starting with an empty database.
 func Example() {
 	url, drop := pgtest.ExampleURL()
 	defer drop()

@@ -18,7 +18,7 @@ type Mail struct{ To string }
 
 func (Mail) Kind() string { return "mail" }
 
-// must ends the example if err is not nil.
+// must stops the example if err is not nil.
 func must(err error) {
 	if err != nil {
 		log.Fatal(err)
@@ -121,8 +121,8 @@ func ExampleUnique() {
 	// Output: true true
 }
 
-// A client that does not know whether its request arrived repeats the request with the same key. It gets the same job, even if the job has
-// already finished.
+// A client that does not know whether its request arrived can repeat the request with the same key. It gets the same job, even if that job
+// has already finished.
 func ExampleIdempotencyKey() {
 	during(printMail, func(ctx context.Context, r *runner.Runner) {
 		first, err := r.Enqueue(ctx, Mail{"ada"}, runner.IdempotencyKey("request 7"))
@@ -205,7 +205,7 @@ func ExampleRetry() {
 	// succeeded
 }
 
-// The schedule is stored in the database and fires once for all pods, in its own time zone. Here an operator triggers it early.
+// The schedule is stored in the database and fires once for all pods, in the given time zone. Here, an operator triggers it early.
 func ExampleRunner_DeclareSchedule() {
 	during(func(r *runner.Runner) {
 		printMail(r)
@@ -225,7 +225,7 @@ func ExampleRunner_DeclareSchedule() {
 	// succeeded
 }
 
-// A lane limits how many jobs of certain kinds run at the same time, across all pods. Operators can change the limit at run time.
+// A lane limits the number of jobs of certain kinds that run concurrently, across all pods. Operators can change the limit at run time.
 func ExampleAdmin_SetLane() {
 	during(printMail, func(ctx context.Context, r *runner.Runner) {
 		_, err := r.Admin().SetLane(ctx, "mail", job.LaneChange{Slots: job.To(2), Kinds: &[]string{"mail"}}, "the boss")

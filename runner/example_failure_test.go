@@ -30,7 +30,7 @@ type Ship struct{ To string }
 
 func (Ship) Kind() string { return "ship" }
 
-// A saga: each step that succeeds names the job that undoes it. If a later step fails or the pipeline is cancelled, these jobs run in
+// In a saga, each step that succeeds names the job that undoes it. If a later step fails or the pipeline is cancelled, these jobs run in
 // reverse order, as a separate pipeline.
 func ExampleOutcome_OnFailureOrCancel() {
 	undone := make(chan struct{})

@@ -52,12 +52,12 @@ func during(register func(r *runner.Runner), do func(ctx context.Context, r *run
 	go func() { ended <- r.Run(ctx) }()
 	do(ctx, r)
 	stop()
-	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) { // context.Canceled: stopped before it had started
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) { // context.Canceled means that the runner was stopped before it had started
 		log.Fatal(err)
 	}
 }
 
-// await waits until a pipeline is over, and prints its status.
+// await waits until a pipeline has ended, and prints its status.
 func await(ctx context.Context, r *runner.Runner, id int64) {
 	for {
 		p, err := r.Admin().Pipeline(ctx, id)
@@ -140,7 +140,7 @@ func ExampleFanOut() {
 	// partial
 }
 
-// This job is completed from outside. While it is waiting, it uses neither a slot nor a goroutine, and it survives restarts.
+// This job is completed from outside. While it is waiting, it uses neither a slot nor a goroutine, and survives restarts.
 func ExampleDeferred() {
 	tokens := make(chan string, 1)
 	during(func(r *runner.Runner) {

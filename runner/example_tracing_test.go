@@ -21,8 +21,8 @@ type Index struct{ Pages int }
 
 func (Index) Kind() string { return "index" }
 
-// A pipeline is one trace, starting with its submission. This example keeps the spans in memory. A real program configures the provider
-// with an exporter, or passes the provider to otel.SetTracerProvider and needs no option.
+// A pipeline forms one trace, starting with its submission. This example keeps the spans in memory. A real program configures the provider
+// with an exporter, or calls otel.SetTracerProvider instead of setting the option.
 func Example_tracing() {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
@@ -62,7 +62,7 @@ func Example_tracing() {
 		log.Fatal(err)
 	}
 	all := spans.GetSpans()
-	for span := range all { // starting with the root span, each below its parent
+	for span := range all { // prints the tree of spans, starting with the root
 		if !all[span].Parent.IsValid() {
 			tell(all, all[span], "")
 		}

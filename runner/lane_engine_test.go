@@ -155,7 +155,7 @@ func TestALaneMovesOnlyWhenEachPodHasConfirmed(t *testing.T) {
 		is.NoErr(err)
 		return m
 	}
-	is.Equal(beats().Next, "far")                                                              // the first heartbeat is not enough: only the second shows that the pod has applied it
+	is.Equal(beats().Next, "far")                                                              // one heartbeat is not enough: only a second one shows that the pod has applied the move
 	for m = beats(); m.Next != ""; m, err = r.Admin().MoveOn(t.Context(), "video", 0, "ana") { // maintenance may complete the move earlier
 		is.NoErr(err)
 	}

@@ -96,7 +96,7 @@ func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 	open()
 	<-returned
 	<-returned
-	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // when the pod stops trusting its lease
+	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // cancelled because the pod stopped trusting its lease
 	pgtest.Wait(t, "the lease has expired", func() bool {
 		return one[bool](t, direct, `select lease_until < now() - interval '500 milliseconds' from trapeze.pods`)
 	})

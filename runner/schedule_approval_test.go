@@ -10,9 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Setting a schedule for a lane that requires approval requires the permission to approve, so the scheduled jobs run without further
-// approval. This applies whether a program or an operator sets the schedule, and to manual triggers. Jobs submitted to the lane directly
-// still wait.
+// Only those who may approve jobs can set a schedule for a lane that requires approval, so the scheduled jobs run without further approval.
+// This applies to schedules set by a program or an operator, and to manual triggers. Jobs submitted directly to the lane still wait for
+// approval.
 func TestFiresOfAScheduleIntoALaneThatRequiresApprovalRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

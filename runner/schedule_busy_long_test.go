@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// An open transaction that holds a unique key delays only the schedule that uses this key.
+// An open transaction that holds a unique key delays only the schedule that uses the key.
 func TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

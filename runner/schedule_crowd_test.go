@@ -17,7 +17,7 @@ const dueAtNoon = `
 insert into trapeze.schedules (name, expression, kind, lane, unique_key, overlap, planned, next_at, anchor)
 select 's' || lpad(n::text, 3, '0'), '0 12 * * *', 'k', '', '', 'queue', true, $1, $1::timestamptz - interval '1 hour' from generate_series(1, $2::int) n`
 
-// Schedules that are processed in one batch still follow their individual policies, unique keys and lanes.
+// Schedules that are processed in one batch still have separate policies, unique keys and lanes.
 func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -47,14 +47,14 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 			is.Equal(list[0].Outcome, outcome)
 			is.True(list[0].JobID == nil)
 		case name == "s013":
-			is.True(list[0].JobID == nil) // another pod has already processed it
+			is.True(list[0].JobID == nil) // another pod has already processed this occurrence
 		default:
 			is.Equal(list[0].Outcome, job.FireFired)
 			is.True(list[0].FireAt.Equal(noon))
 			is.Equal(one[string](t, pool, `select name from trapeze.pipelines where id = $1`, *list[0].JobID), name)
 		}
 	}
-	is.Equal(one[string](t, pool, `select j.state from trapeze.job j join trapeze.schedule_fires f on f.job_id = j.id where f.schedule = 's005'`), "pending") // no approval needed
+	is.Equal(one[string](t, pool, `select j.state from trapeze.job j join trapeze.schedule_fires f on f.job_id = j.id where f.schedule = 's005'`), "pending") // the job needs no approval
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 40-7+1)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), 40-7+1) // including the manual trigger
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> ''`), 3)
@@ -62,8 +62,8 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 	is.True(trigger.JobID != nil)
 }
 
-// When one schedule in a batch cannot be processed, the rest of that batch is processed one schedule at a time. Later batches are processed
-// as a whole again.
+// If one schedule in a batch cannot be processed, the rest of the batch is processed one schedule at a time. Later batches are again
+// processed as a whole.
 func TestAScheduleThatCannotFireHoldsUpNoneOfItsBatch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -78,8 +78,8 @@ func TestAScheduleThatCannotFireHoldsUpNoneOfItsBatch(t *testing.T) {
 	exec(t, pool, `create trigger refuse before insert on trapeze.pipelines for each row when (new.name = 's160') execute function refuse_job()`)
 	r.FireAt(t.Context(), noon)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), many-2)
-	is.Equal(column[string](t, pool, `select schedule from trapeze.schedule_fires where outcome = 'failed'`), []string{"s160"}) // its job was refused
-	is.Equal(column[string](t, pool, `select name from trapeze.schedules where next_at = $1`, noon), []string{"s070"})          // not processed, so it is retried
+	is.Equal(column[string](t, pool, `select schedule from trapeze.schedule_fires where outcome = 'failed'`), []string{"s160"}) // this schedule's job was refused
+	is.Equal(column[string](t, pool, `select name from trapeze.schedules where next_at = $1`, noon), []string{"s070"})          // this schedule was not processed, so it is retried
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), many-2)                                                    // one job per occurrence
 	exec(t, pool, `drop trigger refuse on trapeze.schedule_fires`)
 	r.FireAt(t.Context(), noon.Add(time.Second))

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// When a thousand schedules are due at the same time, two pods share the work. Each schedule fires once and on time, and both pods keep
-// their leases.
+// When a thousand schedules are due at once, two pods share the work. Each schedule fires once and on time, and both pods keep their
+// leases.
 func TestManySchedulesAtOneMomentAllFire(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

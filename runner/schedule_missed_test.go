@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// No pod runs from 09:00 to 12:00:30, while an occurrence is due every 15 minutes.
+// No pod is running from 09:00 to 12:00:30, and an occurrence is due every 15 minutes.
 func TestAnOutageIsMadeUpForAsThePolicySays(t *testing.T) {
 	t.Parallel()
 	at := func(clock string) time.Time { return utc(t, "05-05T"+clock) }
@@ -23,7 +23,7 @@ func TestAnOutageIsMadeUpForAsThePolicySays(t *testing.T) {
 	}{
 		"coalesce": {job.MissedCoalesce, 10, []job.Fire{
 			{FireAt: at("11:45"), Outcome: job.FireFired, Missed: 10}, // 09:15 to 11:30
-			{FireAt: at("12:00"), Outcome: job.FireFired},             // half a minute late counts as on time
+			{FireAt: at("12:00"), Outcome: job.FireFired},             // an occurrence that is half a minute late counts as on time
 		}},
 		"catch up": {job.MissedCatchUp, 3, []job.Fire{
 			{FireAt: at("11:00"), Outcome: job.FireMissed, Missed: 7},
@@ -77,7 +77,7 @@ func TestALongOutageIsCountedToALimit(t *testing.T) {
 	now := from.AddDate(0, 9, 0)
 	r.FireAt(t.Context(), now)
 	list := fires(t, r, "s")
-	is.Equal(len(list), 1+61)                                               // one for all missed occurrences, and one for each occurrence of the last minute
-	is.Equal(list[61].Missed, 999)                                          // counting stops at a thousand occurrences, including this one
+	is.Equal(len(list), 1+61)                                               // one for all missed occurrences together, and one for each occurrence in the last minute
+	is.Equal(list[61].Missed, 999)                                          // counting stops at a thousand occurrences, which include this one
 	is.True(list[61].FireAt.Equal(now.Add(-job.MissedAfter - time.Second))) // the latest missed occurrence
 }

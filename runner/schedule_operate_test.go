@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// nightly starts a program that declares the schedule "nightly", then stops it.
+// nightly starts a program that declares the schedule "nightly", and then stops the program.
 func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...runner.ScheduleOption) {
 	t.Helper()
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
@@ -21,7 +21,7 @@ func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...run
 	run(t, r)()
 }
 
-// TestAnOutageIsMadeUpForAsThePolicySays tests the effect of the policy.
+// This test checks only the declaration; TestAnOutageIsMadeUpForAsThePolicySays checks the effect of the policy.
 func TestAProgramDeclaresThatMissedFiresAreSkipped(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -54,7 +54,7 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	})
 	changed, audited := s.UpdatedAt, one[int](t, pool, `select count(*) from trapeze.audit`)
 	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"), runner.Lane("default"), runner.Subject("all"), runner.SkipOverlap(), runner.CatchUp(3))
-	is.Equal(now().UpdatedAt, changed) // unchanged
+	is.Equal(now().UpdatedAt, changed) // declaring the same schedule again changes nothing
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), audited)
 
 	expression, subject := "15 4 * * *", "some"
@@ -62,9 +62,9 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	is.NoErr(err)
 	nightly(t, pool, "45 1 * * *", runner.Zone("UTC"), runner.Priority(-5), runner.Subject("all"))
 	s = now()
-	is.Equal(s.Expression, "15 4 * * *") // ann's value wins although the declaration has changed
+	is.Equal(s.Expression, "15 4 * * *") // ann's value wins even though the declaration has changed
 	is.Equal(s.Subject, "some")          // ann's value wins; the declaration has not changed
-	is.Equal(s.Zone, "UTC")              // only the program has set the zone
+	is.Equal(s.Zone, "UTC")              // only the program has set the zone, so its new value applies
 	is.Equal(s.Priority, -5)
 	is.Equal(s.Lane, "")
 	is.Equal(s.Overlap, job.OverlapQueue)
@@ -85,7 +85,7 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	done, err := r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{}, "ann")
 	is.NoErr(err)
 	is.True(done.Created)
-	is.Equal(now().Expression, "50 1 * * *") // restored as declared
+	is.Equal(now().Expression, "50 1 * * *") // the schedule is restored as declared
 	is.True(!now().Paused)
 }
 
@@ -155,7 +155,7 @@ func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
 	is.NoErr(err)
 	again, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
-	is.Equal(again.Changed, []string{}) // a change without effect is not recorded
+	is.Equal(again.Changed, []string{}) // a change that has no effect is not recorded
 	changed, err := r.Admin().PauseSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)
 	is.True(changed)
@@ -167,7 +167,7 @@ func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
 	is.Equal(len(list[0].NextFires), 0) // a paused schedule has no next occurrences
 	f, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "bob")
 	is.NoErr(err)
-	is.True(f.Manual && f.Outcome == job.FireFired) // but it can be triggered
+	is.True(f.Manual && f.Outcome == job.FireFired) // a paused schedule can still be triggered
 	is.Equal(get(t, r, *f.JobID).Kind, "k")
 	changed, err = r.Admin().ResumeSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)

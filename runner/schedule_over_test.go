@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// If a deployment is late, the time of a one-off schedule may have passed before the program declares it. The schedule then does not fire.
+// If a deployment is late, the time of a one-off schedule may have passed before the program declares it. The schedule then never fires.
 func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -33,12 +33,12 @@ func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	is.Equal(s.Error, "") // the schedule itself is valid
 	is.Equal(s.Words, "once, on 2001-01-31 at 03:00:00, Europe/Zurich")
 	is.Equal(len(s.NextFires), 0)
-	is.Equal(len(s.LastFires), 0) // it has never fired
-	_, told = declares()          // declared again, unchanged
+	is.Equal(len(s.LastFires), 0) // the schedule has never fired
+	_, told = declares()          // the same declaration is repeated
 	is.True(!strings.Contains(told.String(), "after its time"))
 	by, err := r.Admin().TriggerSchedule(t.Context(), "once", nil, "ann")
 	is.NoErr(err)
-	inState(t, r, *by.JobID, job.Succeeded) // an operator can still trigger it
+	inState(t, r, *by.JobID, job.Succeeded) // an operator can still trigger the schedule
 	_, err = r.Admin().SetSchedule(t.Context(), "other", every("@at 2001-01-31T03:00"), "ann")
 	is.True(errors.Is(err, job.ErrInvalidSchedule)) // an operator who sets a past date has probably made a mistake
 }

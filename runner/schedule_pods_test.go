@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Five pods fire twelve schedules every second. The connections of two pods break at random moments, and a third pod stops. All pods
-// usually try to fire the same schedules at the same time.
+// Five pods fire twelve schedules every second. The connections of two pods break at random times, and a third pod stops. The pods usually
+// try to fire the same schedules concurrently.
 func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -54,14 +54,14 @@ func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
 		list := fires(t, operator, name)
 		for i, f := range list {
 			is.Equal(f.Outcome, job.FireFired)
-			is.True(f.FireAt.Equal(at.Add(time.Duration(len(list)-1-i) * time.Second))) // every second, without gaps
+			is.True(f.FireAt.Equal(at.Add(time.Duration(len(list)-1-i) * time.Second))) // one occurrence per second, without gaps
 			is.True(f.JobID != nil)
 			is.Equal(one[string](t, direct, `select name from trapeze.pipelines where id = $1`, *f.JobID), name)
 		}
 	}
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_fires f where f.job_id = j.id)`), 0) // every job belongs to an occurrence
 	is.Equal(one[int](t, direct, `select count(*) - count(distinct job_id) from trapeze.schedule_fires`), 0)
-	// According to the database's clock, no schedule fires early.
+	// By the database's clock, no schedule fires early.
 	is.True(one[float64](t, direct, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) >= 0)
 }
 
@@ -88,5 +88,5 @@ func TestSchedulesOfAnotherProgramAreLeftToIt(t *testing.T) {
 	is.Equal(len(fires(t, r, "s")), 0)
 	f, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
 	is.NoErr(err)
-	is.Equal(f.Outcome, job.FireFired) // but an operator can trigger it
+	is.Equal(f.Outcome, job.FireFired) // but an operator can trigger the schedule
 }

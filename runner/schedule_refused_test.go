@@ -30,12 +30,12 @@ func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
 	is.NoErr(err)
 	noon := time.Now().AddDate(1, 0, 0).Truncate(24 * time.Hour) // a year from now, so that nothing is due for the running pod
 	exec(t, pool, `update trapeze.schedules set next_at = $1`, noon)
-	r := start(t, pool, runner.Options{}, handlers) // only now, because a minute may have begun since the schedule was set
+	r := start(t, pool, runner.Options{}, handlers) // not started earlier, because a new minute may have begun since the schedule was set
 	decide := func(at time.Time) { other.FireAt(t.Context(), at) }
 	decide(noon)
 	first := fires(t, r, "s")[0]
 	is.Equal(first.Outcome, job.FireFired)
-	inState(t, r, *first.JobID, job.Succeeded) // but its next step is still running
+	inState(t, r, *first.JobID, job.Succeeded) // the first job has succeeded, but its next step is still running
 	decide(noon.Add(time.Minute))
 	second := fires(t, r, "s")[0]
 	is.Equal(second.Outcome, job.FireOverlap)
@@ -76,7 +76,7 @@ func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2)
 }
 
-// When SQL statements have made some schedules invalid, their errors are reported and all other schedules still fire.
+// If schedules have been made invalid with SQL, their errors are reported and all other schedules still fire.
 func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -100,11 +100,11 @@ func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 		list := column[string](t, pool, `select outcome from trapeze.schedule_fires where schedule = $1`, name)
 		return strings.Join(list, " ")
 	}
-	is.Equal(outcome("good"), "fired")  // although invalid schedules precede it
+	is.Equal(outcome("good"), "fired")  // fires even though invalid schedules precede it
 	is.Equal(outcome("lane"), "failed") // its job was refused
 	is.Equal(outcome("args"), "failed") // its job was refused, too
-	is.Equal(outcome("stubborn"), "")   // not processed, so it is retried
-	is.Equal(outcome("expression"), "") // it never fires
+	is.Equal(outcome("stubborn"), "")   // this schedule was not processed, so it is retried
+	is.Equal(outcome("expression"), "") // the schedule never fires
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> '' and name in ('expression', 'zone', 'lane', 'args')`), 4) // the errors are reported
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where planned and next_at is null`), 1)                                    // an expression that no pod can parse
@@ -113,7 +113,7 @@ func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	exec(t, pool, `update trapeze.schedules set lane = '' where name = 'lane'`)
 	r.FireAt(t.Context(), noon.Add(time.Minute))
 	is.Equal(outcome("stubborn"), "fired fired")                                                  // including the occurrence that failed before
-	is.Equal(one[string](t, pool, `select error from trapeze.schedules where name = 'lane'`), "") // fixed
+	is.Equal(one[string](t, pool, `select error from trapeze.schedules where name = 'lane'`), "") // the schedule has been fixed
 }
 
 func TestACommitWhoseReplyIsLostFiresOnce(t *testing.T) {
@@ -130,7 +130,7 @@ func TestACommitWhoseReplyIsLostFiresOnce(t *testing.T) {
 	cut := proxy.CutReplyOnce(holds("commit"))
 	r.FireAt(t.Context(), noon)
 	<-cut
-	r.FireAt(t.Context(), noon.Add(time.Second)) // as on the next heartbeat
+	r.FireAt(t.Context(), noon.Add(time.Second)) // as the next heartbeat would
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), 1)
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), 1)
 }

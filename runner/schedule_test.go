@@ -47,14 +47,14 @@ func TestAScheduleFiresOnTimeAndItsJobRuns(t *testing.T) {
 	change.Args = &args
 	done, err := r.Admin().SetSchedule(t.Context(), "often", change, "ann")
 	is.NoErr(err)
-	is.True(done.Created)            // it did not exist before
+	is.True(done.Created)            // the schedule did not exist before
 	is.Equal(len(done.NextFires), 5) // its next occurrences are known immediately
 	is.Equal(done.After.Zone, "UTC") // omitted fields have their defaults
 	is.Equal(string(done.After.Args), `{"n":1}`)
 	pgtest.Wait(t, "two fires", func() bool { return ofOutcome(fires(t, r, "often"), job.FireFired) >= 2 })
 	list := fires(t, r, "often")
 	for i, f := range list {
-		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // as announced, without gaps
+		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // at the announced times, without gaps
 		is.True(f.DecidedAt.Sub(f.FireAt) >= 0)                                             // never early
 	}
 	j := inState(t, r, *list[len(list)-1].JobID, job.Succeeded)
@@ -72,7 +72,7 @@ func TestAScheduleThatCannotBeIsRefusedWhenItIsSet(t *testing.T) {
 	r := make1(t, pgtest.Pool(t), runner.Options{MinScheduleInterval: time.Minute}, map[string]does{"k": nothing})
 	for _, expression := range []string{"", "no", "* * * * * *", "@every 30s", "0 0 30 2 *"} {
 		_, err := r.Admin().SetSchedule(t.Context(), "s", every(expression), "ann")
-		is.True(errors.Is(err, job.ErrInvalidSchedule)) // the expression is invalid, fires too often, or never fires
+		is.True(errors.Is(err, job.ErrInvalidSchedule)) // the expression is invalid or fires too often, or it never fires
 	}
 	_, err := r.Admin().SetSchedule(t.Context(), "not a name", every("@daily"), "ann")
 	is.True(errors.Is(err, job.ErrInvalidSchedule))

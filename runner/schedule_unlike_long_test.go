@@ -27,7 +27,7 @@ func TestAScheduleInAZoneThatAPodDoesNotKnowIsLeftToOthers(t *testing.T) {
 	exec(t, pool, `update trapeze.schedules set zone = 'Mars/Olympus' where name = 's'`)
 	wrong := func() string { return one[string](t, pool, `select error from trapeze.schedules where name = 's'`) }
 	pgtest.Wait(t, "the error is reported", func() bool { return strings.Contains(wrong(), "Mars/Olympus") })
-	is.Equal(one[bool](t, pool, `select planned from trapeze.schedules where name = 's'`), false) // left for a pod that knows the zone
+	is.Equal(one[bool](t, pool, `select planned from trapeze.schedules where name = 's'`), false) // the schedule is left to a pod that knows the zone
 	before := len(fires(t, r, "other"))
 	pgtest.Wait(t, "the other schedule fires", func() bool { return len(fires(t, r, "other")) >= before+3 })
 	exec(t, pool, `update trapeze.schedules set zone = 'Europe/Zurich' where name = 's'`)

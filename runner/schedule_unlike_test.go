@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod with a different version of the time zone database has planned the next occurrence for a different hour. This pod moves the
-// occurrence, but neither loses nor duplicates it.
+// A pod with a different version of the time zone database has planned the next occurrence at a different hour. This pod must move the
+// occurrence without losing or duplicating it.
 func TestAFireThatAPodWithOtherZonesPlannedIsMovedNotLost(t *testing.T) {
 	t.Parallel()
 	at := func(day string) time.Time { return utc(t, day) }

@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The expected fire times come from a minute-by-minute walk along the wall clock, independent of the scheduler's rules. Each day, the
-// schedule fires in the first minute that shows the scheduled time. If that time is skipped, it fires in the first minute after it.
+// The expected fire times come from a minute-by-minute walk along the wall clock, which is independent of the scheduler's rules. Each day,
+// the schedule fires in the first minute that shows the scheduled time. If that time is skipped, it fires in the first minute after it.
 func TestADailyScheduleFiresAsAWalkAlongTheWallClockSays(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // clockChanges lists the expected fire times around clock changes. A schedule whose time is skipped fires once, right after the gap. A
-// schedule whose time occurs twice fires the first time.
+// schedule whose time occurs twice fires at the first of the two.
 var clockChanges = []struct {
 	zone, expression, from, until string // from (exclusive) and until (inclusive) are in UTC
 	want                          []string
@@ -59,7 +59,7 @@ func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 	for i, c := range clockChanges {
 		name, missed, most := fmt.Sprintf("s%d", i), job.MissedCatchUp, job.MaxCatchUp
 		change := every(c.expression)
-		change.Zone, change.Missed, change.CatchUp = &c.zone, &missed, &most // catch up on every occurrence, however large the step
+		change.Zone, change.Missed, change.CatchUp = &c.zone, &missed, &most // catch up on every occurrence, even after a large step
 		_, err := pods[0].Admin().SetSchedule(t.Context(), name, change, "ann")
 		is.NoErr(err)
 		from, until := utc(t, c.from), utc(t, c.until)
@@ -74,7 +74,7 @@ func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 				all.Go(func() { r.FireAt(t.Context(), at) })
 			}
 			all.Wait()
-			pods[0].FireAt(t.Context(), at) // a pod that found the row locked did nothing
+			pods[0].FireAt(t.Context(), at) // again, because a pod that found the row locked did nothing
 		}
 		exec(t, pool, `update trapeze.schedules set paused = true where name = $1`, name)
 		for _, at := range c.want {
@@ -85,7 +85,7 @@ func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 		where outcome = 'fired' order by fire_at, schedule`)
 	slices.Sort(got)
 	slices.Sort(want)
-	is.Equal(got, want)                                                                   // as in the table
+	is.Equal(got, want)                                                                   // the fire times match the table
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), len(want)) // no other occurrence was recorded
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), len(want))           // one job per occurrence
 	is.Equal(one[int](t, pool, `select count(distinct job_id) from trapeze.schedule_fires`), len(want))

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A submission changes planner settings for its own statement only.
+// A submission changes planner settings only for its own statement.
 func TestASubmissionKeepsTheSettingsOfTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -44,6 +44,6 @@ func TestASubmissionKeepsTheSettingsOfTheCallersTransaction(t *testing.T) {
 		is.Equal(settings(), inside)
 		return nil
 	}))
-	before[4] = "off" // set for the whole session
+	before[4] = "off" // set for the whole session, not only the transaction
 	is.Equal(settings(), before)
 }

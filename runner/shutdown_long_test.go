@@ -52,6 +52,6 @@ func TestADatabaseThatIsGoneDoesNotKeepTheProcess(t *testing.T) {
 	}
 	is.Equal(len(tries.of(failed)), 0) // its next attempt was never stored
 	b := start(t, direct, named("b"), map[string]does{"deaf": nothing, "heeds": nothing, "ends": nothing, "fails": nothing})
-	quiet(t, direct) // recovery requeues the jobs that could not be handed back
+	quiet(t, direct) // recovery makes the jobs that could not be handed back pending again
 	checkHistory(t, direct, b)
 }

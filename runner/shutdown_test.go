@@ -55,8 +55,8 @@ func TestAShutdownLetsHandlersEndAndLeavesTheirNextStepsToOthers(t *testing.T) {
 	is.NoErr(<-done)
 	j := get(t, r, id)
 	is.Equal(j.State, job.Succeeded)
-	is.Equal(string(j.Result), "true")                                                                  // its context was not cancelled during the grace period
-	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, id), "pending") // another pod has to run the next step
+	is.Equal(string(j.Result), "true")                                                                  // the handler's context was not cancelled during the grace period
+	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, id), "pending") // the next step is left to another pod
 	is.Equal(one[string](t, pool, `select closed from trapeze.pods`), "left")
 	start(t, pool, runner.Options{}, handlers)
 	quiet(t, pool)
@@ -96,7 +96,7 @@ func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
 			is.NoErr(<-done)
 			j := get(t, r, id)
 			is.Equal(j.State, job.Pending)
-			is.Equal(j.Attempt, 0) // no attempt was spent
+			is.Equal(j.Attempt, 0) // no attempt was used up
 			is.Equal(j.Crashes, 0)
 			is.Equal(j.Fence, int64(1)) // the fence is not reset
 			is.Equal(told(t, r, id)[2], "job.handed_back")
@@ -107,7 +107,7 @@ func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
 	}
 }
 
-// A process can be told to stop at any point during startup. Run then returns no error and closes the pod's row if it was already
+// A process can be told to stop at any point during startup. Run then returns no error, and closes the pod's row if the pod had already
 // registered.
 func TestARunnerThatIsStoppedWhileItStartsReturnsNoError(t *testing.T) {
 	t.Parallel()
@@ -177,7 +177,7 @@ func TestAHandlerThatIgnoresTheShutdownIsHandedBackAndRunReturns(t *testing.T) {
 }
 
 func TestNoGoroutineOutlivesRunAndClose(t *testing.T) {
-	is := is.New(t) // not parallel because it counts goroutines
+	is := is.New(t) // not parallel, because the test counts goroutines
 	pool := pgtest.Pool(t)
 	exec(t, pool, `select 1`)
 	r := make1(t, pool, runner.Options{}, map[string]does{

@@ -36,7 +36,7 @@ func TestThePageOnSQLSaysWhatTheFunctionTakes(t *testing.T) {
 		case !optional:
 			is.Equal(said, "") // the page shows no default
 		case value == "NULL" || value == "":
-			is.True(said != "") // the page describes what happens without a value
+			is.True(said != "") // the page describes the effect of omitting the parameter
 		default:
 			is.Equal(said, value) // the page shows the default
 		}

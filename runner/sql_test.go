@@ -107,7 +107,7 @@ func TestWhatSQLMayNotSubmitIsRefusedAsInTheLibrary(t *testing.T) {
 			is := is.New(t)
 			_, err := db.ExecContext(t.Context(), `select trapeze.enqueue(`+c.args+`)`)
 			is.True(err != nil && strings.Contains(err.Error(), c.message))
-			is.True(strings.Contains(err.Error(), strings.Replace(c.is.Error(), "invalid request", "invalid submission", 1))) // the function accepts only submissions, and its errors use that word
+			is.True(strings.Contains(err.Error(), strings.Replace(c.is.Error(), "invalid request", "invalid submission", 1))) // the function's errors use the word submission, because it accepts nothing else
 			is.True(errors.Is(work.SQLError(err), c.is))
 		})
 	}
@@ -126,14 +126,14 @@ func TestSQLMaySubmitWhatTheLibraryReads(t *testing.T) {
 	} {
 		theirs := one[int64](t, pool, `select id from trapeze.enqueue(kind => 'k', args => $1)`, args)
 		is.Equal(one[string](t, pool, `select args::text from trapeze.jobs where id = $1`, theirs), args)
-		enqueue(t, r, of("k", args)) // the library accepts them, too
+		enqueue(t, r, of("k", args)) // the library accepts these arguments too
 		_, err := json.Marshal(get(t, r, theirs))
 		is.NoErr(err)
 	}
 }
 
-// Programs call the function by name with these parameters. Never edit these lines: a release that needs other parameters adds a new
-// function.
+// Programs call the function by name with these parameters. Never edit these lines: a release that needs different parameters must add a
+// new function.
 const (
 	enqueueParameters = "kind text, args json DEFAULT '{}'::json, lane text DEFAULT NULL::text, subject text DEFAULT ''::text, priority integer DEFAULT 10, " +
 		"run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, idempotency_key text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, " +
@@ -191,7 +191,7 @@ func TestSubmissionsOfSQLKeepTheirKeys(t *testing.T) {
 	is.Equal(taken.ID, holder.ID)
 	is.Equal(submit(of("k", `4`), runner.IdempotencyKey("j")).ID, holder.ID) // the idempotency key belongs to that job
 
-	// A submitter's idempotency keys are shared between the library and SQL.
+	// The library and SQL share a submitter's idempotency keys.
 	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	user := one[string](t, pool, `select session_user::text`)
 	s, err := r.Enqueue(t.Context(), of("k", `1`), runner.IdempotencyKey("i"), runner.Submitter(user))
@@ -202,7 +202,7 @@ func TestSubmissionsOfSQLKeepTheirKeys(t *testing.T) {
 	quiet(t, pool)
 }
 
-// A role that may only execute the function cannot do anything else, and it can submit only under its own name.
+// A role that may only execute the function can do nothing else, and can submit only under its own name.
 func TestAProducerMaySubmitAndNoMore(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -238,14 +238,14 @@ func TestAProducerMaySubmitAndNoMore(t *testing.T) {
 	}
 }
 
-// Transactions commit, roll back or lose their client at random. A job exists exactly when its row does, and each job runs once. Submitting
-// single jobs does not use up blocks of job IDs.
+// Transactions commit, roll back or lose their client at random. A job exists if and only if its order does, and each job runs once.
+// Submitting single jobs does not use up blocks of job IDs.
 func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table orders (no int primary key)`)
-	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"k": nothing}) // polls are too rare to help, so the wake-up has to arrive
+	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"k": nothing}) // polls are too rare to start the jobs, so every wake-up has to arrive
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
 	before := one[int64](t, pool, `select last_value from trapeze.job_ids`)
@@ -332,7 +332,7 @@ func TestIDsOfTheDatabaseGoOnAboveThoseThatARestoreBroughtBack(t *testing.T) {
 	_, err = db.ExecContext(t.Context(), `select trapeze.enqueue(kind => 'k', run_at => '-infinity', needs_approval => true)`)
 	is.NoErr(err)
 	is.True(one[bool](t, pool, `select run_after > now() - interval '1 minute' from trapeze.parked`))
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}) // SQL submissions take IDs outside the runner's blocks, which does not move the blocks ahead
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}) // SQL submissions take IDs outside the runner's blocks, so they do not advance the blocks
 	for range 3 {
 		is.True(enqueue(t, r, of("k")) < s.ID+1_000_000)
 	}

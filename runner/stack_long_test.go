@@ -35,7 +35,7 @@ func TestAPodWithoutNotificationsAnswersWithItsNextHeartbeat(t *testing.T) {
 	_, err = asker.Admin().Stack(t.Context(), later, "ann")
 	is.True(errors.Is(err, job.ErrNotRunning))
 
-	// A pod of an earlier release does not read requests, so it does not answer.
+	// A pod that runs an earlier release does not read requests, so it does not answer.
 	pool := pgtest.Connect(t, url)
 	exec(t, pool, `alter table trapeze.claim_requests add constraint silent check (answered_at is null)`)
 	began := time.Now()

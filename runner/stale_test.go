@@ -32,8 +32,8 @@ func TestAHandlerWithoutASignOfLifeSpendsItsAttempts(t *testing.T) {
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Failed)
 	is.Equal(why(j), job.ReasonStale)
-	is.Equal(j.Attempt, 2)                                // requeued until no attempts are left
-	is.True(strings.Contains(message(j), "sign of life")) // whatever error the handler returns
+	is.Equal(j.Attempt, 2)                                // retried until no attempts were left
+	is.True(strings.Contains(message(j), "sign of life")) // the message is independent of the handler's error
 	is.True(strings.Contains(message(j), "gave up"))
 	is.True(errors.Is(<-causes, job.ErrStale))
 	is.True(errors.Is(<-causes, job.ErrStale))
@@ -79,7 +79,7 @@ func TestSignsOfLifeKeepAHandlerGoing(t *testing.T) {
 		ids = append(ids, enqueue(t, r, of(kind)))
 	}
 	for _, id := range ids {
-		is.Equal(ended(t, r, id).State, job.Succeeded) // each kind of sign counts
+		is.Equal(ended(t, r, id).State, job.Succeeded) // each kind of sign of life counts
 	}
 }
 
@@ -92,7 +92,7 @@ func TestAStaleHandlerThatIgnoresItsContextIsSettledWithoutIt(t *testing.T) {
 	j := ended(t, r, enqueue(t, r, of("deaf")))
 	is.Equal(j.State, job.Failed)
 	is.Equal(why(j), job.ReasonStale)
-	is.Equal(r.Running(), 1) // its goroutine still occupies the slot
+	is.Equal(r.Running(), 1) // the handler's goroutine still occupies the slot
 	open()
 	pgtest.Wait(t, "the slot is free", func() bool { return r.Running() == 0 })
 }
@@ -120,8 +120,8 @@ func TestAKindSaysOtherwiseThanTheOptions(t *testing.T) {
 	})
 	id := begun(t, r, of("quiet"))
 	for range 3 {
-		is.Equal(why(ended(t, watched, enqueue(t, watched, of("watched")))), job.ReasonStale) // each takes as long as the default limit
+		is.Equal(why(ended(t, watched, enqueue(t, watched, of("watched")))), job.ReasonStale) // each of these jobs takes as long as the default limit
 	}
 	open()
-	is.Equal(ended(t, r, id).State, job.Succeeded) // the default limit did not apply to it
+	is.Equal(ended(t, r, id).State, job.Succeeded) // the default limit did not apply to this job
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// overheard counts the statements that a pool and its runner send, by first line.
+// overheard counts the statements sent by a pool and its runner, by first line.
 type overheard struct {
 	mu   sync.Mutex
 	said map[string]int
@@ -113,7 +113,7 @@ func TestAnIdlePodSendsOneStatementAHeartbeatAndOneAPoll(t *testing.T) {
 			delete(heard, "marks")                               // sent only after a slow poll
 			is.True(heard["heartbeat"] <= int(took/c.beat)+2)    // no more heartbeats than due
 			is.True(heard["poll"] <= int(took/(c.poll*9/10))+1)  // no more polls than due
-			is.True(heard["lead"] <= int(took/(c.poll*16/10))+1) // on every other poll, the pod checks whether it is still the leader
+			is.True(heard["lead"] <= int(took/(c.poll*16/10))+1) // the pod checks on every other poll whether it is still the leader
 			delete(heard, "lead")
 			is.Equal(slices.Sorted(maps.Keys(heard)), []string{"heartbeat", "poll"}) // no other statements were sent
 		})

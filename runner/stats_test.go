@@ -34,7 +34,7 @@ func TestPodsThatStopHaveWrittenTheNumbersOfAllTheirEndedJobs(t *testing.T) {
 	handlers := map[string]does{
 		"plain": nothing,
 		"slow": func(context.Context, *raw) (*runner.Outcome, error) {
-			<-time.After(30 * time.Millisecond) // gives the job a run time to measure
+			<-time.After(30 * time.Millisecond) // gives the job a measurable run time
 			return nil, nil
 		},
 		"fails": func(context.Context, *raw) (*runner.Outcome, error) {
@@ -78,6 +78,6 @@ func TestPodsThatStopHaveWrittenTheNumbersOfAllTheirEndedJobs(t *testing.T) {
 	is.NoErr(err)
 	slow := rows.By(view.ByKind).Total
 	is.Equal(slow.Succeeded, int64(20))
-	is.True(slow.RunP50.Duration() > 20*time.Millisecond) // within a factor of √2 of the actual 30 ms or more
+	is.True(slow.RunP50.Duration() > 20*time.Millisecond) // accurate within a factor of √2; the actual time is at least 30 ms
 	is.True(slow.WaitP50 != nil)
 }

@@ -65,7 +65,7 @@ func TestTheStatusAgreesWithTheRows(t *testing.T) {
 	is.Equal(now.Lanes[1].Waiting, 0)
 }
 
-// Plain SQL can do the same as the commands. Every pod applies the change on its next heartbeat.
+// Plain SQL has the same effect as the commands. Every pod applies the change at its next heartbeat.
 func TestPlainSQLHasTheSameEffectWithinAHeartbeat(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ shut, open string }{
@@ -90,7 +90,7 @@ func TestPlainSQLHasTheSameEffectWithinAHeartbeat(t *testing.T) {
 				})
 			}
 			exec(t, pool, c.open)
-			quiet(t, pool) // without a poll, because a pod claims jobs when its heartbeat reports the change
+			quiet(t, pool) // no poll is needed, because a pod claims jobs when its heartbeat reports the change
 		})
 	}
 }

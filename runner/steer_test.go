@@ -54,7 +54,7 @@ func TestAFailedJobIsTriedAgainWithOtherArguments(t *testing.T) {
 	after := inState(t, r, id, job.Succeeded)
 	is.Equal(after.Epoch, before.Epoch+2)
 	is.Equal(after.Fence, before.Fence+2) // each claim increments the fence
-	is.Equal(after.Attempt, 1)            // attempts start again at 1
+	is.Equal(after.Attempt, 1)            // attempts are counted from 1 again
 	is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "job.failed", "job.operator_retry", "job.claimed", "job.failed",
 		"job.operator_retry", "job.claimed", "job.succeeded"})
 	is.Equal(auditEntries(t, r, fmt.Sprint("job ", id)), []string{"job.retry by ann", "job.retry by bob"})
@@ -90,7 +90,7 @@ func TestARetriedJobRespectsItsUniqueKey(t *testing.T) {
 	is.Equal([]int{many.Matched, many.Done, many.Skipped}, []int{1, 0, 1})
 }
 
-// A retried branch is counted once. Its new result counts while the fan-out is still waiting, and is ignored afterwards.
+// A retried branch is counted only once. Its new result counts while the fan-out is still waiting, and is ignored afterwards.
 func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

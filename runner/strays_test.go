@@ -38,7 +38,7 @@ func reviewRunnerTelling(t *testing.T, onEnd func(context.Context, job.End), kin
 	return r
 }
 
-// The reply to a claim is lost, and an operator cancels the job before the pod has looked for orphaned claims.
+// The reply to a claim is lost, and an operator cancels the job before the pod has searched for orphaned claims.
 func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	t.Parallel()
 	told := make(chan job.End, 2)
@@ -78,7 +78,7 @@ func claiming(r *Runner) int {
 	return used - r.Running()
 }
 
-// takeTurns takes all three of the permits that a pod needs to run claims and finishes. release returns them.
+// takeTurns takes all three permits that limit a pod's claims and finishes. release returns them.
 func takeTurns(t *testing.T, s *store.Store) (release func()) {
 	t.Helper()
 	var ends []func()
@@ -118,10 +118,10 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 			t.Fatal("no job started on insert during a search for orphaned claims")
 		}
 		pgtest.Wait(t, "no claim is in progress", func() bool { return claiming(r) == 0 })
-		release := takeTurns(t, r.pod.Store) // as after an outage, all connections are busy
+		release := takeTurns(t, r.pod.Store) // all connections are busy, as after an outage
 		r.pod.Unknown.Raise()
 		r.pod.Poller.Wake()
-		time.Sleep(200 * time.Millisecond) // time for the search to start waiting, which cannot be observed
+		time.Sleep(200 * time.Millisecond) // time for the search to start waiting, because that cannot be observed
 		// If a claim in progress holds every free slot, the job is inserted as pending, and the loop tries again.
 		var err error
 		s, err = r.Enqueue(t.Context(), Raw{Name: "k"})
@@ -152,8 +152,8 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 	}
 }
 
-// A handler that ignores its context stays in the pod's list of running jobs. If the reply to a later claim of its job is lost, that claim
-// must still be recognized as orphaned.
+// A handler that ignores its context keeps its job in the pod's list of running jobs. If the reply to a later claim of the job is lost,
+// that claim must still be recognized as orphaned.
 func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	t.Parallel()
 	block := make(chan struct{})
@@ -209,7 +209,7 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	})
 }
 
-// The reply to a branch's claim is lost, and the branch is cancelled before the pod has looked for orphaned claims. The branch must still
+// The reply to a branch's claim is lost, and the branch is cancelled before the pod has searched for orphaned claims. The branch must still
 // count as finished.
 func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A submitter may see a pipeline with its lists and streams, so all steps of the pipeline must have the same submitter.
+// Access to a pipeline's lists and streams depends on the submitter, so all steps of a pipeline must have the same one.
 func TestAPipelineHasOneSubmitter(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]*runner.Outcome{

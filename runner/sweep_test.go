@@ -30,7 +30,7 @@ func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing
 			t.Parallel()
 			pool := pgtest.Pool(t)
 			handlers := map[string]does{"hot": nothing, "foreign": nothing, "free": nothing}
-			submitter := make1(t, pool, runner.Options{}, handlers) // never started
+			submitter := make1(t, pool, runner.Options{}, handlers) // this runner is never started
 			wait, _ := gate(t)
 			holder := enqueue(t, submitter, of("hot"), runner.Subject("busy"), runner.Priority(100))
 			var ran atomic.Int64
@@ -48,7 +48,7 @@ func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing
 			block(t, submitter)
 			flood(t, submitter, 20, "free", runner.Priority(-60)) // behind all blocked jobs
 			pgtest.WaitFor(t, 30*time.Second, "the jobs behind the blocked ones have run", func() bool { return ran.Load() == 20 })
-			// Jobs submitted later must be found, too, whatever their priority.
+			// Jobs submitted later must also be found, regardless of their priority.
 			random := rand.New(rand.NewPCG(1, 2))
 			for i := range int64(10) {
 				priority := []int{100, 10, -60, -100}[random.IntN(4)]

@@ -72,7 +72,7 @@ func said(s sdktrace.ReadOnlySpan, key string) string {
 	return ""
 }
 
-// exception returns an attribute of the span's exception event, or "" if there is none.
+// exception returns an attribute of a span's exception event, or "" if there is none.
 func exception(s sdktrace.ReadOnlySpan, key attribute.Key) string {
 	for _, e := range s.Events() {
 		for _, a := range e.Attributes {
@@ -110,13 +110,13 @@ func TestAPipelineIsOneTrace(t *testing.T) {
 	is.Equal((<-inside).SpanID(), second.SpanContext().SpanID())
 	is.Equal(enqueued.SpanKind(), trace.SpanKindProducer)
 	is.Equal(first.SpanKind(), trace.SpanKindConsumer)
-	is.Equal(len(first.Links()), 0) // a job that starts immediately needs no link
+	is.Equal(len(first.Links()), 0) // a job that starts immediately has no links
 	for key, want := range map[string]string{
 		"messaging.system": "trapeze", "messaging.operation.name": "run", "messaging.operation.type": "process",
 		"messaging.destination.name": "first", "messaging.message.id": fmt.Sprint(made.ID), "trapeze.job.id": fmt.Sprint(made.ID),
 		"trapeze.kind": "first", "trapeze.lane": "default", "trapeze.attempt": "1", "trapeze.fence": "1", "trapeze.state": "succeeded",
 	} {
-		is.Equal(said(first, key), want) // attributes that users filter by
+		is.Equal(said(first, key), want) // users filter by these attributes
 	}
 	for _, s := range traces.spans.Ended() {
 		is.True(!strings.Contains(fmt.Sprint(s.Attributes(), s.Events()), "canary")) // arguments are never recorded
@@ -191,7 +191,7 @@ func TestATakeoverIsATraceOfItsOwnThatPointsBack(t *testing.T) {
 	open()
 	late := traces.named(t, 2, "run k")[1]
 	is.True(childOf(late, traces.one(t, "enqueue k")))
-	is.Equal(said(late, "error.type"), "lease_lost") // reported by the pod that lost its lease
+	is.Equal(said(late, "error.type"), "lease_lost") // the pod that lost its lease reports the error
 }
 
 func TestAFanOutsChildrenHaveTracesOfTheirOwnAndTheJoinPointsToThem(t *testing.T) {
@@ -235,7 +235,7 @@ func TestAPanicIsInItsSpan(t *testing.T) {
 	is.Equal(run.Status().Code, codes.Error)
 	is.Equal(exception(run, "exception.type"), "panic")
 	is.Equal(exception(run, "exception.message"), "at the disco")
-	is.True(strings.Contains(exception(run, "exception.stacktrace"), "TestAPanicIsInItsSpan")) // the stack shows where it happened
+	is.True(strings.Contains(exception(run, "exception.stacktrace"), "TestAPanicIsInItsSpan")) // the stack shows where the panic happened
 	is.Equal(said(run, "error.type"), "error")
 	is.Equal(said(run, "trapeze.state"), "failed")
 }
@@ -250,7 +250,7 @@ func TestWithoutATracerNothingIsStored(t *testing.T) {
 			r := start(t, pool, o, map[string]does{"k": nothing, "f": func(context.Context, *raw) (*runner.Outcome, error) {
 				return runner.Then(of("k")), nil
 			}})
-			// Nothing may be stored even if the caller's context contains a span.
+			// Nothing may be stored, even if the caller's context contains a span.
 			ctx, span := recorder().Tracer("host").Start(t.Context(), "request")
 			defer span.End()
 			_, err := r.Enqueue(ctx, of("f"))
@@ -270,7 +270,7 @@ func TestAPodThatDoesNotTraceBreaksNoTrace(t *testing.T) {
 	is.NoErr(err)
 	mute := start(t, pool, runner.Options{Kinds: []string{"first"}}, map[string]does{"first": nothing, "second": nothing})
 	start(t, pool, runner.Options{TracerProvider: traces, Kinds: []string{"second"}}, map[string]does{"first": nothing, "second": nothing})
-	is.True(childOf(traces.one(t, "run second"), traces.one(t, "enqueue first"))) // across the untraced step
+	is.True(childOf(traces.one(t, "run second"), traces.one(t, "enqueue first"))) // the parent is found across the untraced step
 	_ = mute
 }
 
@@ -280,7 +280,7 @@ func TestWhatStartsLateIsATraceOfItsOwnThatPointsBack(t *testing.T) {
 	traces, pool := recorder(), pgtest.Pool(t)
 	web := make1(t, pool, runner.Options{TracerProvider: traces, Disabled: true}, map[string]does{"k": nothing})
 	enqueue(t, web, of("k"))
-	exec(t, pool, `update trapeze.jobs set created_at = now() - interval '1 hour'`) // too long ago for the run to join the trace
+	exec(t, pool, `update trapeze.jobs set created_at = now() - interval '1 hour'`) // too long ago for the run to join the submission's trace
 	start(t, pool, runner.Options{TracerProvider: traces}, map[string]does{"k": nothing})
 	run := traces.one(t, "run k")
 	is.True(!run.Parent().IsValid())

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Handlers that report progress and keep transactions open must not delay submissions.
+// Handlers that report progress while they keep transactions open must not delay submissions.
 func TestProgressDuringATransactionHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

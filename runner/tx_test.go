@@ -22,7 +22,7 @@ func TestAHandlerCanEmitDuringItsTransaction(t *testing.T) {
 		err := j.Tx(ctx, func(pgx.Tx) error { return j.Emit(ctx, "row.bad", "warn", "line 3", nil) }, nil)
 		took <- time.Since(began)
 		return nil, err
-	}}, runner.Timeout(5*time.Second)) // otherwise a failing transaction is retried for eight minutes
+	}}, runner.Timeout(5*time.Second)) // otherwise, a failing transaction would be retried for eight minutes
 	id := enqueue(t, r, of("k"))
 	if d := <-took; d > 2*time.Second {
 		t.Errorf("the handler took %s", d)

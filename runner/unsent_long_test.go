@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The next submission detects connections that broke while idle and uses another connection.
+// A submission detects connections that broke while they were idle, and uses another connection.
 func TestConnectionsThatBrokeWhileIdleCostNoSubmission(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

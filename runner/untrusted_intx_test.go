@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod that briefly loses the database, without being recovered by another pod, still owns its claims. It must hand back the jobs that it
-// does not finish, because no other pod will.
+// If a pod briefly loses the database and no other pod recovers its jobs, it still owns its claims. It must hand back the jobs that it does
+// not finish, because no other pod will.
 func TestWritesThatComeWhileTheLeaseIsNotTrustedLeaveNoJobRunningForEver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -49,7 +49,7 @@ func TestWritesThatComeWhileTheLeaseIsNotTrustedLeaveNoJobRunningForEver(t *test
 	for _, id := range ids {
 		j := ended(t, r, id)
 		is.Equal(j.State, job.Succeeded)
-		is.Equal(j.Crashes, 0) // handed back, which does not count as a crash
+		is.Equal(j.Crashes, 0) // the job was handed back, which does not count as a crash
 	}
 	is.Equal(one[int](t, direct, `select count(*) from rows`), jobs) // each job wrote one row
 	checkHistory(t, direct, r)

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// looks is a fragment of the statement that polls the jobs that a process is waiting for.
+// looks is a fragment of the statement that polls the jobs awaited in a process.
 const looks = "is null as gone"
 
 // looking returns the number of goroutines in this process that poll for awaited jobs.
@@ -27,7 +27,7 @@ func looking() int {
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "await.(*Waiters).run(")
 }
 
-// This test counts the goroutines of the whole process, so it does not run in parallel.
+// This test is not parallel, because it counts the goroutines of the whole process.
 func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -97,7 +97,7 @@ func TestAWaiterThatGivesUpLeavesTheOthersWaiting(t *testing.T) {
 	go func() { _, err := r.Wait(ctx, id); first <- err }()
 	go func() { _, err := r.Wait(t.Context(), id); second <- err }()
 	giveUp(bored)
-	is.True(errors.Is(<-first, bored)) // the cause of its context
+	is.True(errors.Is(<-first, bored)) // the error is the cause of the caller's context
 	select {
 	case err := <-second:
 		t.Fatalf("the other waiter got %v", err)
@@ -196,7 +196,7 @@ func TestAnAbortInThisProcessWakesItsWaiter(t *testing.T) {
 	is.True((<-woken).Sub(aborted) < 9*time.Second)
 }
 
-// delayPolls makes a poll of the jobs that a process is waiting for take more than half a second, so that the next one is at least 10 s away.
+// delayPolls slows a poll of the awaited jobs to more than half a second, so that the next poll is at least 10 s away.
 func delayPolls(t *testing.T, pool *pgxpool.Pool, heard *listener) {
 	t.Helper()
 	pgtest.Wait(t, "polls of all jobs, not only of new ones", func() bool { return heard.count(looks) >= 3 })

@@ -27,10 +27,11 @@ func TestAProgramThatOnlySubmitsWakesThePods(t *testing.T) {
 	defer submitter.Close()
 	made, err := submitter.Enqueue(t.Context(), first{}, runner.Foreign())
 	is.NoErr(err)
-	is.Equal(ended(t, pod, made.ID).State, job.Succeeded) // long before the next poll
+	is.Equal(ended(t, pod, made.ID).State, job.Succeeded) // the job ends long before the next poll
 }
 
-// With onlyWoken, pods never poll during a test, so jobs start only after wake-ups. The heartbeats tell each pod its place in the fleet.
+// With onlyWoken, pods never poll during a test, so jobs start only after wake-ups. Each pod learns its place in the fleet from its
+// heartbeats.
 var onlyWoken = runner.Options{Slots: 1, HeartbeatEvery: 100 * time.Millisecond, LeaseFor: time.Minute, PollEvery: time.Hour}
 
 // Eight pods are the front of the fleet and hear every notification. They are usually busy, so they pass notifications on, first to each
@@ -46,7 +47,7 @@ func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
 		pods = append(pods, start(t, pool, onlyWoken, map[string]does{"hold": until(hold), "k": nothing}))
 	}
 	slices.SortFunc(pods, func(a, b *runner.Runner) int { return strings.Compare(a.Boot(), b.Boot()) })
-	hear := func() (list string) { // an F for each pod of the front that hears a notification, an R for each other pod
+	hear := func() (list string) { // returns an F for each pod of the front that hears a notification, and an R for each other pod that does
 		var before []float64
 		for _, r := range pods {
 			before = append(before, value(t, r, "trapeze_notifications_total"))
@@ -97,7 +98,7 @@ func TestAJobStartsSoonAlthoughThePodsThatAreNotifiedFirstAreDead(t *testing.T) 
 	}
 }
 
-// A program that only submits jobs merges the wake-ups that follow shortly after the first. Close sends what is left.
+// A program that only submits jobs merges wake-ups that shortly follow the first. Close sends any that are still pending.
 func TestWakeUpsOfAProgramThatOnlySubmitsAreMergedAndNotLost(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

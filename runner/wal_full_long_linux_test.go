@@ -72,7 +72,7 @@ func (zeroes) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// PostgreSQL panics when it cannot write its log, and it cannot restart until there is free space. After the restart, no confirmed job is
+// PostgreSQL panics if it cannot write its log, and cannot restart until there is free space. After the restart, no confirmed job has been
 // lost, and the pod continues by itself.
 func TestNothingIsLostWhenTheDiskOfTheWriteAheadLogIsFull(t *testing.T) {
 	t.Parallel()

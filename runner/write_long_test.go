@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A transient error in a queued statement fails no job. An error at COMMIT fails only the job that caused it. No write is lost.
+// A transient error in a queued statement fails no job, and an error at COMMIT fails only the job that caused it. No write is lost.
 func TestAGroupSurvivesErrorsThatPassAndRefusalsAtCommit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

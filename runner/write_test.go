@@ -44,12 +44,12 @@ func TestQueuedStatementsShareCommits(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3*jobs)
 	is.Equal(one[int](t, pool, `select count(distinct job) from mine`), 3*jobs)
 	is.Equal(one[int](t, pool, `select count(*) from mine`), 3*jobs)
-	is.True(one[int](t, pool, `select count(distinct xmin::text) from mine`) < jobs) // otherwise each job used its own transaction
+	is.True(one[int](t, pool, `select count(distinct xmin::text) from mine`) < jobs) // at least two jobs shared a transaction
 	is.Equal(one[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0)
 	checkHistory(t, pool, r)
 }
 
-// endTogether returns a handler that makes n jobs finish at the same time. On the first attempt, it waits until all of them have begun.
+// endTogether returns a handler that makes n jobs finish together. On the first attempt, it waits until all of them have begun.
 func endTogether(n int, outcome func(j *raw) *runner.Outcome) does {
 	var begun sync.WaitGroup
 	begun.Add(n)
@@ -174,8 +174,8 @@ func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
 	}
 }
 
-// A queued statement that waits for a lock delays the other jobs of its group only once, and only until the group times out. After that,
-// jobs of its kind are committed alone, while other kinds still share commits.
+// A queued statement that waits for a lock delays the other jobs of its group only once, until the group times out. After that, jobs of its
+// kind are committed individually, while other kinds still share commits.
 func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -204,7 +204,7 @@ func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
 	for range jobs - 1 {
 		enqueue(t, r, of("a"))
 	}
-	waits := enqueue(t, r, of("waits")) // its higher ID places it last in the group
+	waits := enqueue(t, r, of("waits")) // the highest ID places this job last in the group
 	pgtest.Wait(t, "the other jobs have finished, and one job waits alone", func() bool {
 		return one[int](t, pool, `select count(*) from mine`) == jobs-1 && one[int](t, pool, `select count(*) from trapeze.live`) == 1 &&
 			one[int](t, pool, `select last_value from waited`) == 2
@@ -242,7 +242,7 @@ func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 	for range jobs {
 		ids = append(ids, begun(t, r, of("a")))
 	}
-	exec(t, pool, `update trapeze.live set cancel_requested = true where id = $1`, ids[0]) // no heartbeat has reported this yet
+	exec(t, pool, `update trapeze.live set cancel_requested = true where id = $1`, ids[0]) // no heartbeat has reported the cancellation yet
 	exec(t, pool, `update trapeze.live set state = 'pending', pod = null, claimed_at = null where id = $1`, ids[1])
 	open()
 	is.Equal(ended(t, r, ids[0]).State, job.Cancelled)
@@ -254,8 +254,8 @@ func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'b'`), jobs-1)
 }
 
-// Jobs run on two pods, with cancellations, errors, deadlocks, and lost connections and replies. Other pods are cut off for most of the
-// test and reconnect at the end. A job that succeeded or fanned out must have written each of its rows exactly once. Any other job may have
+// Jobs run on two pods amid cancellations, errors, deadlocks, and lost connections and replies. Other pods are cut off for most of the test
+// and reconnect at the end. A job that succeeded or fanned out must have written each of its rows exactly once. Any other job may have
 // written its first page, but only once.
 func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
@@ -319,15 +319,15 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 			o.InTx(func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, insert, j.ID(), 2); return err })
 		case what == 1:
 			o.Write(insert, j.ID(), 2).Write(`select 1/0`)
-		case what <= 3: // two rows in random order, so that some groups deadlock
+		case what <= 3: // updates two rows in random order, so that some groups deadlock
 			o.Write(count, roll(4)).Write(count, roll(4)).Write(insert, j.ID(), 2)
 		default:
 			o.Write(insert, j.ID(), 2)
 		}
 		return o, nil
 	}
-	// After a statement is refused or waits for a lock, the pod commits jobs of that kind alone for a minute. Each round therefore uses a
-	// different bad kind.
+	// After a statement is refused or waits for a lock, the pod commits jobs of that kind individually for a minute. Each round therefore
+	// uses a different bad kind.
 	handlers := map[string]does{"good": write}
 	for round := range faultRounds {
 		handlers[fmt.Sprint("bad", round)] = write
@@ -356,7 +356,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 			exec(t, direct, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and state <> 'idle' and pid <> pg_backend_pid()`)
 		case 4:
 			dies := cables[len(cables)-1]
-			dies.Blackhole() // its requests no longer arrive
+			dies.Blackhole() // the pod's requests no longer arrive
 			dies.Reset()
 			mortal()
 		}
@@ -397,7 +397,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	}
 	shared := one[int](t, direct, `select coalesce(sum(jobs), 0) from (select count(distinct job) as jobs from mine where no > 0 group by xmin::text) s where jobs > 1`)
 	t.Logf("%d of %d jobs shared a commit", shared, one[int](t, direct, `select count(distinct job) from mine`))
-	is.True(shared > 20) // about 300 do; on a slow machine, one lock wait of a good job makes its kind commit alone for a minute
+	is.True(shared > 20) // usually about 300; on a slow machine, one lock wait of a good job makes its kind commit individually for a minute
 	is.True(one[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`) > 100)
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
 	checkHistory(t, direct, b)
