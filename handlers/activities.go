@@ -15,7 +15,7 @@ import (
 const (
 	clearLinesSQL = `delete from co2.activities where year = $1 and source = $2 and line > $3 and line <= $4`
 
-	// The codes are sorted, so that two batches never deadlock on each other's units.
+	// The codes are sorted so that two batches never deadlock on each other's units.
 	insertUnitsSQL = `
 insert into co2.units (code) select distinct code from unnest($1::text[]) code order by code on conflict do nothing`
 

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// maxLine is the maximum length of a line in bytes. It limits how much memory reading a file can take.
+// maxLine is the maximum length of a line in bytes. It bounds the memory needed to read a file.
 const maxLine = 1 << 20
 
 // table reads a CSV file with a header row, line by line. Each row is one line, so an unclosed quote affects only its own row. A table is
@@ -143,7 +143,7 @@ func (t *table) skip(line int64) {
 	}
 }
 
-// countLines returns the number of lines in a file, used as the total for progress.
+// countLines returns the number of lines in a file, which is the total for progress.
 func (p *pipeline) countLines(name string) (int64, error) {
 	f, err := p.openFile(name)
 	if err != nil {

@@ -6,7 +6,7 @@
 //	 activities      factors     └▶ emission_recalc …   ─┘     totals
 //	 units                           emissions
 //
-// The ingest ends with runner.Then(next), which commits its result, its last writes and the row of the next step together. It writes in
+// The ingest ends with runner.Then(next), which commits its result, its final writes and the row of the next step together. It writes in
 // batches through Job.Tx, which commits a checkpoint with each batch. After a crash, the next run continues from that checkpoint. Every
 // batch replaces the lines that it covers, so no line is lost or stored twice.
 //

@@ -15,7 +15,7 @@ import (
 )
 
 // SyncFactors replaces the emission factors of a year with those in a file, and fans out into a [Recalculate] for each unit and a
-// [TotalUnits] that joins them. If only the factors have changed, submit a SyncFactors on its own; the flights need not be read again.
+// [TotalUnits] that joins them. If only the factors have changed, submit just a SyncFactors; the flights need not be read again.
 //
 // An invalid factor would silently make every total wrong, so any bad row fails the job with an error that includes its line number.
 type SyncFactors struct {

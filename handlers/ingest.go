@@ -134,7 +134,7 @@ func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ing
 	return at, nil
 }
 
-// flightBatch holds rows by column, in the form in which they are sent to the database.
+// flightBatch holds rows as columns, ready to be sent to the database.
 type flightBatch struct {
 	lines                        []int64
 	flown                        []time.Time

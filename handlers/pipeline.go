@@ -60,8 +60,8 @@ func (p *pipeline) in(sql string) string { return schemaName.ReplaceAllString(sq
 // input are marked permanent where they occur.
 var retry = runner.Retry(8, runner.Backoff{Base: 500 * time.Millisecond, Cap: 15 * time.Second})
 
-// Register registers the four kinds. Call it before r.Run, with the pool that was passed to [Setup]. The handlers write in the commit that
-// ends the job unless Options.Fenced is set, so Register then panics if r was created by [runner.NewRemote].
+// Register registers the four kinds. Call it before r.Run, with the pool that was passed to [Setup]. Unless Options.Fenced is set, the
+// handlers write in the commit that ends the job, so Register panics if r was created by [runner.NewRemote].
 func Register(r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	p, err := newPipeline(pool, o)
 	if err != nil {

@@ -41,8 +41,8 @@ func unitIn(year int, subject string) string { return strings.TrimPrefix(subject
 const unitsSQL = `
 select origin from co2.activities where year = $1 union select unit from co2.emissions where year = $1 order by 1`
 
-// ratedSQL computes the band and the emission of each flight of a unit. A statute mile is exactly 1.609344 km, by the international
-// agreement of 1959. Plan: activities_of_unit.
+// ratedSQL computes the band and emissions of each flight of a unit. A statute mile is exactly 1.609344 km, by the international agreement
+// of 1959. Plan: activities_of_unit.
 const ratedSQL = `
 with rated as materialized (
 	select a.source, a.line, f.band, a.distance_miles * 1.609344 as km, a.distance_miles * 1.609344 * f.kg_per_km as kg

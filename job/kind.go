@@ -19,7 +19,7 @@ type KindUse struct {
 	Handlers    []KindHandler `json:"handlers"`      // empty if no pod handles the kind
 }
 
-// KindHandler lists the pods that handle a kind with the same version and limits.
+// KindHandler groups the pods that handle a kind with the same version and limits.
 type KindHandler struct {
 	Version string      `json:"version"`
 	Pods    []string    `json:"pods"`

@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limit is a change to a number or duration: it sets a value, removes the limit, or leaves the limit unchanged. In JSON these changes are a
-// number, null, and a missing field.
+// Limit is a change to a number or duration: it sets a value, removes the limit, or leaves the limit unchanged. In JSON, these changes are
+// a number, null, and a missing field, respectively.
 type Limit[T int | Seconds | Millis] struct {
 	Set   bool
 	Value *T // nil means no limit

@@ -121,10 +121,10 @@ func TestADueMomentIsKept(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		is.Equal(len(s.seen()), 2)
-		is.Equal(s.seen()[1], due) // it sweeps at the due time
+		is.Equal(s.seen()[1], due) // the poller sweeps at the due time
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
-		is.Equal(len(s.seen()), 2) // it sweeps only once
+		is.Equal(len(s.seen()), 2) // the poller sweeps only once
 	})
 }
 

@@ -133,7 +133,7 @@ func BenchmarkClaimRunFinish(b *testing.B) {
 	b.StopTimer()
 }
 
-// BenchmarkHandOff runs a hundred chains concurrently, step by step.
+// BenchmarkHandOff runs the steps of a hundred concurrent chains.
 func BenchmarkHandOff(b *testing.B) {
 	const chains = 100
 	each := (b.N + chains - 1) / chains

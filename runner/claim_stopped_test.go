@@ -43,5 +43,5 @@ func TestAClaimOfAFormerLeaseIsCancelledBeforeItsHandlerBegins(t *testing.T) {
 	is.True(errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost))
 }
 
-// never is a handler that must not be called.
+// never is a handler that must never be called.
 func never(context.Context, *Job[Raw]) (*Outcome, error) { panic("it runs") }

@@ -36,7 +36,7 @@ func TestTwentyPodsStartOnADefaultServerAndRunJobs(t *testing.T) {
 	errs := make(chan error, 20*10)
 	var busy sync.WaitGroup
 	for _, r := range pods {
-		for range 10 { // together they want more connections than the server allows
+		for range 10 { // together, the goroutines need more connections than the server allows
 			busy.Go(func() {
 				for range 5 {
 					if _, err := r.Enqueue(t.Context(), of("k")); err != nil {

@@ -109,7 +109,7 @@ func TestPartsMayFail(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// A part may be completed before the handler that defers to it has returned.
+// A part may be completed before the handler has returned Deferred.
 func TestPartsMayBeCompletedBeforeTheJobWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -27,7 +27,7 @@
 //
 // # Schedules and administration
 //
-// [Runner.DeclareSchedule] submits a job at the times that an expression defines. [Runner.Admin] provides the operators' commands, which
+// [Runner.DeclareSchedule] submits a job at the times defined by an expression. [Runner.Admin] provides the operators' commands, which
 // cancel, retry and approve jobs, pause the queue, and manage lanes, pods, schedules and retention. Each command writes an audit entry.
 // [EnqueueSQL] submits a job in a database/sql transaction.
 //

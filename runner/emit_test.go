@@ -54,7 +54,7 @@ func (l *listener) count(text string) int {
 	return l.heard[text]
 }
 
-// heardPool returns a pool that counts the statements that contain one of the texts.
+// heardPool returns a pool, and a listener that counts its statements by the texts that they contain.
 func heardPool(t *testing.T, url string, texts ...string) (*pgxpool.Pool, *listener) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)

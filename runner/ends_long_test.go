@@ -48,7 +48,7 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	submit("expires", runner.NeedsApproval()) // expires in the first maintenance run, on either pod
 	overdue := submit("overdue", runner.Lane("brief"))
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '1 hour' where id = $1`, overdue)
-	time.Sleep(60 * time.Millisecond) // wait for ApprovalTTL on the database's clock
+	time.Sleep(60 * time.Millisecond) // waits until ApprovalTTL has passed on the database's clock
 	run(t, a)
 	run(t, b)
 	quiet(t, pool)
@@ -79,7 +79,7 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	inState(t, a, id, job.Running)
 	_, err = a.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
-	id = submit("runs") // its pod dies
+	id = submit("runs") // the pod of this job dies
 	inState(t, a, id, job.Running)
 	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
 	exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead') where id = $1`, id)

@@ -36,9 +36,9 @@ type Erased struct {
 }
 
 // Erase removes the data of a subject: the args, results, errors, keys, checkpoints, progress and event contents of its jobs. It does the
-// same for all jobs that followed from them: later steps, children and on-failure jobs. Their rows remain, with kind, state and times but
-// without the subject. An erased job cannot run again. Erase skips a job while its pipeline, or a job that followed from it, is unfinished:
-// end those jobs and call Erase again.
+// same for all jobs that followed from them: later steps, children and on-failure jobs. The rows of all these jobs remain, with their
+// kinds, states and times, but without the subject. An erased job cannot run again. Erase skips a job while its pipeline, or a job that
+// followed from it, is unfinished: end those jobs and call Erase again.
 //
 // Erase scans all jobs because there is no index on the subject. If the scan has not finished after about 10 s, Erase returns with
 // [Erased.Next] set. The last call also removes the subject from audit entries. Each batch is recorded in the audit log with the SHA-256 of

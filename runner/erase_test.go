@@ -20,7 +20,7 @@ import (
 // planted is a word that marks the data of the erased subject, wherever programs or operators can store it.
 const planted = "PLANTED"
 
-// tablesWith returns the tables and partitions of the schema in which some row contains a word.
+// tablesWith returns the tables and partitions of the schema that have a row containing the given word.
 func tablesWith(t *testing.T, pool *pgxpool.Pool, word string) (list []string) {
 	t.Helper()
 	tables := column[string](t, pool, `select c.relname from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind in ('r', 'm') order by 1`)

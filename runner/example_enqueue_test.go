@@ -56,7 +56,7 @@ func ExampleRunner_EnqueueTx() {
 	// succeeded
 }
 
-// Writes in InTx are part of the commit that ends the job, so they happen exactly once, however often the handler is called.
+// Writes in InTx are part of the commit that ends the job, so they happen exactly once, no matter how often the handler is called.
 func ExampleOutcome_InTx() {
 	calls := 0
 	during(func(r *runner.Runner) {
@@ -213,7 +213,7 @@ func ExampleRunner_DeclareSchedule() {
 	}, func(ctx context.Context, r *runner.Runner) {
 		var err error
 		for err = runner.ErrUnknownSchedule; errors.Is(err, runner.ErrUnknownSchedule) && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-			_, err = r.Admin().ScheduleByName(ctx, "nightly") // Run declares it
+			_, err = r.Admin().ScheduleByName(ctx, "nightly") // Run declares the schedule
 		}
 		must(err)
 		fire, err := r.Admin().TriggerSchedule(ctx, "nightly", nil, "the boss")

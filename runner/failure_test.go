@@ -224,7 +224,7 @@ func TestACancelledPipelineIsUndoneAsAsked(t *testing.T) {
 	is.Equal(n.String(), `charge slow undo"slow"(slow cancelled) undo"charge"(slow cancelled)`) // the cancelled step is also undone
 }
 
-// When a branch fails, the compensations of the branch, of the fan-out and of the steps before it all run.
+// When a branch fails, the compensations of the branch, of the fan-out and of all earlier steps run.
 func TestAFanOutIsUndone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

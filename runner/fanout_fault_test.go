@@ -196,8 +196,8 @@ func TestAWaitingJobIsCancelledWithItsBranches(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// Two fan-outs have the same unique children. The second one skips those that are still waiting and inserts those that have already
-// started.
+// Several fan-outs have children with the same unique keys. A child is left out while another child holds its key, and inserted again once
+// the key has been released.
 func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -63,6 +63,6 @@ func TestFirstEventsOfManyJobsShareACommitAndNoneHarmsAnother(t *testing.T) {
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'my.event'`), 2*n-1)
 	transactions := one[int](t, pool, `select count(distinct xid::text) from trapeze.job_events where event = 'my.event'`)
-	is.True(transactions <= n+n/4) // some events of the first batch were written singly; the events of the second batch share commits
+	is.True(transactions <= n+n/4) // some events of the first batch were written individually; those of the second batch share commits
 	checkHistory(t, pool, r)
 }

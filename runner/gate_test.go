@@ -29,7 +29,7 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	}
 	before := claims.Claims.Load()
 	is.True(before > 0)                // claims are counted
-	time.Sleep(500 * time.Millisecond) // five polls; there is no event to wait for when nothing happens
+	time.Sleep(500 * time.Millisecond) // long enough for five polls; there is no event to wait for when nothing happens
 	is.Equal(claims.Claims.Load(), before)
 	open()
 	is.Equal(ended(t, r, runs).State, job.Succeeded) // running jobs are unaffected

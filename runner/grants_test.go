@@ -79,7 +79,7 @@ func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
 			}
 			quiet(t, pool)
 			is.Equal(c.all.Load(), int64(200))
-			is.Equal(c.most.Load(), int64(slots)) // all slots were used, but never more
+			is.Equal(c.most.Load(), int64(slots)) // all slots were used, and the limit was never exceeded
 			accounted(t, pool)
 			pgtest.Wait(t, "idle pods return their slots", func() bool {
 				return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0

@@ -75,7 +75,7 @@ func TestAChildAlwaysReadsWhatItsParentWrote(t *testing.T) {
 		enqueue(t, r, of("write", fmt.Sprint(n)))
 	}
 	quiet(t, pool)
-	is.Equal(len(missing), 0)                                                                            // each child saw the rows and its parent's end
+	is.Equal(len(missing), 0)                                                                            // every child saw its parent's rows and end
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 2*rounds) // each job ran once
 	checkHistory(t, pool, r)
 }

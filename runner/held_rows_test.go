@@ -31,7 +31,7 @@ func TestLockedJobsHoldUpNoOtherJobsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	open()
-	time.Sleep(500 * time.Millisecond) // gives the pod time to skip the locked rows, which cannot be observed
+	time.Sleep(500 * time.Millisecond) // time for the pod to skip the locked rows, because that cannot be observed
 	id := enqueue(t, r, of("free"))
 	pgtest.Wait(t, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
 }

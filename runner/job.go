@@ -97,7 +97,7 @@ func (c core) PreviousResult(ctx context.Context, v any) error {
 	return json.Unmarshal(result, v)
 }
 
-// Branches returns the outcomes of the branches of the fan-out that this job joins, as [Runner.Branches] does. In a child it returns
+// Branches returns the outcomes of the branches of the fan-out that this job joins, as [Runner.Branches] does. In a child, it returns
 // [job.ErrNotFound], because the siblings may not have finished.
 func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 	return c.claim().Writer.Branches(ctx)
@@ -191,13 +191,13 @@ func (c core) Message(text string) {
 // Emit appends an event to the job's history. fields is encoded to JSON, at most 1 MiB, and may be nil. level is debug, info, warn or
 // error; empty means info.
 //
-// The first event is visible when Emit returns. A job writes events at most four times a second. Further events are buffered and written
+// The first event is visible when Emit returns. A job writes events at most four times a second. Other events are buffered and written
 // together, in order, within a quarter of a second, and always before the job ends. When 4,096 events or 1 MiB are buffered, Emit blocks.
 // An event that is emitted while a [Job.Tx] or InTx of this job is open becomes visible when that transaction commits. If the process
 // crashes, only the events buffered in the last quarter of a second are lost.
 //
-// If buffered events could not be written, the error is logged and the next Emit returns it. After an error, the event of this call is not
-// in the history, unless the database's reply was lost. Emit returns [job.ErrLeaseLost] if another claim holds the job or its handler has
+// If buffered events could not be written, the error is logged and the next Emit returns it. If Emit returns an error, its event is not in
+// the history, unless the database's reply was lost. Emit returns [job.ErrLeaseLost] if another claim holds the job or its handler has
 // returned, and [job.ErrGone] if the job was deleted.
 func (c core) Emit(ctx context.Context, event, level, message string, fields any) error {
 	var encoded json.RawMessage

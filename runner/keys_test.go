@@ -86,7 +86,7 @@ func TestAUniqueKeyIsTakenWhilePendingOrWhileActive(t *testing.T) {
 				return r.Enqueue(context.WithoutCancel(t.Context()), of("a"), runner.Unique("k", while))
 			}
 			ids := together(t, 50, submit)
-			is.Equal(len(ids), 1) // only one job is inserted while it is pending
+			is.Equal(len(ids), 1) // all calls return the same job while it is pending
 			run(t, r)
 			inState(t, r, ids[0], job.Running)
 			next, err := submit()

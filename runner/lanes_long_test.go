@@ -63,7 +63,7 @@ func TestAClosedLaneOrGateStartsNothingAndAnOpenOneGoesOn(t *testing.T) {
 			is.Equal(get(t, r, submitted).State, job.Pending)
 			open()
 			is.Equal(ended(t, r, parent).State, job.Succeeded)                                                      // running jobs continue
-			is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, parent), "pending") // its next step waits
+			is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, parent), "pending") // the next step waits
 			beats()                                                                                                 // let the pod poll in the meantime
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'pending' and fence = 0`), 2)
 			exec(t, pool, c.open)

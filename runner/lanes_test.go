@@ -102,7 +102,7 @@ func TestADisabledPodSubmitsAndNeverClaims(t *testing.T) {
 	pool := pgtest.Pool(t)
 	web := start(t, pool, runner.Options{Disabled: true, PollEvery: 100 * time.Millisecond}, map[string]does{"a": nothing})
 	id := enqueue(t, web, of("a"))
-	time.Sleep(300 * time.Millisecond) // two polls; there is no event to wait for when nothing happens
+	time.Sleep(300 * time.Millisecond) // long enough for two polls; there is no event to wait for when nothing happens
 	is.Equal(get(t, web, id).State, job.Pending)
 	worker := start(t, pool, runner.Options{}, map[string]does{"a": nothing})
 	is.Equal(*ended(t, web, id).Pod, worker.Boot())

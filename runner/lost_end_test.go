@@ -38,7 +38,7 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 				contexts, cuts := make(chan context.Context, 1), make(chan (<-chan struct{}), 1)
 				r := start(t, pool, short, map[string]does{"next": nothing, "first": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 					contexts <- ctx
-					cut, _ := proxy.CutReply("insert into rows") // the reply to the commit of its transaction
+					cut, _ := proxy.CutReply("insert into rows") // loses the reply to the commit that includes this statement
 					cuts <- cut
 					return end().InTx(func(ctx context.Context, tx pgx.Tx) error {
 						_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())

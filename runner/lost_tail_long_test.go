@@ -62,7 +62,7 @@ func (f *failover) promote() *pgxpool.Pool {
 	return pgtest.Connect(f.t, f.standby.URL())
 }
 
-// load submits a few jobs of each type.
+// load submits some single jobs, chains and fan-outs.
 func load(t *testing.T, r *runner.Runner) (ids []int64) {
 	t.Helper()
 	for i := range 5 {

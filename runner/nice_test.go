@@ -35,7 +35,7 @@ func TestANicedJobGoesByItsNewPriorityAndItsAge(t *testing.T) {
 	for _, priority := range []int{10, 10, 10, 30, 0} {
 		ids = append(ids, enqueue(t, r, of("k"), runner.Priority(priority)))
 	}
-	is.NoErr(r.Admin().SetPriority(t.Context(), ids[4], 30, false, "ann")) // runs after ids[3], which is older
+	is.NoErr(r.Admin().SetPriority(t.Context(), ids[4], 30, false, "ann")) // moves this job ahead of those with priority 10
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[1], 50, false, "ann"))
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[3], 10, false, "ann"))
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[0], -100, false, "ann"))

@@ -34,7 +34,7 @@ func (o *Outcome) complain(format string, args ...any) *Outcome {
 	return o
 }
 
-// fan is a fan-out as its handler describes it.
+// fan is a fan-out as described by its handler.
 type fan struct {
 	children []job.Args
 	parts    int
@@ -167,9 +167,9 @@ func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcom
 // insert, update, delete, merge, select, with or call. The arguments are passed to pgx and must not be modified afterwards. A job can write
 // at most 100 statements and 1 MiB.
 //
-// If the statement fails, only its own job fails, as with InTx. A shared commit waits at most a second for a lock. After that, and after
-// any other error, its jobs are committed in smaller groups, down to single jobs. A setting that a statement changes, for example with
-// set_config, may affect statements of other jobs. Use InTx for such statements.
+// If the statement fails, only its own job fails, as with InTx. A shared commit waits at most a second for a lock. After a timeout, or any
+// other error, its jobs are committed in smaller groups, down to single jobs. A statement that changes a setting, for example with
+// set_config, may affect statements of other jobs; use InTx for it.
 func (o *Outcome) Write(sql string, args ...any) *Outcome {
 	o.writes = append(o.writes, work.Write{SQL: sql, Args: args})
 	return o

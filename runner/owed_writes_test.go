@@ -68,7 +68,7 @@ func TestAHandBackOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	pgtest.Wait(t, "ready", func() bool { ok, _ := r.Ready(); return ok })
 	id := enqueue(t, r, of("k"))
 	<-began
-	// Block the heartbeat until the pod no longer trusts its lease. No other pod recovers its jobs.
+	// Block the heartbeat until the pod no longer trusts its lease. There is no other pod to recover the job.
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func TestAHandlerThatIgnoresItsContextIsSettledWithoutItAndKeepsItsSlot(t *testi
 	is.Equal(value(t, r, "trapeze_stuck_handlers"), 1.0)
 	is.Equal(r.Running(), 1) // the slot stays in use because the handler is still running
 	next := enqueue(t, r, of("fine"))
-	time.Sleep(250 * time.Millisecond) // two polls; there is no event to wait for when nothing happens
+	time.Sleep(250 * time.Millisecond) // long enough for two polls; there is no event to wait for when nothing happens
 	is.Equal(get(t, r, next).State, job.Pending)
 	open()
 	is.Equal(ended(t, r, next).State, job.Succeeded) // the handler has returned, so the slot is free

@@ -20,7 +20,7 @@ type node struct {
 	Kids     [][]*node `json:"kids,omitempty"`     // for fan: the children, each a chain
 	Join     []*node   `json:"join,omitempty"`     // for fan: the join, a chain or nothing
 	FailFast bool      `json:"failFast,omitempty"` // for fan
-	InTx     bool      `json:"inTx,omitempty"`     // it writes in InTx
+	InTx     bool      `json:"inTx,omitempty"`     // the handler writes in InTx
 	DelayMS  int       `json:"delayMS,omitempty"`  // delay of a child
 	Subject  string    `json:"subject,omitempty"`
 	AfterFan bool      `json:"afterFan,omitempty"` // it follows a fan-out and reads the outcomes of the branches

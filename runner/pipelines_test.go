@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pipeline lists its planned steps before they exist.
+// A pipeline lists its planned steps before the jobs for them exist.
 func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

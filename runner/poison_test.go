@@ -21,7 +21,7 @@ import (
 // batchOf is the number of jobs per batch in these tests: the maximum that one statement can finish.
 const batchOf = 500
 
-// deep is an args type that encodes to valid JSON that is nested too deeply for PostgreSQL's recursive parser.
+// deep is an args type whose JSON is valid, but nested too deeply for PostgreSQL's recursive parser.
 type deep []any
 
 func (deep) Kind() string { return "deep" }

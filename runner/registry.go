@@ -64,7 +64,7 @@ func MaxCrashes(n int) HandleOption {
 func KeepRunning() HandleOption { return handleOption(func(k *registered) { k.KeepRunning = true }) }
 
 // StaleAfter cancels a run's context with [job.ErrStale] if its handler gives no sign of life for d. Signs of life are progress
-// ([Job.Progress], [Job.Message]), an emitted event, and a committed [Job.Tx]. This detects a hung handler in a live process. The run
+// ([Job.Progress], [Job.Message]), an emitted event, and a committed [Job.Tx]. This detects handlers that hang in a live process. The run
 // counts as a failed attempt with the reason stale. 0 turns the check off, regardless of the lane. Default: the lane's setting
 // (lanes.stale_after_s, which also applies to running jobs), or else Options.StaleAfter.
 func StaleAfter(d time.Duration) HandleOption {

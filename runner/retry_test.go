@@ -48,7 +48,7 @@ func TestAHandlerThatSaysOfItselfThatItsLeaseIsLostFails(t *testing.T) {
 	}})
 	j := ended(t, r, enqueue(t, r, of("liar")))
 	is.Equal(j.State, job.Failed)
-	is.Equal(calls.Load(), int64(1)) // if the job were handed back without counting the attempt, it would run forever
+	is.Equal(calls.Load(), int64(1)) // the attempt counts; otherwise, the job would be handed back and run again forever
 }
 
 func TestARetryPolicyIsFollowedUntilAttemptsAreExhausted(t *testing.T) {

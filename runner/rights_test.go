@@ -38,7 +38,8 @@ func rights(t *testing.T, heading, example, role string) string {
 	return strings.ReplaceAll(sql, example, role)
 }
 
-// given creates a role with the permissions listed under a heading. It returns the role, a pool for it and a pool for the tables' owner.
+// given creates a role with the permissions listed under a heading. It returns the role, a pool for the role and a pool for the tables'
+// owner.
 func given(t *testing.T, heading, example string) (role string, pool, owner *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)

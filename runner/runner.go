@@ -31,7 +31,7 @@ type Runner struct {
 const PodConnections = pod.Connections
 
 // New returns a runner that uses the host's pool. It copies the pool's configuration to open a few additional connections later, but does
-// not connect. It returns all mistakes in the options as one error.
+// not connect. It reports all mistakes in the options as one error.
 func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if pool == nil {
 		return nil, errors.New("runner: the pool is nil")
@@ -48,9 +48,9 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 }
 
 // Run runs jobs until ctx is done, then drains: it stops claiming, gives handlers Options.ShutdownGrace to finish, then cancels their
-// contexts and hands the remaining jobs back to other pods. It returns nil after a drain, once every goroutine it started has ended, except
-// those of handlers that ignore the cancellation of their context. It also returns nil if ctx is done before the runner has started, for
-// example while it is waiting for the database; the log states the reason. Call Run only once.
+// contexts and hands the remaining jobs back so that other pods can run them. It returns nil after a drain, once every goroutine it started
+// has ended, except those of handlers that ignore the cancellation of their context. It also returns nil if ctx is done before the runner
+// has started, for example while it is waiting for the database; the log states the reason. Call Run only once.
 func (r *Runner) Run(ctx context.Context) error {
 	kinds, schedules, err := r.begin()
 	if err != nil {

@@ -19,9 +19,9 @@ const (
 	lastFires = 20
 )
 
-// SetSchedule creates a schedule, or changes the settings that c contains. New times apply from now on. A declared schedule that was
-// deleted is restored as declared, with the change. The kind need not be registered here: the schedule fires once a program that handles
-// the kind is running. A dry run reports the result and the next occurrences without making the change.
+// SetSchedule creates a schedule, or changes the settings that c contains. New times apply from now on. Setting a declared schedule that
+// was deleted restores the declaration and applies the change. The kind need not be registered here: the schedule fires once a program that
+// handles the kind is running. A dry run reports the result and the next occurrences without making the change.
 //
 // It returns [job.ErrInvalidSchedule] if a setting is invalid, [job.ErrUnknownLane] if the lane does not exist, [job.ErrScheduleMoved] if
 // the schedule no longer matches c.From, and [job.ErrUnknownSchedule] if c requires a schedule that does not exist.

@@ -42,7 +42,7 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 		list := slices.DeleteFunc(fires(t, r, name), func(f job.Fire) bool { return f.Manual })
 		switch outcome, odd := want[name]; {
 		case name == "s012":
-			is.Equal(len(list), 0) // its expression is invalid
+			is.Equal(len(list), 0) // this schedule's expression is invalid
 		case odd:
 			is.Equal(list[0].Outcome, outcome)
 			is.True(list[0].JobID == nil)

@@ -65,8 +65,8 @@ func (d *declaration) missed(how job.Missed, catchUp int) {
 // DeclareSchedule declares a schedule. Its job is submitted whenever the expression fires, once across all pods. An expression has five or
 // six cron fields, or is a macro such as @daily, "@every 15m" or "@at 2027-01-31T03:00"; see docs/scheduling.md.
 //
-// Call it before [Runner.Run]. Run creates the schedule if the name is new, and applies the settings that the program has changed since it
-// last ran. Settings that an operator has changed are kept, and a schedule that an operator has deleted stays deleted. A schedule that the
+// Call it before [Runner.Run]. Run creates the schedule if the name is new, and applies the settings that the program has changed since its
+// last run. Settings that an operator has changed are kept, and a schedule that an operator has deleted stays deleted. A schedule that the
 // program no longer declares remains until it is deleted. If the time of an @at has already passed when it is first declared, it never
 // fires, and a warning is logged.
 //

@@ -44,7 +44,7 @@ func opaque(t reflect.Type) bool {
 	return p.Implements(marshaler) || p.Implements(unmarshaler)
 }
 
-// marked reports whether any field within a type is marked secret, even if encoding/json omits it.
+// marked reports whether any field within a type is marked secret, even if encoding/json omits the field.
 func marked(t reflect.Type, within []reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:

@@ -50,7 +50,7 @@ func TestADatabaseThatIsGoneDoesNotKeepTheProcess(t *testing.T) {
 	case <-time.After(15 * time.Second):
 		t.Fatal("Run is still waiting for an unresponsive database")
 	}
-	is.Equal(len(tries.of(failed)), 0) // its next attempt was never stored
+	is.Equal(len(tries.of(failed)), 0) // the job's next attempt was never stored
 	b := start(t, direct, named("b"), map[string]does{"deaf": nothing, "heeds": nothing, "ends": nothing, "fails": nothing})
 	quiet(t, direct) // recovery makes the jobs that could not be handed back pending again
 	checkHistory(t, direct, b)

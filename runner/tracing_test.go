@@ -33,7 +33,7 @@ func recorder() recorded {
 	return recorded{sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), spans}
 }
 
-// named waits until n spans with the given name have ended and returns them in that order.
+// named waits until n spans with the given name have ended, and returns them in the order in which they ended.
 func (r recorded) named(t *testing.T, n int, name string) (found []sdktrace.ReadOnlySpan) {
 	t.Helper()
 	pgtest.Wait(t, fmt.Sprintf("%d spans %q have ended", n, name), func() bool {
@@ -137,7 +137,7 @@ func TestAClaimedJobIsInTheTraceOfItsSubmission(t *testing.T) {
 	}))
 	enqueue(t, r, of("key"), runner.IdempotencyKey("one"))
 	for _, run := range traces.named(t, 2, "run k") {
-		is.True(childOf(run, traces.one(t, "enqueue k"))) // both jobs have one parent
+		is.True(childOf(run, traces.one(t, "enqueue k"))) // both jobs have the same parent
 	}
 	is.Equal(said(traces.one(t, "enqueue k"), "messaging.batch.message_count"), "2")
 	is.True(childOf(traces.one(t, "run tx"), traces.one(t, "enqueue tx")))

@@ -78,7 +78,7 @@ func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
 	release()
 }
 
-// All pods of the front but one are dead, but their leases have not expired yet. The late claim of the living pod finds the jobs.
+// All pods of the front except one are dead, but their leases have not expired yet. The delayed claim of the living pod finds the jobs.
 func TestAJobStartsSoonAlthoughThePodsThatAreNotifiedFirstAreDead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

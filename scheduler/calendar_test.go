@@ -106,7 +106,7 @@ func TestWhatCannotFireIsRefusedAtOnce(t *testing.T) {
 	began := time.Now()
 	for _, expression := range []string{"0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "@at 2020-01-01T00:00", "@every 100000h"} {
 		_, err := scheduler.Parse(expression, "UTC", at(t, "2026-01-01T00:00:00Z"))
-		is.True(errors.Is(err, job.ErrInvalidSchedule)) // it never fires, or only in the very distant future
+		is.True(errors.Is(err, job.ErrInvalidSchedule)) // the expression never fires, or only in the very distant future
 	}
 	is.True(time.Since(began) < 10*time.Second) // the search terminates
 }

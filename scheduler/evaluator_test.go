@@ -42,7 +42,7 @@ func read(expression string) (p pattern, ok bool) {
 	return p, true
 }
 
-// add adds the numbers that one list element matches to the set of field i. It reports whether the element is valid.
+// add adds the numbers that one list element matches to the set of field i, and reports whether the element is valid.
 func (p *pattern) add(i int, part string) bool {
 	bounds, stepText, stepped := strings.Cut(part, "/")
 	step := 1

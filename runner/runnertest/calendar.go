@@ -19,8 +19,8 @@ type calendar struct {
 	anchor map[string]time.Time // start time that the harness set for each schedule
 }
 
-// Now returns the time on the test's clock: the real time of [New], plus the time added with [Harness.Advance], and the lease time for
-// each pod that died. Schedules follow this clock. To advance to a time t, call h.Advance(t.Sub(h.Now())).
+// Now returns the time on the test's clock: the real time of [New], plus the time added by [Harness.Advance] and the lease time for each
+// pod that has died. Schedules follow this clock. To advance to a time t, call h.Advance(t.Sub(h.Now())).
 func (h *Harness) Now() time.Time { return h.calendar.now }
 
 // startCalendar sets the clock and declares the schedules. No pod fires these schedules on its own.

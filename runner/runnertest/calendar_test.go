@@ -96,7 +96,7 @@ func TestAScheduleThatAnOperatorSetsBeginsAtTheTestsNow(t *testing.T) {
 	_, err = h.Runner().Admin().PauseSchedule(t.Context(), "set", "ann")
 	is.NoErr(err)
 	h.Advance(10 * time.Hour)
-	is.Equal(len(h.Jobs("last")), 1) // paused
+	is.Equal(len(h.Jobs("last")), 1) // the schedule is paused
 	_, err = h.Runner().Admin().ResumeSchedule(t.Context(), "set", "ann")
 	is.NoErr(err)
 	h.Advance(time.Hour)

@@ -114,7 +114,7 @@ func TestCallAgreesWithAPod(t *testing.T) {
 			run, on := runnertest.Call(t, handler, step{Name: name}, claim{MaxAttempts: 2}), h.Job(ids[name])
 			is.Equal(run.State, on.State)
 			is.Equal(run.Reason, value(on.Reason))
-			if on.State != job.Waiting { // the stored job has no outcome yet
+			if on.State != job.Waiting { // the stored job does not have an outcome yet
 				is.Equal(run.Status, value(on.Outcome))
 			}
 			is.Equal(string(run.Result), string(on.Result))
@@ -252,7 +252,7 @@ func TestCallEncodesTheArgumentsAsAStoredJobHasThem(t *testing.T) {
 		return nil, nil
 	}, moment{At: seen, hidden: 1})
 	run.RequireState(job.Succeeded)
-	is.True(seen == seen.Round(0)) // without a monotonic clock reading
+	is.True(seen == seen.Round(0)) // the time has no monotonic clock reading
 	raw := runnertest.Call(t, func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 		return runner.Done(j.Kind() + string(j.Args.JSON)), nil
 	}, runner.Raw{Name: "mail", JSON: json.RawMessage(`{"to": 1}`)})

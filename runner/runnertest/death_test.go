@@ -109,7 +109,7 @@ func TestNothingOfADeadPodCounts(t *testing.T) {
 	h = runnertest.New(t, pool, runner.Options{}, func(r *runner.Runner) {
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
 			if runs.Add(1) > 1 {
-				<-over // run concurrently with the dead pod's handler
+				<-over // waits until the dead pod's handler is about to return
 				return runner.Done("second"), nil
 			}
 			defer close(over)
@@ -120,8 +120,8 @@ func TestNothingOfADeadPodCounts(t *testing.T) {
 	})
 	id := h.Enqueue(step{})
 	h.RunUntilIdle()
-	is.True(errors.Is(late, runnertest.ErrDead)) // its context is cancelled
-	is.Equal(count(t, pool, "late"), 0)          // its writes have no effect
+	is.True(errors.Is(late, runnertest.ErrDead)) // the dead pod's handler has a cancelled context
+	is.Equal(count(t, pool, "late"), 0)          // the dead pod's handler cannot write
 	is.Equal(string(h.Job(id).Result), `"second"`)
 	is.Equal(h.Transitions(id), []job.State{job.Pending, job.Running, job.Pending, job.Running, job.Succeeded})
 }

@@ -108,7 +108,7 @@ func TestARefundIsPaidWhenTheBankIsOpen(t *testing.T) {
 
 // docs:end
 
-// cancelOrder stands for application code that enqueues a job in its own transaction.
+// cancelOrder represents application code that enqueues a job in a transaction.
 func cancelOrder(ctx context.Context, tx pgx.Tx, r *runner.Runner, order int) error {
 	_, err := r.EnqueueTx(ctx, tx, Remind{order})
 	return err

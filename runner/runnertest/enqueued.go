@@ -21,8 +21,8 @@ type Querier interface {
 }
 
 // RequireEnqueued returns the first job whose kind and JSON arguments equal those of args, in any state. If there is none, it fails the
-// test immediately. A [runner.Raw] without JSON matches any arguments of its kind. db is a pool, or a transaction, which also sees its
-// uncommitted jobs. schema is the value of Options.Schema; if empty, it is trapeze.
+// test immediately. A [runner.Raw] without JSON matches any arguments of its kind. db is a pool or a transaction; a transaction also sees
+// its uncommitted jobs. schema is the value of Options.Schema; if empty, it is trapeze.
 func RequireEnqueued(t testing.TB, db Querier, schema string, args job.Args) job.Job {
 	t.Helper()
 	found, wanted := search(t, db, schema, args)
