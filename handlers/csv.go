@@ -84,7 +84,7 @@ func (t *table) header(want []string) error {
 	return nil
 }
 
-// badRow describes a row that cannot be used and the reason. A bad row does not affect later rows.
+// badRow describes an unusable row and the reason. A bad row does not affect later rows.
 type badRow struct {
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`

@@ -17,8 +17,8 @@ var ErrNoEngine = errors.New("no pod serves the engine")
 type LaneEngine interface {
 	// Name returns the name that lanes use, such as temporal.
 	Name() string
-	// Use reports the engine's open jobs in each of the given lanes, according to its own records. A lane missing from the result has no
-	// open jobs.
+	// Use reports the number of open jobs in each of the given lanes, according to the engine's records. A lane missing from the result has
+	// none.
 	Use(ctx context.Context, lanes []string) (map[string]EngineUse, error)
 	// JobURL returns the URL of the latest run of a job, which is identified by the job's fence, in the engine's own dashboard. It returns
 	// an empty string if there is no such page.

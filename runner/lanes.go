@@ -14,7 +14,8 @@ import (
 // SetLane creates a lane, or changes the settings that c contains. If a kind gets a different default lane, its waiting jobs then move
 // there in batches, each with a job.moved event. After an error, or if their rows stay locked, some jobs may remain in the old lane.
 // Repeating the change does not move them: assign the kind back to the old lane first. A dry run reports the result without making the
-// change. SetLane returns [job.ErrInvalidSetting], or [job.ErrUnknownLane] if c requires an existing lane.
+// change. SetLane returns [job.ErrInvalidSetting] if a setting is invalid, or [job.ErrUnknownLane] if c requires a lane that does not
+// exist.
 func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
 	done, moves, err := admin.SetLane(ctx, a.pod.Commands, name, c, named(actor))
 	if err := a.finishCommand(ctx, err); err != nil || c.DryRun {

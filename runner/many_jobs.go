@@ -32,7 +32,7 @@ type Many struct {
 }
 
 // CancelMany cancels all unfinished jobs that match a filter, as [Admin.Cancel] does. It works in batches and affects at most 10,000 jobs.
-// With dryRun it only counts them. The command writes one audit entry.
+// With dryRun, it only counts them. The command writes one audit entry.
 //
 // It returns [job.ErrInvalid] if the filter is empty or names a final state, and [job.ErrOutcomeUnknown] if the connection was lost. After
 // an error, the result covers the batches that were completed before it.
@@ -60,8 +60,8 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 	return m, nil
 }
 
-// RetryMany retries all failed jobs that match a filter, as [Admin.Retry] does. It retries cancelled jobs only if the filter names
-// that state. It works in batches and affects at most 10,000 jobs. With dryRun it only counts them. The command writes one audit entry. It
+// RetryMany retries all failed jobs that match a filter, as [Admin.Retry] does. It retries cancelled jobs only if the filter names that
+// state. It works in batches and affects at most 10,000 jobs. With dryRun, it only counts them. The command writes one audit entry. It
 // returns the same errors as [Admin.CancelMany].
 func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)

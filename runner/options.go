@@ -62,11 +62,11 @@ type Options struct {
 	// ApprovalTTL limits the time that a job may await approval, counted from its submission plus its delay. After that, the job is
 	// cancelled as expired. Default 0: no limit. Set the same value on all pods.
 	ApprovalTTL time.Duration
-	// FourEyes requires each job to be approved by someone other than its submitter and any actor who sent it back to approval with a
-	// retry. It applies to [Admin.Approve], and to this program's API and commands. Over HTTP, it also blocks two ways to bypass approval:
-	// new arguments for a later step of an approved pipeline, and schedules for lanes and kinds that require approval. It requires
-	// authentication, because every caller must have a distinct name. Default false: only in lanes that require it, see [job.Lane]. Set the
-	// same value on all pods.
+	// FourEyes requires every approval to come from someone other than the job's submitter and any actor who sent the job back to approval
+	// with a retry. It applies to [Admin.Approve], and to this program's API and commands. Over HTTP, it also blocks two ways to bypass
+	// approval: new arguments for a later step of an approved pipeline, and schedules for lanes and kinds that require approval. It
+	// requires authentication, because every caller must have a distinct name. Default false: only in lanes that require it, see
+	// [job.Lane]. Set the same value on all pods.
 	FourEyes bool
 	// StaleAfter ends a run if its handler gives no sign of life for this long, for kinds that set no limit; see the [StaleAfter] option of
 	// [Handle]. Default 0: off.

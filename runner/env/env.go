@@ -26,8 +26,8 @@ type Config struct {
 	// DatabaseURL is the value of DATABASE_URL, either a URL or key=value pairs. It can contain pgx pool parameters, such as
 	// pool_max_conns. It can be empty if the host opens the pool itself; [Config.Open] then returns an error.
 	DatabaseURL string
-	// Options are the options for [runner.New]. An option that has a variable is set to the variable's value or its default. The others are
-	// left to the host: Version, functions, providers, and a few that hosts rarely change.
+	// Options holds the options for [runner.New]. An option that has a variable is set to the variable's value or its default. The others
+	// are left to the host: Version, functions, providers, and a few that hosts rarely change.
 	Options runner.Options
 }
 
