@@ -9,18 +9,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// When the handlers of a kind return faster than a claim takes, a claim fetches more jobs than there are free slots. These jobs are claimed
-// ahead of time: they wait in memory for a slot. A handler that returns immediately passes its slot to the next of these jobs, and its
+// If a kind's handlers return in less time than a claim takes, a claim fetches more jobs than there are free slots. The extra jobs are
+// claimed ahead of time and wait in memory for a slot. As soon as a handler returns, its slot passes to the next waiting job, and its
 // result is written in the background.
 //
-// In the table, such a job is running but not started. If the pod crashes, recovery therefore returns the job without counting a crash, and
-// the job is never claimed ahead of time again. See ADR 0041. claim_ahead.go decides which jobs to claim.
+// In the table, a waiting job is running but not started. If the pod crashes, recovery therefore returns the job without counting a crash,
+// and the job is never claimed ahead of time again. See ADR 0041. The code that decides which jobs to claim is in claim_ahead.go.
 
-// passedPerSlot is the maximum number of completions, per slot, that can still be in progress after their slots were passed on.
+// passedPerSlot is the maximum number of completions per slot that may be in progress after passing on their slots.
 const passedPerSlot = 10
 
-// nextAhead starts the next job that was claimed ahead of time and can get a slot in its lane. It returns the job's run, or nil if there is
-// none.
+// nextAhead starts the first job claimed ahead of time for which the slot function obtains a slot in the job's lane. It returns the job's
+// run, or nil if there is none.
 func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	if x.Closing.Load() || !x.Lease.Trusted() {
 		return nil
@@ -66,7 +66,7 @@ func (x *executor) fillSlots() {
 	}
 }
 
-// expireAhead returns jobs that were claimed ahead of time and have waited too long for a slot. It runs until ctx ends.
+// expireAhead returns jobs claimed ahead of time to their lanes once they have waited too long for a slot. It runs until ctx ends.
 func (x *executor) expireAhead(ctx context.Context) {
 	for {
 		var expired <-chan time.Time
@@ -96,7 +96,7 @@ func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	}
 	back, err := x.Store.HandBack(ctx, x.Boot(), leases, "claimed ahead: no slot became free")
 	if err != nil || len(back) < len(removed) {
-		x.Unknown.Raise() // a reply was lost, or some of the jobs have a cancel request
+		x.Unknown.Raise() // the reply was lost, or some of the jobs have a cancel request
 	}
 	x.ahead.Done(removed...)
 	x.Log.DebugContext(ctx, "claims ahead returned", telemetry.Jobs, len(back), telemetry.Err, x.DBError(err))

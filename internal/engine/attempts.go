@@ -18,10 +18,10 @@ func because(cause, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// retryableAttempts is the maximum number of attempts when the error asks for a retry and neither the job nor its kind sets a limit.
+// retryableAttempts is the maximum number of attempts if the error asks for a retry and neither the job nor its kind sets a limit.
 const retryableAttempts = 10
 
-// Attempts counts the attempts of a job.
+// Attempts holds a job's attempt number and attempt limit.
 type Attempts struct {
 	This    int  // number of the current attempt, starting at 1
 	Max     int  // maximum number of attempts that may fail with a handler error
@@ -42,9 +42,9 @@ type Failure struct {
 	exhausted bool
 }
 
-// HandedBack returns the reason why a job must be handed back after its handler returned an error, or an empty string if the job must not
-// be handed back. cause is the cancellation cause of the handler's context. A job is handed back if the handler did not cause the error. If
-// the lease lapsed but no pod has recovered the job, this process can still hand back the claim.
+// HandedBack returns why a job must be handed back after its handler returned an error, or an empty string if it must not be. The cause
+// argument is the cancellation cause of the handler's context. A job is handed back if the handler was not to blame for the error. Even
+// after the lease has lapsed, this process can hand back the claim as long as no pod has recovered the job.
 func HandedBack(cause error) string {
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
@@ -55,8 +55,8 @@ func HandedBack(cause error) string {
 	return ""
 }
 
-// Judge decides whether a job whose handler returned an error gets another attempt or fails. cause is the cancellation cause of the
-// handler's context, or nil if the context was not cancelled.
+// Judge decides whether a job whose handler returned an error fails or gets another attempt. The cause argument is the cancellation cause
+// of the handler's context, or nil if the context was not cancelled.
 func Judge(err, cause error, attempts Attempts) Failure {
 	f := Failure{Reason: job.ReasonError, Err: err}
 	switch {

@@ -21,7 +21,7 @@ const (
 // claimBegins records the start of a claim.
 func (b *backlog) claimBegins() { b.state.Store(claimUnderWay) }
 
-// claimEnded records whether a claim left jobs behind. It reports whether a slot that became free during the claim justifies another one.
+// claimEnded records whether a claim left jobs behind. It reports whether a slot that became free in the meantime justifies another claim.
 func (b *backlog) claimEnded(left bool) (again bool) {
 	state := nothingLeft
 	if left {
@@ -30,11 +30,11 @@ func (b *backlog) claimEnded(left bool) (again bool) {
 	return b.state.Swap(state) == claimUnderWayFreed && left
 }
 
-// hasMore reports whether more jobs are known or assumed to be waiting.
+// hasMore reports whether more jobs may be waiting.
 func (b *backlog) hasMore() bool { return b.state.Load() != nothingLeft }
 
-// slotFreed records that a slot has become free, and reports whether that justifies a claim. While a claim is in progress, the decision is
-// left to claimEnded.
+// slotFreed records that a slot has become free, and reports whether to claim again. While a claim is in progress, it leaves the decision
+// to claimEnded.
 func (b *backlog) slotFreed() bool {
 	for {
 		switch b.state.Load() {
@@ -50,7 +50,7 @@ func (b *backlog) slotFreed() bool {
 	}
 }
 
-// freedSubjects holds the subjects whose runs have ended in this process. The next job of each subject is claimed through an index.
+// freedSubjects holds subjects whose runs have ended in this process, and whose next jobs can be claimed through an index.
 type freedSubjects struct {
 	mu   sync.Mutex
 	keys map[store.Key]bool

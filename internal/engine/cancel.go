@@ -13,8 +13,8 @@ import (
 // CancelPage is the maximum number of jobs that one statement cancels.
 const CancelPage = 1000
 
-// CancelBatch cancels at most [CancelPage] jobs on behalf of a bulk command. Jobs whose rows another session has locked are cancelled one by
-// one. It returns the fan-outs that must now be settled, and the number of jobs that it cancelled or asked to cancel.
+// CancelBatch cancels up to [CancelPage] jobs for a bulk command. Jobs whose rows another session has locked are cancelled one by one.
+// CancelBatch returns the fan-outs that must now be settled, and the number of jobs that were cancelled or received a cancel request.
 func (i *Identity) CancelBatch(ctx context.Context, ids []int64, actor string, d *admin.AuditEntry) (more []int64, done int, err error) {
 	seen := make(map[int64]bool, len(ids))
 	more, err = i.cancelUnlocked(ctx, i.Commands, ids, job.ReasonCancelled, actor, d, func(id int64) { seen[id] = true })
@@ -29,8 +29,8 @@ func (i *Identity) CancelBatch(ctx context.Context, ids []int64, actor string, d
 	return more, done, err
 }
 
-// cancelUnlocked cancels those of the given jobs whose rows are not locked, and applies the outcome to this process. It calls seen with
-// each job that it cancels or asks to cancel, and returns the fan-outs that must be settled.
+// cancelUnlocked cancels the given jobs, except those whose rows are locked, and applies the outcome to this process. It calls seen with
+// the id of each job that was cancelled or received a cancel request, and returns the fan-outs that must be settled.
 func (i *Identity) cancelUnlocked(ctx context.Context, s *store.Store, ids []int64, reason job.Reason, actor string, d *admin.AuditEntry, seen func(id int64)) ([]int64, error) {
 	c, err := admin.CancelMany(ctx, s, ids, reason, actor, d)
 	if err != nil {
@@ -51,8 +51,8 @@ func (i *Identity) cancelUnlocked(ctx context.Context, s *store.Store, ids []int
 	return c.OffBalance, nil
 }
 
-// cancelLocked cancels a single job on behalf of a bulk command, and waits until its row is no longer locked. It reports whether the job
-// was cancelled or asked to cancel: it may have ended or been deleted.
+// cancelLocked cancels a single job for a bulk command, waiting until its row is unlocked. It reports false without an error if the job has
+// already ended or been deleted.
 func (i *Identity) cancelLocked(ctx context.Context, id int64, actor string) (bool, error) {
 	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.CancelRun)
 	_, err = i.ApplyCancel(id, c, job.ReasonCancelled, err)
@@ -81,8 +81,8 @@ func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, e
 	return c.State, nil
 }
 
-// cancelFor ends a handler's context on behalf of an operator, or because the job exceeded its deadline. A stopped job is already terminal.
-// So is a job past its deadline, unless a transaction of the handler has locked its row.
+// cancelFor cancels a handler's context for an operator, or because the job has passed its deadline. A stopped job is already in a terminal
+// state, and so is a job past its deadline, unless one of the handler's transactions has locked its row.
 func (one *Run) cancelFor(why job.Reason) {
 	switch why {
 	case job.ReasonStopped:
@@ -97,8 +97,8 @@ func (one *Run) cancelFor(why job.Reason) {
 	}
 }
 
-// CancelRun cancels the handler of a run in this process, with the reason cancelled. If a transaction of the handler locks the job's row,
-// that transaction ends with the handler's context.
+// CancelRun cancels the handler of a run in this process, with the reason cancelled. If one of the handler's transactions has locked the
+// job's row, that transaction ends with the handler's context.
 func (i *Identity) CancelRun(l job.Lease) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
 		one.cancelFor(job.ReasonCancelled)
@@ -118,7 +118,7 @@ func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 // deadline.
 func (i *Identity) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }
 
-// dropAhead drops a job that was claimed ahead of time and must now be cancelled. The search for orphaned claims then finishes the job.
+// dropAhead drops a job that was claimed ahead of time and has since been cancelled. The search for orphaned claims then finishes the job.
 func (i *Identity) dropAhead(id, fence int64) {
 	removed := i.ahead.Remove(func(c *slots.Claim) bool { return c.ID == id && c.Fence == fence })
 	i.ahead.Done(removed...)

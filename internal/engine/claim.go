@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// smallPod is the maximum number of slots for which a claim first waits for completions in flight to free their slots. Pods with more slots
-// do not wait. With 100 slots, waiting would make the queue drain a fifth more slowly.
+// smallPod is the maximum number of slots with which a claim first waits for completions in flight to free their slots. With 100 slots, the
+// wait would slow down the draining of a queue by a fifth.
 const smallPod = flushBeside
 
 // claimer claims due jobs for the free slots of the lanes.
@@ -31,17 +31,17 @@ type claimer struct {
 	round     round
 	claimedAt time.Time     // when a claim last covered all lanes
 	roundTrip time.Duration // moving average over the latest claims
-	away      time.Duration // part of a claim's round trip that the statement does not account for: network and commit
+	away      time.Duration // time that a claim's round trip spends on the network and the commit, outside the statement
 	dry       bool          // the latest refill of the jobs claimed ahead of time found fewer jobs than requested
-	sweeping  bool          // the latest claim continued a sweep of a lane, or began one
-	unjoined  time.Time     // when a claim last showed that ends and claims must not share a commit for a while
+	sweeping  bool          // the latest claim began or continued a sweep of a lane
+	unjoined  time.Time     // start of the latest pause in joined claims (see joinRest)
 }
 
-// claimDue claims due jobs for every free slot and starts them. It reports whether another claim may immediately find more.
+// claimDue claims due jobs for every free slot and starts them. It reports whether another claim is likely to find more right away.
 //
-// If the only change is that the runs of some subjects have ended, it claims only the next job of each of these subjects. When many jobs
-// are waiting for one subject, a full claim would have to skip all of them each time. The look argument states whether something else has
-// changed.
+// If nothing has changed except that the runs of some subjects have ended, claimDue claims only the next job of each of these subjects.
+// With many jobs waiting for the same subject, every full claim would have to skip all of them. The look argument tells whether anything
+// else has changed.
 func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
@@ -65,7 +65,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	c.claimedAt = time.Now()
 	news := c.news.Swap(false)
 	if c.Slots() <= smallPod && !c.ahead.Any() {
-		c.exec.finisher.flusher.lands() // the slots that these completions free are filled by the same claim
+		c.exec.finisher.flusher.lands() // the claim also fills the slots that these completions free
 	}
 	if err := c.settleSlots(ctx); err != nil {
 		return false, err
@@ -75,7 +75,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	if !c.round.open || look || len(keys) > 0 {
 		c.round = round{since: time.Now(), tick: tick}
 	}
-	left := true // assume so until this claim shows otherwise
+	left := true // assume that jobs are left until the claim shows otherwise
 	defer func() {
 		if c.backlog.claimEnded(left) {
 			c.wakeForSlot()
@@ -101,7 +101,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		w := &wants[i]
 		reserved[w.Lane] = w.N
 		c.Marks.ForClaim(w)
-		if w.After == nil && w.Above == nil { // nothing is claimed ahead of time during a sweep, which continues after the last job that it claimed
+		if w.After == nil && w.Above == nil { // a sweep claims nothing ahead of time, because it resumes after the last job that it claimed
 			w.Ahead = c.ahead.Wants(c.Lanes.UnsharedSlots(w.Lane), longest, c.roundTrip) / len(wants)
 		}
 	}
@@ -130,8 +130,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		filled = filled || reserved[w.Lane] == 0
 	}
 	left = filled || sweeping || found.Seen > len(found.Jobs) || !c.Lanes.Covers(c.round.asked+early)
-	// If slots are left, another claim may find more jobs. This is the case if a lane's share was filled, jobs were skipped, or a lane was
-	// not read to its end.
+	// With slots left, another claim may find more jobs if a lane's share was filled, jobs were skipped, or a lane was not read to its end.
 	again := filled || sweeping || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
 	if again || unasked == 0 {
 		return again && c.Lanes.AnyFree(reserved), nil
@@ -145,7 +144,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, reserved map[string]int) (store.Claims, error) {
 	boot, began := c.Boot(), time.Now()
 	_ = failpoint.Hit(failpoint.ClaimSend)
-	// Once a claim has been sent, wait for its reply. A stopping pod waits only for a short time.
+	// Once a claim has been sent, wait for its reply, but only briefly if the pod is stopping.
 	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()
 	found, err := c.Store.ClaimAhead(asking, boot, wants, c.HandledKinds, short, !c.Runs.isolated())
@@ -163,8 +162,8 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	return found, nil
 }
 
-// noteAway records the part of a claim's round trip that its statement does not account for. A shorter time takes effect immediately, but a
-// longer one only gradually, because it may include planning.
+// noteAway records how much of a claim's round trip was spent outside its statement. A shorter time takes effect immediately, a longer one
+// only gradually, because it may include planning.
 func (c *claimer) noteAway(away time.Duration) {
 	if c.away == 0 || away < c.away {
 		c.away = away
@@ -172,8 +171,8 @@ func (c *claimer) noteAway(away time.Duration) {
 	c.away += (away - c.away) / 8
 }
 
-// LaunchClaims starts the handlers of claimed jobs after the claim's commit was confirmed. If there is no free slot for a job that was
-// claimed ahead of time, the job waits.
+// LaunchClaims starts the handlers of claimed jobs once the claim's commit has been confirmed. Jobs claimed ahead of time wait until slots
+// are free.
 func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[string]int) {
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	x.Metrics.Claims.Add(float64(len(found.Jobs)))
@@ -204,7 +203,7 @@ func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[st
 	x.fillSlots() // slots may have become free since the claim was sent
 }
 
-// spare returns a function that takes an unused slot from those that a claim reserved.
+// spare returns a function that takes one of the slots that a claim reserved but did not use.
 func spare(reserved map[string]int) func(lane string) bool {
 	return func(lane string) bool {
 		if reserved[lane] <= 0 {
@@ -215,8 +214,7 @@ func spare(reserved map[string]int) func(lane string) bool {
 	}
 }
 
-// claimSubjects claims the next job of each subject whose run has just ended, using one slot for each. It reports whether every subject had
-// another job.
+// claimSubjects claims the next job of each given subject, whose runs have just ended. It reports whether it found a job for every subject.
 func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool, err error) {
 	lanes := c.Lanes.Open()
 	var asked []store.Key
@@ -228,7 +226,7 @@ func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool
 	if len(lanes) == 0 || len(asked) == 0 {
 		return false, nil
 	}
-	// The lanes of the jobs are unknown before the claim, so reserve a slot in every lane that may be needed.
+	// The jobs' lanes are not known until the claim returns, so reserve slots in every lane that the jobs may be in.
 	reserved := map[string]int{}
 	defer func() {
 		for lane, n := range reserved {

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// shortestLimit is the minimum timeout and the minimum stale limit of a kind whose jobs may be claimed ahead of time.
+// shortestLimit is the shortest timeout or stale limit with which the jobs of a kind may be claimed ahead of time.
 const shortestLimit = time.Second
 
-// shortKinds returns the kinds whose jobs may be claimed ahead of time, and the longest of the kinds' average run times. A kind qualifies
-// if its handlers have recently returned faster than a claim takes.
+// shortKinds returns the kinds whose jobs may be claimed ahead of time, and the longest of their average run times. A kind qualifies if its
+// recent runs took less time than a claim does.
 func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 	if !c.Opts.ClaimAhead {
 		return nil, 0
@@ -37,8 +37,8 @@ func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 	return kinds, longest
 }
 
-// claimAhead claims jobs ahead of time, while no slot is free. It does so in two cases: when half of the jobs that were previously claimed
-// ahead of time have started and the pod serves only one lane, and after a notification, if jobs more urgent than the waiting ones may have
+// claimAhead claims jobs ahead of time while no slot is free. It does so in two cases: when the pod serves a single lane and half of the
+// jobs previously claimed ahead of time have started, and after a notification, because more urgent jobs than the waiting ones may have
 // arrived.
 func (c *claimer) claimAhead(ctx context.Context, news bool) error {
 	kinds, longest := c.shortKinds()

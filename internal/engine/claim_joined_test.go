@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// A claim shares a commit with completions only if the lane's limit is not below its number of running jobs, no other claim is in progress,
+// A claim shares a commit with completions only if no more jobs are running than the lane's limit allows, no other claim is in progress,
 // and no lane is being swept.
 func TestClaimsAreNotJoinedBeyondALoweredLimitOrDuringASweep(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 // MaxStackBytes is the maximum size of a stack that a pod returns.
 const MaxStackBytes = 64 << 10
 
-// requests answers the claim requests that the latest heartbeat delivered.
+// requests answers the claim requests delivered by the latest heartbeat.
 type requests struct {
 	*Identity
 	some wait.Signal
@@ -38,8 +38,8 @@ func (r *requests) get() []store.ClaimRequest {
 	return r.list
 }
 
-// run answers claim requests until ctx ends. It runs in a separate goroutine, because a heartbeat must not wait for stacks. The next
-// heartbeat delivers unanswered requests again.
+// run answers claim requests until ctx ends. It has a separate goroutine, because a heartbeat must not wait for stacks. Requests that
+// remain unanswered are delivered again by the next heartbeat.
 func (r *requests) run(ctx context.Context) {
 	for {
 		select {
@@ -55,8 +55,9 @@ func (r *requests) run(ctx context.Context) {
 	}
 }
 
-// answer answers a request. If the claim has not started yet, it leaves the request for the next heartbeat. It does not confirm a priority
-// for next steps that may already have been built with another one. When the run has ended, the operator's command changes those steps.
+// answer answers a request. If the claim has not started yet, the request remains unanswered until a later heartbeat. So does a new
+// priority if the next steps may already have been built with the old priority; once the run has ended, the operator's command changes
+// those steps itself.
 func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
 	one := r.Runs.Find(asked.JobID, asked.Fence)
 	if one == nil {
@@ -81,8 +82,9 @@ func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
 	return store.AnswerRequest(ctx, r.Commands, asked.ID, text)
 }
 
-// StackOf returns the stack of the goroutine that is running a handler. The number of the goroutine is 0 before the handler is called and
-// after it returns. After the return, the goroutine may be running another job, so StackOf then returns an empty string.
+// StackOf returns the stack of the goroutine that is running a handler. The argument holds that goroutine's number, or 0 before the handler
+// is called and after it returns. If the handler is not running, StackOf returns an empty string, because the goroutine may already be
+// running another job.
 func StackOf(handler *atomic.Uint64) string {
 	goroutine := handler.Load()
 	if goroutine == 0 {

@@ -10,13 +10,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// compareSoon requests a comparison of the running claims with the table.
+// compareSoon requests a comparison of this process's claims with the table.
 func (e *Engine) compareSoon() {
 	e.comparing.Set()
 }
 
-// compare compares the running claims with the table after each request, until ctx ends. It runs on a separate goroutine, because a
-// heartbeat must never wait for the tables that hold jobs.
+// compare compares this process's claims with the table on request, until ctx ends. It runs on a separate goroutine, because a heartbeat
+// must never wait for the job tables.
 func (e *Engine) compare(ctx context.Context) {
 	for {
 		select {
@@ -35,7 +35,7 @@ func (e *Engine) compare(ctx context.Context) {
 	}
 }
 
-// noteStarted records the start times of jobs that were claimed ahead of time and were already running at the previous comparison.
+// noteStarted stores the start times of jobs that were claimed ahead of time and had already started at the previous comparison.
 func (e *Engine) noteStarted(ctx context.Context) error {
 	boot := e.Boot()
 	var claims []job.Lease
@@ -61,8 +61,8 @@ func (e *Engine) noteStarted(ctx context.Context) error {
 	return err
 }
 
-// cancelMissing cancels the handlers of claims that are missing from the table. It checks only claims whose commit was already confirmed,
-// and ignores claims that may have been finished in the meantime.
+// cancelMissing cancels the handlers of claims that are missing from the table. It checks only claims whose commit has been confirmed, and
+// ignores those that may have finished in the meantime.
 func (e *Engine) cancelMissing(ctx context.Context) error {
 	boot := e.Boot()
 	var asked []job.Lease

@@ -1,11 +1,11 @@
 // Package engine runs the jobs of one identity: a pod, or a remote worker's session on a pod. It claims jobs for free slots, runs their
-// handlers, and writes each outcome together with the next step. If a slot is free, it starts that step in the same process. It also
-// recovers jobs after a lost reply or a pod failure. Callers do not have to deal with batching, retries, reading back lost replies, or the
-// order of locks and commits.
+// handlers, and writes each outcome together with the next step. If a slot is free, that step starts in the same process. The package also
+// recovers jobs after a lost reply or a pod failure, and hides batching, retries, the reading back of lost replies, and the order of locks
+// and commits from its callers.
 //
-// Pods and the sessions of remote workers use the package. Each of them implements [member] and calls [New], then [Engine.FirstBeat] with
-// the first heartbeat, then [Engine.Live] until it stops. Package runner submits jobs through the pod. A remote worker's process, which has
-// no database, uses [Perform] and [RemoteKinds] for its handlers.
+// Pods and the sessions of remote workers use the package. Each implements [member], calls [New], passes the first heartbeat to
+// [Engine.FirstBeat], and then calls [Engine.Live], which runs until the pod or session stops. Package runner submits jobs through the pod.
+// A remote worker's process, which has no database, uses [Perform] and [RemoteKinds] for its handlers.
 //
 // To follow the life of a job, read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order. Each of the other files
 // implements one mechanism: fanout.go and fanout_settle.go, park.go (retries and hand-backs), flusher.go and flush.go (group commit of
@@ -17,8 +17,8 @@
 // not return), external_runs.go (handlers that ran on another engine), claim_requests.go (stacks and priorities that operators request),
 // heartbeat.go, lifecycle.go, submit.go. identity.go holds the state that all of them share.
 //
-// Each part uses only parts that precede it in this list: Identity, submitter, fanOuts, flusher, leaseTx, groups, finisher, executor,
-// claimer, sweeper, Engine. It reaches later parts only through functions that New passes to it.
+// The parts form layers, in this order: Identity, submitter, fanOuts, flusher, leaseTx, groups, finisher, executor, claimer, sweeper,
+// Engine. Each part depends only on earlier ones, and reaches later ones only through functions that New passes to it.
 //
 //	insert ───────── no free slot ───────▶ pending ◀─── due ─── parked
 //	   │                                    │   ▲                  ▲

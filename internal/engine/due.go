@@ -12,7 +12,7 @@ type dueTimes struct {
 	mu    sync.Mutex
 	next  time.Time // when the first parked job becomes due, or zero if unknown
 	lapse time.Time // when the first lease of another pod expires
-	sweep bool      // jobs of a closed pod have to be recovered
+	sweep bool      // a closed pod's jobs must be recovered
 }
 
 // ApplyBeat applies the times from a heartbeat's response.
@@ -25,13 +25,13 @@ func (d *dueTimes) ApplyBeat(b store.Beat) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// The response does not include a job that was parked by this process while the heartbeat was in flight, so keep the earlier time.
+	// The response may miss a job that this process parked while the heartbeat was in flight, so keep the earlier of the two times.
 	if next := local(b.NextDue); d.next.IsZero() || !next.IsZero() && next.Before(d.next) {
 		d.next = next
 	}
 	d.lapse, d.sweep = local(b.NextLapse), b.SweepIsDue
 	if !d.lapse.IsZero() {
-		d.lapse = d.lapse.Add(25 * time.Millisecond) // a sweep before the lease has expired would find nothing
+		d.lapse = d.lapse.Add(25 * time.Millisecond) // a sweep before the lease expires would find nothing
 	}
 }
 
@@ -45,7 +45,7 @@ func (d *dueTimes) parked(wait time.Duration) {
 	}
 }
 
-// take reports which of the times have passed, and clears the ones that have.
+// take reports whether promotion and recovery are due, and clears the times that have passed.
 func (d *dueTimes) take() (promote, recover bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

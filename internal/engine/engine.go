@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-// Engine claims, executes and finishes the jobs of one identity, and hands over to their next steps. The identity is a pod, or a remote
-// worker's session on a pod. Engine also renews the lease and applies what heartbeats report. Its embedded parts provide everything else.
+// Engine claims, runs and finishes the jobs of one identity, and hands over to their next steps. The identity is a pod, or a remote
+// worker's session on a pod. Engine itself renews the lease and applies the responses to heartbeats; everything else is left to its parts.
 type Engine struct {
 	Identity
 	*submitter
@@ -25,7 +25,7 @@ type Engine struct {
 	asked     *requests
 	Following following
 	reread    wait.Signal   // requests an immediate heartbeat after settings of lanes, pods or the queue have changed
-	hurry     chan struct{} // closed to cut short the grace period of a drain
+	hurry     chan struct{} // closed to cut a drain's grace period short
 	hurried   sync.Once
 }
 

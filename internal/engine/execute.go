@@ -29,7 +29,7 @@ type executor struct {
 	workers  *pool.Pool[*Run]
 	finisher *finisher
 	leases   *leaseTx
-	passed   atomic.Int64 // completions in progress whose slots were already passed on
+	passed   atomic.Int64 // completions in progress whose slots have already been passed on
 }
 
 // NewRun creates the run of a claimed job and adds it to Runs. It returns nil if the engine has stopped.
@@ -37,7 +37,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	k := x.Kinds[c.Kind]
 	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
 	one.handler, one.MaxAttempts = k, x.maxAttempts(&c, k)
-	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // if the engine has stopped, the span is never ended and is therefore never exported
+	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // never ended, so never exported, if the engine has stopped
 	one.Ctx, one.cancel = context.WithCancelCause(one.Ctx)
 	if k.Timeout > 0 {
 		one.Ctx, one.done = context.WithTimeoutCause(one.Ctx, k.Timeout, job.ErrTimeout)
@@ -46,8 +46,8 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 		one.done()
 		return nil
 	}
-	// Add the run before checking the lease. If the lease is lost concurrently, either the loss finds the run in Runs or the check below
-	// detects the loss.
+	// Add the run before checking the lease. If the lease is lost concurrently, either LoseLease finds the run in Runs or the check below
+	// notices the loss.
 	switch {
 	case x.Lease.ID() != boot:
 		one.lose(job.ErrLeaseLost)
@@ -57,7 +57,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	return one
 }
 
-// Prepare returns a run that is not added to Runs. It has no handler and no context yet, but it can already make the job's writes.
+// Prepare returns a run without adding it to Runs. The run has no handler or context yet, but can already make the job's writes.
 func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
 	both := &struct { // a single allocation
 		Run
@@ -86,15 +86,15 @@ func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	return true
 }
 
-// runClaim runs a claimed job. If its outcome was written in a separate transaction, it then runs the next step. After a group commit, the
-// next step runs on a new goroutine.
+// runClaim runs a claimed job. If the job's outcome is written in a separate transaction, runClaim also runs the next step. After a group
+// commit, the next step runs on another goroutine.
 func (x *executor) runClaim(one *Run, goroutine uint64) {
 	for one != nil {
 		one = x.runHandler(one, goroutine)
 	}
 }
 
-// runHandler calls the handler and settles its run. It returns the next step if that has already started in this process.
+// runHandler calls the handler and settles its run. It returns the run of the next step if that step has started in this process.
 func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
 	one.goroutine.Store(goroutine)
 	unwatch := context.AfterFunc(one.Ctx, func() { x.watchStuck(one) })
@@ -107,7 +107,7 @@ func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
 		x.Metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
 	var outcome *work.Outcome
-	err := guard.ErrExited // kept unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls have run
+	err := guard.ErrExited // stays set if the handler calls runtime.Goexit, which ends this goroutine after its deferred calls
 	defer func() {
 		one.goroutine.Store(0)
 		unwatch()
@@ -122,15 +122,15 @@ func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
 	defer guard.Recover(&err)
 	o, failed := one.handler.Run(one.Ctx, &one.Job)
 	if failed != nil {
-		// Read the error once at this point, where a panic in its methods, for example on a nil pointer, is attributed to the handler.
+		// Read the error here, where a panic in its methods (on a nil pointer, for example) is attributed to the handler.
 		work.ReadError(failed)
 	}
 	outcome, err = o, failed
 	return nil
 }
 
-// noteRun updates the moving average of a kind's run time, which covers roughly the last eight runs. The initial average is high, so a kind
-// counts as short only after about forty short runs.
+// noteRun updates the moving average of a kind's run time, which covers roughly the last eight runs. The average starts high, so a kind
+// needs about forty short runs to count as short.
 func (i *Identity) noteRun(kind string, took time.Duration) {
 	if average := i.took[kind]; average != nil {
 		before := cmp.Or(average.Load(), int64(slots.AheadFor))
@@ -151,9 +151,9 @@ func (x *executor) slotFree(lane string) {
 	x.Identity.slotFree(lane)
 }
 
-// settleRun writes the outcome of a run, unless watchStuck has already written it. It returns the next step if this process already owns
-// it, or the run that took over the slot. If the outcome is written by group commit, afterFlush continues from there. Because the handler
-// has returned, watchStuck must not blame it for the time that writing its progress and events takes.
+// settleRun writes the outcome of a run, unless watchStuck has already written it. It returns the run of the next step if this process
+// already owns that step, or the run that took over the slot. If the outcome is written by group commit, afterFlush takes over. The run is
+// marked as settled first, so that watchStuck does not blame the handler for the time it takes to write progress and events.
 func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
 	one.progress.Close()
@@ -173,7 +173,8 @@ func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	return next
 }
 
-// close closes a settled run, and passes its slot to the next step or releases it. It reports whether the slot is free.
+// close closes a settled run and releases its slot, unless the next step or another job takes over the slot. It reports whether the slot is
+// free.
 func (x *executor) close(one *Run, next *Run) (free bool) {
 	close(one.Ended)
 	one.span.End()
@@ -193,8 +194,9 @@ func (x *executor) close(one *Run, next *Run) (free bool) {
 	return next == nil && !one.ahead.passed
 }
 
-// conclude turns a handler's return into an outcome, and writes or queues the outcome. It returns the next step if this process already
-// owns it, or the run that took over the slot of a queued outcome. underWay reports whether the outcome was queued.
+// conclude determines the outcome from the handler's return values, and writes or queues it. It returns the run of the next step if this
+// process already owns that step or, for a queued outcome, the run that took over the slot. The underWay result reports whether the outcome
+// was queued.
 func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
 	if o == nil {
 		o = &work.Outcome{Status: job.OK}
@@ -240,8 +242,8 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	return x.concludeWritten(one, next, err, cause), false
 }
 
-// concludeWritten continues after an outcome was written together with the handler's writes, or after that write failed. It returns the
-// next step if that has already started in this process.
+// concludeWritten continues after an attempt to write an outcome together with the handler's writes. It returns the run of the next step if
+// that step has started in this process.
 func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 	if held, ok := errors.AsType[*heldError](err); ok {
 		err, cause = held.err, context.Cause(one.Ctx)
@@ -253,8 +255,8 @@ func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 	return next
 }
 
-// afterFlush continues after completions for which no caller is waiting. It runs on the flusher's goroutine, so work that may take time
-// gets a separate goroutine. It frees all slots together so that a single claim can fill them.
+// afterFlush continues after completions for which no caller is waiting. It runs on the flusher's goroutine, so it moves work that may take
+// time to separate goroutines. It frees all other slots together so that a single claim can fill them.
 func (x *executor) afterFlush(ends []*flush) {
 	var lanes []string
 	for _, w := range ends {
@@ -275,8 +277,8 @@ func (x *executor) afterFlush(ends []*flush) {
 	}
 }
 
-// goOn closes the run of a completion, even if the completion could not be written, and starts the next step. It reports whether the slot
-// has become free.
+// goOn closes a completion's run, even if the completion could not be written, and starts the next step. It reports whether the slot has
+// become free.
 func (x *executor) goOn(w *flush) bool {
 	var next *Run
 	if len(w.writes) == 0 {
@@ -322,10 +324,10 @@ func (x *executor) concludeError(one *Run, err, cause error) {
 	x.finisher.finish(one, e)
 }
 
-// linkWithin limits how long reading traces may delay the start of a join's handler.
+// linkWithin limits how long the reading of traces may delay a join's handler.
 const linkWithin = time.Second
 
-// linkJoin links the span of a join to the fan-out and to its first children. Only a join has a parent but no trace context.
+// linkJoin links a join's span to the fan-out and its first children. Only joins have a parent but no trace context.
 func (x *executor) linkJoin(one *Run) {
 	c := &one.Claimed
 	if !one.span.Recorded() || c.ParentID == nil || c.Trace != "" {

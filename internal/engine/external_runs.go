@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ExternalRun is a finished run of a handler outside this process, under a claim that this engine may settle.
+// ExternalRun is a run that a handler outside this process has finished, under a claim that this engine may settle.
 type ExternalRun struct {
 	Outcome    *work.Outcome // nil means success without a result, unless Err is set
 	Err        error         // see [work.ReportedError]
@@ -23,8 +23,8 @@ type ExternalRun struct {
 	Checkpoint json.RawMessage // the latest checkpoint, stored if the job runs again; nil if there is none
 }
 
-// Note writes the events and the checkpoint of a claim whose handler ran outside this process; a nil checkpoint is not written. It returns an
-// error if a repeated call may succeed. Other errors are logged, because the job must end nevertheless.
+// Note writes the events and the checkpoint, if not nil, of a claim whose handler ran outside this process. It returns only errors after
+// which another call may succeed. It logs the others, because the job must end regardless.
 func (e *Engine) Note(ctx context.Context, l job.Lease, events []store.Emission, checkpoint json.RawMessage) (err error) {
 	if len(events) > 0 {
 		err = e.Commands.Emit(ctx, l, events...)
@@ -41,9 +41,9 @@ func (e *Engine) Note(ctx context.Context, l job.Lease, events []store.Emission,
 	return nil
 }
 
-// Conclude writes the outcome of a claim as if its handler had returned in this process: it ends, retries, snoozes or fans out the job. It
-// blocks until then, and reports whether this call wrote the outcome. If it did not, the claim may have ended in another way, or the engine
-// is stopping. The events are written first; they are written again if a call that failed is repeated.
+// Conclude ends, retries, snoozes or fans out a job as if its handler had returned in this process. It blocks until the run is over, and
+// reports whether this call wrote the outcome. If it did not, the claim may have ended in another way, or the engine may be stopping.
+// Conclude writes the events first, so repeating a failed call writes them again.
 func (e *Engine) Conclude(ctx context.Context, a store.Adopted, v ExternalRun) (wrote bool, err error) {
 	e.Lanes.Adopt(a.Lane)
 	one := e.NewRun(a.Claimed, e.Boot())

@@ -19,10 +19,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fanOut parks a job until its branches have ended, in a separate transaction. A single commit includes the fence check, any writes of the
-// handler, the children and the job's new state. After that commit, the slot is free, and the children are claimed like any other jobs.
-// If the handler writes or a child has a unique key, fanOut uses the host's pool, because it may have to wait for a transaction of the host
-// and must not block a connection that claims and finishes jobs.
+// fanOut makes a job wait for its branches. A separate transaction contains the fence check, any writes of the handler, the children and
+// the job's new state. Once it has been committed, the slot is free, and the children are claimed like any other jobs. If the handler
+// writes or a child has a unique key, fanOut uses the host's pool, because the transaction may have to wait for one of the host's and must
+// not block a connection that claims and finishes jobs.
 func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	f, wait, err := fin.branchesOf(one, o)
 	if err != nil {
@@ -79,7 +79,8 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	return nil, nil
 }
 
-// branchesOf builds the rows of a fan-out. wait is the time until the first delayed child becomes due, or 0 if no child is delayed.
+// branchesOf builds the rows of a fan-out. The wait result is the time until the first delayed child becomes due, or 0 if no child is
+// delayed.
 func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
 	c, fan := &one.Claimed, o.Fan
 	f = store.FanOut{Lease: one.Lease, Started: one.started(), Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Status, Result: o.Result}
@@ -124,7 +125,7 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	return f, wait, nil
 }
 
-// planAfter encodes the plan for a job that fans out. The plan consists of the steps that run on failure, the join, and the remaining plan.
+// planAfter encodes the new plan of a job that fans out: the steps that run on failure, the join, and the rest of the old plan.
 func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (json.RawMessage, error) {
 	join := o.Fan.Join
 	if err := fin.intake.CheckSteps(join, false); err != nil {
@@ -147,7 +148,7 @@ func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (js
 // branchPage is the number of branches read per page.
 const branchPage = 500
 
-// Branches yields the outcomes of a fan-out's branches, page by page.
+// Branches yields the outcomes of a fan-out's branches, which it reads in pages.
 func (s *Services) Branches(ctx context.Context, id int64) iter.Seq2[job.Branch, error] {
 	return func(yield func(job.Branch, error) bool) {
 		w, err := s.Commands.Waiting(ctx, id)

@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// unsettled holds the ids of fan-outs that must be settled, because jobs in them have ended in this process. After a heartbeat has reported
-// unsettled fan-outs, it also holds every fan-out that the database lists as unsettled.
+// unsettled holds the ids of fan-outs that must be settled because jobs in them have ended in this process. After a heartbeat has reported
+// unsettled fan-outs, it also requests a pass over all those listed in the database.
 type unsettled struct {
 	some wait.Signal // set when there may be fan-outs to settle
 
@@ -49,13 +49,13 @@ func (u *unsettled) hint() {
 func (u *unsettled) take() (ids []int64, all bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	slices.Sort(u.ids) // a flush that finishes several branches of one fan-out adds its id several times
+	slices.Sort(u.ids) // a flush that finishes several branches of a fan-out adds the fan-out's id repeatedly
 	ids, all = slices.Compact(u.ids), u.all
 	u.ids, u.all = nil, false
 	return ids, all
 }
 
-// fanOuts settles fan-outs. It finishes jobs whose branches have all ended, starts their next step, and cancels the remaining branches of
+// fanOuts settles fan-outs. It finishes jobs whose branches have all ended, starts their next steps, and cancels the remaining branches of
 // jobs that have already ended.
 type fanOuts struct {
 	*Identity
@@ -63,7 +63,7 @@ type fanOuts struct {
 	Unsettled unsettled
 }
 
-// settleTries is the maximum number of attempts to settle a fan-out that changes while it is being settled. After that, the fan-out has to
+// settleTries is the maximum number of attempts to settle a fan-out that keeps changing in the meantime. After that, the fan-out has to
 // wait until the next heartbeat reports it again.
 const settleTries = 3
 
@@ -98,8 +98,8 @@ func (f *fanOuts) SettleFanOuts(ctx context.Context) error {
 	return f.SettleFanOut(ctx, ids...)
 }
 
-// SettleFanOut settles fan-outs. It finishes jobs whose branches have all ended, and cancels the remaining branches of jobs that have
-// already ended. It then settles the enclosing and nested fan-outs. It is safe to repeat, and several pods can run it concurrently.
+// SettleFanOut settles the given fan-outs. It finishes jobs whose branches have all ended, and cancels the remaining branches of jobs that
+// have already ended. It then settles the enclosing and nested fan-outs. It is idempotent, and several pods can run it concurrently.
 func (f *fanOuts) SettleFanOut(ctx context.Context, ids ...int64) error {
 	var errs []error
 	for len(ids) > 0 {
@@ -128,7 +128,7 @@ func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err er
 		}
 		always := len(plan.Chain) > 0 && plan.Chain[0].When == job.Always
 		waits := false
-		if w.Waits && always && w.Open > 0 && w.Failed > 0 { // wait for the branches that are being cancelled; parts have no jobs
+		if w.Waits && always && w.Open > 0 && w.Failed > 0 { // wait for branches that are being cancelled; parts have no jobs
 			children, err := view.BranchStates(ctx, f.Store, w.PipelineID, id)
 			if err != nil {
 				return nil, err
@@ -151,8 +151,8 @@ func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err er
 	return nil, nil
 }
 
-// endWaiting finishes a job that was waiting for its branches, inserts its next step, and runs that step if it has started in this process.
-// ok reports whether the job has ended.
+// endWaiting finishes a job that was waiting for its branches, and inserts its next step, which may start in this process. The ok result
+// reports whether the job has ended.
 func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Plan, always bool) (more []int64, ok bool, err error) {
 	e := store.Ending{ID: w.ID, Fence: w.Fence, EventNo: w.EventNo, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
 	if bad := w.Failed + w.Harmed; bad > 0 {
@@ -191,7 +191,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	case store.Unknown(err):
 		ended, ok, err = f.readWaitingBack(ctx, boot, e)
 	case store.Refused(err):
-		// The next step cannot be stored, so record that as the failure.
+		// The next step cannot be stored, so fail the job.
 		e.State, e.Outcome, e.Reason, e.Class = job.Failed, job.Error, job.ReasonUnstorable, job.ClassUnstorable
 		e.Error = job.Storable("could not store the next step: "+err.Error(), 1000)
 		next := e.Next
@@ -226,8 +226,8 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	return more, true, nil
 }
 
-// readWaitingBack finds out whether a waiting job was finished after the reply was lost. As long as the outcome is unknown, the next
-// heartbeat reports the job again.
+// readWaitingBack finds out, after a lost reply, whether a waiting job was finished. If the outcome remains unknown, the next heartbeat
+// reports the job again.
 func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
 	child := int64(0)
 	if e.Next != nil {
@@ -241,12 +241,12 @@ func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Endi
 		at := found[e.ID]
 		if at.State == nil {
 			if e.Next != nil && e.Next.Starts {
-				f.Unknown.Raise() // if the statement still commits later, the next step belongs to this pod but is unknown to it
+				f.Unknown.Raise() // if the statement still commits, the next step belongs to this pod without its knowledge
 			}
 			return store.EndedWaiting{}, false, nil
 		}
 		ended.Here = at.ByFinish
-		ended.OffBalance = e.Group // reading a fan-out that is already settled is cheap
+		ended.OffBalance = e.Group // checking a fan-out that is already settled is cheap
 		if ended.Next = store.PlacedPending; at.NextRunning {
 			ended.Next = store.PlacedRunning
 		}
@@ -295,12 +295,12 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 	return &n, nil
 }
 
-// CancelOpen cancels jobs in pages until open returns none. The open function lists jobs that have not ended and have no cancel request. If
-// a handler's transaction has locked a job's row, CancelOpen cancels that handler. If wait is set, it blocks until each such job has ended;
-// otherwise, the next call cancels them.
+// CancelOpen cancels jobs in pages until open returns none. The open function lists jobs that have neither ended nor received a cancel
+// request. If a handler's transaction has locked a job's row, CancelOpen cancels the handler. If wait is set, CancelOpen then waits for the
+// row and cancels the job; otherwise, it leaves the job to the next call.
 //
-// CancelOpen calls the seen function with the id of each job that it cancels or requests to cancel, and returns the fan-outs that must be
-// settled next. The first statement also writes the audit entry d, unless d is nil.
+// CancelOpen calls the seen function with the id of each job that was cancelled or received a cancel request, and returns the fan-outs that
+// must be settled next. The first statement also writes the audit entry d, unless d is nil.
 func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor string, d *admin.AuditEntry, wait bool,
 	open func(ctx context.Context, limit int) ([]int64, error), seen func(id int64)) (more []int64, err error) {
 	if seen == nil {

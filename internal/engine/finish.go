@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finisher writes the outcome of a run, which may be finished, parked or handed back. It then hands over to the next step.
+// finisher writes the outcomes of runs, which may be finished, parked or handed back, and hands over to the next steps.
 type finisher struct {
 	*Identity
 	newRun  func(c store.Claimed, boot string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
@@ -40,8 +40,8 @@ func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flus
 	return &flush{one: one, ending: e, next: next}
 }
 
-// keepUndo replaces the job's failure steps with those that its successful handler returned. It returns a permanent error if a step is
-// invalid.
+// keepUndo stores the failure steps that a successful handler returned in the run, to replace the job's own. It returns a permanent error
+// if a step is invalid.
 func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
 	if err = fin.intake.CheckSteps(undo, false); err == nil {
 		one.undo, err = work.EncodePlan(one.Claimed.Kind, undo)
@@ -75,8 +75,8 @@ func (fin *finisher) finish(one *Run, e store.Ending) {
 	fin.concludeFlush(w)
 }
 
-// concludeFlush reports a written outcome. If the outcome could not be written at first, concludeFlush retries it. It returns the next step
-// if that has already started in this process.
+// concludeFlush continues after an attempt to write an outcome, and retries it if it failed. It returns the run of the next step if that
+// step has started in this process.
 func (fin *finisher) concludeFlush(w *flush) *Run {
 	one, e, next, ended, err := w.one, w.ending, w.next, w.ended, w.err
 	if child := next; child != nil {
@@ -88,7 +88,7 @@ func (fin *finisher) concludeFlush(w *flush) *Run {
 		}
 	}
 	if err != nil && store.Refused(err) {
-		// The handler's outcome cannot be stored, so record that as a failure.
+		// The handler's outcome cannot be stored, so fail the job.
 		fin.undoStart(one, next)
 		fin.Log.ErrorContext(one.Ctx, "could not store the result", append(one.attrs(), telemetry.Err, err)...)
 		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
@@ -96,8 +96,8 @@ func (fin *finisher) concludeFlush(w *flush) *Run {
 		next = nil
 		ended, err = fin.flusher.writeEnd(one, e)
 	}
-	// The cause is neither the connection nor the data. For example, a partition is missing or a privilege was revoked, and an operator has
-	// to fix that. Until then, the job is still running and keeps its slot.
+	// The error comes neither from the connection nor from the data. An operator may have to fix the cause, such as a missing partition or
+	// a revoked privilege. Until then, the job stays running and keeps its slot.
 	for backoff := wait.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
 		fin.Log.ErrorContext(one.Ctx, "could not write the outcome of a job", append(one.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(fin.leases.alive) {
@@ -108,7 +108,8 @@ func (fin *finisher) concludeFlush(w *flush) *Run {
 	return fin.finished(one, next, e, ended, err)
 }
 
-// finished handles an outcome that was written or rejected. It returns the run of the next step if that has started in this process.
+// finished continues after an outcome was written or rejected. It returns the run of the next step if that step has started in this
+// process.
 func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *Run {
 	if err != nil {
 		fin.undoStart(one, next)
@@ -121,8 +122,8 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 		return nil
 	}
 	_ = failpoint.Hit(failpoint.FinishCommitted)
-	// If the job was cancelled instead, either a cancel request was committed first or a command stopped the job. If the job had already
-	// ended, its outcome may differ from this one, so callers must read its row.
+	// A job that was cancelled instead either received a cancel request first or was stopped by a command. A job that had already ended may
+	// have a different outcome, so callers must read its row.
 	one.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	if !ended.Found || ended.Here {
@@ -167,8 +168,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	return child
 }
 
-// reportEnd reports the end of a run. The state may differ from the handler's result, because a cancel that was committed first overrides
-// the handler's reason.
+// reportEnd reports the end of a run. A cancel that was committed first overrides the handler's state and reason.
 func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
 	if state == job.Cancelled {
 		e.Reason = job.ReasonCancelled
@@ -176,7 +176,7 @@ func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
 	fin.Ends.ReportRun(one.handler.Ends, endOf(one, e, state), one.times())
 }
 
-// endOf describes the end of a run or, if the state is pending, of an attempt that will be followed by another.
+// endOf describes the end of a run or, if the state is pending, of an attempt after which the job will be retried.
 func endOf(one *Run, e store.Ending, state job.State) job.End {
 	c := &one.Claimed
 	end := job.End{ID: c.ID, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, State: state,
@@ -187,15 +187,15 @@ func endOf(one *Run, e store.Ending, state job.State) job.End {
 	return end
 }
 
-// undoStart reverts the preparations of mayStart.
+// undoStart reverts the lane's preparations by mayStart.
 func (fin *finisher) undoStart(one *Run, next *store.NewJob) {
 	if next != nil && next.Starts {
 		fin.Lanes.Stepped(one.Claimed.Lane, next.Lane, false)
 	}
 }
 
-// logEnd logs the outcome of a job. For a failure, it includes the error and, after a panic, the stack trace. A cancel that was committed
-// first overrides the handler's reason.
+// logEnd logs the outcome of a job. For a failure, it includes the error and, after a panic, the stack trace. A cancel committed first
+// overrides the handler's reason.
 func (fin *finisher) logEnd(one *Run, e store.Ending, state job.State) {
 	switch {
 	case state == job.Failed:

@@ -17,30 +17,31 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// groups finishes runs whose handlers queued statements. Runs that finish at the same time share a transaction on the host's pool. A group
-// commits only if every statement succeeds. If the database rejects a group, it is sent again without the jobs of the kind whose statement
-// failed. If no particular statement failed, for example at COMMIT, the group is split in half. [finisher.finishAlone] finishes the
-// excluded runs, as well as runs that have lost their claim or have a cancel request.
+// groups finishes runs whose handlers queued statements. Runs that finish concurrently share a transaction on the host's pool. A group
+// commits only if every statement succeeds. If the database rejects a group because of one statement, the group is sent again without that
+// run or, if other jobs of its kind are likely to fail too, without any run of that kind. If no particular statement failed, for example at
+// COMMIT, the group is split in half. The excluded runs, and runs that have lost their claim or have a cancel request, are left to
+// [finisher.finishAlone].
 type groups struct {
 	*flusher
-	off       bool // grouping is disabled, because in the simple protocol one string may contain several statements
+	off       bool // grouping is disabled: with the simple protocol, a single string may contain several statements
 	leases    *leaseTx
 	committed func(*flush) func(context.Context) (bool, error)
 	reading   sync.WaitGroup // waits for members whose commit has an unknown outcome
 
 	muAlone sync.Mutex
-	alone   map[string]time.Time // for each kind whose writes were rejected, the time until which its jobs are committed alone
+	alone   map[string]time.Time // for each kind whose writes were rejected, when its jobs may join groups again
 }
 
 const (
 	groupAtMost  = 64
 	groupBytes   = 4 << 20          // approximate maximum size of a group's statements
-	lockWait     = time.Second      // lock timeout of a group; it is short because a waiting statement delays all members
+	lockWait     = time.Second      // lock timeout of a group; short, because a waiting statement delays all members
 	groupWithin  = 10 * time.Second // timeout for all statements of a group
 	refusedAlone = time.Minute
 )
 
-// errAlone means that nothing was written, and that the run must be finished in a separate transaction.
+// errAlone means that nothing was written and the run must be finished in a separate transaction.
 var errAlone = errors.New("must be committed alone")
 
 func newGroups(i *Identity, leases *leaseTx, afterFlush func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
@@ -50,13 +51,13 @@ func newGroups(i *Identity, leases *leaseTx, afterFlush func([]*flush), soon fun
 	return g
 }
 
-// run commits groups until ctx ends. It then answers the remaining completions with an error.
+// run commits groups until ctx ends, and then answers the remaining completions with an error.
 func (g *groups) run(ctx context.Context) {
 	g.flusher.run(ctx)
 	g.reading.Wait()
 }
 
-// takes reports whether a handler's writes can share a commit with others.
+// takes reports whether a handler's writes can share a commit with those of other handlers.
 func (g *groups) takes(kind string, writes work.Writes) bool {
 	if g.off || !writes.Queued() {
 		return false
@@ -71,15 +72,14 @@ func (g *groups) takes(kind string, writes work.Writes) bool {
 	return !refused
 }
 
-// refused makes jobs of a kind commit separately for a while, because the database has rejected writes of that kind.
+// refused makes jobs of a kind commit separately for a while, because the database has rejected writes of one of them.
 func (g *groups) refused(kind string) {
 	g.muAlone.Lock()
 	defer g.muAlone.Unlock()
 	g.alone[kind] = time.Now().Add(refusedAlone)
 }
 
-// writeGroups splits a batch into groups so that all members of a group belong to the same pod. It writes the groups and answers every
-// member.
+// writeGroups splits a batch into groups whose members belong to the same pod, writes the groups, and answers every member.
 func (g *groups) writeGroups(ctx context.Context, batch []*flush) {
 	slices.SortFunc(batch, func(a, b *flush) int {
 		return cmp.Or(cmp.Compare(a.one.Lease.Pod, b.one.Lease.Pod), cmp.Compare(a.ending.ID, b.ending.ID))
@@ -118,7 +118,7 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 			g.refused(culprit.one.Claimed.Kind) // this member's statement delayed the other members
 		}
 		for _, w := range group {
-			g.reading.Go(func() { g.readBack(w, err) }) // in the background, so that the next group does not have to wait
+			g.reading.Go(func() { g.readBack(w, err) }) // in the background, so that the next group need not wait
 		}
 	case (byServer || unsent) && culprit != nil:
 		g.writeWithout(ctx, group, culprit, err)
@@ -133,8 +133,8 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 	}
 }
 
-// writeWithout writes a group without the member whose statement failed. If other jobs of the same kind may fail in the same way, jobs of
-// that kind are committed separately from now on.
+// writeWithout writes a group without the member whose statement failed. If other jobs of the same kind may fail in the same way, it
+// excludes them too, and jobs of that kind are committed separately for a while.
 func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flush, err error) {
 	alone := func(w *flush) bool { return w == culprit }
 	pg, _ := errors.AsType[*pgconn.PgError](err)
@@ -156,7 +156,7 @@ func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flus
 	}
 }
 
-// finish commits a group. culprit is the member whose statement failed, or nil if none did.
+// finish commits a group. The culprit is the member whose statement failed, or nil if none did.
 func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]store.Ended, culprit *flush, err error) {
 	ctx, cancel := context.WithTimeout(ctx, groupWithin)
 	defer cancel()
@@ -164,7 +164,7 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 	for i, w := range group {
 		ends[i], members[w.ending.ID] = w.ending, w
 	}
-	err = guard.Call(func() (err error) { // the type of an argument may panic
+	err = guard.Call(func() (err error) { // an argument's type may panic while it is being encoded
 		ended, err = store.FinishGroup(ctx, g.Store, g.Pool, store.Group{
 			Boot: group[0].one.Lease.Pod, Ends: ends, LockWait: lockWait, Idle: g.Opts.LeaseFor,
 			Queue:   func(id int64, batch *pgx.Batch) { members[id].writes.Queue(batch, func(int) { culprit = members[id] }) },
@@ -174,13 +174,13 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 	})
 	for _, w := range group {
 		if _, its := w.writes.Prepares(err); its && culprit == nil {
-			culprit = w // the failure may belong to another member with the same statement, but that member is usually of the same kind
+			culprit = w // another member with the same statement may be to blame, but it is usually of the same kind
 		}
 	}
 	return ended, culprit, err
 }
 
-// readBack finds out whether a member was committed, because the reply to its group's commit was lost. It then answers the member.
+// readBack finds out whether a member was committed, after the reply to its group's commit was lost, and then answers the member.
 func (g *groups) readBack(w *flush, lost error) {
 	committed, err := g.leases.readBack(w.one.Ctx, w.one, store.Uncounted, lost, g.committed(w))
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finishInTx finishes a run in a transaction of the host's pool that includes the handler's writes. See [finisher.finishAlone].
+// finishInTx finishes a run in a transaction on the host's pool that includes the handler's writes. See [finisher.finishAlone].
 func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
 	e, next, err := fin.succeeded(one, o)
 	if err != nil {
@@ -25,7 +25,7 @@ func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
 	return fin.finishAlone(w)
 }
 
-// finishAlone finishes a run in a separate transaction. One commit contains the fence check, the handler's writes, the outcome and the next
+// finishAlone finishes a run in a separate transaction, which contains the fence check, the handler's writes, the outcome and the next
 // step. If the connection breaks before the commit, the writes run again in a new transaction. If finishAlone returns an error, the run is
 // not finished.
 func (fin *finisher) finishAlone(w *flush) (*Run, error) {
@@ -60,8 +60,8 @@ func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	return fin.concludeHeld(one, err)
 }
 
-// endCommitted returns a function that reads back whether the transaction of a completion was committed, and with what outcome. No other
-// transaction can finish the job as succeeded.
+// endCommitted returns a function that reads back whether a completion's transaction was committed. If the job has succeeded, it was,
+// because no other transaction can finish the job as succeeded.
 func (fin *finisher) endCommitted(w *flush) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		child := int64(0)
@@ -75,8 +75,8 @@ func (fin *finisher) endCommitted(w *flush) func(context.Context) (bool, error) 
 	}
 }
 
-// finishGrouped continues after a completion with queued statements. It returns the next step if that has already started in this process.
-// If it returns an error, the run is not finished.
+// finishGrouped continues after the group commit of a completion with queued statements. It returns the run of the next step if that step
+// has started in this process. If it returns an error, the run is not finished.
 func (fin *finisher) finishGrouped(w *flush) (*Run, error) {
 	if errors.Is(w.err, errAlone) {
 		next, err := fin.finishAlone(w)
@@ -95,15 +95,15 @@ func (fin *finisher) finishGrouped(w *flush) (*Run, error) {
 	return fin.concludeHeld(w.one, w.err)
 }
 
-// writeError wraps an error of the handler's writes.
+// writeError wraps an error that the handler's writes returned.
 type writeError struct{ err error }
 
 func (w *writeError) Error() string { return w.err.Error() }
 
 func (w *writeError) Unwrap() error { return w.err }
 
-// callWrite calls the handler's writes and turns a panic into an error. It uses a separate goroutine so that a runtime.Goexit in the
-// handler's code, for example from a failing test, does not end the current goroutine, which still has to finish the job.
+// callWrite runs the handler's writes and turns a panic into an error. It uses a separate goroutine, because a runtime.Goexit in the
+// handler's code, for example from a failing test, must not end the current one, which still has to finish the job.
 func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
 	err := guard.Call(func() error {
 		err := one.inside(func() error { return writes.Run(ctx, tx) })
@@ -127,20 +127,21 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 		return nil, &heldError{w.err}
 	}
 	if errors.Is(err, job.ErrCancelled) {
-		// Either a cancel was committed first or the handler was cancelled. Record the cancellation, without the handler's writes and
-		// without a next step.
+		// Either a cancel was committed first or the handler was cancelled. Record the cancellation, without the handler's writes or a next
+		// step.
 		fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled})
 		return nil, nil
 	}
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost) {
 		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected the write
 	}
-	// If the handler's context has ended, the pod may no longer trust its lease, although it may still own the claim. The claim is
-	// therefore handed back. If another pod owns it, the fence rejects the hand-back.
+	// If the handler's context has ended, the pod may no longer trust its lease, although it may still own the claim. The caller therefore
+	// hands the claim back. If another pod owns it by now, the fence rejects the hand-back.
 	return nil, &heldError{fmt.Errorf("end with the handler's writes: %w", err)}
 }
 
-// heldError wraps the error of a transaction that locked the lease. The handler's context may have ended after the handler returned.
+// heldError wraps the error of a transaction that locked the lease. The cause of the handler's context must be read again, because the
+// context may have ended after the handler returned.
 type heldError struct{ err error }
 
 func (h *heldError) Error() string { return h.err.Error() }

@@ -20,9 +20,9 @@ type flush struct {
 	writes  work.Writes // writes of the handler, committed together with the completion
 	ended   store.Ended
 	err     error
-	done    chan struct{} // closed with the answer; if nil, no caller is waiting and flusher.afterFlush is called instead
-	tries   int           // number of times that the row was found locked by another transaction
-	unknown bool          // the reply to a statement that included the completion was lost
+	done    chan struct{} // closed once the answer is set; if nil, no caller is waiting, and flusher.afterFlush is called instead
+	tries   int           // how often the row was locked by another transaction
+	unknown bool          // the reply to a statement with this completion was lost
 }
 
 // weight returns the approximate size of a completion on the wire, in bytes.
@@ -40,7 +40,8 @@ type endsWriter = func(ctx context.Context, boot string, endings []store.Ending)
 // noJoin is used if the flusher's commits are not shared with claims.
 func noJoin(string, []*flush) endsWriter { return nil }
 
-// flush writes a batch and answers every member. All members belong to the same pod, unless the lease was lost in the meantime.
+// flush writes a batch and answers every member. Usually all members belong to the same pod; they differ only if the lease was lost in the
+// meantime.
 func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	byPod := map[string][]*flush{}
 	for _, w := range batch {
@@ -51,8 +52,8 @@ func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	}
 }
 
-// send sends a batch until the outcome of every member is known. A rejected batch is split and sent again, repeatedly if necessary, so that
-// one invalid member does not affect the others. After a lost reply the outcome is read back, never assumed.
+// send sends a batch until the outcome of every member is known. It keeps splitting a rejected batch, so that an invalid member does not
+// affect the others. After a lost reply, it reads the outcome back and never assumes one.
 func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	for backoff := wait.NewBackoff(); len(batch) > 0; {
 		_ = failpoint.Hit(failpoint.FlushSend)
@@ -115,8 +116,8 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// split splits a rejected batch into at least two parts of similar weight. A large completion is more likely to be the culprit, and
-// splitting by weight isolates it quickly.
+// split splits a rejected batch into at least two parts of similar weight. The culprit is most likely a large completion, which a split by
+// weight isolates quickly.
 func split(batch []*flush) iter.Seq[[]*flush] {
 	var whole int
 	for _, w := range batch {
@@ -137,13 +138,12 @@ func split(batch []*flush) iter.Seq[[]*flush] {
 	}
 }
 
-// heldFor is how long another pod's claim typically locks the row of a job that is being finished. Such a claim uses an older snapshot, and
-// locks the row before it sees that the job is running.
+// heldFor is the typical time for which another pod's claim locks the row of a job that is being finished. The claim has an older snapshot,
+// and locks the row before noticing that the job is running.
 const heldFor = 2 * time.Millisecond
 
-// missed handles completions that the statement skipped. In most cases, another transaction has briefly locked their rows, so they are sent
-// once more before their state is read. Otherwise, either the claim is lost or an earlier attempt whose reply was lost has finished the
-// job.
+// missed handles completions that the statement skipped. Most likely, another transaction has briefly locked their rows, so they are sent
+// once more before their state is read. Otherwise, the claim is lost, or an earlier attempt whose reply was lost has finished the job.
 func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	var asked []*flush
 	for _, w := range batch {
@@ -158,7 +158,7 @@ func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// putBack puts completions whose rows are locked back into the queue after a short delay, so that other completions do not wait for them.
+// putBack requeues completions whose rows are locked after a short delay, so that they do not hold up other completions.
 func (f *flusher) putBack(batch []*flush) {
 	for _, w := range batch {
 		wait := min(heldFor<<w.tries, time.Second)

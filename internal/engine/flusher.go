@@ -12,14 +12,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// flusher merges completions that arrive at the same time into one statement and one commit. There is no timer. The first completion is
-// written immediately, and completions that arrive during that write are written by the next statement. Therefore, an idle pod needs one
-// round trip per completion, and a busy pod fills its batches.
+// flusher merges concurrent completions into a single statement and commit. It needs no timer: the first completion is written immediately,
+// and those that arrive during the write are left for the next statement. As a result, a completion takes a single round trip on an idle
+// pod, and batches fill up on a busy one.
 type flusher struct {
 	*Identity
 	write      func(ctx context.Context, batch []*flush)    // writes a batch and answers every member
 	atMost     int                                          // maximum number of completions in a batch
-	afterFlush func(ends []*flush)                          // called with completions for which no caller is waiting
+	afterFlush func(ends []*flush)                          // receives completions for which no caller is waiting
 	soon       func() bool                                  // reports whether handlers are about to be called
 	join       func(boot string, batch []*flush) endsWriter // returns a write that shares its commit with a claim, or nil
 	alive      context.Context                              // ends when the engine gives up writing
@@ -29,7 +29,7 @@ type flusher struct {
 	mu      sync.Mutex
 	queue   []*flush
 	writing int           // number of batches in flight
-	landing chan struct{} // closed when no batch is in flight any longer; nil if none is
+	landing chan struct{} // closed when the last batch in flight has been written; nil if there is none
 	slow    int           // number of slow batches in flight
 	held    map[*flush]*time.Timer
 	closed  bool
@@ -38,7 +38,7 @@ type flusher struct {
 const (
 	Flushers    = 2
 	flushAtMost = 500
-	flushBeside = 32                   // if at least this many completions are queued, a second batch starts during the first; fewer wait for it
+	flushBeside = 32                   // with this many queued completions, a second batch starts during the first
 	flushParts  = 8                    // number of parts of a rejected batch, sent concurrently
 	flushSlow   = 5 * time.Millisecond // a batch that takes longer is slow
 )
@@ -74,11 +74,11 @@ func (f *flusher) run(ctx context.Context) {
 	workers.Wait()
 }
 
-// flushGather is how long completions wait for jobs whose handlers are about to be called.
+// flushGather is the maximum time that completions wait for jobs whose handlers are about to be called.
 const flushGather = 100 * time.Microsecond
 
-// gather waits briefly for handlers that are about to return. After a claim, the handlers are called one after another. Without the wait,
-// the completion of the first one would be written alone.
+// gather waits briefly for jobs whose handlers are about to be called. After a claim, the handlers are called one after another, and
+// without the wait, the first completion would be written alone.
 func (f *flusher) gather() {
 	runtime.Gosched()
 	for since := time.Now(); f.soon() && time.Since(since) < flushGather; {
@@ -104,7 +104,7 @@ func (f *flusher) put(w *flush) {
 	}
 }
 
-// wanted reports whether another batch has to be written now. The caller must hold mu.
+// wanted reports whether another batch should be written now. The caller must hold mu.
 func (f *flusher) wanted() bool {
 	return len(f.queue) > 0 && (f.writing == f.slow || len(f.queue) >= flushBeside) && f.writing < Flushers
 }
@@ -113,7 +113,7 @@ func (f *flusher) hint() {
 	f.some.Set()
 }
 
-// take takes a batch from the queue if one should be written now, and sends a signal if another one should be.
+// take removes a batch from the queue if one should be written now. If yet another batch should be written, take signals a worker.
 func (f *flusher) take() []*flush {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,8 +134,7 @@ func (f *flusher) take() []*flush {
 	return batch
 }
 
-// watched writes a batch. If the batch is slow, for example because its statement is waiting for a lock, later completions do not wait for
-// the batch.
+// watched writes a batch. Later completions do not wait for a batch that is slow, for example because its statement is waiting for a lock.
 func (f *flusher) watched(write func()) {
 	over, slow := false, false
 	timer := time.AfterFunc(flushSlow, func() {
@@ -164,7 +163,7 @@ func (f *flusher) watched(write func()) {
 	}
 }
 
-// lands blocks until no batch is in flight, but no longer than flushSlow.
+// lands blocks until no batch is in flight, or flushSlow has passed.
 func (f *flusher) lands() {
 	f.mu.Lock()
 	landing := f.landing

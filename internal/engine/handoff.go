@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// succeeded builds the outcome of a successful run and the row of the next step. That step is the one that the handler returned or, if it
-// returned none, the next one of its declared chain. It returns a permanent error if the step is invalid.
+// succeeded builds the outcome of a successful run and the row of the next step. That is the step returned by the handler or, if there is
+// none, the next step of the declared chain. If the step is invalid, succeeded returns a permanent error.
 func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Status, Reason: job.ReasonOK, Result: o.Result}
 	next, err = fin.nextStep(one, o)
@@ -26,7 +26,7 @@ func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, 
 	return ending, next, nil
 }
 
-// nextStep builds the row of the next step without its id. It returns nil if the pipeline has no next step.
+// nextStep builds the row of the next step, without its id. It returns nil if there is no next step.
 func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	c := &one.Claimed
 	planned, err := one.plannedSteps()
@@ -65,7 +65,7 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 	n := fin.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: one.nextPriority(), submitter: c.Submitter})
 	n.Branch, n.Trace = c.Branch, one.span.Traceparent(c.Trace)
 	if c.Step == 0 && len(planned.Chain) == 0 {
-		n.Pipeline = new(string) // the pipeline appears in lists from its second step on
+		n.Pipeline = new(string) // pipelines are listed from the second step on
 	}
 	return &n, nil
 }
@@ -95,8 +95,8 @@ func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
 	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, jobs...) })
 }
 
-// mayStart reports whether the next step may start on insert in this process, and prepares its lane. The database checks two further
-// conditions: that no more urgent job is waiting in the table, and that the subject is free.
+// mayStart reports whether the next step may start on insert in this process, and prepares its lane. The database then checks that no more
+// urgent job is waiting in the table and that the subject is free.
 func (i *Identity) mayStart(one *Run, next *store.NewJob) bool {
 	return next.DelayMillis == 0 && !i.Closing.Load() && i.Handled[next.Kind] && i.Lease.Trusted() &&
 		i.Lease.ID() == one.Lease.Pod && !i.ahead.MoreUrgent(next.Lane, next.Priority) && i.Lanes.Step(one.Claimed.Lane, next.Lane)

@@ -16,7 +16,7 @@ import (
 // beatAgain is the delay before a failed heartbeat is retried.
 const beatAgain = 500 * time.Millisecond
 
-// beat renews the pod's lease until ctx ends. It retries a failed heartbeat early, because after a failover the first connections may still
+// beat renews the pod's lease until ctx ends. It retries a failed heartbeat early, because the first connections after a failover may still
 // lead to the former primary.
 func (e *Engine) beat(ctx context.Context) {
 	ticker := time.NewTicker(e.Opts.HeartbeatEvery)
@@ -36,8 +36,7 @@ func (e *Engine) beat(ctx context.Context) {
 		if !e.BeatOnce(ctx, inTurn) {
 			again = time.After(min(beatAgain, e.Opts.HeartbeatEvery))
 		}
-		// This heartbeat was sent ahead of schedule. Frequent requests must neither make MayJudge return true earlier nor overload the
-		// database.
+		// This heartbeat was ahead of schedule. Frequent requests must not overload the database.
 		if !inTurn && !wait.For(ctx, wake.Interval) {
 			return
 		}
@@ -47,8 +46,8 @@ func (e *Engine) beat(ctx context.Context) {
 // ReadSettings requests an immediate heartbeat, which reads the settings of lanes, pods and the queue.
 func (e *Engine) ReadSettings() { e.reread.Set() }
 
-// BeatOnce renews the lease, applies the response, and reports whether there was one. counts is false for a heartbeat that was sent ahead
-// of schedule and does not count toward MayJudge.
+// BeatOnce renews the lease, applies the response, and reports whether there was one. If counts is false, the heartbeat was sent ahead of
+// schedule and does not count toward MayJudge.
 func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
 	if !e.Lease.Registered() {
@@ -63,7 +62,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 		return true
 	}
 	sent := time.Now()
-	// After this timeout, a new heartbeat on a fresh connection is more likely to succeed than the current one.
+	// After the timeout, a new heartbeat on a fresh connection is more likely to get a response than the current one.
 	lingering, release := wait.Linger(ctx, time.Second) // a stopping engine waits only for a short time
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
@@ -72,7 +71,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	b, err := e.Member.Heartbeat(asking, boot)
 	if err != nil {
 		e.Lease.Missed()
-		e.Unknown.Raise() // the next server to respond may lack the latest commits
+		e.Unknown.Raise() // the server that responds next may lack the latest commits
 		if ctx.Err() == nil {
 			e.Damped.Warn(ctx, heartbeatFailed, telemetry.Err, e.DBError(err))
 		}
@@ -121,8 +120,8 @@ func (e *Engine) apply(b store.Beat) {
 	e.compareSoon()
 }
 
-// WatchTrust watches the lease. Once other pods may take over because the database is unreachable, it cancels the handlers and calls the
-// function over. Results that handlers have already returned are still written when the database is back, unless the lease is lost.
+// WatchTrust watches the lease. When the database has been unreachable for so long that other pods may take over, it cancels the handlers
+// and calls over. Results that handlers have already returned are written once the database is back, unless the lease is lost.
 func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	for {
 		left, open := e.Lease.Left()
@@ -148,7 +147,7 @@ func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	}
 }
 
-// historySeen holds the database history that heartbeats have read. It is empty before the first heartbeat.
+// historySeen holds the database history that the latest heartbeat read. It is empty before the first heartbeat.
 type historySeen struct {
 	sync.Mutex
 	id string
@@ -156,7 +155,7 @@ type historySeen struct {
 
 // HeedHistory records the database history that a heartbeat has read. If the history has changed, a standby was promoted or a backup was
 // restored, and the latest commits may be missing. HeedHistory then makes this process discard and reread all state that depends on those
-// commits. The stores have already discarded their reserved ids.
+// commits, except for reserved ids, which the stores have already discarded.
 func (e *Engine) HeedHistory(history string) {
 	e.history.Lock()
 	before := e.history.id
@@ -171,7 +170,7 @@ func (e *Engine) HeedHistory(history string) {
 	e.Member.HistoryChanged()
 }
 
-// following tracks the latest heartbeat whose settings were applied.
+// following tracks the latest heartbeat whose response was applied.
 type following struct {
 	mu   sync.Mutex
 	sent time.Time     // when the latest applied heartbeat was sent
@@ -189,8 +188,7 @@ func (f *following) applied(sent time.Time) {
 	}
 }
 
-// AppliedSince blocks until a heartbeat that was sent after the given moment has been applied, or ctx ends. It calls ask to request a
-// heartbeat.
+// AppliedSince blocks until a heartbeat sent after the given moment has been applied, or ctx ends. It calls ask to request heartbeats.
 func (f *following) AppliedSince(ctx context.Context, moment time.Time, ask func()) {
 	for {
 		f.mu.Lock()

@@ -30,7 +30,7 @@ type Identity struct {
 	Services
 	Member member
 	Opts   Options
-	Kinds  map[string]*Handler // all known kinds; a next step may be of any of these kinds
+	Kinds  map[string]*Handler // all known kinds, which next steps may have
 
 	handled
 	Lease    *lease.Lease
@@ -39,15 +39,15 @@ type Identity struct {
 	Runs     *runs
 	Closing  atomic.Bool // no more jobs are started
 	inFlight inFlight
-	Unknown  unknownOutcomes // raised when a reply was lost: the table may then assign jobs to this identity that it does not know
+	Unknown  unknownOutcomes // raised when a reply was lost, because the table may then assign unknown jobs to this identity
 
 	Poller  *poller.Poller
-	look    atomic.Bool // there may be due jobs besides the next ones of freed subjects
+	look    atomic.Bool // jobs other than the next ones of freed subjects may be due
 	Due     dueTimes
 	freed   freedSubjects // subjects whose next job the next claim should take
 	backlog backlog       // whether the latest claim left jobs behind
 	ahead   *slots.Ahead  // jobs that were claimed ahead of time and are waiting for a slot
-	turns   wake.Turns    // when to claim after a notification
+	turns   wake.Turns    // this engine's turn to claim after a notification
 	news    atomic.Bool   // more urgent jobs than those in ahead may have arrived
 }
 
@@ -55,14 +55,14 @@ type Identity struct {
 type handled struct {
 	Handled      map[string]bool
 	HandledKinds []string
-	took         map[string]*atomic.Int64 // average duration of the latest runs of each kind, in nanoseconds; 0 if none
+	took         map[string]*atomic.Int64 // average duration of each kind's latest runs, in nanoseconds; 0 if there are none
 }
 
 // Services holds everything that the engines of a process share.
 type Services struct {
 	Pool       *pgxpool.Pool // the host's pool, used for EnqueueTx, InTx and Job.Tx
 	Store      *store.Store  // claims and finishes
-	Commands   *store.Store  // submissions, commands and reads, which must not delay claims and finishes
+	Commands   *store.Store  // submissions, commands and reads, which must not hold up claims and finishes
 	Heartbeats *store.Store  // heartbeats only
 	Log        *slog.Logger
 	Damped     *telemetry.Damped
@@ -91,27 +91,28 @@ type member interface {
 	Open(ctx context.Context) error
 	// Heartbeat renews the lease, and reads the settings and commands that the engine must apply.
 	Heartbeat(ctx context.Context, boot string) (store.Beat, error)
-	// Apply applies the pod-wide state that a heartbeat reported.
+	// Apply applies the pod-wide state in a heartbeat's response.
 	Apply(store.Beat)
-	// LeaseLost ends the identity or replaces it with a new one, after other pods have closed its row.
+	// LeaseLost ends or replaces the identity after other pods have closed its row.
 	LeaseLost(ctx context.Context)
 	// HistoryChanged discards state that depends on commits that the database may have lost.
 	HistoryChanged()
-	// WakePeers wakes the other engines of the process and the other pods, because there is work that this engine cannot take immediately.
+	// WakePeers wakes the process's other engines and the other pods, because there is work that this engine cannot take immediately.
 	WakePeers()
-	// PassOn sends a wake-up to the next pods, because there are more jobs than this engine can take.
+	// PassOn passes a wake-up on to the next pods, because there are more jobs than this engine can take.
 	PassOn(wake.Up)
 	// Cancel cancels the handler of a claim if an engine of this process runs it.
 	Cancel(c job.Lease, why job.Reason)
-	// Claims returns the claims that the table assigns to the identity. ok is false if another process is now responsible for them.
+	// Claims returns the claims that the table assigns to the identity. The ok result is false if another process is now responsible for
+	// them.
 	Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error)
-	// ClaimMissing tries to release a claim that is missing from the table, and reports whether it succeeded. If it did not, the handler is
-	// cancelled.
+	// ClaimMissing tries to release a claim that is missing from the table, and reports whether it did. If not, the engine cancels the
+	// handler.
 	ClaimMissing(*Run) bool
 	// ClaimsCompared is called after each comparison of the claims with the table.
 	ClaimsCompared(context.Context)
-	// MarkLimit returns the maximum validity of low-water marks. It also returns a function that wakes the engines that share the marks
-	// when they expire.
+	// MarkLimit returns how long low-water marks may stay valid, and a function that is called when they expire and wakes the engines that
+	// share them.
 	MarkLimit() (most time.Duration, wake func())
 }
 
@@ -125,7 +126,7 @@ func (i *Identity) Handle(kinds []string) {
 
 func (i *Identity) Boot() string { return i.Lease.ID() }
 
-// NotificationsDisabled reports whether notifications are disabled, as behind a pooler without a direct connection.
+// NotificationsDisabled reports whether notifications are disabled, for example because the only connection leads through a pooler.
 func (i *Identity) NotificationsDisabled() bool { return i.Opts.DirectURL == "off" }
 
 // WakePeers wakes the other engines of this process and the other pods, because there is work that this engine cannot take immediately.
@@ -152,13 +153,13 @@ func (i *Identity) WakeAll() {
 	i.WakePeers()
 }
 
-// wakeAfter records that a job was parked for the given time, so that the poller claims it when it becomes due.
+// wakeAfter records that a job was parked for the given time, so that the poller wakes up when the job becomes due.
 func (i *Identity) wakeAfter(wait time.Duration) {
 	i.Due.parked(wait)
 	i.Poller.Nudge()
 }
 
-// freeSubject makes the next claim take the next job of a finished run's subject. It reports whether the run had a subject. It does not
+// freeSubject makes the next claim include the next job of a finished run's subject. It reports whether there is a subject, and does not
 // wake the poller.
 func (i *Identity) freeSubject(one *Run) bool {
 	if one.Claimed.Subject == "" {
@@ -168,8 +169,8 @@ func (i *Identity) freeSubject(one *Run) bool {
 	return true
 }
 
-// slotFree is called when a slot in a lane has become free. It wakes the poller if the latest claim left jobs behind, or if the slot has to
-// be returned to other pods.
+// slotFree is called when a slot in a lane has become free. It wakes the poller if the latest claim left jobs behind, or if other pods are
+// waiting for the slot.
 func (i *Identity) slotFree(lane string) {
 	if i.backlog.slotFreed() || i.Lanes.Overdue(lane) {
 		i.wakeForSlot()
@@ -182,7 +183,7 @@ func (i *Identity) wakeForSlot() {
 	i.Poller.Wake()
 }
 
-// StopClaims keeps the engine from starting jobs.
+// StopClaims keeps the engine from starting any more jobs.
 func (i *Identity) StopClaims() { i.Closing.Store(true) }
 
 // WaitIdle blocks until no runs are left, ctx ends or over is closed. It reports whether no runs are left.
@@ -201,7 +202,7 @@ func (i *Identity) WaitIdle(ctx context.Context, over <-chan struct{}) bool {
 	}
 }
 
-// CloseRuns waits up to two seconds for outcomes that are being written, and then accepts no more runs.
+// CloseRuns waits up to two seconds until all outcomes have been written, and then accepts no more runs.
 func (i *Identity) CloseRuns() {
 	i.Runs.WaitEmpty(2*time.Second, nil)
 	i.Runs.Shut()
@@ -252,7 +253,7 @@ type Options struct {
 	DirectURL                          string
 }
 
-// Limits returns the limits of each handled kind as JSON. A pod stores them in its row so that operators can see them.
+// Limits returns the limits of each handled kind as JSON, which a pod stores in its row for operators to see.
 func (i *Identity) Limits() json.RawMessage {
 	limits := map[string]job.KindLimits{}
 	for _, name := range i.HandledKinds {

@@ -17,28 +17,28 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// leaseTx runs transactions that lock the lease of a claim. These are the handlers' own transactions, and the transactions that finish a
-// run together with its handler's writes.
+// leaseTx runs transactions that lock a claim's lease: the handlers' transactions, and those that finish a run together with its handler's
+// writes.
 type leaseTx struct {
 	*Identity
 	alive context.Context // ends when the engine gives up writing
 }
 
-// end describes the last write of a transaction. committed is set only if the transaction also finishes the run.
+// end describes the last write of a transaction. Its committed field is set only if the transaction also finishes the run.
 type end struct {
 	finish    func(context.Context, *store.Holding) error // makes the last write and commits; nil if there is none
 	committed func(context.Context) (bool, error)         // reports whether a claim that is no longer held was finished by this transaction
 }
 
-// run calls do in a transaction that locks a claim's lease, and commits it. The pool is the host's if the handler writes in the
-// transaction. If the connection breaks before the commit, do runs again in a new transaction. If it breaks during the commit, the outcome
-// is read back from the locked row or, if the row is gone, through end.committed. Errors of do are returned unchanged.
+// run calls do in a transaction that locks a claim's lease, and commits the transaction. The pool is the host's if the handler writes in
+// the transaction. If the connection breaks before the commit, do runs again in a new transaction. If it breaks during the commit, the
+// outcome is read back from the claim's row or, if the claim is no longer held, through end.committed. Errors of do are returned unchanged.
 //
-// The transactions of one claim run one at a time, so that each knows its number. They end with the handler's context, so that a cancel or
-// stop does not wait for a hanging write.
+// The transactions of a claim run one at a time, so that each has a known number. They end with the handler's context, so that a cancel or
+// stop need not wait for a hanging write.
 //
-// If the transaction finishes the run, the outcome of the commit is read back until it is known, even after the context has ended. If the
-// transaction was committed, the next step belongs to this pod, and no other pod would start it.
+// If the transaction finishes the run, run retries the read-back until the outcome of the commit is known, even after the context has
+// ended. After a commit, the next step may belong to this pod, and then no other pod would start it.
 func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -70,16 +70,16 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 			return one.Loss()
 		}
 		if store.ReadOnlyServer(err) && closed <= int(pool.Stat().MaxConns()) {
-			closed++ // each attempt uses up one of the pool's connections to the former primary
+			closed++ // each attempt closes one of the pool's connections to the former primary
 			continue
 		}
-		if backoff.Tries > 50 && (end.committed == nil || !isOutage(err)) || !backoff.Wait(ctx) { // keep retrying a transaction that finishes the run, no matter how long the database is unavailable
+		if backoff.Tries > 50 && (end.committed == nil || !isOutage(err)) || !backoff.Wait(ctx) { // finishing a run survives any outage
 			return err
 		}
 	}
 }
 
-// isOutage reports whether err means that the primary is unreachable or that the server is not yet a primary.
+// isOutage reports whether err means that the primary is unreachable or the server is not a primary yet.
 func isOutage(err error) bool {
 	switch store.Class(err) {
 	case "conn", "08", "25", "57":
@@ -88,7 +88,7 @@ func isOutage(err error) bool {
 	return false
 }
 
-// ownError marks an error returned by do, which may look like a connection error. After such an error, do is not run again.
+// ownError marks an error of do that may look like a connection error but must not make do run again.
 type ownError struct{ err error }
 
 func (o *ownError) Error() string { return o.err.Error() }
@@ -109,7 +109,7 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	giveBack := sync.OnceFunc(func() { tx.End(ctx); release() })
 	defer giveBack()
 	if err := do(ctx, tx); err != nil {
-		// A statement of the handler that timed out (57014) is likely to time out again.
+		// If one of the handler's statements timed out (57014), it is likely to time out again.
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014" || pg.Code == "25006") && !tx.Conn().IsClosed() {
 			err = &ownError{err}
 		}
@@ -119,8 +119,8 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	defer cancel()
 	if end.finish != nil {
 		err = end.finish(ending, tx)
-		// If a write is rejected as read-only (25006), the handler made the transaction read-only. The server itself accepts writes,
-		// because Hold has already locked a row.
+		// If the write is rejected as read-only (25006), the handler has made the transaction read-only. The server itself accepts writes,
+		// or else Hold could not have locked the row.
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); ofServer && pg.Code == "25006" && !tx.Conn().IsClosed() {
 			return false, &ownError{err}
 		}
@@ -135,13 +135,13 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 }
 
 // readBack reads back the outcome of a commit whose reply was lost. For a commit that finishes the run, it retries until the outcome is
-// known. See run.
+// known (see run).
 func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	if ended != nil {
 		ctx = l.alive
 		defer func() {
 			if !committed {
-				l.Unknown.Raise() // if the transaction was committed after all, a later search finds the next step in the table
+				l.Unknown.Raise() // in case it was committed after all, a later search finds the next step in the table
 			}
 		}()
 	}

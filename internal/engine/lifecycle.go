@@ -12,13 +12,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FirstBeat applies the first heartbeat of an identity that was just registered or that this process has just taken over.
+// FirstBeat applies the first heartbeat of an identity that has just been registered or taken over by this process.
 func (e *Engine) FirstBeat(sent time.Time, b store.Beat) {
-	e.apply(b) // apply the lanes before trusting the lease, so that a job submitted to a ready engine can start here
+	e.apply(b) // the lanes come before the lease, so that jobs submitted to a ready engine can start here
 	e.Lease.Renewed(sent, b.Now, b.Left, true)
 }
 
-// Live claims jobs until ctx ends, and then calls drain. It keeps renewing the lease and writing outcomes until drain returns.
+// Live claims jobs until ctx ends, and then calls drain. It renews the lease and writes outcomes until drain returns.
 func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
@@ -44,7 +44,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	e.workers.Close()
 }
 
-// WriteEnds writes the outcomes of adopted claims until stop is called. It neither renews the lease nor claims jobs.
+// WriteEnds writes the outcomes of adopted claims until stop is called, without renewing the lease or claiming jobs.
 func (e *Engine) WriteEnds() (stop func()) {
 	alive, die := context.WithCancel(context.Background())
 	var life sync.WaitGroup
@@ -74,8 +74,8 @@ func (e *Engine) Adopt(a store.Adopted) bool {
 	return true
 }
 
-// RestoreClaims requests the limited-lane slots that the identity held before. If missed is set, it also searches for claims whose replies
-// were lost.
+// RestoreClaims requests the slots of limited lanes that the identity held before. If missed is set, it also requests a search for claims
+// whose replies were lost.
 func (e *Engine) RestoreClaims(missed bool) {
 	e.Lanes.Unsure()
 	if missed {
@@ -89,27 +89,26 @@ func (e *Engine) Resize(slots int) {
 	}
 }
 
-// WakeForPeers requests a claim, and slots of limited lanes that other engines may have freed.
+// WakeForPeers requests a claim, and asks for slots of limited lanes that other engines may have freed.
 func (e *Engine) WakeForPeers() {
 	e.claims.heard.Store(true)
 	e.Wake()
 }
 
-// Hear requests a claim after a notification, when it is this engine's turn. An engine that holds or awaits slots of a limited lane always
-// claims at once, because other engines may be unable to run the jobs of that lane.
+// Hear requests a claim after a notification, once it is this engine's turn. An engine that holds or awaits slots of a limited lane claims
+// immediately, because other engines may be unable to run that lane's jobs.
 func (e *Engine) Hear(u wake.Up) { e.turns.Hear(u, e.Lanes.HoldsOrAwaits(), e.WakeForPeers) }
 
-// HearsAll reports whether the engine must hear every notification, not only those that other pods pass on.
+// HearsAll reports whether the engine must hear every notification instead of only those that other pods pass on.
 func (e *Engine) HearsAll() bool { return e.turns.InFront() || e.Lanes.HoldsOrAwaits() }
 
-// NoteUnknownOutcome requests a search for claims that the table assigns to the identity but that the engine does not know.
+// NoteUnknownOutcome requests a search for claims that the table assigns to the identity without the engine knowing them.
 func (e *Engine) NoteUnknownOutcome() {
 	e.Unknown.Raise()
 	e.Wake()
 }
 
-// LoseLease is called after another pod has closed the identity's row. It gives the identity a new boot id, cancels its runs, and returns
-// the old id.
+// LoseLease gives the identity a new boot id after another pod has closed its row. It cancels the runs of the old id and returns that id.
 func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()
@@ -122,11 +121,12 @@ func (e *Engine) LoseLease() (old string) {
 	return old
 }
 
-// Drain waits for the handlers, cancels the contexts of the remaining ones, and finally hands back the remaining claims.
+// Drain waits for the handlers, cancels the contexts of those that are still running after the grace period, and hands back the claims that
+// remain after that.
 func (e *Engine) Drain(ctx context.Context) {
 	if !e.Runs.WaitEmpty(e.Opts.ShutdownGrace, e.hurry) {
 		e.Runs.Each(func(one *Run) { one.cancel(job.ErrShutdown) })
-		// An unresponsive database must not delay shutdown. The pod's leases expire anyway.
+		// An unresponsive database must not delay the shutdown. The lease will expire regardless.
 		giveUp := time.AfterFunc(2*time.Second, e.finisher.flusher.die)
 		defer giveUp.Stop()
 		if !e.Runs.WaitEmpty(time.Second, nil) {
@@ -141,7 +141,7 @@ func (e *Engine) Drain(ctx context.Context) {
 	}
 }
 
-// handBackRest hands back the claims of handlers that ignore their cancelled context, and of next steps that started after the
+// handBackRest hands back the claims of handlers that ignore their cancelled contexts, and of next steps that started after the
 // cancellation.
 func (e *Engine) handBackRest(ctx context.Context) {
 	e.Runs.Each(func(one *Run) {
@@ -154,5 +154,5 @@ func (e *Engine) handBackRest(ctx context.Context) {
 	})
 }
 
-// HurryDrain cuts short the grace period of a drain in progress.
+// HurryDrain cuts the grace period of a drain short.
 func (e *Engine) HurryDrain() { e.hurried.Do(func() { close(e.hurry) }) }

@@ -9,10 +9,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// handBackOrphans runs after a lost reply, and hands back jobs that the table assigns to this pod but that this process does not know. It
-// reads the table before the list of known jobs, so that a job that starts in between is not mistaken for an orphan. Except for claims,
-// every statement that assigns jobs is sent after the jobs have been registered as known. Claims hold the claimer's lock until their jobs
-// are known, and this function holds the same lock while it reads.
+// handBackOrphans hands back jobs that, after a lost reply, the table assigns to this pod without this process knowing them. It reads the
+// table before the list of known jobs, so that a job that starts in between is not mistaken for an orphan. Every statement that assigns
+// jobs, except for claims, is sent after its jobs have been registered as known. Claims hold the claimer's lock until their jobs are known,
+// and handBackOrphans holds the same lock while it reads.
 func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	if !s.Unknown.Due() {
 		return nil
@@ -63,7 +63,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	return nil
 }
 
-// AddKnown adds the claims that this process is working on, including those that a statement in flight may assign to it.
+// AddKnown adds the claims that this process is working on, including claims that a statement in flight may assign to it.
 func (i *Identity) AddKnown(known map[job.Lease]bool) {
 	boot := i.Boot()
 	for _, id := range i.inFlight.all() {

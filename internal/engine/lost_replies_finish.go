@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// readBack answers the members whose outcome is recorded in the database, and returns the members that must be sent again.
+// readBack answers the members whose outcome it finds in the database, and returns those that must be sent again.
 func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (again []*flush) {
 	claims, children := make([]job.Lease, len(batch)), make([]int64, len(batch))
 	for i, w := range batch {

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// wakes is a member that counts how often it is woken.
+// wakes is a member that counts wake-ups.
 type wakes struct {
 	member
 	n chan struct{}
@@ -24,8 +24,8 @@ func (w wakes) MarkLimit() (time.Duration, func()) {
 	return time.Minute, func() { w.n <- struct{}{} }
 }
 
-// A claim starts at an expired mark and does not wait for the mark to be read again. When the read has ended, the engine is woken for jobs
-// that the mark has hidden. A failed read does not wake the engine, because the next read would fail immediately.
+// A claim starts at an expired mark instead of waiting for the mark to be reread. After the read, the engine is woken for jobs that the
+// mark has hidden. A failed read does not wake the engine, because the next read would fail immediately.
 func TestAClaimDoesNotWaitForTheReadOfAnExpiredMark(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -40,7 +40,7 @@ func TestAClaimDoesNotWaitForTheReadOfAnExpiredMark(t *testing.T) {
 	expire := func() {
 		expired := make(chan struct{})
 		i.Marks.Apply(map[string]time.Time{"default": mark}, nil, time.Second, 20*time.Millisecond, func() { close(expired) })
-		i.Marks.ForSubmission("default") // only marks that were used are read again
+		i.Marks.ForSubmission("default") // only marks that have been used are reread
 		<-expired
 	}
 	starts := func() time.Time {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// park schedules a job's next attempt after a delay. For its errors, see parkBy.
+// park schedules a job's next attempt after a delay. Its errors are those of parkBy.
 func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) error {
 	return fin.parkBy(one, wait, func(ctx context.Context) error {
 		_, err := fin.Store.Park(ctx, one.Lease, wait, why)
@@ -35,22 +35,22 @@ func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	if !notParked(err) {
 		return
 	}
-	// Either a cancel was committed and this write finishes the job, or the lease is lost and the write matches no row.
+	// Either a cancel was committed, and this write finishes the job, or the lease is lost, and the write matches no row.
 	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
 }
 
 // longestSnooze is the maximum delay for a job that snoozes with backoff, unless its handler requests a longer one.
 const longestSnooze = 10 * time.Minute
 
-// snoozeWait returns the delay of the n-th snooze with backoff, counted from 1: min(max(10m, d), d · 2ⁿ⁻¹), without jitter.
+// snoozeWait returns the delay of the n-th snooze with backoff, counting from 1: min(max(10m, d), d · 2ⁿ⁻¹), without jitter.
 func snoozeWait(d time.Duration, n int) time.Duration {
 	if d == 0 || d >= longestSnooze {
-		return d // avoids the float conversion, in which the longest durations would become negative
+		return d // as floats, the longest durations would turn negative
 	}
 	return time.Duration(math.Min(float64(longestSnooze), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
 }
 
-// parkBy parks a job by calling write, which stores the delay. If it returns an error for which notParked is false, the outcome is unknown.
+// parkBy parks a job by calling write, which stores the delay. After an error for which notParked is false, the outcome is unknown.
 func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context.Context) error) error {
 	err := fin.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
@@ -98,13 +98,13 @@ func (fin *finisher) handBack(one *Run, why string) {
 		fin.Log.InfoContext(one.Ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
 		fin.WakeAll()
 	case err == nil:
-		// The job was cancelled or the claim is lost. The fence check of this write tells the two apart.
+		// Either the job was cancelled or the claim is lost. The write's fence check tells the two apart.
 		fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
 	}
 }
 
-// persist makes a write that must not be lost. It retries while the database does not respond, until the lease is known to be lost or the
-// engine gives up writing. do must be idempotent.
+// persist makes a write that must not be lost. It keeps retrying until the lease is known to be lost or the engine gives up writing. The do
+// function must be idempotent.
 func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(one.Ctx))
 	defer cancel()
@@ -112,7 +112,7 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	defer stop()
 	for backoff := wait.NewBackoff(); ; {
 		err := do(ctx)
-		// Other errors, such as a revoked privilege, are also retried, because no other pod would recover the job while this pod is alive.
+		// Errors such as a revoked privilege are retried too, because no other pod would recover the job while this one is alive.
 		if class := store.Class(err); err == nil || class == "" || store.Refused(err) {
 			return fin.DBError(err)
 		}
@@ -126,9 +126,9 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	}
 }
 
-// NoOutcome is the error of a handler that returns without an outcome. Its claim is either handed back or left unchanged.
+// NoOutcome is returned by a handler that has no outcome to report. The claim is either handed back or left unchanged.
 type NoOutcome struct {
-	Why   string                     // the reason for the hand-back; if empty, the claim stays unchanged
+	Why   string                     // reason for the hand-back; if empty, the claim is left unchanged
 	Owned func(context.Context) bool // reports whether this process may still hand back the claim; nil means yes
 	Done  func()                     // called before the claim is handed back; used only with Why
 }
@@ -145,7 +145,7 @@ func (fin *finisher) endWithoutOutcome(one *Run, err *NoOutcome) {
 		return
 	}
 	if c, err := fin.Commands.ClaimOutcome(ctx, one.Lease); err == nil && !c.Held {
-		return // the job ended elsewhere or belongs to another claim, so there is no result to discard
+		return // the job has ended elsewhere or has another claim, so there is nothing to hand back
 	}
 	one.span.Event("job.handed_back")
 	err.Done()

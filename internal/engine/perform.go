@@ -15,20 +15,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ErrNoDatabase is returned by every operation that needs the database in a program without one, such as a remote worker.
+// ErrNoDatabase is returned by operations that need the database in a program without one, such as a remote worker.
 var ErrNoDatabase = errors.New("a remote worker has no database")
 
-// Assignment is a claim that a program without the database runs, such as a remote worker.
+// Assignment is a claim whose handler runs in a program without a database, such as a remote worker.
 type Assignment struct {
 	store.Claimed
-	AttemptLimit int            // maximum number of attempts that may fail with a handler error; the kind's default is applied
+	AttemptLimit int            // maximum number of attempts that may fail with a handler error, including the kind's default
 	Token        []byte         // proves that the job was assigned to the worker
 	Deadline     time.Time      // zero if there is none
-	Goroutine    *atomic.Uint64 // set to the number of the goroutine that runs the handler; nil if nobody needs it
+	Goroutine    *atomic.Uint64 // receives the number of the handler's goroutine; nil if no caller needs it
 }
 
-// RemoteKind is a kind that a remote worker runs. For fields that are nil or 0, the pod's values apply. It is stored as JSON with the
-// worker's row, so that pods that do not serve the worker's stream can settle its jobs.
+// RemoteKind is a kind that a remote worker runs. Where a field is nil or 0, the pod's value applies. RemoteKind is stored as JSON in the
+// worker's row, so that pods other than the one serving the worker's stream can settle its jobs.
 type RemoteKind struct {
 	Name        string         `json:"name"`
 	Timeout     *time.Duration `json:"timeout,omitempty"`
@@ -36,10 +36,10 @@ type RemoteKind struct {
 	MaxCrashes  int            `json:"max_crashes,omitempty"`
 	Backoff     *job.Backoff   `json:"backoff,omitempty"`
 	StaleAfter  *time.Duration `json:"stale_after,omitempty"`
-	KeepRunning bool           `json:"-"` // whether handlers keep running while no pod responds; used only by the worker
+	KeepRunning bool           `json:"-"` // whether handlers keep running while no pod responds; used by the worker only
 }
 
-// RemoteKinds returns the kinds that have a handler in e. A remote worker sends them to its pod.
+// RemoteKinds returns the kinds that have a handler in e, which a remote worker sends to its pod.
 func RemoteKinds(e *Engine) (list []RemoteKind) {
 	for _, name := range slices.Sorted(maps.Keys(e.Kinds)) {
 		k := e.Kinds[name]
@@ -55,8 +55,8 @@ func RemoteKinds(e *Engine) (list []RemoteKind) {
 	return list
 }
 
-// Perform calls the handler of an assignment in a remote worker and returns its outcome, encoded and checked. e holds the worker's kinds,
-// boot is the worker's id, and w receives the handler's writes.
+// Perform calls an assignment's handler in a remote worker, and checks and returns its outcome. e holds the worker's kinds, boot is the
+// worker's id, and w receives the handler's writes.
 func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.Writer) (o *work.Outcome, err error) {
 	k := e.Kinds[a.Kind]
 	if k == nil {
@@ -85,7 +85,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 	return o, err
 }
 
-// checkRemote rejects outcomes that no pod would accept from a remote worker.
+// checkRemote rejects an outcome that no pod would accept from a remote worker.
 func (e *Engine) checkRemote(o *work.Outcome) error {
 	if len(o.Writes) > 0 {
 		return fmt.Errorf("write in the commit that ends the job: %w", ErrNoDatabase)

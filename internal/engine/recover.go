@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sweeper is the poller's source of work. It recovers the jobs of lapsed pods, promotes due jobs, hands back orphans, and claims jobs.
+// sweeper is the poller's source of work. It hands back orphans, recovers the jobs of lapsed pods, promotes due jobs, and claims jobs.
 type sweeper struct {
 	*Identity
 	*dueTimes // the same dueTimes as Identity.Due
@@ -53,7 +53,7 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 			s.Damped.Over(ctx, promotionFailed)
 		}
 		if promoted > 0 {
-			s.WakePeers() // earlier claims skipped these jobs while their rows were locked, and this pod may be unable to run them
+			s.WakePeers() // claims have skipped these jobs while their rows were locked, and this pod may be unable to run them
 		}
 	}
 	claimed, err := s.claims.claimDue(ctx, s.look.Swap(false) || promote || recover)
@@ -66,11 +66,11 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 	return more || claimed
 }
 
-// recoverPage is the number of rows that one recovery statement reads from live.
+// recoverPage is the number of rows of the live table that a recovery statement reads.
 const recoverPage = 5000
 
-// recoverLapsed closes lapsed pods and recovers the jobs of closed ones, in pages. Recovery needs no slots, lanes or handlers, so every pod
-// can recover the jobs of every other pod.
+// recoverLapsed closes lapsed pods and recovers the jobs of closed ones, in pages. Recovery needs no slots, lanes or handlers, so any pod
+// can recover any other pod's jobs.
 func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	spared, left := s.Lease.Spared(s.Opts.LeaseFor)
 	lapsed, err := store.CloseLapsed(ctx, s.Store, s.Boot(), s.Opts.LeaseFor, spared)
@@ -105,7 +105,7 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 		}
 	}
 	if passed > 0 {
-		s.sweepAgain(false, true, time.Second) // other transactions have locked some rows, so another sweep is needed
+		s.sweepAgain(false, true, time.Second) // other transactions have locked some rows, so sweep again
 	} else {
 		if lanes, err := store.VoidSlots(ctx, s.Store, boots); err != nil {
 			return err

@@ -20,8 +20,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Run is one claim that this process is working on. One goroutine runs its handler. Settled ensures that only one goroutine writes the
-// outcome. After a success, the flusher calls the executor to close the run.
+// Run is a claim that this process is working on. A single goroutine runs its handler, and Settled ensures that only one goroutine writes
+// the outcome. After a success, the flusher has the executor close the run.
 type Run struct {
 	work.Job // passed to the handler
 
@@ -36,7 +36,7 @@ type Run struct {
 	span    tracing.Span
 	ahead   ranAhead
 	took    atomic.Int64    // how long the handler ran, in nanoseconds; 0 before it returns
-	handed  time.Time       // when the decision to start the job was made; zero for jobs claimed by the poller
+	handed  time.Time       // when a submission or hand-off started the job; zero for jobs claimed by the poller
 	undo    json.RawMessage // failure steps that the handler returned, or nil
 
 	goroutine atomic.Uint64 // number of the goroutine that is running the handler, or 0
@@ -48,7 +48,7 @@ type Run struct {
 	progress journal.Progress
 }
 
-// Handler is a registered handler. Its types are erased at registration, so running a job needs no reflection.
+// Handler is a registered handler. Its types are erased on registration, so that running a job needs no reflection.
 type Handler struct {
 	Name        string
 	Timeout     time.Duration
@@ -59,21 +59,21 @@ type Handler struct {
 	KeepRunning bool
 	Elsewhere   bool // Run stands in for a handler in another process
 	InDatabase  bool
-	OnFailure   []work.Step // failure steps for jobs that have none of their own
+	OnFailure   []work.Step // failure steps for jobs that do not specify any
 	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
 	RunSeconds  func(seconds float64) // records the duration of a run
 	Ends        *telemetry.KindEnds   // nil for a kind that only remote workers run
 }
 
-// stepPriority is the priority that an operator sets for the next steps of a run. It cannot be set once the next steps are being built,
-// because they might already have the old one.
+// stepPriority is the priority that an operator sets for the next steps of a run. It is fixed once the building of the next steps has
+// begun, because some might already have the old priority.
 type stepPriority struct {
 	mu    sync.Mutex
 	value *int // nil if no operator has set one
 	built bool
 }
 
-// set sets the priority. It reports false if the next steps are already being built.
+// set sets the priority. It reports false if it is too late, because the next steps are already being built.
 func (p *stepPriority) set(value *int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func (p *stepPriority) set(value *int) bool {
 	return true
 }
 
-// take returns the priority for building the next steps, which is final from then on.
+// take returns the priority for the next steps, which can no longer be changed after that.
 func (p *stepPriority) take() *int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,13 +99,13 @@ type loss struct {
 	gone bool          // the job was deleted; set before lost is closed
 }
 
-// leaseUse makes the transactions that lock the lease of a run take turns.
+// leaseUse makes the transactions that lock a run's lease take turns.
 type leaseUse struct {
 	turn    chan struct{} // holds an element while a transaction locks the lease
 	writing atomic.Uint64 // id of the goroutine whose function is writing in that transaction, or 0
 }
 
-// ranAhead is the state of a run that was claimed ahead of time, or that passed its slot to a job claimed ahead of time.
+// ranAhead is the state of a run that was claimed ahead of time or has passed its slot to another job.
 type ranAhead struct {
 	compared bool // compared with the table at least once; like noted, used only by the goroutine that compares
 	noted    bool // its start time is stored in its row
@@ -119,7 +119,7 @@ func (j journaled) ID() job.Lease         { return j.one.Lease }
 func (j journaled) Lost() bool            { return j.one.IsLost() }
 func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
-// lose cancels the context of the handler and of its writes because the claim is lost. The why argument is [job.ErrLeaseLost] or
+// lose cancels the context of the handler and its writes because the claim is lost. The why argument is [job.ErrLeaseLost] or
 // [job.ErrGone].
 func (one *Run) lose(why error) {
 	one.loss.once.Do(func() {
@@ -137,8 +137,8 @@ func (one *Run) Loss() error {
 	return job.ErrLeaseLost
 }
 
-// orGone converts the error of a handler's write. If the job was deleted, orGone also cancels the handler's context. If the write failed
-// because the claim was lost and that context was cancelled, orGone returns the reason for the loss.
+// orGone adjusts the error of a handler's write. If the job was deleted, it also cancels the handler's context. If the write failed because
+// the context was cancelled after the loss of the claim, orGone adds the reason for the loss.
 func (one *Run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
@@ -151,8 +151,8 @@ func (one *Run) orGone(err error) error {
 	return err
 }
 
-// started returns the time at which the handler was called if the job was claimed ahead of time. For other jobs it returns the zero time,
-// because their rows already contain the start time.
+// started returns when the handler of a job that was claimed ahead of time was called. For other jobs, it returns the zero time, because
+// their rows already contain the start time.
 func (one *Run) started() (at time.Time) {
 	if one.Claimed.Ahead {
 		at = one.Claimed.ClaimedAt
@@ -162,8 +162,8 @@ func (one *Run) started() (at time.Time) {
 
 // waited returns how long a job was due before it was claimed. For a recovered job, which has no due time, known is false.
 func waited(c *store.Claimed) (wait time.Duration, known bool) {
-	// The difference can be negative. A claim's now() is fixed before the statement is planned, but the claim also sees jobs that are
-	// committed during the planning.
+	// The difference can be negative: a claim's now() is set before the statement is planned, but the claim sees jobs committed during
+	// planning.
 	return max(0, c.ClaimedAt.Sub(c.ReadyAt)), c.ReadyAt.Unix() > 0
 }
 
@@ -197,14 +197,14 @@ func (one *Run) attrs() []any {
 // errOpen is returned when a handler starts a transaction or checkpoint inside another transaction of the same job.
 var errOpen = errors.New("a transaction of the job is open: write in it, and pass the checkpoint to Job.Tx")
 
-// inside calls a handler's function that writes in the transaction that locks the lease.
+// inside calls a function of the handler that writes in the transaction locking the lease.
 func (one *Run) inside(write func() error) error {
 	one.tx.writing.Store(guard.Goroutine())
 	defer one.tx.writing.Store(0)
 	return write()
 }
 
-// isInside reports whether the caller is a function called by inside. Such a function would deadlock if it waited for the lease.
+// isInside reports whether its caller runs within inside, where waiting for the lease would be a deadlock.
 func (one *Run) isInside() bool {
 	by := one.tx.writing.Load()
 	return by != 0 && by == guard.Goroutine()
@@ -219,7 +219,7 @@ type runs struct {
 	closed bool
 }
 
-// ClaimKey identifies a claim. A job never gets the same fence twice, so the key does not have to include the owner.
+// ClaimKey identifies a claim. It need not include the owner, because a job never gets the same fence twice.
 type ClaimKey struct{ ID, Fence int64 }
 
 func (one *Run) Key() ClaimKey { return ClaimKey{one.Lease.JobID, one.Lease.Fence} }
@@ -321,12 +321,12 @@ func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 	return s.Len() == 0
 }
 
-// mustBeHeld reports whether the claim's row is expected to name this pod as its holder. It returns false if the claim is lost or its
-// outcome may already have been written.
+// mustBeHeld reports whether the job's row should name this pod as the holder. It reports false if the claim is lost or its outcome may
+// already have been written.
 func (one *Run) mustBeHeld() bool { return !one.Settled.Load() && !one.IsLost() }
 
-// hasRun subtracts the time that a job has already run elsewhere from its timeout. It must be called before other goroutines can access the
-// run.
+// hasRun subtracts the time that a job has already run elsewhere from its timeout. It must be called before the run is shared with other
+// goroutines.
 func (one *Run) hasRun(before time.Duration) {
 	if one.handler.Timeout <= 0 {
 		return
@@ -343,8 +343,8 @@ func (one *Run) nextPriority() int {
 	return one.Claimed.Priority
 }
 
-// plannedSteps decodes the steps that are planned after the job. If an operator changed the chain's priority during the run, all steps get
-// the new priority.
+// plannedSteps decodes the steps planned after the job. If an operator changed the chain's priority during the run, all of them get the new
+// priority.
 func (one *Run) plannedSteps() (work.Plan, error) {
 	plan, err := work.DecodePlan(one.Claimed.ID, one.Claimed.Planned)
 	if p := one.niced.take(); p != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// round is one pass over all lanes. If there are fewer free slots than lanes, a pass takes several claims. Without such passes, a lane
-// might have to wait for the next poll because other lanes came first. Only the poller's goroutine uses it.
+// round is a pass over all lanes. With fewer free slots than lanes, a pass takes several claims. Without passes, a lane might have to wait
+// for the next poll because other lanes came first. Only the poller's goroutine uses a round.
 type round struct {
 	since time.Time
 	tick  bool // started only by the timer, so lanes whose interval has not passed are skipped
@@ -18,7 +18,7 @@ type round struct {
 	asked int
 }
 
-// settleSlots requests slots of limited lanes, and returns slots that other pods are waiting for. It runs before each claim, on the
+// settleSlots requests slots of limited lanes, and returns those that other pods are waiting for. It runs before each claim, on the
 // poller's goroutine, because replies must be applied in the order of the requests.
 func (c *claimer) settleSlots(ctx context.Context) error {
 	asking, cancel := wait.Linger(ctx, time.Second)
@@ -52,8 +52,8 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 	return nil
 }
 
-// askAgain requests a claim after the given delay, unless it is 0. Jobs may have become due since a request for slots was refused, or wait in
-// lanes that were not searched or requested, and no other event triggers a claim for them.
+// askAgain requests a claim after the given delay, unless it is 0. Jobs may have become due since a request for slots was refused, or may
+// be waiting in lanes that were not searched or requested. Nothing else would trigger a claim for them.
 func (c *claimer) askAgain(later time.Duration) {
 	if later > 0 && !c.asksAgain.Swap(true) {
 		time.AfterFunc(later, func() {
@@ -63,11 +63,12 @@ func (c *claimer) askAgain(later time.Duration) {
 	}
 }
 
-// returnSlots returns slots that a stopping pod no longer uses, until ctx ends. It must not be called before the poller has stopped.
+// returnSlots keeps returning slots that a stopping pod no longer uses, until ctx ends. It must not be called before the poller has
+// stopped.
 func (c *claimer) returnSlots(ctx context.Context) {
 	c.Lanes.Close()
 	for ok := true; ok; ok = wait.For(ctx, c.Opts.HeartbeatEvery) {
-		_ = c.settleSlots(ctx) // the remaining slots are revoked after the pod has left
+		_ = c.settleSlots(ctx) // any remaining slots are revoked after the pod has left
 	}
 }
 
@@ -80,15 +81,16 @@ func lanesOf(wants []store.Want) []string {
 	return lanes
 }
 
-// findMarks reads the low-water marks of the lanes of a slow claim or submission. Claims may start reading a lane at its mark; without a
-// mark, they would have to read the whole lane.
+// findMarks reads low-water marks for the lanes of a slow claim or submission. A claim reads a lane from its mark on; without a mark, it
+// would have to read the whole lane.
 func (c *claimer) findMarks(ctx context.Context, lanes ...string) {
 	if since := c.Marks.AfterSlow(lanes); len(since) > 0 {
 		c.readMarks(ctx, since)
 	}
 }
 
-// renewMarks begins to read expired marks again. With two million dead rows a read takes half a second, so claims do not wait for it.
+// renewMarks starts to reread expired marks in the background. With two million dead rows, that takes half a second, which is too long for
+// claims to wait.
 func (c *claimer) renewMarks(ctx context.Context) {
 	since := c.Marks.Expired(c.Lanes.Names())
 	if len(since) == 0 {
@@ -97,12 +99,12 @@ func (c *claimer) renewMarks(ctx context.Context) {
 	c.renewing.Go(func() {
 		if c.readMarks(ctx, since) {
 			_, wake := c.Member.MarkLimit()
-			wake() // for jobs that the expired marks have hidden
+			wake() // for jobs hidden by the expired marks
 		}
 	})
 }
 
-// readMarks reads the marks of lanes from the given times, and reports whether it succeeded.
+// readMarks reads the marks of lanes, considering only jobs that became ready since the given times, and reports whether it succeeded.
 func (c *claimer) readMarks(ctx context.Context, since map[string]time.Time) bool {
 	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds, c.Marks.Margin())
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submitter submits jobs. It checks the jobs, builds and inserts their rows, and reads back the outcome after a lost reply. It also builds
-// the rows of next steps.
+// submitter submits jobs: it checks them, builds and inserts their rows, and reads back the outcome after a lost reply. It also builds the
+// rows of next steps.
 type submitter struct {
 	*Identity
 	start func(boot string, n store.NewJob) bool     // runs a job that was started on insert
@@ -57,7 +57,7 @@ func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	return nil
 }
 
-// CheckFollowing checks a next step or a child, and marks it as emitted by a handler. The job must not have an idempotency key, a pipeline
+// CheckFollowing checks a next step or a child, and marks it as emitted by a handler. It rejects a job with an idempotency key, a pipeline
 // name, an approval or a submitter, because these belong to the pipeline.
 func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	w.Emitted = true
@@ -76,8 +76,8 @@ func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	return nil
 }
 
-// predecessor describes the job that a step follows. It determines the step's position in the pipeline. It also determines the step's lane
-// and priority if the step itself sets none.
+// predecessor describes the job that a step follows. It determines the step's position in the pipeline, and the step's lane and priority
+// unless the step sets them.
 type predecessor struct {
 	id, pipeline int64
 	step         int
@@ -86,21 +86,20 @@ type predecessor struct {
 	submitter    string
 }
 
-// follow builds the row of a step, without its id and branch. The step inherits the predecessor's submitter and, unless it sets
-// them, the lane and the priority.
+// follow builds the row of a step, without its id and branch. The step inherits the predecessor's submitter and, unless it sets them
+// itself, the lane and priority.
 func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority
 	}
-	w.Submitter = from.submitter // a principal that can see one job of a pipeline can see all of them
+	w.Submitter = from.submitter // a principal that can see one of a pipeline's jobs can see all of them
 	n := w.Row(0, sub.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
-	n.Actor, n.Approved = "handler", !w.Emitted || n.Lane == from.lane // a step that stays in the same lane does not need approval again
+	n.Actor, n.Approved = "handler", !w.Emitted || n.Lane == from.lane // a step that stays in its predecessor's lane needs no new approval
 	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
 	return n
 }
 
-// crashLimit returns the crash limit of a kind. The limit is stored with the job, because the pod that recovers the job may not know the
-// kind.
+// crashLimit returns the crash limit of a kind, which is stored with the job because the pod that recovers the job may not know the kind.
 func (sub *submitter) crashLimit(kind string) *int {
 	if k := sub.Kinds[kind]; k != nil && k.MaxCrashes > 0 {
 		return &k.MaxCrashes
@@ -153,14 +152,14 @@ func (sub *submitter) laneFor(ctx context.Context, w *work.Submission) (string, 
 	return sub.laneOf(ctx, w.Kind, w.Lane)
 }
 
-// laneOf returns the lane of a submission. That is the named lane, which must exist, or the lane of its kind if no lane is named.
+// laneOf returns the lane of a submission: the named lane, which must exist, or the lane of its kind if no lane is named.
 func (sub *submitter) laneOf(ctx context.Context, kind, named string) (string, error) {
 	return sub.LaneAsking(ctx, func(ctx context.Context, kind string, name string, other string) (lane string, exists bool, err error) {
 		return view.LaneFor(ctx, sub.Commands, kind, name, other)
 	}, kind, named)
 }
 
-// LaneAsking is like laneOf, but calls ask to read the database if the latest heartbeat did not report the lane.
+// LaneAsking is like laneOf, but reads the database through ask if the latest heartbeat did not report the lane.
 func (sub *submitter) LaneAsking(ctx context.Context, ask func(ctx context.Context, kind, named, other string) (string, bool, error), kind, named string) (string, error) {
 	if lane, known, exists := sub.Lanes.Lookup(kind, named); known {
 		if !exists {
@@ -184,10 +183,10 @@ func (sub *submitter) LaneAsking(ctx context.Context, ask func(ctx context.Conte
 // submitNew submits a job without keys, and starts it on insert if possible.
 func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	lane := n.Lane
-	// The same statement inserts a job as pending if the job cannot start in this process.
+	// If the job cannot start in this process, the same statement inserts it as pending.
 	boot, reserved := sub.Boot(), false
 	if !n.NeedsApproval {
-		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis, n.Priority-1) // Priority-1 puts the job behind waiting jobs of the same priority
+		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis, n.Priority-1) // Priority-1: wait behind jobs of the same priority
 	}
 	n.Starts = reserved
 	release := func() {
@@ -225,12 +224,12 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		s.State = job.AwaitingApproval
 	}
 	if n.Starts && slots.Slow(entered.Took, 0) {
-		sub.mark(ctx, n.Lane) // this job has already started, but the marks make later submissions faster
+		sub.mark(ctx, n.Lane) // too late for this job, which has already started, but later submissions will be faster
 	}
 	return s, nil
 }
 
-// startedOnInsert returns the claim of a job that this process inserted and started in one statement.
+// startedOnInsert returns the claim of a job that this process has inserted and started in a single statement.
 func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	pipeline := n.PipelineID
 	if pipeline == 0 {
@@ -245,17 +244,17 @@ func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 }
 
 // reserveFor reserves a slot for a job that is about to be inserted, if the job may start on insert in this process. It reserves none if a
-// job with a higher priority than the given one is already waiting in memory for a slot. It returns the boot id to store with the job.
+// job with a higher priority than the given one is waiting in memory for a slot. It returns the boot id to store with the job.
 func (i *Identity) reserveFor(kind, lane string, delayMillis int64, priority int) (boot string, reserved bool) {
 	boot = i.Lease.ID()
-	// Check first whether the lease is trusted, because Handled is not final before the first heartbeat.
+	// Check the lease before reading Handled, which is not final until the first heartbeat.
 	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] || i.ahead.MoreUrgent(lane, priority) {
 		return boot, false
 	}
 	return boot, i.Lanes.Reserve(lane)
 }
 
-// insert inserts jobs. If an id is already in use, it assigns new ids to the jobs in list and tries again.
+// insert inserts jobs. If one of their ids is in use, it assigns new ids to the jobs in list and tries again.
 func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := sub.insertThese(ctx, boot, list)
 	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
@@ -267,9 +266,9 @@ func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJ
 	return entered, err
 }
 
-// insertThese inserts jobs. If the reply is lost, it sends the same rows again. The second attempt either succeeds or violates the primary
-// key, and it waits for a first attempt that is still committing. After a violation, insertThese reads back whether the existing rows are
-// its own, and what state they are in.
+// insertThese inserts jobs. If the reply is lost, it sends the same rows again. The second attempt waits if the first is still committing,
+// and either succeeds or violates the primary key. After a violation, insertThese reads back whether it inserted the existing rows, and
+// their state.
 func (sub *submitter) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := sub.insertOnce(ctx, boot, list)
 	if err == nil {
@@ -279,7 +278,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		return entered, sub.DBError(err)
 	}
 	cause := sub.DBError(err)
-	// The caller's deadline may have passed, but the outcome is worth some extra time.
+	// Finding out the outcome is worth some extra time, even if the caller's deadline has passed.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 	defer cancel()
 	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
@@ -308,7 +307,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		places = make(map[int64]store.Place, len(list))
 		for _, n := range list {
 			switch {
-			case n.Starts && found[n.ID].NextRunning: // started on insert; a job that was claimed later is run by the poller
+			case n.Starts && found[n.ID].NextRunning: // started on insert; if it was claimed later, the poller runs it
 				places[n.ID] = store.PlacedRunning
 			case n.NeedsApproval || len(list) == 1 && sub.stateOf(ctx, n.ID) == job.AwaitingApproval:
 				places[n.ID] = store.PlacedAwaiting
@@ -320,11 +319,11 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		}
 		return store.Enqueued{Places: places}, nil
 	}
-	sub.Unknown.Raise() // if the job belongs to this pod after all, the next heartbeat finds it
+	sub.Unknown.Raise() // if the job belongs to this pod after all, a search finds it
 	return store.Enqueued{}, fmt.Errorf("%w (submit %s as job %d): %w", job.ErrOutcomeUnknown, list[0].Kind, list[0].ID, cause)
 }
 
-// insertOnce inserts jobs with the statement that suits their number.
+// insertOnce inserts jobs with a statement that suits their number.
 func (sub *submitter) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	if store.Bulky(list) {
 		if done, err := store.EnqueueBulk(ctx, sub.Commands, list); err != nil || done {
@@ -334,7 +333,7 @@ func (sub *submitter) insertOnce(ctx context.Context, boot string, list []store.
 	return sub.Commands.EnqueueSince(ctx, boot, list, sub.Marks.ForSubmission(list[0].Lane))
 }
 
-// stateOf returns the state of a job that was just submitted, or pending if the state cannot be read.
+// stateOf returns the state of a job that has just been submitted, or pending if it cannot be read.
 func (sub *submitter) stateOf(ctx context.Context, id int64) job.State {
 	j, err := view.Job(ctx, sub.Commands, id)
 	if err != nil {
@@ -360,7 +359,7 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 		store.CloseStale(tx.Conn(), err, false)
 		return work.Submitted{}, err
 	}
-	if s.Duplicate { // a job that this transaction has inserted is pending and not yet visible to others
+	if s.Duplicate { // jobs inserted by this transaction are not visible yet and stay reported as pending
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
 		}

@@ -7,12 +7,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// idTries is the maximum number of times that jobs get new ids because their ids are in use. The new ids come from a different block each
-// time.
+// idTries is the maximum number of times that jobs get new ids because theirs are in use. Each time, the ids come from a different block.
 const idTries = 3
 
-// renumber gives jobs new ids after one of their ids was found to be in use. Another pod may have used the id if a failover lost commits
-// and PostgreSQL did not report it.
+// renumber gives jobs new ids after finding that one of their ids is in use. Another pod may have used the id if a failover lost commits
+// unnoticed by PostgreSQL.
 func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
 	sub.Log.WarnContext(ctx, "job ids already in use, using others", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	sub.Commands.DropIDs()
@@ -25,7 +24,7 @@ func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error
 	return nil
 }
 
-// rename replaces the ids of jobs, including the ids that are recorded as in flight.
+// rename replaces the ids of jobs, including those recorded as in flight.
 func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	for i, n := range jobs {
 		if sub.inFlight.has(n.ID) {

@@ -14,12 +14,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// This file contains the submission of jobs with a unique or idempotency key, and of jobs in the caller's transaction.
+// This file implements the submission of jobs with a unique or idempotency key, and of jobs in the caller's transaction.
 
-// errUnderWay means that the submission must be sent again.
+// errUnderWay means that the submission must be sent once more.
 var errUnderWay = errors.New("a concurrent attempt of the same submission is running")
 
-// unknownYet reports whether the outcome is still unknown after a lost reply.
+// unknownYet reports whether err leaves the outcome unknown after a lost reply.
 func unknownYet(err error) bool {
 	return store.Unknown(err) || store.Transient(err) || errors.Is(err, errUnderWay)
 }
@@ -38,7 +38,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 		}
 	}
 	if store.Unknown(err) {
-		// The key makes it safe to send the job again, because the statement then returns the job that holds the key.
+		// Sending the job again is safe, because the statement returns the job that holds the key, if there is one.
 		retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 		defer cancel()
 		taken := false
@@ -58,7 +58,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 			err = sub.Commands.Tx(retry, func(tx pgx.Tx) (err error) {
 				s, err = sub.submitIn(retry, tx, w, n, false)
 				if taken = sub.Commands.IDTaken(err); taken || store.Refused(err) {
-					err = errUnderWay // either the first attempt was still running and has now succeeded, or another job has this id
+					err = errUnderWay // either the first attempt has succeeded in the meantime, or another job has this id
 				}
 				return err
 			})
@@ -71,7 +71,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 		return work.Submitted{}, sub.DBError(err)
 	}
 	if s.Duplicate {
-		// Until now, the lock on the key kept the job that holds it from being claimed. Return that job in its current state.
+		// Until now, the lock on the key kept its holder from being claimed. Return the current state of that job.
 		sub.Wake()
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
@@ -89,8 +89,8 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	return s, nil
 }
 
-// submitFresh is like submitIn, but for a job that has not been sent before. If the job's id is in use, it retries with a new id while the
-// transaction is still usable.
+// submitFresh is like submitIn, but for a job that has not been sent before. If the job's id is in use and the transaction is still usable,
+// submitFresh retries with a new id.
 func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submission, n *store.NewJob, wake bool) (work.Submitted, error) {
 	s, err := sub.submitIn(ctx, tx, w, *n, wake)
 	for try := 0; sub.Commands.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
@@ -112,8 +112,7 @@ func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submis
 	return s, err
 }
 
-// submitIn reserves the keys of one job and inserts the job as pending, in the given transaction. If wake is set, the commit wakes the
-// pods.
+// submitIn reserves a job's keys and inserts the job as pending in the given transaction. If wake is set, the commit wakes the pods.
 func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob, wake bool) (work.Submitted, error) {
 	holder, err := n.ID, error(nil)
 	key := w.Key()
@@ -139,7 +138,7 @@ func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	return sub.placeIn(ctx, tx, n, wake)
 }
 
-// placeIn inserts one job as pending in a transaction that already holds its keys.
+// placeIn inserts a job as pending in a transaction that already holds the job's keys.
 func (sub *submitter) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob, wake bool) (work.Submitted, error) {
 	insert := store.EnqueueIn
 	if wake {

@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// This file contains the submission of many jobs without keys in one commit.
+// This file implements the submission of many jobs without keys in a single commit.
 
-// SubmitMany submits jobs in one statement. The jobs must have no keys and the same delay.
+// SubmitMany submits jobs without keys in a single statement. All of them must have the same delay.
 func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) ([]int64, error) {
 	rows, err := sub.newRows(ctx, list)
 	if err != nil {
@@ -61,7 +61,7 @@ func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.
 	return idsOf(rows), nil
 }
 
-// startMany starts the span of a bulk submission and sets the trace context of its jobs.
+// startMany starts the span of a bulk submission and sets the trace context of the jobs.
 func (sub *submitter) startMany(ctx context.Context, rows []store.NewJob) (context.Context, trace.Span) {
 	ctx, span := sub.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
 	if at := tracing.Traceparent(span); at != "" {
@@ -80,7 +80,7 @@ func idsOf(rows []store.NewJob) []int64 {
 	return ids
 }
 
-// newRows checks several submissions without keys and builds their rows.
+// newRows checks submissions, which must not have keys, and builds their rows.
 func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]store.NewJob, error) {
 	rows := make([]store.NewJob, len(list))
 	ids, err := sub.Commands.NewIDs(ctx, len(list))
@@ -95,7 +95,7 @@ func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]s
 		if w.UniqueKey != nil || w.IdempotencyKey != "" {
 			return nil, fmt.Errorf("%w: submit many: keys are allowed only for single jobs", job.ErrInvalid)
 		}
-		// The steps of a chain may name different lanes, so jobs with a chain are always checked individually.
+		// The steps of a chain may name different lanes, so the cached lane is not enough for a job with a chain.
 		key := [2]string{w.Kind, w.Lane}
 		lane, known := lanes[key]
 		if !known || len(w.Planned) > 0 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// This file records which claims this identity may hold without knowing them: those of statements in flight, and those whose reply was lost.
+// This file tracks claims that this identity may hold without knowing: those of statements in flight, and those whose reply was lost.
 
 // inFlight holds the ids of jobs that a statement in flight may assign to this identity. Such jobs are not orphans.
 type inFlight struct {
@@ -44,12 +44,12 @@ func (f *inFlight) all() []int64 {
 	return list
 }
 
-// unknownFor is how long the table is searched after a lost reply or a failed heartbeat. The search looks for jobs that belong to this pod
-// but are unknown to it. A statement whose reply was lost may still commit after the first search, for example on a server that was frozen.
+// unknownFor is how long after a lost reply or a failed heartbeat the table is searched for jobs that belong to this pod without its
+// knowledge. One search is not enough, because a statement whose reply was lost may commit later, for example on a server that was frozen.
 const unknownFor = 2 * time.Minute
 
-// unknownOutcomes records that a reply was lost or that a heartbeat failed. The first search is due immediately. After that, the time since
-// the failure doubles from one search to the next.
+// unknownOutcomes records that a reply was lost or a heartbeat failed. The first search is due immediately. At each further search, about
+// twice as much time has passed since the failure.
 type unknownOutcomes struct {
 	mu     sync.Mutex
 	raised time.Time // zero if no outcome is unknown
@@ -74,7 +74,7 @@ func (d *unknownOutcomes) Due() bool {
 	return time.Since(d.last) > d.last.Sub(d.raised)+time.Second
 }
 
-// checked records a search that began at the given time. The first search after unknownFor is the last one.
+// checked records a search that began at the given time. The first search after unknownFor is the last.
 func (d *unknownOutcomes) checked(began time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

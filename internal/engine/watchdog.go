@@ -20,8 +20,8 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 	return i.Opts.StaleAfter
 }
 
-// watchStuck runs when a handler's context has ended. It gives the handler time to return, and after that writes the outcome without
-// waiting any longer. The handler keeps its slot until it returns, because it still uses resources of this process.
+// watchStuck is called when a handler's context has ended. It gives the handler some time to return, and then writes the outcome without
+// it. The handler keeps its slot until it returns, because it still uses resources of this process.
 func (x *executor) watchStuck(one *Run) {
 	timer := time.NewTimer(x.Opts.StuckAfter)
 	defer timer.Stop()
@@ -45,7 +45,7 @@ func stacks() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// startWatchdog starts monitoring the run for signs of life, if a limit applies.
+// startWatchdog starts to monitor the run for signs of life if a limit applies.
 func (x *executor) startWatchdog(one *Run) {
 	after := x.staleAfter(one)
 	one.watchdog.Start(one.cancel, after)

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// writer implements [work.Writer] for a run. Each write of the handler is a sign of life.
+// writer implements [work.Writer] for a run. Each write counts as a sign of life.
 type writer struct {
 	one    *Run
 	leases *leaseTx
@@ -46,7 +46,8 @@ func (w *writer) Write(ctx context.Context, statements work.Writes, checkpoint j
 	}, encode)
 }
 
-// tx runs write in a transaction that locks the lease, and commits it together with the checkpoint that encode returns. encode may be nil.
+// tx runs write in a transaction that locks the lease, and commits it together with the checkpoint that encode returns. If encode is nil,
+// there is no checkpoint.
 func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) error, encode func() (json.RawMessage, error)) error {
 	if w.one.isInside() {
 		return errOpen
@@ -81,8 +82,8 @@ func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) err
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
-// becauseOf adds ctx's cancellation cause to the error from a transaction that ended because ctx was done. For a cancelled job, the cause
-// is [job.ErrCancelled]. An error that reports an unknown commit outcome is returned unchanged.
+// becauseOf adds ctx's cancellation cause, such as [job.ErrCancelled], to the error of a transaction that ended because ctx was done. It
+// leaves errors that report an unknown commit outcome unchanged.
 func becauseOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, cause) && !errors.Is(err, job.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", cause, err)
@@ -106,7 +107,7 @@ func (w *writer) Emit(ctx context.Context, event, level, message string, fields 
 	return nil
 }
 
-// turnWithin is how long a checkpoint waits for an open transaction of its job.
+// turnWithin is the maximum time that a checkpoint waits for an open transaction of its job.
 const turnWithin = 10 * time.Second
 
 // Checkpoint implements [work.Writer].
@@ -136,7 +137,7 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		// Retry even if the first write succeeded and only its reply was lost, because the second write stores the same value.
+		// It is safe to retry a write that succeeded without a reply, because the retry stores the same value.
 		err = w.one.orGone(err)
 		if _ = w.leases.DBError(err); !store.Transient(err) && !store.Unknown(err) || backoff.Tries > 50 {
 			return err

@@ -11,12 +11,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// After an operator's command is committed, the fleet must apply it. The functions below apply it on this pod, settle the fan-outs that it
-// affects, and wait until the other pods have applied it or answered.
+// Once an operator's command has been committed, the fleet must apply it. The functions below apply it on this pod, settle the affected
+// fan-outs, and wait until the other pods have applied or answered it.
 
 // Follow makes this pod's engines, including those of its sessions, apply a command immediately instead of waiting for a notification, so
-// that later submissions through this pod see its effect. It also covers a pod that is still registering and may have read its settings
-// before the command changed them.
+// that later submissions through this pod see the command's effect. This also helps a pod that is still registering and may have read its
+// settings before the command changed them.
 func (p *Pod) Follow(ctx context.Context) {
 	if !p.runs.Load() {
 		return
@@ -32,19 +32,18 @@ func (p *Pod) Follow(ctx context.Context) {
 // followWithin limits how long a command waits for this pod's own heartbeat.
 const followWithin = time.Second
 
-// SettleAfter settles all unsettled fan-outs after a command. attrs describe the command in the log. If it fails, the next heartbeat
-// retries it.
+// SettleAfter settles all unsettled fan-outs after a command, which attrs describe in the log. After a failure, the next heartbeat retries.
 func (p *Pod) SettleAfter(ctx context.Context, attrs ...any) {
 	if err := p.SettleFanOuts(ctx); err != nil {
 		p.Log.WarnContext(ctx, "fan-outs not settled yet", append(attrs, telemetry.Err, p.DBError(err))...)
 	}
 }
 
-// idlePollInterval is the minimum interval at which a command re-checks the fleet.
+// idlePollInterval is the minimum interval between a command's checks of the fleet.
 const idlePollInterval = 50 * time.Millisecond
 
-// AwaitQuiet polls for running jobs in a scope in which no new job may start. It waits up to atMost, until no job is running and none can
-// start.
+// AwaitQuiet polls a scope that was closed to new jobs. It waits up to atMost until no job is running there and no pod can start one any
+// more.
 func (p *Pod) AwaitQuiet(ctx context.Context, atMost time.Duration, of admin.Scope) (q job.Quiet, err error) {
 	heard := admin.Heard{}
 	q.TimedOut, err = p.PollFleet(ctx, atMost, func() (done, unheard bool, err error) {
@@ -59,8 +58,8 @@ func (p *Pod) AwaitQuiet(ctx context.Context, atMost time.Duration, of admin.Sco
 	return q, err
 }
 
-// PollFleet calls check until it is done, for at most the given time. It reports whether it has timed out. If the time is not positive, it
-// calls check once. unheard means that some pods have not applied the command yet; PollFleet then makes them send a heartbeat.
+// PollFleet calls check repeatedly until check is done or atMost has passed, and reports whether it timed out. If atMost is not positive,
+// it calls check once. If check reports unheard, some pods have not applied the command yet, and PollFleet makes them send a heartbeat.
 func (p *Pod) PollFleet(ctx context.Context, atMost time.Duration, check func() (done, unheard bool, err error)) (timedOut bool, err error) {
 	for began := time.Now(); ; {
 		asked := time.Now()
@@ -72,20 +71,20 @@ func (p *Pod) PollFleet(ctx context.Context, atMost time.Duration, check func() 
 		if unheard && !p.NotificationsDisabled() {
 			_ = p.Commands.NotifySettings(ctx, p.Commands.Pool()) // best effort: makes the pods send a heartbeat now
 		}
-		// Counting can be slow with a large backlog, so spend at most a tenth of the time on it.
+		// Counting a large backlog can be slow, so spend at most a tenth of the time on it.
 		if !wait.For(ctx, min(max(idlePollInterval, 10*time.Since(asked)), left)) {
 			return false, ctx.Err()
 		}
 	}
 }
 
-// answerPollInterval is the interval at which the answer of a pod is read. answerWithin is the minimum time that a pod has to answer.
+// answerPollInterval is the interval at which a pod's answer is polled. answerWithin is the minimum time that a pod is given to answer.
 const (
 	answerPollInterval = 50 * time.Millisecond
 	answerWithin       = 5 * time.Second
 )
 
-// AwaitAnswer waits for a pod's answer to a request and then removes the request. It returns no answer if the claim has ended.
+// AwaitAnswer waits for a pod's answer to a request, and then removes the request. If the claim has ended, there is no answer.
 func (p *Pod) AwaitAnswer(ctx context.Context, asked admin.Asked) (answer admin.Answer, err error) {
 	p.Follow(ctx)
 	defer func() {

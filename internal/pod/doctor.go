@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Examine runs doctor's checks with this pod's options and returns the findings. It uses s to run queries.
+// Examine runs doctor's checks with this pod's options and returns the findings. It runs its queries on s.
 func (p *Pod) Examine(ctx context.Context, s *store.Store, t doctor.Thresholds) ([]doctor.Finding, error) {
 	findings, err := doctor.Examine(ctx, s, doctor.Pod{
 		Name: p.opts.Name, Slots: p.Slots(), Connections: Connections, HostConnections: int(p.Pool.Config().MaxConns),
@@ -23,8 +23,8 @@ func (p *Pod) Examine(ctx context.Context, s *store.Store, t doctor.Thresholds) 
 	return findings, p.DBError(err)
 }
 
-// checkInDatabase warns about kinds of this pod that fail in their lane, because they need a transaction of PostgreSQL and another engine runs
-// the lane.
+// checkInDatabase warns about kinds of this pod whose handlers need a PostgreSQL transaction and fail because another engine runs their
+// lane.
 func (p *Pod) checkInDatabase(ctx context.Context, s *store.Store, findings []doctor.Finding) ([]doctor.Finding, error) {
 	if len(p.laneEngines.all()) == 0 {
 		return findings, nil

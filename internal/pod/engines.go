@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// laneEngines are the engines besides PostgreSQL that the program serves. They run the jobs of the lanes that name them, in contrast to the
-// embedded [engine.Engine], which runs handlers.
+// laneEngines holds the engines other than PostgreSQL that the program serves. They run the jobs of the lanes that name them, whereas the
+// embedded [engine.Engine] runs handlers.
 type laneEngines struct {
 	mu    sync.Mutex
 	list  []job.LaneEngine
@@ -36,7 +36,7 @@ func (e *laneEngines) names() (names []string) {
 	return names
 }
 
-// UseEngine registers an engine. The row of a pod lists its engines from the start of the pod on.
+// UseEngine registers an engine. A pod lists its engines in its row when it starts.
 func (p *Pod) UseEngine(e job.LaneEngine) error {
 	name := e.Name()
 	if name == job.EnginePostgreSQL || job.ValidateLaneName(name) != nil {
@@ -53,26 +53,26 @@ func (p *Pod) UseEngine(e job.LaneEngine) error {
 	return nil
 }
 
-// Outbox returns the outbox of an engine. The jobs that it ends are reported like those of the pod's own handlers.
+// Outbox returns an engine's outbox. Jobs that end through the outbox are reported like those of the pod's own handlers.
 func (p *Pod) Outbox(engine string) *outbox.Outbox {
 	return outbox.New(p.Commands, outbox.Options{Engine: engine, MaxCrashes: p.opts.MaxCrashes, Ended: func(e job.End) { p.Ends.Report(nil, e) }})
 }
 
-// OnWake makes the pod call do for each notification that jobs may be due. do must not block.
+// OnWake makes the pod call do, at a limited rate, after notifications that jobs may be due. The function must not block.
 func (p *Pod) OnWake(do func()) {
 	p.laneEngines.mu.Lock()
 	defer p.laneEngines.mu.Unlock()
 	p.laneEngines.woken = append(p.laneEngines.woken, do)
 }
 
-// OnRun makes Run call serve, which serves an engine until ctx ends. Run waits for it before the pod leaves the fleet.
+// OnRun makes Run call serve, which serves an engine until ctx ends. The pod does not leave the fleet until serve has returned.
 func (p *Pod) OnRun(serve func(ctx context.Context)) {
 	p.laneEngines.mu.Lock()
 	defer p.laneEngines.mu.Unlock()
 	p.laneEngines.serve = append(p.laneEngines.serve, serve)
 }
 
-// run calls the functions that serve engines, and returns when all of them have returned.
+// run calls the functions that serve engines, and waits until all of them have returned.
 func (e *laneEngines) run(ctx context.Context) {
 	e.mu.Lock()
 	serve := e.serve
@@ -84,21 +84,21 @@ func (e *laneEngines) run(ctx context.Context) {
 	served.Wait()
 }
 
-// hear calls the functions that wait for notifications, at a limited rate.
+// hear calls the functions registered with OnWake, at a limited rate.
 func (e *laneEngines) hear(u wake.Up) {
 	if e.listen() {
 		e.turns.Hear(u, true, e.wake)
 	}
 }
 
-// listen reports whether there are functions that wait for notifications.
+// listen reports whether functions were registered with OnWake.
 func (e *laneEngines) listen() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.woken) > 0
 }
 
-// wake calls the functions that wait for notifications.
+// wake calls the functions registered with OnWake.
 func (e *laneEngines) wake() {
 	e.mu.Lock()
 	woken := e.woken
@@ -108,13 +108,13 @@ func (e *laneEngines) wake() {
 	}
 }
 
-// useFor and checkFor limit how long an engine that does not answer can delay a page, and doctor.
+// useFor and checkFor limit how long an unresponsive engine can delay a page and doctor, respectively.
 const (
 	useFor   = 2 * time.Second
 	checkFor = 10 * time.Second
 )
 
-// AddEngineUse adds the reports of their engines to lanes. An engine that does not answer is reported in its lanes.
+// AddEngineUse adds to each lane the report of its engine or, if the engine does not respond, the error.
 func (p *Pod) AddEngineUse(ctx context.Context, lanes []job.LaneUse) {
 	ctx, cancel := context.WithTimeout(ctx, useFor)
 	defer cancel()
@@ -140,8 +140,8 @@ func (p *Pod) AddEngineUse(ctx context.Context, lanes []job.LaneUse) {
 	}
 }
 
-// NameEngine adds the engine's name, the page of its run and, while it is running, the progress that the engine keeps, to a job that
-// another engine runs or has ended. An engine that does not answer leaves the progress out.
+// NameEngine completes a job that another engine is running or has ended. It adds the engine's name, the URL of the run's page and, for a
+// running job, any progress that the engine tracks. If the engine does not respond, the progress is left out.
 func (p *Pod) NameEngine(ctx context.Context, j *job.Job) {
 	if j.Pod == nil || !outbox.IsEngine(*j.Pod) {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// declareKinds stores the on-failure jobs and crash limits of this pod's kinds. Pods that do not know a kind may have to end or recover its
-// jobs.
+// declareKinds stores the failure steps and crash limits of this pod's kinds, because pods that do not know a kind may have to end or
+// recover its jobs.
 func (p *Pod) declareKinds(ctx context.Context) error {
 	if len(p.HandledKinds) == 0 {
 		return nil

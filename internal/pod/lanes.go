@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// MakeLanes creates the lanes that the program's options define, unless they exist.
+// MakeLanes creates the lanes defined in the program's options, unless they exist.
 func (p *Pod) MakeLanes(ctx context.Context) error {
 	for _, l := range p.opts.Lanes {
 		made, left, err := admin.Bootstrap(ctx, p.Commands, l)
@@ -27,7 +27,7 @@ func (p *Pod) MakeLanes(ctx context.Context) error {
 	return nil
 }
 
-// checkLanes returns an error if this pod runs a kind whose lane does not exist, because the kind's jobs would wait forever.
+// checkLanes returns an error if this pod runs a kind whose lane does not exist. Jobs of that kind would wait forever.
 func (p *Pod) checkLanes() error {
 	var errs []error
 	for _, kind := range p.HandledKinds {

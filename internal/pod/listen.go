@@ -17,14 +17,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wake"
 )
 
-// listener manages the pod's only direct connection, which receives notifications. Between notifications, it lends the session to
-// maintenance, which uses the session to hold the leader lock. gone must be set until [Pod.listen] has opened the session.
+// listener manages the pod's only direct connection, which receives notifications. Between notifications, maintenance may borrow the
+// session to hold the leader lock. As long as [Pod.listen] has not opened the session, gone must be set.
 type listener struct {
 	mu   sync.Mutex
 	wake context.CancelFunc      // interrupts the wait for a notification; nil if there is no session
 	asks []func(*pgx.Conn) error // functions to call on the session
 	gone error                   // why there is no session
-	all  bool                    // whether the session hears every notification, not only those for the rest of the fleet
+	all  bool                    // whether the session hears every notification, or only those for the rest of the fleet
 	idle int                     // number of heartbeats since the pod last had to hear every notification
 }
 
@@ -57,8 +57,8 @@ func (l *listener) Do(ctx context.Context, do func(*pgx.Conn) error) error {
 	}
 }
 
-// setWake registers the function that interrupts the next wait for a notification. If callers are already waiting for the session, it calls
-// the function immediately.
+// setWake registers the function that interrupts the next wait for a notification. If callers are already waiting for the session, setWake
+// calls that function immediately.
 func (l *listener) setWake(wake context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,17 +67,17 @@ func (l *listener) setWake(wake context.CancelFunc) {
 	}
 }
 
-// idleBeats is the number of heartbeats after which a pod that need not hear every notification stops doing so.
+// idleBeats is the number of heartbeats for which a pod keeps hearing every notification after it last had to.
 const idleBeats = 5
 
-// begin resets the state for a session that was just opened.
+// begin resets the state for a newly opened session.
 func (l *listener) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all, l.idle = false, 0
 }
 
-// change returns whether the session must hear every notification from now on, and whether that is a change.
+// change reports whether the session must hear every notification from now on, and whether it did not before, or vice versa.
 func (l *listener) change() (all, changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,8 +86,8 @@ func (l *listener) change() (all, changed bool) {
 	return all, changed
 }
 
-// needsAll is called after each heartbeat, with whether the pod must hear every notification. If that changes, it interrupts the wait for a
-// notification.
+// needsAll records after each heartbeat whether the pod must hear every notification. If the session must change accordingly, needsAll
+// interrupts its wait for a notification.
 func (l *listener) needsAll(all bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,8 @@ func (l *listener) needsAll(all bool) {
 	}
 }
 
-// lend calls the functions that are waiting for the session. It stops at the first error. asked reports whether any functions were waiting.
+// lend calls the functions that are waiting for the session, until one of them returns an error. The asked result reports whether there
+// were any.
 func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	l.mu.Lock()
 	asks := l.asks
@@ -116,7 +117,7 @@ func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	return len(asks) > 0, err
 }
 
-// ends makes Do return an error for all functions that are waiting for the session, and for all later ones.
+// ends makes Do return an error to all callers that are waiting for the session, and to all later ones.
 func (l *listener) ends(why error) {
 	l.mu.Lock()
 	l.wake, l.gone = nil, why
@@ -128,8 +129,8 @@ func (l *listener) ends(why error) {
 	}
 }
 
-// listen turns notifications into wake-ups until ctx is cancelled. Notifications are only hints: if one is lost, the next poll finds the
-// change.
+// listen turns notifications into wake-ups until ctx is cancelled. Notifications are only hints. If one is lost, the next poll makes up for
+// it.
 func (p *Pod) listen(ctx context.Context) {
 	if p.NotificationsDisabled() {
 		return
@@ -160,7 +161,7 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 	p.listener.begin()
 	defer func() {
 		p.listener.ends(err)
-		p.maintenance.SessionEnded() // must happen before the lock is released, because another pod can then lead
+		p.maintenance.SessionEnded() // must precede the release of the lock, after which another pod may lead
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = conn.Close(closing)
@@ -208,16 +209,16 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 	}
 }
 
-// hearsAll reports whether the pod must hear every notification, for its own engine, a remote worker, another engine or a client that
-// watches events. The others hear only notifications that the front of the fleet passes on, because reading one costs a pod about 0.1 ms of
-// processor time (ADR 0046). The database's share is the same for both.
+// hearsAll reports whether the pod must hear every notification, for the sake of its own engine, a remote worker, another engine or a
+// client that watches events. Other pods hear only notifications that the front of the fleet passes on, because reading one costs a pod
+// about 0.1 ms of CPU time (ADR 0046). The cost to the database is the same in both cases.
 func (p *Pod) hearsAll() bool {
 	all := p.HearsAll() || p.Feed.Watched() || p.laneEngines.listen()
 	p.sessions().Each(func(e *engine.Engine) { all = all || e.HearsAll() })
 	return all
 }
 
-// hear begins or stops hearing every notification, as the latest heartbeats require.
+// hear starts or stops listening to every notification, as recent heartbeats require.
 func (p *Pod) hear(ctx context.Context, conn *pgx.Conn) error {
 	all, changed := p.listener.change()
 	if !changed {
@@ -239,8 +240,8 @@ func (p *Pod) hear(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// notified acts on a notification. It must not block: during a storm of notifications, the pod would otherwise read for minutes, and notice
-// only after that if the connection had ended.
+// notified handles a notification. It must not block. Otherwise, in a storm of notifications, the pod would keep reading for minutes before
+// noticing that the connection has ended.
 func (p *Pod) notified(note *pgconn.Notification) {
 	p.Metrics.Notifications.Inc()
 	if note.Payload == store.Settings {
@@ -254,7 +255,7 @@ func (p *Pod) notified(note *pgconn.Notification) {
 	p.sessions().Each(func(e *engine.Engine) { e.Hear(up) })
 }
 
-// requestHeartbeats requests an immediate heartbeat of the pod and of each remote worker.
+// requestHeartbeats requests immediate heartbeats from the pod's engine and from the session of each remote worker.
 func (p *Pod) requestHeartbeats() {
 	p.ReadSettings()
 	p.sessions().Each((*engine.Engine).ReadSettings)
@@ -267,8 +268,9 @@ func (p *Pod) notifyOthers() {
 	p.notifyPods(wake.Up{})
 }
 
-// notifyPods sends a wake-up to the other pods. A program that only submits jobs may end at any time, so there notifyPods returns after the
-// wake-up was sent. Wake-ups shortly after another are merged; [Pod.Close] and [Pod.Run] send the planned one at their end.
+// notifyPods sends a wake-up to the other pods. In a program that only submits jobs and may exit at any time, notifyPods does not return
+// until the wake-up has been sent. Wake-ups in quick succession are merged, and [Pod.Run] and [Pod.Close] send any delayed wake-up before
+// they return.
 func (p *Pod) notifyPods(u wake.Up) {
 	if p.NotificationsDisabled() {
 		return
@@ -280,7 +282,7 @@ func (p *Pod) notifyPods(u wake.Up) {
 	to.Send(u, !p.runs.Load())
 }
 
-// sendWakeUp notifies the other pods. It uses a separate transaction, because committing a notification takes a server-wide lock.
+// sendWakeUp notifies the other pods. It does so in a separate transaction, because the commit of a notification takes a server-wide lock.
 func (p *Pod) sendWakeUp(u wake.Up) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -289,7 +291,7 @@ func (p *Pod) sendWakeUp(u wake.Up) {
 	}
 }
 
-// beatAfterReset sends a heartbeat after the pools have been reset, because the heartbeat's connection uses the same address.
+// beatAfterReset requests a heartbeat after each reset of the pools, because the heartbeat's connection uses the same address.
 func (p *Pod) beatAfterReset(ctx context.Context) {
 	for seen := 0; ; {
 		until := p.Heartbeats.UntilReset()

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// contextHandler adds the request ID and the trace from the context to each log line.
+// contextHandler adds the context's request ID and trace to each log record.
 type contextHandler struct{ slog.Handler }
 
 // Handle implements [slog.Handler].

@@ -24,6 +24,6 @@ func newMaintenance(p *Pod) *maintenance.Maintenance {
 // Maintain runs every maintenance task once, immediately.
 func (p *Pod) Maintain(ctx context.Context) error { return p.maintenance.RunOnce(ctx) }
 
-// strandedFor is how long heartbeats ask for the jobs of a deleted lane to be moved. Such jobs can still appear when a transaction commits
-// later or a running job becomes pending again. After strandedFor, maintenance finds them within a minute.
+// strandedFor is how long after the deletion of a lane each heartbeat requests that the lane's jobs be moved. More of them can appear when
+// an open transaction commits or a running job becomes pending again. After strandedFor, it may take maintenance a minute to find them.
 const strandedFor = 5 * time.Minute
