@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// A pod whose wall clock is ten minutes fast or slow waits for as long as any other pod.
+// A pod whose wall clock is ten minutes fast or slow waits as long as any other pod.
 func TestThePodsWallClockDoesNotCount(t *testing.T) {
 	t.Parallel()
 	for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {

@@ -1,10 +1,10 @@
-// Package calendar turns due schedules into jobs. The database decides when a schedule is due. The package learns that time from the
-// response to a heartbeat ([Calendar.Apply]) and waits for it. It then locks the due schedules and decides which of their occurrences
-// submit jobs, based on their policies for missed occurrences, overlaps and unique keys. It writes the occurrences, the jobs and the next
-// due times in one commit. Each occurrence is therefore processed only once, by any number of pods.
+// Package calendar turns due schedules into jobs. The database decides when a schedule is due. The package learns that time from a
+// heartbeat's response ([Calendar.Apply]) and waits for it. It then locks the due schedules and decides which of their occurrences submit
+// jobs, according to their policies for missed occurrences, overlaps and unique keys. It writes the occurrences, the jobs and the next due
+// times in one commit, so that each occurrence is processed only once, no matter how many pods there are.
 //
 // The package encapsulates the locking, the policies for missed and overlapping occurrences, and the handling of schedules that cannot
-// fire. Package pod runs one calendar, supplies the jobs that schedules submit, and asks the calendar when given settings would fire.
+// fire. Package pod runs a calendar, supplies the jobs that schedules submit, and asks the calendar when certain settings would fire.
 // Package scheduler parses expressions.
 package calendar
 
@@ -33,15 +33,15 @@ type Options struct {
 
 	// MinInterval is the shortest allowed interval between two occurrences of a schedule.
 	MinInterval time.Duration
-	// AlarmWithin is how far ahead a timer is set for the next occurrence. Later heartbeats report the occurrences beyond that.
+	// AlarmWithin is how far ahead a timer is set for the next occurrence. Occurrences beyond that are reported by later heartbeats.
 	AlarmWithin time.Duration
 
-	// Kinds returns the kinds whose schedules fire on this pod. It includes kinds that other pods run, because submitting a job takes no
-	// slot.
+	// Kinds returns the kinds whose schedules fire on this pod. They may include kinds that only other pods run, because submitting a job
+	// takes no slot.
 	Kinds func() []string
 	// Boot returns this pod's boot ID, or nil if the pod is not registered.
 	Boot func() *string
-	// Prepare creates the jobs of a schedule, in the transaction that processes the schedule. If the schedule cannot have jobs, refused is
+	// Prepare creates the jobs of a schedule, in the transaction that processes the schedule. If the jobs cannot be submitted, refused is
 	// the reason.
 	Prepare func(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs Jobs, refused, err error)
 	// Wake makes this pod claim jobs. WakePeers makes the other pods claim jobs.
@@ -50,7 +50,7 @@ type Options struct {
 	Count func(error) error
 }
 
-// Jobs creates the rows of the jobs with the given IDs. The caller then calls ended with the error of the submission, or nil.
+// Jobs creates the rows of the jobs with the given IDs. The caller must pass the result of the submission to ended.
 type Jobs func(ctx context.Context, ids []int64) (rows []store.NewJob, ended func(error))
 
 // Calendar submits the jobs of due schedules. It is safe for concurrent use.
@@ -59,7 +59,7 @@ type Calendar struct {
 	due wait.Signal
 
 	mu    sync.Mutex
-	timer *scheduler.Scheduler // nil while Run is not running
+	timer *scheduler.Scheduler // nil unless Run is running
 
 	byHand bool // Run does not fire schedules
 }
@@ -67,8 +67,7 @@ type Calendar struct {
 // New returns a calendar. It does nothing until Run is called.
 func New(o Options) *Calendar { return &Calendar{o: o, due: wait.NewSignal()} }
 
-// ByHand makes schedules fire only through [Calendar.FireDue]. It is for tests, whose clock differs from the database's. Call it before
-// Run.
+// ByHand makes schedules fire only through [Calendar.FireDue]. It is for tests whose clock differs from the database's. Call it before Run.
 func (c *Calendar) ByHand() { c.byHand = true }
 
 // Run fires due schedules until ctx is cancelled.
@@ -104,8 +103,8 @@ func (c *Calendar) Run(ctx context.Context) {
 	}
 }
 
-// Apply sets the database's current time and the time of the next occurrence, or nil if there is none. This process's clock measures only
-// the interval until then, and the next heartbeat corrects any clock error.
+// Apply takes the database's current time, and the time of the next occurrence or nil if there is none. The process's clock only measures
+// the interval between the two, and the next heartbeat corrects any clock error.
 func (c *Calendar) Apply(now time.Time, next *time.Time) {
 	if next == nil {
 		return
@@ -122,14 +121,14 @@ func (c *Calendar) alarm(left time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.timer == nil {
-		return // Run starts with a sweep
+		return // Run begins with a sweep
 	}
 	if err := c.timer.After("fires", left, func(context.Context) { c.due.Set() }); err != nil {
 		c.o.Log.DebugContext(context.Background(), "could not set a timer for the next occurrence: a heartbeat will fire it", telemetry.Err, err)
 	}
 }
 
-// Parse parses the expression of a schedule. It returns [job.ErrInvalidSchedule] if the expression is invalid or fires too often.
+// Parse parses a schedule's expression. It returns [job.ErrInvalidSchedule] if the expression is invalid or fires too often.
 func (c *Calendar) Parse(s job.ScheduleSetting, anchor time.Time) (*scheduler.Calendar, error) {
 	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
 	if err != nil {
@@ -150,8 +149,9 @@ func (c *Calendar) First(s job.ScheduleSetting, anchor time.Time) (time.Time, er
 	return cal.Next(anchor), nil
 }
 
-// Trigger submits the job of a schedule now, in addition to its regular occurrences. If as is not nil, it returns an error unless the
-// schedule still has these settings. Errors: [job.ErrUnknownSchedule], [job.ErrScheduleMoved], and [job.ErrInvalid] if the job is rejected.
+// Trigger submits the job of a schedule now, in addition to its regular occurrences. It returns [job.ErrUnknownSchedule] if the schedule
+// does not exist, [job.ErrScheduleMoved] if as is not nil and the schedule no longer has these settings, and [job.ErrInvalid] if the job is
+// rejected.
 func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	s := c.o.Store
 	var list []decision

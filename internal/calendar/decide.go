@@ -7,16 +7,16 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Limits on one decision.
+// Limits on a single decision.
 const (
 	countMissedTo = 1000 // maximum number of missed occurrences that are counted
 	onTimeAtOnce  = 1000 // maximum number of on-time occurrences per transaction; the next transaction processes the rest
 )
 
-// decideFires decides which of the occurrences in [from, now] submit jobs. Occurrences that are on time fire; the policy for missed ones
-// applies to the others. An occurrence is on time if it was on time at since, when this pod started to process due schedules. Missed
-// occurrences that submit no job are recorded as a single entry for the latest one, with a count of the earlier ones. next is the first
-// occurrence that remains to be processed, or zero if there is none.
+// decideFires decides which of the occurrences in [from, now] submit jobs. Occurrences that were on time at since, when this pod started to
+// process due schedules, fire. The others were missed and are subject to the schedule's policy. Missed occurrences that submit no job are
+// recorded as a single entry for the latest one, with a count of the earlier ones. The next result is the first occurrence that remains to
+// be processed, or zero if there is none.
 func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
 	first := plannedOccurrence(cal, from)
 	onTime := since.Add(-job.MissedAfter)
@@ -31,11 +31,11 @@ func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, sinc
 	return list, first
 }
 
-// plannedOccurrence returns the occurrence that was planned for from. Usually the occurrence is exactly at that time. But a pod with
-// another version of the time zone data, or an operator using SQL, may have planned a different time, in which case the nearest occurrence
-// is used. An occurrence that was already processed is not processed again.
+// plannedOccurrence returns the occurrence that was planned for from, which is usually an occurrence itself. But a pod with a different
+// version of the time zone data, or an operator using SQL, may have planned another time. In that case, the nearest occurrence counts.
+// Occurrences that have already been processed are not processed again.
 func plannedOccurrence(cal *scheduler.Calendar, from time.Time) time.Time {
-	following := cal.Next(from.Add(-time.Microsecond)) // returns from if that is an occurrence, because the database counts microseconds
+	following := cal.Next(from.Add(-time.Microsecond)) // equals from if that is an occurrence: the database counts microseconds
 	if following.Equal(from) {
 		return following
 	}
@@ -46,7 +46,7 @@ func plannedOccurrence(cal *scheduler.Calendar, from time.Time) time.Time {
 	return before
 }
 
-// missedOccurrences applies the policy to the missed occurrences in [first, end). There is at least one.
+// missedOccurrences applies the policy to the missed occurrences in [first, end), of which there must be at least one.
 func missedOccurrences(cal *scheduler.Calendar, s job.ScheduleSetting, first, end time.Time) []job.Fire {
 	want := 1
 	if s.Missed == job.MissedCatchUp {
@@ -56,7 +56,7 @@ func missedOccurrences(cal *scheduler.Calendar, s job.ScheduleSetting, first, en
 	for f := first; count <= countMissedTo && !f.IsZero() && f.Before(end); f = cal.Next(f) {
 		count++
 	}
-	// Go backwards, because only the latest occurrences are wanted: each step finds the latest one before the previous result.
+	// Only the latest occurrences are needed, so go backwards: each step finds the latest occurrence before the previous result.
 	latest := make([]time.Time, 0, min(want, count)+1)
 	for before := end; len(latest) <= want; {
 		f := cal.Latest(first.Add(-time.Microsecond), before.Add(-time.Microsecond))

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Of ten missed occurrences, the latest three submit jobs, oldest first. The others are recorded as a single entry.
+// Of ten missed occurrences, the latest three submit jobs, oldest first. The others become a single entry.
 func TestMissedOccurrencesAreCaughtUpOldestFirst(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

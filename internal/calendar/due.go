@@ -14,33 +14,33 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedulesAtOnce is the number of schedules that one transaction processes. If that fails, they are processed one by one. A commit costs
-// as much as three to five schedules, so larger transactions would only hold locks for longer without saving much.
+// schedulesAtOnce is the maximum number of schedules that one transaction processes. If the transaction fails, they are processed one by
+// one. A commit costs as much as three to five schedules, so larger transactions would save little and hold locks for longer.
 const schedulesAtOnce = 50
 
-// idTries is the maximum number of times that jobs get new IDs because their IDs are already in use.
+// idTries is the maximum number of times that jobs get new IDs because theirs are in use.
 const idTries = 3
 
-// sweep processes due schedules until the remaining ones are all locked by other pods. It is not safe for concurrent use.
+// sweep processes due schedules until any that remain are locked by other pods. It is not safe for concurrent use.
 type sweep struct {
 	c        *Calendar
 	at       *time.Time // current time for tests; nil means the database's clock
 	ids      []int64    // reserved for jobs but not used yet
-	skipped  []string   // schedules that failed or were left to other pods
-	oneByOne int        // number of schedules to process one by one
+	skipped  []string   // names of schedules that failed or were left to other pods
+	oneByOne int        // number of schedules still to be processed one by one
 
 	began, last time.Time // when this sweep first and last processed schedules, on the database's clock
 }
 
-// FireDue processes all due schedules. It uses the database's clock, or the given time in tests.
+// FireDue processes all due schedules. It uses the database's clock or, in tests, the given time.
 func (c *Calendar) FireDue(ctx context.Context, at *time.Time) {
 	s := &sweep{c: c, at: at}
 	for ctx.Err() == nil && s.next(ctx) {
 	}
 }
 
-// next processes the schedules that have been due longest, and reports whether there may be more. If processing them together fails, next
-// processes them one by one, so that one failure does not block the others.
+// next processes the schedules that have been due the longest, and reports whether there may be more. After a failure, further calls
+// process them one by one, so that one schedule's failure does not block the others.
 func (s *sweep) next(ctx context.Context) bool {
 	limit := schedulesAtOnce
 	if s.oneByOne > 0 {
@@ -77,17 +77,17 @@ func (s *sweep) next(ctx context.Context) bool {
 	return true
 }
 
-// shortOfIDs is the error of a transaction that needs more job IDs than were reserved. Its value is the number that is needed.
+// shortOfIDs is the error of a transaction that needs more job IDs than were reserved. Its value is the number needed.
 type shortOfIDs int
 
 func (n shortOfIDs) Error() string { return fmt.Sprintf("%d job ids are needed", int(n)) }
 
-// decideSome processes the schedules that have been due longest, at most limit of them. It writes their occurrences, jobs and next due
-// times in one commit. If the reply to the commit is lost, nothing is read back, because the next sweep reads the rows. On an error,
-// decideSome returns the schedules concerned.
+// decideSome processes up to limit of the schedules that have been due the longest. It writes their occurrences, jobs and next due times in
+// one commit. If the reply to the commit is lost, it reads nothing back, because the next sweep reads the rows. Even after an error, it
+// returns the decisions for these schedules.
 //
-// The transaction uses one connection and never waits for a second one, so job IDs are reserved beforehand. The first attempt reserves none
-// and reports how many are needed, because usually no schedule is due.
+// The transaction must not wait for a second connection, so job IDs are reserved beforehand. Usually no schedule is due, so the first
+// attempt goes without reserved IDs and reports how many it needs.
 func (s *sweep) decideSome(ctx context.Context, limit int) (list []decision, err error) {
 	for try := 0; ; {
 		err = s.c.o.Store.Tx(ctx, func(tx pgx.Tx) error {
@@ -127,8 +127,8 @@ func (s *sweep) decideSome(ctx context.Context, limit int) (list []decision, err
 	return list, err
 }
 
-// decidingSince returns the time at which this sweep started to process schedules. An occurrence that was on time at that moment is late
-// only because many schedules were due. If the pod was frozen in between, the sweep is treated as if it had started now.
+// decidingSince returns when this sweep started to process schedules. An occurrence that was on time at that moment is late only because
+// many schedules were due. If the pod has been frozen in between, the sweep counts as starting now.
 func (s *sweep) decidingSince(now time.Time) time.Time {
 	if pause := now.Sub(s.last); s.last.IsZero() || pause < 0 || pause > job.MissedAfter {
 		s.began = now
@@ -137,7 +137,7 @@ func (s *sweep) decidingSince(now time.Time) time.Time {
 	return s.began
 }
 
-// limitOccurrences truncates the list if it has too many occurrences for one transaction. The next transaction processes the rest.
+// limitOccurrences truncates a list with too many occurrences for one transaction. The next transaction processes the rest.
 func limitOccurrences(list []decision) []decision {
 	fires := 0
 	for i, d := range list {

@@ -54,7 +54,7 @@ func TestAFireIsNotMissedBecausePodsAreBusyWithOthers(t *testing.T) {
 	s := &sweep{c: c}
 	for _, late := range []time.Duration{0, 50 * time.Second, 100 * time.Second, 150 * time.Second, 150*time.Second + 2*job.MissedAfter} {
 		at := noon.Add(late)
-		s.at, s.oneByOne = &at, 1 // one at a time, as if many schedules were due
+		s.at, s.oneByOne = &at, 1 // one at a time, as if many were due
 		is.True(s.next(t.Context()))
 	}
 	for name, want := range map[string]job.FireOutcome{
@@ -62,8 +62,7 @@ func TestAFireIsNotMissedBecausePodsAreBusyWithOthers(t *testing.T) {
 	} {
 		is.Equal(latest(name), want)
 	}
-	// This sweep starts after noon, so it does not show that the scheduler was already working at noon. The noon occurrence counts as
-	// missed.
+	// This sweep starts too late to show that the pod was already processing schedules at noon, so the noon occurrence counts as missed.
 	_, err = pool.Exec(t.Context(), `update trapeze.schedules set next_at = $1`, noon.AddDate(0, 0, 1))
 	is.NoErr(err)
 	at := noon.AddDate(0, 0, 1).Add(2 * time.Minute)

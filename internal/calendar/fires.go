@@ -14,28 +14,28 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// decision describes how one transaction processes a schedule.
+// decision describes how a transaction processes a schedule.
 type decision struct {
 	job.Schedule
 	now       time.Time
 	fires     []job.Fire
 	next      time.Time // the first occurrence that remains to be processed; zero if there is none
-	wrong     string    // why it cannot fire as configured
-	postponed bool      // left for other pods, with its due time unchanged
+	wrong     string    // why the schedule cannot fire as configured
+	postponed bool      // left to other pods, with its due time unchanged
 	used      int       // number of job IDs used
 }
 
-// decideSchedule decides which due occurrences of a schedule submit jobs. The schedule's row is locked. since is when this pod started to
-// process due schedules.
+// decideSchedule decides which due occurrences of a schedule submit jobs. The caller must have locked the schedule's row. The since
+// argument is when this pod started to process due schedules.
 func decideSchedule(due admin.Due, since time.Time) decision {
 	d := decision{Schedule: due.Schedule, now: due.Now}
 	cal, err := scheduler.Parse(due.Expression, due.Zone, due.Anchor)
 	if errors.Is(err, scheduler.ErrOver) {
-		return d // its only time had already passed when it was declared or written by SQL, so it never fires
+		return d // its only time had already passed when it was declared or written through SQL, so it never fires
 	}
 	if err != nil {
-		// Pods with newer time zone data may know the zone. Any other mistake was made through SQL, because SetSchedule would have rejected
-		// it. The schedule fires again once the mistake is corrected.
+		// If the zone is unknown, pods with newer time zone data may know it. Any other mistake was made through SQL, because SetSchedule
+		// would have rejected it. The schedule fires again once the mistake has been corrected.
 		_, unknown := time.LoadLocation(due.Zone)
 		d.postponed, d.wrong = unknown != nil, job.Storable(err.Error(), 500)
 		return d
@@ -52,7 +52,7 @@ func decideSchedule(due admin.Due, since time.Time) decision {
 	return d
 }
 
-// decideIn writes the decisions for schedules whose rows are locked. It drops occurrences that have already been processed.
+// decideIn writes decisions for schedules whose rows are locked. It drops occurrences that have already been processed.
 func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64) error {
 	need := 0
 	for _, d := range list {
@@ -93,10 +93,10 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids
 	return failpoint.Hit(failpoint.FireCommit)
 }
 
-// fireIn records occurrences of schedules and submits their jobs in chronological order. It skips occurrences that have already been
-// processed, regardless of the schedules' rows. ids holds at least one ID per occurrence.
+// fireIn records occurrences of schedules, and submits their jobs in chronological order. It skips occurrences that have already been
+// processed, even if the schedules' rows suggest otherwise. There must be at least one ID per occurrence.
 func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64, actor string) error {
-	active, err := c.active(ctx, tx, list) // read before inserting this transaction's own jobs, so that they do not count
+	active, err := c.active(ctx, tx, list) // read this before the transaction inserts any jobs, which must not count
 	if err != nil {
 		return err
 	}
@@ -145,8 +145,8 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids [
 	return admin.WriteFireEvents(ctx, c.o.Store, tx, c.o.Boot(), actor, reported)
 }
 
-// active returns the schedules that still have an unfinished job, or an unfinished job that follows from one of their jobs. It considers
-// only schedules whose policy depends on this.
+// active returns the schedules with an unfinished job, including later jobs of a pipeline that the schedule started. It considers only
+// schedules whose policy depends on this.
 func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decision) (map[string]bool, error) {
 	var names []string
 	for _, d := range list {
@@ -160,7 +160,8 @@ func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decision) (map[
 	return admin.SchedulesActive(ctx, c.o.Store, tx, names)
 }
 
-// skipOverlap keeps one of a schedule's occurrences, or none if a job of the schedule is active. It marks the others as overlapping.
+// skipOverlap keeps only the first of a schedule's occurrences, or none if a job of the schedule is active. It marks the others as
+// overlapping.
 func skipOverlap(fires []job.Fire, active bool) {
 	for i := range fires {
 		f := &fires[i]
@@ -174,7 +175,7 @@ func skipOverlap(fires []job.Fire, active bool) {
 	}
 }
 
-// report logs and counts a decision after its commit, and wakes pods to claim the jobs.
+// report logs and counts a committed decision, and wakes pods to claim the jobs.
 func (c *Calendar) report(ctx context.Context, d decision) {
 	jobs := 0
 	for _, f := range d.fires {

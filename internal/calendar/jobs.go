@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// withJobs returns the occurrences that are still expected to submit a job.
+// withJobs returns the occurrences that are still to submit a job.
 func (d *decision) withJobs() (list []*job.Fire) {
 	for i := range d.fires {
 		if d.fires[i].JobID != nil {
@@ -33,14 +33,14 @@ func (d *decision) fail(err error) {
 	}
 }
 
-// submitFires submits the jobs of occurrences in the transaction that processes them. Rejected jobs are recorded as failed occurrences. If
-// the transaction covers several schedules, a rejection fails the whole transaction, and the schedules are then processed one by one.
+// submitFires submits the jobs of occurrences in the transaction that processes them. If the database rejects jobs, their occurrences are
+// recorded as failed or, if there are several schedules, the whole transaction fails, and the schedules are then processed one by one.
 //
-// The jobs need no approval, even if their lane requires it for submissions. Instead, setting or triggering a schedule for such a lane
-// requires permission to approve. The API checks this permission; the program itself and operators with SQL access have it implicitly.
+// The jobs need no approval, even if their lane requires it for submissions. Instead, the API requires permission to approve from anyone
+// who sets or triggers a schedule for that lane. The program itself and operators with SQL access have this permission implicitly.
 //
-// The jobs have no submitter, like jobs that the program submits, so users who see only their own jobs see none of them. Their pipelines
-// have the schedule's name.
+// Like jobs that the program submits, the jobs have no submitter, so users who see only their own jobs do not see them. Their pipelines are
+// named after the schedule.
 func (c *Calendar) submitFires(ctx context.Context, tx pgx.Tx, list []decision, actor string) error {
 	work, err := c.prepare(ctx, tx, list)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *Calendar) prepare(ctx context.Context, tx pgx.Tx, list []decision) ([]J
 	return work, nil
 }
 
-// enqueueWithin inserts jobs in a savepoint, so that the transaction can continue after a rejection.
+// enqueueWithin inserts jobs within a savepoint, so that the transaction can continue after a rejection.
 func (c *Calendar) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		_, err := store.EnqueueIn(ctx, c.o.Store, tx, jobs)
@@ -116,8 +116,8 @@ func (c *Calendar) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.Ne
 	})
 }
 
-// takeKeys takes the unique keys of schedules, each for the first job that needs it. The other jobs are duplicates of that job or of the
-// key's holder. It locks the keys in order, so that two transactions cannot deadlock.
+// takeKeys reserves each schedule's unique key for the first job that needs it. The other jobs are duplicates of that job or of the key's
+// current holder. It locks the keys in a fixed order, so that two transactions cannot deadlock.
 func (c *Calendar) takeKeys(ctx context.Context, tx pgx.Tx, list []decision) error {
 	var keyed []*decision
 	for i := range list {
@@ -129,7 +129,7 @@ func (c *Calendar) takeKeys(ctx context.Context, tx pgx.Tx, list []decision) err
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.UniqueKey, b.UniqueKey))
 	})
 	type key struct{ kind, key string }
-	holders := map[key]int64{} // the jobs of this transaction are not inserted yet, so the database would treat their keys as free
+	holders := map[key]int64{} // the database would consider these keys free, because this transaction has not inserted its jobs yet
 	for _, d := range keyed {
 		for _, f := range d.withJobs() {
 			k := key{d.Kind, d.UniqueKey}

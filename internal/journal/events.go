@@ -31,10 +31,10 @@ type Events struct {
 	held   []store.Emission // used only while busy
 	bytes  int
 	err    error            // error of a late write; returned by the next Add
-	news   chan struct{}    // closed when the held events were taken or the writer is done; nil if nothing is waiting for that
-	hurry  chan struct{}    // closed to write the held events before the interval ends; created on first use
+	news   chan struct{}    // closed when the held events have been taken or the writer is done; nil if no goroutine is waiting for this
+	hurry  chan struct{}    // closed to write the held events without waiting for the interval to end; created on first use
 	writer sync.WaitGroup   // writes the held events
-	open   bool             // a transaction of the handler holds a lock on the job's row
+	open   bool             // one of the handler's transactions has locked the job's row
 	queued []store.Emission // used while open
 	inTx   int              // number of queued events that the transaction has written
 	closed bool
@@ -43,8 +43,8 @@ type Events struct {
 // Init sets the writer and the claim. Call it before the first Add.
 func (s *Events) Init(w *Writer, c Claim) { s.w, s.claim = w, c }
 
-// Add writes an event, or schedules it to be written soon. If a late write has failed, the next Add returns that error and does not write
-// its own event. After Close, Add returns [job.ErrLeaseLost].
+// Add writes an event, or schedules it to be written soon. If a late write has failed, the next Add returns that write's error instead of
+// writing its own event. After Close, Add returns [job.ErrLeaseLost].
 func (s *Events) Add(ctx context.Context, e store.Emission) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Events) Add(ctx context.Context, e store.Emission) error {
 	}
 }
 
-// writeNow writes the handler's event immediately. Events that other goroutines add in the meantime are held.
+// writeNow writes an event immediately. Events that other goroutines add in the meantime are held.
 func (s *Events) writeNow(ctx context.Context, e store.Emission) error {
 	s.busy = true
 	s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *Events) writeNow(ctx context.Context, e store.Emission) error {
 	return err
 }
 
-// hold keeps an event until the interval has passed, and starts a writing goroutine if none is running.
+// hold keeps an event until the interval has passed, and starts a goroutine to write it unless one is running.
 func (s *Events) hold(e store.Emission) {
 	s.held, s.bytes = append(s.held, e), s.bytes+size(e)
 	if s.hurry == nil {
@@ -98,7 +98,7 @@ func (s *Events) hold(e store.Emission) {
 	}
 }
 
-// drain writes the held events until none are left, at most once per interval. After hurry is closed, it no longer waits for the interval.
+// drain writes the held events until none are left, at most once per interval. Once hurry is closed, it no longer waits for the interval.
 func (s *Events) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *Events) wake() {
 	}
 }
 
-// wait waits for the next call of wake.
+// wait blocks until the next call to wake, or until ctx ends.
 func (s *Events) wait(ctx context.Context) error {
 	if s.news == nil {
 		s.news = make(chan struct{})
@@ -175,8 +175,8 @@ func (s *Events) flush(ctx context.Context) error {
 	return nil
 }
 
-// Begin starts one attempt of a transaction, after all earlier events have been written. It drops the events of the previous attempt,
-// because the new attempt emits them again.
+// Begin starts an attempt to run a transaction, after all earlier events have been written. It drops the events of the previous attempt,
+// because the new one emits them again.
 func (s *Events) Begin(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,7 @@ func (s *Events) Begin(ctx context.Context) error {
 	return s.flush(ctx)
 }
 
-// WriteIn writes the events that were added during a transaction, as part of the same transaction.
+// WriteIn writes the events that were added during a transaction, as part of that transaction.
 func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
 	s.mu.Lock()
 	list := s.queued
@@ -198,8 +198,8 @@ func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
 	return nil
 }
 
-// End marks the end of all attempts of a transaction. It writes the events that no commit contains, because the handler did emit them: all
-// events of the transaction if it was not committed, and otherwise those that other goroutines have added since [Events.WriteIn].
+// End is called after the last attempt to run a transaction. It writes the events that were emitted but not committed: all of the
+// transaction's events if it was not committed, and otherwise those that other goroutines have added since [Events.WriteIn].
 func (s *Events) End(committed bool) {
 	s.mu.Lock()
 	list := s.queued
@@ -221,12 +221,12 @@ func (s *Events) End(committed bool) {
 	}
 }
 
-// Close writes the held events and waits until they are stored, so that they are written before the job finishes. Later events are
+// Close writes the held events and waits until they are stored, which ensures that they precede the end of the job. Later events are
 // rejected.
 func (s *Events) Close() {
 	s.mu.Lock()
 	s.closed = true
-	s.wake() // goroutines that are waiting for room must give up
+	s.wake() // goroutines waiting for room must give up
 	_ = s.flush(context.Background())
 	s.mu.Unlock()
 	s.writer.Wait()
@@ -235,7 +235,7 @@ func (s *Events) Close() {
 // size returns the approximate memory used by an event.
 func size(e store.Emission) int { return 128 + len(e.Event) + len(e.Message) + len(e.Fields) }
 
-// inParts splits a list into parts that each fit into one statement.
+// inParts splits a list into parts that each fit into a statement.
 func inParts(list []store.Emission) iter.Seq[[]store.Emission] {
 	return func(yield func([]store.Emission) bool) {
 		for len(list) > 0 {

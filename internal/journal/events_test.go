@@ -79,7 +79,7 @@ func (c *chronicle) Progress(_ context.Context, _ job.Lease, p job.Progress) err
 	return nil
 }
 
-// writer returns a writer that uses the chronicle as its store, and a claim for the writer.
+// writer returns a writer whose store is the chronicle, and a claim to use with it.
 func (c *chronicle) writer() (*Writer, Claim) {
 	return NewWriter(c, slog.New(slog.DiscardHandler), claim{}.Check), claim{}
 }
@@ -91,7 +91,7 @@ func (claim) ID() job.Lease         { return job.Lease{JobID: 1, Fence: 1} }
 func (claim) Lost() bool            { return false }
 func (claim) Check(err error) error { return err }
 
-// inBubble runs do in a synctest bubble, with events that are written to a chronicle, and closes the events at the end.
+// inBubble runs do in a synctest bubble with an Events that writes to a chronicle, and closes the Events at the end.
 func inBubble(t *testing.T, do func(is *is.I, c *chronicle, s *Events, emit func(names ...string))) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -129,7 +129,7 @@ func TestTheEndOfARunWritesWhatIsHeldWithoutWaitingForTheMoment(t *testing.T) {
 		s.Close()
 		is.Equal(c.written(), []string{"0s: a", "0s: b c"})
 		err := s.Add(context.Background(), store.Emission{Event: "d"})
-		is.True(errors.Is(err, job.ErrLeaseLost)) // nothing is written after Close
+		is.True(errors.Is(err, job.ErrLeaseLost)) // Close rejects later events
 	})
 }
 
@@ -139,13 +139,13 @@ func TestAHandlerThatEmitsTooMuchWaits(t *testing.T) {
 		for i := range 1 + maxHeldEvents {
 			emit(strconv.Itoa(i))
 		}
-		is.Equal(time.Since(began), time.Duration(0)) // adding this many events does not block
+		is.Equal(time.Since(began), time.Duration(0)) // holding this many events does not block
 		ctx, cancel := context.WithTimeout(context.Background(), interval/2)
 		defer cancel()
 		err := s.Add(ctx, store.Emission{Event: "never"})
 		is.True(errors.Is(err, context.DeadlineExceeded)) // Add waits no longer than its context allows
 		emit("next")
-		is.Equal(time.Since(began), interval) // an event waits only until the held events have been written
+		is.Equal(time.Since(began), interval) // Add waits only until the held events have been taken
 		is.Equal(len(c.written()), 2)
 		is.True(strings.HasSuffix(c.written()[1], " "+strconv.Itoa(maxHeldEvents)))
 		large := store.Emission{Event: "large", Fields: make([]byte, maxHeldBytes)}
@@ -159,7 +159,7 @@ func TestTheErrorOfALateWriteComesWithTheNextEmit(t *testing.T) {
 		torn := errors.New("torn")
 		c.fail(torn)
 		add := func(name string) error { return s.Add(context.Background(), store.Emission{Event: name}) }
-		is.Equal(add("a"), torn) // the write of the handler's goroutine failed
+		is.Equal(add("a"), torn) // the error of an immediate write
 		emit("b")
 		c.fail(torn)
 		time.Sleep(interval)
@@ -167,7 +167,7 @@ func TestTheErrorOfALateWriteComesWithTheNextEmit(t *testing.T) {
 		is.Equal(add("c"), torn) // the error of writing b
 		emit("d")
 		time.Sleep(interval)
-		is.Equal(c.written(), []string{"500ms: d"}) // writing continues after the error has been returned
+		is.Equal(c.written(), []string{"500ms: d"}) // after the error has been returned, writing continues
 	})
 }
 
@@ -179,8 +179,8 @@ func TestATransactionBeginsWhenWhatWasEmittedBeforeIsWritten(t *testing.T) {
 		emit("c")
 		is.NoErr(s.Begin(context.Background())) // the second attempt
 		emit("c", "d")
-		is.NoErr(s.WriteIn(context.Background(), nil)) // events that a repeated attempt emits again count once
-		emit("late")                                   // by another goroutine of the handler, while the transaction commits
+		is.NoErr(s.WriteIn(context.Background(), nil)) // the events of the first attempt have been dropped
+		emit("late")                                   // from another goroutine of the handler, during the commit
 		s.End(true)
 		is.Equal(c.written()[2:], []string{"0s: c d", "0s: late"})
 		time.Sleep(interval)

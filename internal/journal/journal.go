@@ -1,10 +1,10 @@
-// Package journal writes the events and the progress of claims to the database at a limited rate. [Events] keeps the order, and reports
-// every lost event: Add returns the error of an immediate write, and later losses are logged. The next Add also returns the error of a late
-// write. [Progress] writes only the latest value. Both write at most four times a second for each claim, and once more before the claim
-// ends. When handlers of several jobs wait for their events to be written, those events share one commit.
+// Package journal writes the events and the progress of claims to the database at a limited rate. [Events] keeps the order and reports
+// every lost event: Add returns the error of an immediate write, and the error of a late write is logged and returned by the next Add.
+// [Progress] writes only the latest value. Both write at most four times a second per claim, and once more before the claim ends. If
+// handlers of several jobs are waiting for their events to be written, the events share a commit.
 //
-// The package encapsulates the rate limit, the buffers, the group commit and the retries. It does not depend on the engine, and does not
-// decide which code may emit events.
+// The package encapsulates the rate limit, the buffers, the group commit and the retries. It neither depends on the engine nor decides
+// which code may emit events.
 package journal
 
 import (
@@ -19,11 +19,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// interval is the minimum interval between two writes of a claim. It limits the cost of a handler that emits events in a tight loop.
+// interval is the minimum interval between two writes for the same claim. It bounds the cost of a handler that emits events in a tight
+// loop.
 const interval = 250 * time.Millisecond
 
 const (
-	singleWriters = 2   // maximum number of concurrent statements for single events of many jobs
+	singleWriters = 2   // maximum number of concurrent statements that merge single events of different jobs
 	singleLimit   = 500 // maximum number of events in such a statement
 )
 
@@ -35,12 +36,12 @@ type Store interface {
 	Progress(ctx context.Context, claim job.Lease, p job.Progress) error
 }
 
-// Writer writes for all claims of a process.
+// Writer writes the events and progress of all claims of a process.
 type Writer struct {
 	store   Store
 	log     *slog.Logger
 	count   func(error) error
-	singles *batch.Batcher[store.ClaimEmission, bool] // single events of many jobs; the result is false if an event was not written with the others
+	singles *batch.Batcher[store.ClaimEmission, bool] // single events of different jobs; the result tells whether an event was written
 }
 
 // NewWriter returns a writer. count is called with every database error and returns it.
@@ -50,7 +51,7 @@ func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
 		if err != nil && !store.Refused(err) {
 			return nil, err
 		}
-		results := make([]bool, len(list)) // PostgreSQL rejected an event; writing each one separately shows which one
+		results := make([]bool, len(list)) // if PostgreSQL rejected an event, writing each one separately shows which
 		for i, e := range list {
 			results[i] = err == nil && written[e.Lease]
 		}
@@ -63,11 +64,11 @@ type Claim interface {
 	ID() job.Lease
 	// Lost reports whether the lease is permanently lost.
 	Lost() bool
-	// Check inspects the error of a write, and returns the error for the caller.
+	// Check inspects the error of a write, and returns the error to report to the caller.
 	Check(error) error
 }
 
-// write writes the events of a claim in one statement. A single event shares the statement with events of other jobs.
+// write writes a claim's events in one statement. A single event shares the statement with events of other jobs.
 func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) error {
 	if len(list) == 1 {
 		if written, err := w.singles.Do(ctx, store.ClaimEmission{Lease: c.ID(), Emission: list[0]}); written || err != nil {
@@ -77,8 +78,8 @@ func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) erro
 	return w.count(c.Check(w.store.Emit(ctx, c.ID(), list...)))
 }
 
-// writeLate writes events that no handler is waiting for. It retries for a few seconds, but only if it is certain that the events were not
-// written, because no event may be written twice.
+// writeLate writes events that no handler is waiting for. It retries for a few seconds, but only if the events were certainly not written,
+// because no event may be written twice.
 func (w *Writer) writeLate(c Claim, list []store.Emission) error {
 	ctx := context.Background() // each statement has its own timeout
 	for backoff := wait.NewBackoff(); ; {

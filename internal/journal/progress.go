@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Progress writes the progress of a claim to the database. Only the latest value counts, and one goroutine writes at a time.
+// Progress writes a claim's progress to the database. Only the latest value counts, and only one goroutine writes at a time.
 type Progress struct {
 	w     *Writer
 	claim Claim
@@ -19,13 +19,13 @@ type Progress struct {
 	idle    sync.WaitGroup
 	last    time.Time
 	closed  bool
-	hurry   chan struct{} // closed to end drain's pause early; created when drain's goroutine starts
+	hurry   chan struct{} // closed to cut drain's pause short; created when drain's goroutine starts
 }
 
 // Init sets the writer and the claim. Call it before the first Set.
 func (n *Progress) Init(w *Writer, c Claim) { n.w, n.claim = w, c }
 
-// Set replaces the pending value and schedules it to be written soon. It never waits for the database. After Close it has no effect.
+// Set replaces the pending value and schedules it to be written soon. It never waits for the database. After Close, it has no effect.
 func (n *Progress) Set(p job.Progress) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -48,8 +48,8 @@ func (n *Progress) Set(p job.Progress) {
 	}
 }
 
-// drain writes values until none is pending, at most one per interval. After hurry is closed, it writes the pending value immediately,
-// because the value must delay neither the end of a run nor a hand-off.
+// drain writes values until none is pending, at most one per interval. Once hurry is closed, it writes the pending value immediately,
+// because progress must delay neither the end of a run nor a hand-off.
 func (n *Progress) drain(hurry <-chan struct{}) {
 	for {
 		n.mu.Lock()
@@ -76,7 +76,7 @@ func (n *Progress) drain(hurry <-chan struct{}) {
 	}
 }
 
-// Close writes the pending value and waits until it is stored, so that the last progress is written before the job finishes.
+// Close writes the pending value and waits until it is stored, which ensures that the last progress precedes the end of the job.
 func (n *Progress) Close() {
 	n.mu.Lock()
 	if !n.closed && n.hurry != nil {

@@ -1,6 +1,6 @@
 // Package lease tracks a pod's lease: its boot ID, how long the pod may treat its jobs as its own, and whether the pod may declare other
-// pods dead. It encapsulates the use of two clocks: the pod's clock for its own lease, and the database's clock for other pods' leases. It
-// does no I/O; heartbeats report to it.
+// pods dead. It encapsulates the use of two clocks: the pod's clock for the pod's lease, and the database's clock for the leases of other
+// pods. It does no I/O. Heartbeats report to it.
 package lease
 
 import (
@@ -13,17 +13,17 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Lease is a pod's lease in the table of pods. It holds the boot ID and the time until which the pod can trust that other pods leave
-// its jobs alone. Trust is measured on the monotonic clock from when the last successful heartbeat was sent, less a margin. It therefore
-// ends before the lease in the table expires, unless the machine is suspended: the monotonic clock then stands still, and the next heartbeat
-// is refused. Lease is safe for concurrent use.
+// Lease is a pod's lease in the table of pods. It holds the boot ID and the time until which the pod can trust other pods to leave its jobs
+// alone. Trust is measured on the monotonic clock, from when the last successful heartbeat was sent, and ends a margin before the lease in
+// the table expires. If the machine is suspended, the monotonic clock stands still and the lease may expire first, but then the next
+// heartbeat is refused. Lease is safe for concurrent use.
 type Lease struct {
 	mu     sync.Mutex
 	boot   string
 	before string    // previous boot ID; empty if there was none
 	open   bool      // whether the pod is registered
 	trust  time.Time // when the trust ends
-	beats  int       // successful heartbeats in a row
+	beats  int       // number of consecutive successful heartbeats
 	outage outage    // the latest outage
 	change wait.Signal
 }
@@ -47,7 +47,7 @@ func (l *Lease) PreviousID() string {
 	return l.before
 }
 
-// Registered reports whether the pod, as far as it knows, has a row in the table of pods.
+// Registered reports whether the pod has, as far as it knows, an open row in the table of pods.
 func (l *Lease) Registered() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +61,7 @@ func (l *Lease) Trusted() bool {
 	return l.open && time.Now().Before(l.trust)
 }
 
-// Changed returns a channel that receives a value after a heartbeat has extended the trust. It supports only one reader.
+// Changed returns a channel that receives a value after a heartbeat has extended the trust. It supports a single reader.
 func (l *Lease) Changed() <-chan struct{} { return l.change }
 
 // Left returns how long the lease can still be trusted, and whether it is open.
@@ -71,22 +71,22 @@ func (l *Lease) Left() (left time.Duration, open bool) {
 	return time.Until(l.trust), l.open
 }
 
-// MayJudge reports whether this pod may declare other pods dead. It requires two successful heartbeats in a row, so that after a database
-// outage no pod takes over the jobs of pods that are still alive.
+// MayJudge reports whether this pod may declare other pods dead. It requires two consecutive successful heartbeats, so that no pod takes
+// over the jobs of live pods after a database outage.
 func (l *Lease) MayJudge() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.beats >= 2 && time.Now().Before(l.trust)
 }
 
-// Renewed records a successful heartbeat or registration. It was sent at the time sent, on the pod's clock, and answered at the time
-// answered, on the database's clock. lasts is the duration of the lease. counts states whether the heartbeat counts for MayJudge. Renewed
-// reports whether the trust had ended, or had not begun, before this heartbeat.
+// Renewed records a successful heartbeat or registration. The sent argument is when it was sent, on the pod's clock, answered is when it
+// was answered, on the database's clock, and lasts is the duration of the lease. If counts is set, the heartbeat counts toward MayJudge.
+// Renewed reports whether the trust had ended, or had not begun, before this heartbeat.
 func (l *Lease) Renewed(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	regained = time.Now().After(l.trust)
-	if regained && !l.trust.IsZero() { // no heartbeat failed, but none was sent for a long time: this process was frozen, and others may have been frozen too
+	if regained && !l.trust.IsZero() { // no heartbeat failed, but none was sent for long: this process, and perhaps others, was frozen
 		l.beats = 0
 		l.outage.begin()
 	}
@@ -100,7 +100,7 @@ func (l *Lease) Renewed(sent, answered time.Time, lasts time.Duration, counts bo
 	return regained
 }
 
-// Missed records a heartbeat that received no reply.
+// Missed records a heartbeat without a reply.
 func (l *Lease) Missed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,15 +109,15 @@ func (l *Lease) Missed() {
 }
 
 // Spared reports which pods must not be declared dead: for the duration left, all pods whose lease had not expired at since, a time on the
-// database's clock. They are spared for one lease duration (lasts) after an outage of this pod. Spared returns zero values if no pods are
-// spared.
+// database's clock. They are spared for a lease duration (lasts) after an outage of this pod. If no pods are spared, Spared returns zero
+// values.
 func (l *Lease) Spared(lasts time.Duration) (since time.Time, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.outage.spared(lasts)
 }
 
-// NewBoot replaces the boot ID after other pods closed the old one. It returns the old boot ID.
+// NewBoot replaces the boot ID after other pods have closed its row. It returns the old boot ID.
 func (l *Lease) NewBoot() (old string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,12 +126,12 @@ func (l *Lease) NewBoot() (old string) {
 	return old
 }
 
-// outage describes this pod's latest series of failed heartbeats. A database outage cuts off all pods at the same time, but they reconnect
-// one after another. For one lease duration after its own outage, a pod therefore spares every pod whose lease had not expired when the
-// outage began. A pod that has just started has seen no outage and spares none. outage is guarded by Lease.mu.
+// outage describes this pod's latest series of failed heartbeats. A database outage cuts off all pods at once, but they reconnect one after
+// another. For a lease duration after an outage, a pod therefore spares every pod whose lease had not expired when the outage began. A pod
+// that has just started has seen no outage and spares none. outage is guarded by Lease.mu.
 type outage struct {
 	latest time.Time // time of the latest reply, on the database's clock; zero if there was none
-	open   bool      // fewer than two heartbeats in a row have succeeded since the outage
+	open   bool      // fewer than two consecutive heartbeats have succeeded since
 	since  time.Time // time of the last reply before the outage, on the database's clock
 	ended  time.Time // when the first reply after the outage arrived, on the process's clock; zero if none has
 }
@@ -144,8 +144,8 @@ func (o *outage) begin() {
 	o.ended = time.Time{}
 }
 
-// answered records a successful reply at the given time on the database's clock. beats is the number of consecutive successful replies,
-// including this one.
+// answered records a successful reply at the given time on the database's clock. The beats argument is the number of consecutive successful
+// heartbeats, including this one.
 func (o *outage) answered(at time.Time, beats int) {
 	o.latest = at
 	if o.open && o.ended.IsZero() {

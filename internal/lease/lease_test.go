@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A pod may declare other pods dead only after two successful heartbeats in a row. A pod that has just recovered from an outage may not.
+// A pod may declare other pods dead only after two consecutive successful heartbeats, and thus not directly after an outage.
 func TestAPodJudgesOthersAfterTwoHeartbeatsInARow(t *testing.T) {
 	t.Parallel()
 	l := New("")

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// confirmFor limits how long the task waits, for each moving lane, until the pods confirm that they start no jobs in it.
+	// confirmFor limits how long the task waits, for each moving lane, until the pods have confirmed that they do not start jobs in it.
 	confirmFor   = 10 * time.Second
 	confirmEvery = 500 * time.Millisecond
 )
 
-// moveLanes completes the moves of lanes to other engines, in case the command that began a move has ended. A lane with running jobs is left
-// to the next run.
+// moveLanes completes moves of lanes to other engines that were begun by a command but not completed. It leaves lanes with running jobs to
+// its next run.
 func (m *Maintenance) moveLanes(ctx context.Context) (moved int, err error) {
 	lanes, err := admin.LanesChangingEngine(ctx, m.o.Store)
 	errs := []error{err}

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// leadAndLoseIt runs every task once as the leader. When a task is about to start batch number n, counted from 1, leadAndLoseIt terminates
-// the session that holds the leader lock. It returns the error of each task.
+// leadAndLoseIt runs every task once as the leader. Before a task's n-th batch, it terminates the session that holds the leader lock. It
+// returns the error of each task.
 func leadAndLoseIt(ctx context.Context, pool *pgxpool.Pool, m *Maintenance, batch int) map[string]error {
 	lead, s := m.lead, m.o.Session.(*session)
 	defer func() { _ = s.conn.Close(ctx) }()

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// session is a [Session] that is used only by the test. It is opened on first use.
+// session is a [Session] for tests only, which opens on first use.
 type session struct {
 	open func(context.Context) (*pgx.Conn, error)
 	conn *pgx.Conn

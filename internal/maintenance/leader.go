@@ -13,27 +13,27 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// A role is a pod's part in the maintenance.
+// role is a pod's role in the maintenance.
 type role int
 
 const (
 	standby role = iota // another pod leads, so this one runs only overdue tasks
 	leading             // this pod leads
-	sharing             // the leader is unknown, so the first pod to ask runs a task
+	sharing             // the leader is unknown, so each task goes to the first pod that asks for it
 )
 
-// Session is a database session that a pod keeps open without a pooler and also uses for other purposes.
+// Session is a database session without a pooler, which a pod keeps open and also uses for other purposes.
 type Session interface {
-	// Do calls do with the session while nothing else uses it. If do returns an error, the session is closed and the pod is no longer the
-	// leader. If there is no session, Do returns [ErrNoSession].
+	// Do calls do with exclusive use of the session. If do returns an error, the session is closed and the pod is no longer the leader. If
+	// there is no session, Do returns [ErrNoSession].
 	Do(ctx context.Context, do func(*pgx.Conn) error) error
 }
 
 // ErrNoSession is returned by a [Session] that is not open.
 var ErrNoSession = errors.New("no direct connection")
 
-// leader tries to hold the maintenance lock in the pod's session, and tracks whether it does. The lock only saves work: two pods may run
-// the same task at the same time, and another pod runs a task if the lock holder does not.
+// leader tries to hold the maintenance lock in the pod's session, and tracks whether it does. The lock only avoids duplicate work: two pods
+// may run the same task concurrently, and if the lock holder does not run a task, another pod does.
 type leader struct {
 	m *Maintenance
 
@@ -43,7 +43,7 @@ type leader struct {
 	warned bool // the missing session has been logged
 }
 
-// leadWithin is the timeout of each query about the leader lock.
+// leadWithin is the timeout for each query about the leader lock.
 const leadWithin = 5 * time.Second
 
 // role returns this pod's role as of the latest check.
@@ -59,8 +59,8 @@ func (l *leader) role() role {
 	return standby
 }
 
-// keep regularly checks whether this pod is the leader, until ctx is cancelled. This is how a leader detects that it has lost the lead, and
-// how another pod takes it over.
+// keep checks regularly whether this pod is the leader, until ctx is cancelled. This is how a leader notices that it has lost the lead, and
+// how another pod takes over.
 func (l *leader) keep(ctx context.Context) {
 	defer l.drop()
 	for until := l.m.o.Store.UntilReset(); l.rest(ctx, until); {
@@ -69,7 +69,7 @@ func (l *leader) keep(ctx context.Context) {
 	}
 }
 
-// rest waits until the next check is due or the context named until is cancelled. It reports whether ctx is still open.
+// rest waits until the next check is due or until is cancelled. It reports false if ctx has been cancelled.
 func (l *leader) rest(ctx, until context.Context) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -78,7 +78,7 @@ func (l *leader) rest(ctx, until context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// check checks whether this pod still leads, or tries to take the lead.
+// check checks whether this pod still leads, and tries to take the lead if it does not.
 func (l *leader) check(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,14 +102,14 @@ func (l *leader) check(ctx context.Context) {
 	}
 }
 
-// still checks whether this pod leads right now. Call it before each action.
+// still checks that this pod is still the leader. Call it before each action.
 func (l *leader) still(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held && l.has(ctx)
 }
 
-// has reports whether the session holds the lock. If there is no session or the query fails, the pod is no longer the leader.
+// has reports whether the session holds the lock. If not, or if the query fails, it records that the pod no longer leads.
 func (l *leader) has(ctx context.Context) bool {
 	has, err := l.ask(ctx, l.m.o.Store.HasLead)
 	if err != nil || !has {
@@ -135,7 +135,7 @@ func (l *leader) ask(ctx context.Context, question func(context.Context, *pgx.Co
 	return yes, err
 }
 
-// dropLocked records that this pod no longer leads. The caller has locked mu.
+// dropLocked records that this pod no longer leads. The caller must hold mu.
 func (l *leader) dropLocked() {
 	l.held = false
 	l.m.o.Metrics.Leader.Set(0)

@@ -1,9 +1,9 @@
 // Package maintenance runs the periodic tasks that all pods of a database share: retention, expiry, deadlines, reconciliation, partitions
-// and vacuum. No pod depends on a leader. The pod that holds an advisory lock runs the tasks, and the other pods run overdue ones. Without
-// direct connections, each task is run by the first pod to ask for it. Two pods may run the same task at the same time.
+// and vacuum. The pod that holds an advisory lock runs the tasks, but no pod depends on this leader, because the others run tasks that are
+// overdue. Without direct connections, each task is run by the first pod to ask for it. Two pods may run the same task concurrently.
 //
-// The package encapsulates the lock, the rows that distribute the tasks, and the pauses between batches.
-// Package pod runs one Maintenance in each pod. Tools and tests call [Maintenance.RunOnce].
+// The package encapsulates the lock, the rows that distribute the tasks, and the pauses between batches. Package pod runs a Maintenance in
+// each pod. Tools and tests call [Maintenance.RunOnce].
 package maintenance
 
 import (
@@ -30,25 +30,25 @@ type Options struct {
 	Metrics *telemetry.Metrics
 	Pod     string // display name
 
-	// LeadEvery is the maximum interval between two attempts to become the leader or to confirm that this pod still is.
+	// LeadEvery is the maximum interval between two checks of whether this pod is or can become the leader.
 	LeadEvery time.Duration
 	// Session is the session that holds the leader lock. It can be nil.
 	Session Session
 	// Trusted reports whether this pod trusts its lease.
 	Trusted func() bool
 
-	// RetainSucceeded and the other fields set how long finished jobs and events are kept. Negative means forever.
+	// RetainSucceeded and the fields after it set how long finished jobs and events are kept. Negative means forever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
-	// ApprovalTTL is how long a job can await approval before it is cancelled. 0 means no limit.
+	// ApprovalTTL is how long a job may await approval before it is cancelled. 0 means no limit.
 	ApprovalTTL time.Duration
 	// MaxAge is the age at which a job fails with the reason deadline. 0 means no limit.
 	MaxAge time.Duration
 
-	// Ended is called with the jobs that a task has ended.
+	// Ended is called with jobs that a task has ended.
 	Ended func([]job.End)
 	// Overdue cancels the handler of a claim whose job has passed its deadline, if the handler is running on this pod.
 	Overdue func(job.Lease)
-	// FanOutsChanged is called after the counts of fan-outs were corrected.
+	// FanOutsChanged is called after counts of fan-outs have been corrected.
 	FanOutsChanged func()
 	// Wake makes this pod claim jobs. WakePeers makes the other pods claim jobs.
 	Wake, WakePeers func()
@@ -61,7 +61,7 @@ type Maintenance struct {
 	o            Options
 	lead         *leader
 	stranded     wait.Signal
-	reconciled   atomic.Int64 // ID of the last waiting job whose children were counted
+	reconciled   atomic.Int64 // ID of the waiting job whose children were counted last
 	mayNotVacuum atomic.Bool  // the missing privilege has been logged
 	pruned       pruned
 }
@@ -73,11 +73,11 @@ func New(o Options) *Maintenance {
 	return m
 }
 
-// SessionEnded records that Options.Session is about to close, so that this pod is no longer the leader. Call it before the session's lock
-// is released, because another pod can then become the leader immediately.
+// SessionEnded records that this pod is no longer the leader, because Options.Session is about to close. Call it before the session
+// releases its lock, since another pod can become the leader as soon as the lock is free.
 func (m *Maintenance) SessionEnded() { m.lead.drop() }
 
-// startAfter is the minimum delay before a pod's first run of its tasks. The maximum is twice that. A pod that has just started has more
+// startAfter is the minimum delay before a pod first runs its tasks, and half the maximum delay. A pod that has just started has more
 // urgent work, and pods that start together should not all run the tasks.
 const startAfter = 2 * time.Second
 
@@ -106,7 +106,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 	clock.Run(ctx)
 }
 
-// RunOnce runs every task once, now. It continues after an error and returns all errors.
+// RunOnce runs every task once. It continues after an error and returns all errors.
 func (m *Maintenance) RunOnce(ctx context.Context) error {
 	var errs []error
 	for _, t := range m.tasks(func(ctx context.Context) error { return ctx.Err() }) {

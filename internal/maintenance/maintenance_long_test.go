@@ -32,7 +32,7 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// neglected fills a database so that every task has work to do, enough for several batches where a task works in batches.
+// neglected fills a database so that every task has work to do and tasks that work in batches need several of them.
 func neglected(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -20)
@@ -95,7 +95,7 @@ func neglected(t *testing.T, pool *pgxpool.Pool) {
 	})
 }
 
-// tidied describes, table by table, the rows that are left after the maintenance.
+// tidied describes, table by table, the rows that are left after maintenance.
 func tidied(t *testing.T, pool *pgxpool.Pool) string {
 	t.Helper()
 	return one[string](t, pool, `select json_build_object(
@@ -113,7 +113,7 @@ func tidied(t *testing.T, pool *pgxpool.Pool) string {
 			where c.relname ~ '_[0-9]{8}$' and i.inhparent::regclass::text like 'trapeze.%' and c.relkind = 'r'))::text`)
 }
 
-// The maintenance leaves the same rows, whether one pod runs it, two pods run it at the same time, or a pod's connections are cut between
+// Maintenance leaves the same rows behind whether one pod runs it, two pods run it concurrently, or a pod's connections are cut between
 // batches and another pod continues.
 func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing.T) {
 	t.Parallel()
@@ -182,7 +182,7 @@ func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing
 		neglected(t, pool)
 		a, b := newOne(t, pool, "a"), newOne(t, pool, "b")
 		c.do(t, pool, a, b)
-		is.NoErr(b.RunOnce(t.Context())) // finish any work left for another run, such as a table that was locked by a reader
+		is.NoErr(b.RunOnce(t.Context())) // finish work left to another run, such as a table that a reader had locked
 		pgtest.Wait(t, "the vacuum is counted", func() bool {
 			return one[int](t, pool, `select vacuum_count::int from pg_stat_all_tables where relid = 'trapeze.cancel_requests'::regclass`) > 0
 		})

@@ -8,19 +8,19 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// strayFor is the longest time that a pipeline is kept after its last job was removed by anything other than this pod's retention, such as
-// an operator or a former leader.
+// strayFor is the maximum time for which a pipeline is kept after its last job was removed by something other than this pod's retention,
+// such as an operator or a former leader.
 const strayFor = 24 * time.Hour
 
-// pruned tracks whether pipelines may have lost their last jobs since the last time all pipelines were read. Reading all of them takes
-// minutes for tens of millions of pipelines, and finds nothing unless retention has removed jobs.
+// pruned tracks whether pipelines may have lost their last jobs since the last complete read of the pipelines. A complete read of tens of
+// millions of pipelines takes minutes, and finds nothing unless retention has removed jobs.
 type pruned struct {
 	batches atomic.Int64 // number of retention runs that removed jobs
 	seen    atomic.Int64 // value of batches when the last complete read started
 	read    atomic.Int64 // when that read started, in Unix nanoseconds; 0 if never
 }
 
-// prunePipelines removes pipelines without jobs, if there may be any. If a run is interrupted, the next one starts over.
+// prunePipelines removes pipelines without jobs, if there may be any. After an interruption, the next run starts over.
 func (m *Maintenance) prunePipelines(ctx context.Context, pace upkeep.Pace) (int, error) {
 	p, now := &m.pruned, time.Now()
 	batches, read := p.batches.Load(), p.read.Load()

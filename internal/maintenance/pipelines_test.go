@@ -36,5 +36,5 @@ func TestPipelinesAreLookedThroughOnlyWhereSomeMayHaveLostTheirJobs(t *testing.T
 	is.Equal(prune(nil), 1)              // the next run reads all pipelines again
 	stray()
 	m.pruned.read.Store(time.Now().Add(-strayFor).UnixNano())
-	is.Equal(prune(nil), 1) // a pipeline whose jobs were deleted in a different way is found within a day
+	is.Equal(prune(nil), 1) // a pipeline whose jobs were deleted by other means is found within a day
 }

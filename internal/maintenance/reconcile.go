@@ -8,11 +8,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// reconcilePage is the number of waiting jobs, and of held subjects, that one reconciliation reads or corrects.
+// reconcilePage is the number of waiting jobs, and of held subjects, that a single reconciliation covers.
 const reconcilePage = 100
 
-// reconcile compares counts and other derived values with the rows that they summarize, corrects them, and returns the number of
-// corrections. Corrections are needed only if rows were changed manually.
+// reconcile compares counts and other derived values with the rows that they summarize, and returns the number of corrections. None should
+// be necessary unless rows were changed manually.
 func (m *Maintenance) reconcile(ctx context.Context) (mended int, err error) {
 	fans, err := m.reconcileFanOuts(ctx)
 	runs, err2 := m.reconcileRuns(ctx)
@@ -35,7 +35,7 @@ func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err 
 	return len(drifts), err
 }
 
-// reconcileRuns frees subjects held for jobs that are not running.
+// reconcileRuns frees subjects that are held for jobs that are not running.
 func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 	ended, err := upkeep.ReconcileRuns(ctx, m.o.Store, reconcilePage)
 	for _, run := range ended {

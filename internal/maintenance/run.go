@@ -12,17 +12,16 @@ import (
 )
 
 const (
-	// overdueAfter is the number of intervals without a start after which a task is overdue. Another pod then runs the task, because the
-	// leader may be frozen while its session and its lock still exist.
+	// overdueAfter is the number of intervals without a run after which a task is overdue and other pods may run it. The leader may be
+	// frozen although its session and lock still exist.
 	overdueAfter = 3
-	// restAtMost is the maximum pause between two batches of a task. Otherwise the pause is as long as the previous batch took.
+	// restAtMost is the maximum pause between two batches of a task. Up to this limit, a pause is as long as the previous batch took.
 	restAtMost = 200 * time.Millisecond
 )
 
 var errLeadLost = errors.New("another pod leads the maintenance")
 
-// run is this pod's part in one task. It decides whether this pod runs the task now, and whether it continues. Only the task's goroutine
-// uses the run.
+// run decides whether this pod runs a task now, and whether it continues. Only the task's goroutine uses it.
 type run struct {
 	task
 	m    *Maintenance
@@ -30,12 +29,12 @@ type run struct {
 
 	role  role
 	asked time.Time // when this pod last asked for the task without being the leader
-	noted time.Time // when the task's row was last updated while the task was running
+	noted time.Time // when the task's row was last updated during the run
 	began time.Time // start of the current batch
 }
 
-// start runs the task if it is this pod's turn. A leader always runs it. If the leader is unknown, the first pod to ask runs it. Otherwise
-// a pod runs the task only when it is overdue. A database row, updated by the database's clock, decides which pod asked first.
+// start runs the task if it is this pod's turn. A leader always runs it. If the leader is unknown, the first pod to ask runs it. Other pods
+// run the task only if it is overdue. Which pod asked first is decided by the task's row, by the database's clock.
 func (r *run) start(ctx context.Context) {
 	r.role = r.lead.role()
 	if r.role == leading && !r.lead.still(ctx) {
@@ -65,7 +64,7 @@ func (r *run) start(ctx context.Context) {
 	r.end(ctx, n, time.Since(began), err)
 }
 
-// end records the result of the task in the log, the metrics and the task's row.
+// end records the result of a run in the log, the metrics and the task's row.
 func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	metrics, log := r.m.o.Metrics, r.m.o.Log
 	metrics.Tasks.WithLabelValues(r.name).Add(float64(n))
@@ -92,8 +91,8 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	}
 }
 
-// pace is called before each batch. It waits for as long as the last batch took, but at most restAtMost. It stops the task when this pod
-// stops or another one leads.
+// pace is called before each batch. It waits for as long as the previous batch took, but at most restAtMost. Its error stops the task when
+// this pod stops or another one leads.
 func (r *run) pace(ctx context.Context) error {
 	if !r.began.IsZero() && !wait.For(ctx, min(time.Since(r.began), restAtMost)) || ctx.Err() != nil {
 		return ctx.Err()
@@ -101,7 +100,7 @@ func (r *run) pace(ctx context.Context) error {
 	if !r.all && r.role == leading && !r.lead.still(ctx) {
 		return errLeadLost
 	}
-	if time.Since(r.noted) > r.every/2 { // prevents a long task from becoming overdue
+	if time.Since(r.noted) > r.every/2 { // keeps a long task from becoming overdue
 		if _, err := upkeep.BeginTask(ctx, r.m.o.Store, r.name, r.m.o.Pod, 0); err != nil {
 			return err
 		}

@@ -7,11 +7,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// MoveStranded requests that jobs in nonexistent lanes be moved immediately instead of within a minute. It is called after a lane is
-// deleted.
+// MoveStranded requests that jobs in nonexistent lanes be moved immediately instead of within a minute. It is called after the deletion of
+// a lane.
 func (m *Maintenance) MoveStranded() { m.stranded.Set() }
 
-// keepStranded moves jobs in nonexistent lanes on every request, until ctx is cancelled.
+// keepStranded moves jobs in nonexistent lanes on request, until ctx is cancelled.
 func (m *Maintenance) keepStranded(ctx context.Context) {
 	for {
 		select {

@@ -14,21 +14,20 @@ import (
 const (
 	// PartitionsAhead is how many days ahead partitions are created.
 	PartitionsAhead = 7
-	// keepPods, keepSubmissions and keepPipelines set how long to keep closed pods, idempotency keys and pipelines without jobs.
+	// keepPods, keepSubmissions and keepPipelines are how long closed pods, idempotency keys and pipelines without jobs are kept.
 	keepPods        = 168 * time.Hour
 	keepSubmissions = 24 * time.Hour
 	keepPipelines   = time.Hour
-	// sumStatsAfter is how old the statistics of an hour must be before they are added up. The dashboard shows the last hour by minute.
+	// sumStatsAfter is how old an hour's statistics must be before they are added up, because the dashboard shows the last hour by minute.
 	// keepStats is how long statistics are kept.
 	sumStatsAfter = time.Hour
 	keepStats     = 30 * 24 * time.Hour
-	// endsAtOnce is the maximum number of jobs that one statement ends. prunesAtOnce is the maximum number of rows that one statement
-	// removes.
+	// endsAtOnce is the maximum number of jobs that a statement ends, and prunesAtOnce the maximum number of rows that it removes.
 	endsAtOnce   = 500
 	prunesAtOnce = 2000
 )
 
-// A task is one part of the maintenance. It can be interrupted between two batches, and two pods can run it at the same time.
+// task is a part of the maintenance. It can be interrupted between batches, and two pods can run it concurrently.
 type task struct {
 	name  string
 	every time.Duration
@@ -36,7 +35,7 @@ type task struct {
 	do    func(ctx context.Context) (int, error)
 }
 
-// tasks returns all maintenance tasks. Tasks that work in batches call pace before each batch.
+// tasks returns all maintenance tasks. Those that work in batches call pace before each batch.
 func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 	return []task{
 		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) {
@@ -71,7 +70,7 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 	}
 }
 
-// untilDry repeats batch until a batch is not full, and returns the total.
+// untilDry calls batch until it returns less than limit, and returns the total.
 func untilDry(ctx context.Context, pace upkeep.Pace, limit int, age time.Duration, batch func(context.Context, time.Duration, int) (int, error)) (total int, err error) {
 	for {
 		if err := pace(ctx); err != nil {
@@ -96,7 +95,7 @@ func (m *Maintenance) expire(ctx context.Context, pace upkeep.Pace) (total int, 
 	})
 }
 
-// endOverdue fails jobs that are too old, and cancels their handlers on this pod. Other pods learn about it from their heartbeats.
+// endOverdue fails jobs that are too old, and cancels their handlers on this pod. Heartbeats tell other pods to do the same.
 func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total int, err error) {
 	for {
 		if err := pace(ctx); err != nil {
@@ -123,7 +122,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 			m.o.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, failed, telemetry.ErrorClass, job.ClassDeadline)
 		}
 		if total += len(ended); len(ended) > 0 {
-			m.o.Wake() // other jobs may have been waiting for the subjects of these jobs
+			m.o.Wake() // other jobs may have been waiting for the same subjects
 			m.o.WakePeers()
 		}
 		if len(ended) == 0 || len(list) < endsAtOnce {
@@ -132,7 +131,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 	}
 }
 
-// prune removes jobs whose retention period is over. An error for one state does not affect the other states.
+// prune removes jobs whose retention period has passed. An error for one state does not affect the other states.
 func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, err error) {
 	var errs []error
 	for _, of := range []struct {
@@ -153,7 +152,7 @@ func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, e
 	return total, errors.Join(errs...)
 }
 
-// sumStats adds up old statistics of ended jobs by hour, and deletes those that have expired.
+// sumStats adds up old statistics of finished jobs by hour, and deletes statistics that have expired.
 func (m *Maintenance) sumStats(ctx context.Context, pace upkeep.Pace) (int, error) {
 	summed, err := upkeep.SumStats(ctx, m.o.Store, sumStatsAfter, pace)
 	gone, pruned := untilDry(ctx, pace, prunesAtOnce, keepStats, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
@@ -162,11 +161,12 @@ func (m *Maintenance) sumStats(ctx context.Context, pace upkeep.Pace) (int, erro
 	return summed + gone, errors.Join(err, pruned)
 }
 
-// deadAtLeast is the minimum number of dead rows at which a table is vacuumed, regardless of autovacuum's settings. Fewer dead rows do not
+// deadAtLeast is the number of dead rows below which a table is not vacuumed, regardless of autovacuum's settings. Fewer dead rows do not
 // slow anything down.
 const deadAtLeast = 10_000
 
-// vacuum vacuums the small hot tables if autovacuum does not keep up with them. If this pod's role lacks the privilege, it logs that once.
+// vacuum vacuums the small hot tables if autovacuum does not keep up with them. If this pod's role lacks the privilege, vacuum logs a
+// warning once.
 func (m *Maintenance) vacuum(ctx context.Context, pace upkeep.Pace) (done int, err error) {
 	behind, err := upkeep.TablesBehind(ctx, m.o.Store, deadAtLeast)
 	if err != nil {

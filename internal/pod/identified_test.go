@@ -17,7 +17,7 @@ func TestALineOfALogNamesItsRequestAndItsTrace(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(contextHandler{slog.NewTextHandler(&out, nil)}).With("pod", "a")
 	log.InfoContext(t.Context(), "nobody asked")
-	is.True(!strings.Contains(out.String(), "request_id") && !strings.Contains(out.String(), "trace_id")) // no IDs are invented
+	is.True(!strings.Contains(out.String(), "request_id") && !strings.Contains(out.String(), "trace_id")) // no IDs are made up
 	ctx := job.WithOrigin(t.Context(), job.Origin{RequestID: "r-17"})
 	ctx = trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}}))
 	log.InfoContext(ctx, "somebody did")

@@ -77,7 +77,7 @@ func (l *listener) begin() {
 	l.all, l.idle = false, 0
 }
 
-// change reports whether the session must hear every notification from now on, and whether it did not before, or vice versa.
+// change returns whether the session must now hear every notification, and whether that differs from before.
 func (l *listener) change() (all, changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// podMember implements the member of the pod's engine. It manages the pod's row in the table of pods, and the remote workers that the pod
-// serves.
+// podMember is the member of the pod's engine. It manages the pod's row in the table of pods, and the remote workers that the pod serves.
 type podMember struct{ p *Pod }
 
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
@@ -76,8 +75,8 @@ func (m podMember) Claims(ctx context.Context, boot string) ([]store.Held, bool,
 
 func (podMember) ClaimMissing(*engine.Run) bool { return false }
 
-// ClaimsCompared searches for orphaned claims, including those of the pod's remote workers. It also records how many claims the pod knows,
-// for doctor.
+// ClaimsCompared searches for orphaned claims, including those of the pod's remote workers. For doctor, it also records how many claims the
+// pod knows.
 func (m podMember) ClaimsCompared(ctx context.Context) {
 	if m.p.pass.due() {
 		if err := m.p.findOrphaned(ctx); err != nil {
@@ -89,7 +88,7 @@ func (m podMember) ClaimsCompared(ctx context.Context) {
 
 func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.Wake }
 
-// errClosedAtOnce means that another pod closed this pod's row before the first heartbeat. This can happen if the process was frozen or
+// errClosedAtOnce means that another pod closed this pod's row before the first heartbeat, which can happen if the process was frozen or
 // starved.
 var errClosedAtOnce = errors.New("pod row closed before the first heartbeat")
 

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// Options configures a pod; see runner.Options.
+// Options configures a pod. See runner.Options.
 type Options struct {
 	engine.Options
 	Schema                                                       string

@@ -11,18 +11,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The claims that a process works on can differ from those that the tables assign to it: after a failover to a server that lacks the latest
-// commits, or after a lost reply. The two are compared after each heartbeat:
+// After a lost reply, or a failover to a server that lacks the latest commits, the claims that a process is working on can differ from
+// those that the tables assign to it. They are compared after each heartbeat:
 //
 //	a handler works on a claim that is missing in the table ── it is cancelled
 //	the table has a claim that this process does not know ── orphaned: it is handed back, see lost_replies_claim.go of internal/engine
 //
-// After a failed heartbeat or a lost reply, the search for orphaned claims starts immediately. Otherwise a slow pass finds orphaned claims:
-// it reads one page of the live table after each heartbeat. The pod is not in any index of the live table, which keeps claims cheap.
+// After a failed heartbeat or a lost reply, the search for orphaned claims starts immediately. Otherwise, a slow pass finds them, which
+// reads one page of the live table after each heartbeat. To keep claims cheap, no index of the live table includes the pod.
 const (
 	passPage = 5000             // rows of live to read after each heartbeat
 	passAge  = 30 * time.Second // younger claims may not have arrived here yet
-	knownAge = 20 * time.Second // claims that have run for this long are counted in the pod's row
+	knownAge = 20 * time.Second // only claims at least this old are counted in the pod's row
 )
 
 // slowPass is a pass over the live table. It is not safe for concurrent use.
@@ -42,14 +42,13 @@ func (p *slowPass) read(page store.HeldPage) {
 	}
 }
 
-// rest schedules the next pass. The time varies randomly, so that pods do not all start a pass together.
+// rest schedules the next pass, at a randomized time so that the pods' passes do not coincide.
 func (p *slowPass) rest() {
 	p.after, p.begin = 0, time.Now().Add(p.every*3/4+rand.N(p.every/2+1)) // #nosec G404 -- jitter
 }
 
-// findOrphaned reads the next page of the live table. If the page has claims that neither the pod nor its remote workers know, findOrphaned
-// records an unknown outcome. It compares the page with the claims known before and after the read, because claims may start or end in the
-// meantime.
+// findOrphaned reads the next page of the live table, and notes an unknown outcome if the table assigns a claim to an engine that does not
+// know it. Claims may start or end during the read, so those known before or after it count as known.
 func (p *Pod) findOrphaned(ctx context.Context) error {
 	boots, of := []string{p.Boot()}, map[string]*engine.Engine{p.Boot(): p.Engine}
 	p.sessions().Each(func(e *engine.Engine) {
@@ -76,8 +75,8 @@ func (p *Pod) findOrphaned(ctx context.Context) error {
 	return nil
 }
 
-// knownClaims counts the claims that this process has been working on for some time. doctor compares the count with the tables. It is not
-// safe for concurrent use.
+// knownClaims counts the claims that this process has been working on for some time. Doctor compares the count with the tables. knownClaims
+// is not safe for concurrent use.
 type knownClaims struct {
 	boot     string
 	since    map[engine.ClaimKey]time.Time // when a comparison first saw the claim

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A pod records in its row how many claims its process has been working on for longer than knownAge.
+// A pod's row contains the number of claims that the process has been working on for at least knownAge.
 func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})

@@ -29,8 +29,8 @@ type Pod struct {
 	*engine.Engine
 	opts Options
 
-	RemoteStore *store.Store // for heartbeats and messages of remote workers, which must not delay the pod's own
-	Slow        *store.Store // for slow reads and the maintenance, which must not delay commands
+	RemoteStore *store.Store // for heartbeats and messages of remote workers, which must not hold up the pod's
+	Slow        *store.Store // for slow reads and maintenance, which must not hold up commands
 	Feed        *feed.Feed   // reads only while clients are streaming
 
 	Calendar    *calendar.Calendar
@@ -38,7 +38,7 @@ type Pod struct {
 	maintenance *maintenance.Maintenance
 	fleet       fleet
 	collecting  sync.Mutex
-	front, rest *wake.Sender // notify the front of the fleet and the rest, see package wake
+	front, rest *wake.Sender // notify the front of the fleet and the rest (see package wake)
 	runs        atomic.Bool  // true from the start of Run to its end, while heartbeats are sent
 
 	pass  slowPass    // searches for orphaned claims
@@ -87,7 +87,7 @@ func (p *Pod) ServeWorkers(open func() WorkerSessions) WorkerSessions {
 	return p.workers
 }
 
-// New returns a pod that uses the host's pool, and copies its configuration for the pod's own connections. It does not connect.
+// New returns a pod that uses the host's pool, and copies that pool's configuration for the pod's own connections. It does not connect.
 func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	s, err := newStores(context.Background(), pool, o)
 	if err != nil {
@@ -110,7 +110,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 // Options returns the pod's options.
 func (p *Pod) Options() Options { return p.opts }
 
-// Run runs jobs of the given kinds and fires schedules until ctx is cancelled. It then drains the pod.
+// Run runs jobs of the given kinds and fires schedules until ctx is cancelled, and then drains the pod.
 func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) error {
 	p.runs.Store(true)
 	defer p.runs.Store(false)
@@ -122,7 +122,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 		p.Log.WarnContext(ctx, "runner stopped before it had started", telemetry.Pod, p.opts.Name, telemetry.Err, err)
 		return nil
 	}
-	// The goroutines that keep the pod alive continue until the last handler has returned, even after ctx is cancelled.
+	// Even after ctx is cancelled, the goroutines that keep the pod alive continue until the last handler has returned.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var claimers, engines, life sync.WaitGroup
@@ -138,12 +138,12 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	claimers.Go(func() {
 		<-ctx.Done()
 		p.StopClaims()
-		p.Feed.Close() // clients reconnect to other pods, and must not delay the shutdown of a server
+		p.Feed.Close() // clients reconnect to other pods, and must not delay a server's shutdown
 		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Len())
 	})
 	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.Boot(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
-	// Shut down in this order: first everything that starts handlers, then the handlers, then the heartbeat that keeps their lease. Close
-	// the pod's row last.
+	// The order of the shutdown: first everything that starts handlers, then the handlers, then the heartbeat that keeps their lease alive,
+	// and finally the pod's row.
 	p.Live(ctx, func(alive context.Context) {
 		claimers.Wait()
 		p.sessions().Leave() // the workers continue and reconnect to other pods
@@ -161,18 +161,18 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	return nil
 }
 
-// leave closes the pod's row and wakes the other pods, so that they can use its slots.
+// leave closes the pod's row, and wakes the other pods if they can use its slots.
 func (p *Pod) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := p.Heartbeats.Leave(leaving, p.Boot()); err != nil {
 		p.Log.WarnContext(ctx, "could not close the pod's row: its lease will expire instead", telemetry.Err, err)
 	} else if lanes, err := store.VoidSlots(leaving, p.Heartbeats, []string{p.Boot()}); err == nil && len(lanes) > 0 && !p.NotificationsDisabled() {
-		_ = p.Heartbeats.Notify(leaving, p.Heartbeats.Pool()) // best effort; a sweep also finds the free slots
+		_ = p.Heartbeats.Notify(leaving, p.Heartbeats.Pool()) // best effort; sweeps find the free slots too
 	}
 }
 
-// start registers the pod. It waits for the database until ctx is cancelled.
+// start registers the pod, waiting for the database if necessary.
 func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) error {
 	if p.opts.Disabled {
 		kinds = []string{}
@@ -222,12 +222,12 @@ func (p *Pod) warnDrained(ctx context.Context) {
 	}
 }
 
-// warmAfter is how long a pod must be idle before it prepares for its first jobs.
+// warmAfter is the delay before a pod that has no jobs prepares its hot connection.
 const warmAfter = 500 * time.Millisecond
 
-// warm opens the hot connection that stays open and prepares the hot statements on it, so that the first jobs of an idle pod are as fast as
-// later ones. It does so at startup, and after connections were closed, for example because they reached their maximum lifetime. A pod that
-// has jobs from the start needs no preparation.
+// warm opens the hot connection that stays open and prepares the hot statements on it, so that an idle pod's first jobs start as fast as
+// later ones. It does so at startup, and whenever connections have been closed, for example at the end of their maximum lifetime. A pod
+// that is running jobs needs no preparation.
 func (p *Pod) warm(ctx context.Context) {
 	for wait.For(ctx, warmAfter) {
 		if p.opts.Disabled {

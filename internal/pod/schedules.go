@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// newCalendar returns this pod's calendar. The calendar submits the jobs of schedules through p.
+// newCalendar returns this pod's calendar, which submits the jobs of schedules through p.
 func newCalendar(p *Pod) *calendar.Calendar {
 	return calendar.New(calendar.Options{
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
@@ -31,11 +31,11 @@ func newCalendar(p *Pod) *calendar.Calendar {
 	})
 }
 
-// alarmWithin is how far ahead a timer is set for the next occurrence. It is at least a minute.
+// alarmWithin is the minimum time ahead for which a timer is set for the next occurrence.
 const alarmWithin = time.Minute
 
-// scheduledKinds returns the kinds whose schedules fire on this pod. They are the kinds with a handler in this program, even if the program
-// does not run them, and those of the remote workers whose streams it serves.
+// scheduledKinds returns the kinds whose schedules fire on this pod: all kinds with a handler in this program, even if the program does not
+// run them, and the kinds of the remote workers that the pod serves.
 func (p *Pod) scheduledKinds() []string {
 	kinds := slices.Collect(maps.Keys(p.Kinds))
 	p.sessions().Each(func(e *engine.Engine) { kinds = append(kinds, e.HandledKinds...) })
@@ -52,7 +52,7 @@ func (p *Pod) bootIfRegistered() *string {
 	return &boot
 }
 
-// prepareScheduled creates the jobs of a schedule; see [calendar.Options].
+// prepareScheduled implements the Prepare option of a calendar. See [calendar.Options].
 func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs calendar.Jobs, refused, err error) {
 	w, err := p.submissionOf(s)
 	if err != nil {
@@ -75,8 +75,8 @@ func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (
 	}, nil, err
 }
 
-// submissionOf returns the submission for an occurrence of a schedule. The program does not have to know the kind, because an operator can
-// trigger a schedule from a program without handlers.
+// submissionOf returns the submission for an occurrence of a schedule. The program need not know the kind, because operators can trigger a
+// schedule from a program without handlers.
 func (p *Pod) submissionOf(s job.Schedule) (*work.Submission, error) {
 	args, err := work.EncodeRawArgs(s.Kind, s.Args)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. It reads gauges of current
-// state at the time of the call. It succeeds even if the database does not respond.
+// Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. It first updates the gauges
+// of current state, and works even if the database does not respond.
 func (p *Pod) Measured(f func(at int, one instrument.Series)) {
-	p.collecting.Lock() // no other collection may run between Reset and Set
+	p.collecting.Lock() // another collection must not run between Reset and Set
 	defer p.collecting.Unlock()
 	p.observe(p.Metrics.LaneSlots)
 	m := p.Metrics
@@ -31,22 +31,22 @@ func (p *Pod) Measured(f func(at int, one instrument.Series)) {
 }
 
 const (
-	// fleetFor is how long all collectors share one reading of the fleet's state.
+	// fleetFor is how long collectors share a reading of the fleet's state.
 	fleetFor = 5 * time.Second
-	// fleetWithin is the timeout for reading how many jobs are waiting in the fleet. If it expires, the scrape continues without those
+	// fleetWithin is the timeout for reading how many jobs are waiting in the fleet. After the timeout, the scrape continues without these
 	// numbers.
 	fleetWithin = time.Second
 )
 
-// fleet holds the latest reading of the jobs waiting in the whole fleet. It is refreshed only when metrics are collected.
+// fleet holds the latest reading of the jobs that are waiting in the fleet. It is refreshed only when metrics are collected.
 type fleet struct {
 	mu     sync.Mutex
 	at     time.Time
 	latest []view.Backlog
 }
 
-// read returns a reading that is at most fleetFor old. If the database does not respond, the reading is empty, and the next query is made
-// only after fleetFor has passed.
+// read returns a reading that is at most fleetFor old. If the database does not respond, the reading is empty, and read does not query it
+// again until fleetFor has passed.
 func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.Backlog {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +60,7 @@ func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.B
 	return f.latest
 }
 
-// observe sets the gauges of each lane's used slots and slot limit on this pod, including the remote workers that it serves.
+// observe sets the gauges of each lane's used slots and slot limit on this pod, including the pod's remote workers.
 func (p *Pod) observe(gauge *instrument.Vec[*instrument.Gauge]) {
 	sum := map[string]slots.Use{}
 	p.Lanes.AddUse(sum)

@@ -12,15 +12,15 @@ import (
 // statsNotWritten is logged through [telemetry.Damped].
 const statsNotWritten = "could not write the counts of ended jobs"
 
-// keepStats writes the counts of ended jobs at the end of each minute until ctx ends, including those that could not be written before. If
-// the pod crashes, the counts of the current minute are lost.
+// keepStats writes the counts of finished jobs at the end of each minute until ctx ends. It retries counts that could not be written
+// before. If the pod crashes, the counts of the current minute are lost.
 func (p *Pod) keepStats(ctx context.Context) {
 	for wait.For(ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) {
 		p.writeStats(ctx, false)
 	}
 }
 
-// writeLastStats writes the remaining counts when the pod stops. If this fails, they are lost.
+// writeLastStats writes the remaining counts when the pod stops. If the write fails, they are lost.
 func (p *Pod) writeLastStats(ctx context.Context) {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()

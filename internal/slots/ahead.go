@@ -14,22 +14,22 @@ import (
 const (
 	// aheadPerSlot is the maximum number of jobs per slot that are claimed ahead of time.
 	aheadPerSlot = 10
-	// aheadAtMost is the maximum number of jobs that a pod claims ahead of time. A larger claim is hardly cheaper per job and retains more
-	// memory. With ten jobs for each of 100 slots, it took a tenth longer to drain the queue (2 cores, 2026-11-25).
+	// aheadAtMost is the maximum number of jobs that a pod claims ahead of time. Larger claims are hardly cheaper per job and take more
+	// memory. With ten jobs for each of 100 slots, draining a queue took a tenth longer (2 cores, 2026-11-25).
 	aheadAtMost = 100
-	// aheadSlots is the maximum number of slots of a lane whose jobs are claimed ahead of time. In larger lanes, the additional jobs of a claim
-	// cost more than they save: with 500 slots, claims ahead did not change the rate at which a queue is drained, and with 2,000 slots they
-	// lowered it by 6% (2 cores, PostgreSQL 15.18, 2026-11-27, medians of four alternating rounds).
+	// aheadSlots is the largest number of slots with which a lane's jobs are claimed ahead of time. In larger lanes, claiming ahead costs
+	// more than it saves: with 500 slots, a queue was drained at the same rate with and without it, and with 2,000 slots, 6% more slowly
+	// with it (2 cores, PostgreSQL 15.18, 2026-11-27, medians of four alternating rounds).
 	aheadSlots = 500
-	// AheadFor is how long a job that was claimed ahead of time may wait for a slot. After that, it is returned to its lane, where another
-	// pod can claim it.
+	// AheadFor is how long a job claimed ahead of time may wait for a slot before it is returned to its lane, where another pod can claim
+	// it.
 	AheadFor = 200 * time.Millisecond
 )
 
 // Ahead holds the jobs that were claimed ahead of time and are waiting for a slot, in claim order within each lane. Use [NewAhead] to
 // create an Ahead. It is safe for concurrent use.
 type Ahead struct {
-	Added wait.Signal // set when claims are added while none is waiting
+	Added wait.Signal // set when claims are added to an empty Ahead
 
 	waiting atomic.Int64
 	refill  atomic.Bool // half of the claims have been used
@@ -40,7 +40,7 @@ type Ahead struct {
 	turn    int
 	taken   map[*Claim]bool // claims that are being started or returned
 	filled  int64           // number of claims after the latest call to Put
-	perSlot int             // limit per slot; increased by one with each call to Put, and halved after a claim has waited too long
+	perSlot int             // limit per slot; each call to Put raises it by one, and claims that wait too long halve it
 }
 
 // Claim is a claimed job that is waiting for a slot.
@@ -58,10 +58,9 @@ func NewAhead() *Ahead {
 // Any reports whether any claim is waiting.
 func (a *Ahead) Any() bool { return a.waiting.Load() > 0 }
 
-// Wants returns how many jobs to claim ahead of time for a lane with n slots. The took argument is how long a job runs, and roundTrip is
-// how long a claim takes. The result is the number of jobs that the slots finish during a claim, minus the jobs of all lanes that are already
-// waiting. The number before the subtraction is at most 100, and at most n times a limit that adapts to how long claims wait. The result is
-// 0 for more than 500 slots.
+// Wants returns how many jobs to claim ahead of time for a lane with n slots: as many as the slots finish during a claim, minus the jobs of
+// all lanes that are already waiting. A job runs for took, and a claim takes roundTrip. Before the subtraction, the number is limited to
+// 100 and to n times a limit that adapts to how long claims wait. For more than 500 slots, the result is 0.
 func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	if n == 0 || n > aheadSlots || took == 0 {
 		return 0
@@ -72,8 +71,8 @@ func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	return max(0, int(cover-a.waiting.Load()))
 }
 
-// WantsUrgent returns how many more urgent jobs to claim ahead of time for a lane with n slots. It allows one such job per slot, in
-// addition to the limit for other jobs.
+// WantsUrgent returns how many jobs that are more urgent than the waiting ones to claim ahead of time for a lane with n slots. It allows
+// one per slot, on top of the limit for other jobs.
 func (a *Ahead) WantsUrgent(n int) int {
 	return max(0, min(n, n+min(n*aheadPerSlot, aheadAtMost)-int(a.waiting.Load())))
 }
@@ -96,8 +95,8 @@ func (a *Ahead) Put(claims []*Claim) {
 	a.perSlot = min(a.perSlot+1, aheadPerSlot)
 }
 
-// Take takes the most urgent claim of the next lane for which slot returns true. It returns nil if there is none. The caller must pass the
-// claim to Done.
+// Take removes and returns the most urgent claim of the next lane for which slot returns true, or nil if there is none. The caller must
+// pass the claim to Done.
 func (a *Ahead) Take(slot func(lane string) bool) *Claim {
 	if !a.Any() {
 		return nil
@@ -123,7 +122,7 @@ func (a *Ahead) Take(slot func(lane string) bool) *Claim {
 // Low reports whether half of the claims have been used.
 func (a *Ahead) Low() bool { return a.refill.Load() }
 
-// TakeLow is like Low, but resets the flag until another half of the claims has been used.
+// TakeLow is like Low, but also resets the flag.
 func (a *Ahead) TakeLow() bool { return a.refill.Swap(false) }
 
 // Remove removes and returns the claims that match. The caller must pass them to Done.
@@ -143,8 +142,8 @@ func (a *Ahead) Remove(match func(*Claim) bool) (removed []*Claim) {
 	return removed
 }
 
-// RemoveOld removes and returns the claims that have waited for [AheadFor]. If there are any, it lowers the number of jobs to claim ahead
-// of time.
+// RemoveOld removes and returns the claims that have waited for [AheadFor]. If there are any, it lowers the limit on jobs to claim ahead of
+// time.
 func (a *Ahead) RemoveOld() []*Claim {
 	old := a.Remove(func(c *Claim) bool { return time.Since(c.Since) >= AheadFor })
 	if len(old) > 0 {
@@ -155,7 +154,7 @@ func (a *Ahead) RemoveOld() []*Claim {
 	return old
 }
 
-// Done drops claims that were taken or removed. Call it once the claims are tracked elsewhere or no longer belong to this pod.
+// Done forgets claims that were taken or removed. Call it once they are tracked elsewhere or no longer belong to this pod.
 func (a *Ahead) Done(claims ...*Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,7 +163,7 @@ func (a *Ahead) Done(claims ...*Claim) {
 	}
 }
 
-// AddKnown adds the leases of all claims, including those for which Done has not been called yet.
+// AddKnown adds the leases of all claims, including taken or removed ones that have not been passed to Done yet.
 func (a *Ahead) AddKnown(known map[job.Lease]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -191,7 +190,7 @@ func (a *Ahead) Ranks() map[string]int {
 	return ranks
 }
 
-// MoreUrgent reports whether a waiting claim in the lane has a higher priority than the given one.
+// MoreUrgent reports whether a claim waiting in the lane has a higher priority than the given one.
 func (a *Ahead) MoreUrgent(lane string, priority int) bool {
 	if !a.Any() {
 		return false
@@ -202,7 +201,7 @@ func (a *Ahead) MoreUrgent(lane string, priority int) bool {
 	return len(list) > 0 && list[0].Priority > priority
 }
 
-// Oldest returns the time at which the oldest waiting claim was added, or the zero time if there is none.
+// Oldest returns when the oldest waiting claim was added, or the zero time if no claim is waiting.
 func (a *Ahead) Oldest() (since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

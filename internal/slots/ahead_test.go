@@ -38,7 +38,7 @@ func TestLanesTakeTurnsAndEachKeepsItsOrder(t *testing.T) {
 		order = append(order, c.ID)
 		known := map[job.Lease]bool{}
 		a.AddKnown(known)
-		is.True(known[c.Lease]) // the claim remains known until Done
+		is.True(known[c.Lease]) // the claim stays known until Done
 		a.Done(c)
 	}
 	is.Equal(order, []int64{9, 3, 1, 4, 2})
@@ -61,12 +61,12 @@ func TestFewerJobsAreClaimedAheadAfterSomeHaveWaitedForTooLong(t *testing.T) {
 		is.Equal(a.Wants(4, 500*time.Microsecond, time.Millisecond), 8) // four slots run two jobs each during a claim
 		is.Equal(a.Wants(0, time.Microsecond, time.Millisecond), 0)
 		is.Equal(a.Wants(500, time.Microsecond, time.Millisecond), 100)
-		is.Equal(a.Wants(501, time.Microsecond, time.Millisecond), 0) // a large lane claims enough at once
+		is.Equal(a.Wants(501, time.Microsecond, time.Millisecond), 0) // nothing is claimed ahead of time in a large lane
 		a.Put(waiting("a", 0, 1, 2, 3))
 		is.Equal(wants(), 37)
 		is.Equal(a.WantsUrgent(4), 4)
 		a.Put(waiting("a", 0, many(40)...))
-		is.Equal(a.WantsUrgent(4), 1) // one job per slot, in addition to the forty others
+		is.Equal(a.WantsUrgent(4), 1) // one job per slot, on top of the forty others
 		a.Put(waiting("a", 0, many(40)...))
 		is.Equal(a.WantsUrgent(4), 0)
 		is.Equal(len(a.Remove(func(c *Claim) bool { return c.ID > 3 })), 80)

@@ -10,14 +10,14 @@ import (
 
 const (
 	// turnFor is how long a pod may keep its last slot while other pods wait, in a lane with more pods than slots. It is long compared with
-	// the few milliseconds that it takes to pass on a slot, but short enough for the pods that wait.
+	// the few milliseconds that passing on a slot takes, but short enough for the waiting pods.
 	turnFor = 250 * time.Millisecond
-	// askAgainAfter is how long a pod waits before it requests more slots after a request was not fully granted. A notification ends the
-	// wait early. The new request includes slots that the pod has needed since.
+	// askAgainAfter is how long a pod waits after a request that was not fully granted before it requests more slots. A notification cuts
+	// the wait short.
 	askAgainAfter = 100 * time.Millisecond
 )
 
-// grant holds this pod's slots in a lane that has a limit across all pods. It is written by the poller's goroutine and by heartbeat
+// grant holds this pod's slots in a lane that has a limit across all pods. It is updated by the poller's goroutine and by heartbeat
 // responses, and guarded by Lanes.mu.
 type grant struct {
 	held        int // slots that the table grants to this pod
@@ -27,15 +27,15 @@ type grant struct {
 	warned      bool      // a heartbeat has reported over since the last request
 	since       time.Time // when held last became greater than 0
 	short       time.Time // when this pod last received fewer slots than it requested
-	waits       bool      // the lane had jobs to run at that time
+	waits       bool      // the lane had work at that time, so this pod is waiting
 	touched     bool      // a job has started since the last heartbeat
 	unconfirmed bool      // the latest reply was lost, so the grant must be confirmed
-	giveBack    bool      // unused slots are returned: the lane has been idle since the previous heartbeat, or see ReturnIdle
+	giveBack    bool      // unused slots must be returned, because the lane was idle between two heartbeats or because of ReturnIdle
 }
 
-// usable returns how many jobs of the lane may run on this pod now. While other pods wait, that is at most this pod's share. It is 0 if
-// there are more pods than slots and this pod's turn is over. While the pods hold more slots than the lane has, for example after its limit
-// was lowered, no pod starts jobs. Freed slots are then returned until the lane is within its limit.
+// usable returns how many of the lane's jobs may run on this pod now. While other pods wait, that is at most this pod's share, or 0 if
+// there are more pods than slots and this pod's turn is over. While the pods hold more slots than the lane has, for example because its
+// limit was lowered, no pod starts jobs, and freed slots are returned until the lane is within its limit.
 func (g *grant) usable(now time.Time) int {
 	switch {
 	case g.over:
@@ -55,7 +55,7 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 	if g.held == 0 && s.Held > 0 {
 		g.since = now
 	}
-	// If a heartbeat has since reported that the lane is over its limit, the heartbeat may have read a newer state than this reply.
+	// If a heartbeat has meanwhile reported that the lane is over its limit, its report may be newer than this reply.
 	g.held, g.share, g.wanted, g.over = s.Held, s.Share, s.OthersWait, s.Over || g.warned
 	g.giveBack, g.unconfirmed = false, g.warned
 	g.short, g.waits = time.Time{}, false
@@ -64,16 +64,16 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 	}
 }
 
-// apply applies a heartbeat's report about a lane, and reports whether the pod must poll. Two kinds of report may be outdated:
-// that the lane is no longer over its limit, and that this pod holds fewer slots than it was granted. The second kind occurs after the lane
-// was deleted and created again. A request confirms such a report before it is applied.
+// apply applies a heartbeat's report about a lane, and reports whether the pod must poll. Two kinds of report may be outdated: that the
+// lane is no longer over its limit, and that this pod holds fewer slots than it was granted, which occurs after the lane was deleted and
+// created again. These reports are not applied until a request has confirmed them.
 func (one *lane) apply(b store.Lane) (poll bool) {
 	g := &one.grant
 	if one.slots == nil {
 		*g = grant{}
 		return false
 	}
-	// A poll is needed if another pod is waiting, or if this pod is waiting and a slot has become free without a notification.
+	// Poll if another pod is waiting, or if this pod is waiting and a slot has become free without a notification.
 	poll = b.Wanted && !g.wanted && g.held > 0 || b.Free > 0 && g.waits
 	g.wanted = b.Wanted
 	if (b.Over != g.over || b.Held < g.held) && g.held > 0 {
@@ -87,11 +87,10 @@ func (one *lane) apply(b store.Lane) (poll bool) {
 	return poll
 }
 
-// Unused returns the limited lanes in which this pod could run jobs, but neither holds nor awaits slots, as spans of lanes that are adjacent
-// in the latest heartbeat. The caller searches them for jobs, and passes at most limit of the lanes that it finds to Asks. limit is one more
-// than the number of free slots, so that Asks sees whether more lanes have jobs. Unused returns no spans if heard is not set and the
-// previous search was a moment ago, but then the delay after which to search. The first lane changes with each call, so that no lane always
-// comes last.
+// Unused returns the limited lanes in which this pod could run jobs but neither holds nor awaits slots, as spans of lanes that are adjacent
+// in the latest heartbeat. The caller searches them for jobs, and passes up to limit lanes with jobs to Asks. The limit is one more than
+// the number of free slots, so that Asks notices if more lanes have jobs. If heard is not set and the previous search was just a moment
+// ago, Unused instead returns the delay after which to search. Each call starts at a random lane, so that no lane always comes last.
 func (l *Lanes) Unused(heard bool, now time.Time) (spans []store.Span, limit int, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,9 +129,9 @@ func (one *lane) unused() bool {
 }
 
 // Asks returns the requests for slots of limited lanes. A lane needs a request if this pod wants more or fewer slots than it holds. Of the
-// unused lanes, it requests those in found, which have jobs, but no more than there were free slots at the search. If heard is set, other
-// pods may have changed the grants, so every lane with a grant needs a request. Asks also returns the delay after which to repeat requests
-// that were recently refused, or 0 if there are none. It must be called on the poller's goroutine.
+// unused lanes, Asks includes those in found, which have jobs, but no more lanes than there were free slots at the search. If heard is set,
+// other pods may have changed the grants, so every lane with a grant needs a request. Asks also returns the delay after which to repeat
+// requests that were recently refused, or 0 if there are none. It must be called on the poller's goroutine.
 func (l *Lanes) Asks(found []string, heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,18 +164,18 @@ func (l *Lanes) Asks(found []string, heard bool, now time.Time) (asks []store.As
 		if soon := askAgainAfter - now.Sub(g.short); more && !heard && soon > 0 {
 			more, later = false, max(later, soon)
 		}
-		satisfied := g.waits && wish <= g.held // report that this pod is satisfied, so that other pods do not wait for it
+		satisfied := g.waits && wish <= g.held // report this, so that other pods do not wait for this one
 		if more || target < g.held || satisfied || g.unconfirmed || heard && g.held > 0 {
 			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
-			// Returned slots no longer belong to this pod, even if the reply is lost.
+			// Even if the reply is lost, returned slots no longer belong to this pod.
 			g.held, g.unconfirmed, g.warned = min(g.held, target), true, false
 		}
 	}
 	return asks, later
 }
 
-// Settle applies the replies to this pod's requests for slots and reports whether other pods must be woken. It does nothing if still
-// returns false, which means that this pod's boot id has changed. A lane without a reply is no longer limited, or this pod has been closed.
+// Settle applies the replies to this pod's slot requests, and reports whether other pods must be woken. It does nothing if still returns
+// false because this pod's boot id has changed. If a lane has no reply, either it is no longer limited or this pod has been closed.
 func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool) {
 	byName := map[string]store.Slots{}
 	for _, a := range answers {
@@ -196,9 +195,9 @@ func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, s
 	return wake
 }
 
-// ReturnIdle is called with the lanes in which a claim has found no more jobs. If this pod holds unused slots of more limited lanes than it has
-// slots, the next request returns those of these lanes, because each claim and each request takes time for every lane with a grant. With
-// fewer lanes, the pod keeps them until it has been idle for a heartbeat.
+// ReturnIdle is called with the lanes in which a claim has found no more jobs. Claims and requests take time for every lane with a grant.
+// If the number of limited lanes in which this pod holds unused slots exceeds its number of slots, the next request therefore returns the
+// unused slots of the given lanes. Otherwise, the pod keeps the slots of a lane until the lane has been idle between two heartbeats.
 func (l *Lanes) ReturnIdle(lanes ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,7 +217,8 @@ func (l *Lanes) ReturnIdle(lanes ...string) {
 	}
 }
 
-// DropGrants drops all grants, because the pod has a new boot id, which holds no grants.
+// DropGrants drops all grants. It is called when the pod gets a new boot id, which has no grants, or when the database may have lost
+// commits.
 func (l *Lanes) DropGrants() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,7 +227,7 @@ func (l *Lanes) DropGrants() {
 	}
 }
 
-// Touch records that jobs of a lane were started on this pod.
+// Touch records that this pod has started jobs of a lane.
 func (l *Lanes) Touch(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -244,7 +244,7 @@ func (l *Lanes) Overdue(name string) bool {
 	return one != nil && one.slots != nil && one.grant.held > one.grant.usable(time.Now())
 }
 
-// Close makes the pod stop requesting slots and return the slots that it does not use.
+// Close makes the pod stop requesting slots and return those that it does not use.
 func (l *Lanes) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,13 +16,13 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// claimant is a simulated pod that only keeps track of its slots in a limited lane.
+// claimant simulates a pod that does nothing but keep track of its slots in a limited lane.
 type claimant struct {
 	*Lanes
 	boot    string
 	running int
-	zombies int // jobs started under former boot ids, which have lost their lease but still occupy slots here
-	knew    int // index of the limit that was in force when the table answered the latest applied heartbeat
+	zombies int // jobs from former boot ids, which have lost their lease but still occupy slots here
+	knew    int // index of the limit in force when the latest applied heartbeat was answered
 
 	asks    []store.Ask // requests in flight
 	asker   string
@@ -32,7 +32,7 @@ type claimant struct {
 	beatAt  int
 }
 
-// contest simulates several pods that compete for one lane, one random event at a time.
+// contest simulates pods that compete for a lane, one random event at a time.
 type contest struct {
 	*is.I
 	ctx    context.Context
@@ -53,7 +53,7 @@ func (c *contest) join(p *claimant) {
 	c.NoErr(c.st.Register(c.ctx, store.PodInfo{Boot: p.boot, Name: "p", Kinds: []string{"k"}, Slots: 4}, time.Hour))
 }
 
-// step applies a random event to a pod. It returns a message if the pod started a job that it should not have started.
+// step applies a random event to a pod. It returns a message if the pod started a job that it must not start.
 func (c *contest) step(n int) (wrong string) {
 	p := c.pods[n]
 	switch c.r.IntN(17) {
@@ -157,7 +157,7 @@ func (c *contest) settle(n int) {
 	c.note("%d applies the reply", n)
 }
 
-// lapse closes a pod's row. The pod loses its jobs and slots and then joins again with a new boot id.
+// lapse closes a pod's row. The pod loses its jobs and slots, and rejoins with a new boot id.
 func (c *contest) lapse(n int) {
 	p := c.pods[n]
 	c.NoErr(c.st.Leave(c.ctx, p.boot))
@@ -169,8 +169,8 @@ func (c *contest) lapse(n int) {
 	c.note("%d lapses and joins again with %d zombies", n, p.zombies)
 }
 
-// No more jobs run than the lane has slots, even if replies are lost or late, limits are lowered, or pods die. A job may start under any
-// limit that its pod may know of. Once messages are no longer lost, all slots of the lane can be used again.
+// The lane never runs more jobs than it has slots, even if replies are lost or late, limits are lowered, or pods die. A job may start under
+// any limit that its pod may know of. Once no more messages are lost, all slots of the lane become usable again.
 func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 	t.Parallel()
 	rounds := 12
@@ -197,7 +197,7 @@ func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 				c.join(p)
 				c.pods = append(c.pods, p)
 			}
-			_, err = st.Enqueue(t.Context(), c.pods[0].boot, []store.NewJob{{ID: 1, Kind: "k", Lane: "default", Args: []byte(`{}`)}}) // this job is never claimed, so the lane always has work
+			_, err = st.Enqueue(t.Context(), c.pods[0].boot, []store.NewJob{{ID: 1, Kind: "k", Lane: "default", Args: []byte(`{}`)}}) // never claimed, so the lane always has work
 			c.NoErr(err)
 			c.limit(3)
 			for range 1500 {
@@ -213,7 +213,7 @@ func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 	}
 }
 
-// calm lets every pod receive all messages and finish all jobs, and checks that all slots can be used.
+// calm delivers all messages and finishes all jobs, and checks that all slots become usable.
 func (c *contest) calm(t *testing.T) {
 	t.Helper()
 	limit := 1 + c.r.IntN(3*len(c.pods))

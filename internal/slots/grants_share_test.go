@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// ask returns the requests for slots of a pod that searches its unused lanes and finds that one of them has jobs.
+// ask returns the slot requests of a pod that searches its unused lanes and finds jobs in one of them.
 func ask(l *Lanes, busy string, heard bool, now time.Time) ([]store.Ask, time.Duration) {
 	var found []string
 	if spans, _, _ := l.Unused(heard, now); spans != nil {
@@ -17,7 +17,7 @@ func ask(l *Lanes, busy string, heard bool, now time.Time) ([]store.Ask, time.Du
 	return l.Asks(found, heard, now)
 }
 
-// While other pods wait for slots in a lane, a pod that holds more than its share starts no jobs there. It returns each slot that becomes
+// While other pods wait for slots of a lane, a pod that holds more than its share starts no jobs there, and returns each slot that becomes
 // free.
 func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	}
 }
 
-// A pod runs more jobs than it has slots if it adopts jobs that its earlier process was running.
+// A pod may run more jobs than it has slots after adopting jobs of its previous process.
 func TestAPodWithMoreJobsThanSlotsSearchesNoLanes(t *testing.T) {
 	t.Parallel()
 	two := 2
@@ -65,8 +65,8 @@ func TestAPodWithMoreJobsThanSlotsSearchesNoLanes(t *testing.T) {
 	}
 }
 
-// A pod searches its unused limited lanes for jobs, and requests slots of no more of them than it has free slots. The other lanes with jobs
-// are searched again soon, although nothing else happens.
+// A pod searches its unused limited lanes for jobs, but requests slots of no more lanes than it has free slots. It searches the others
+// again soon, even if nothing else happens.
 func TestLanesWithJobsThatThePodCannotUseAtOnceAreSearchedAgainSoon(t *testing.T) {
 	t.Parallel()
 	two, none := 2, 0
@@ -120,7 +120,7 @@ func TestLanesWithJobsThatThePodCannotUseAtOnceAreSearchedAgainSoon(t *testing.T
 	}
 }
 
-// A pod that holds unused slots of more limited lanes than it can use at a time returns those of lanes in which a claim finds no more jobs.
+// If a pod holds unused slots of more limited lanes than it has slots, it returns those of lanes in which a claim finds no more jobs.
 func TestAPodThatHoldsSlotsOfTooManyLanesReturnsThoseOfLanesWithoutJobs(t *testing.T) {
 	t.Parallel()
 	two := 2

@@ -1,8 +1,8 @@
 // Package slots decides which jobs a pod or remote worker may start. [Lanes] limits the number of jobs per lane and shares free slots among
-// the lanes. Grants enforce limits across all pods. [Marks] determine where claims start reading a lane.
+// the lanes. Grants enforce limits across all pods, and [Marks] determine where claims start reading a lane.
 //
-// The package only makes decisions. Callers pass in the replies to heartbeats, claims and grant requests, and send the requests that the
-// package returns. It does no I/O. Its tests need no database, except for one that compares it with the real table of grants. Package
+// The package makes decisions but does no I/O. Callers pass in the replies to heartbeats, claims and grant requests, and send the requests
+// that the package returns. The tests need no database, except for one that compares the package with the real table of grants. Package
 // engine calls it around each claim, submission and hand-off.
 package slots
 
@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Lanes tracks the slots of one pod or remote worker: those in use, and those allowed by the lanes in the latest heartbeat. It is safe for
-// concurrent use.
+// Lanes tracks the slots of a pod or remote worker: how many are in use, and how many each lane in the latest heartbeat allows. It is safe
+// for concurrent use.
 type Lanes struct {
 	mu      sync.Mutex
 	total   int
@@ -30,13 +30,13 @@ type Lanes struct {
 	closing bool // the pod is stopping
 	byName  map[string]*lane
 	order   []string
-	turn    int // lane that comes first when scarce slots are next shared
+	turn    int // lane that comes first the next time scarce slots are shared
 
 	searched     time.Time // when the unused lanes were last searched for jobs
 	freeAtSearch int       // number of free slots when Unused was last called
-	more         bool      // more lanes had jobs
+	more         bool      // the search found more lanes with jobs than there were free slots
 	kinds        map[string]string
-	lost         time.Time                                // when a lane was last found to be deleted, or a deleted lane to have running jobs
+	lost         time.Time                                // when a heartbeat last lacked a known lane, because the lane was deleted
 	poll         time.Duration                            // poll interval of lanes that set none
 	mayUse       func(name string) bool                   // all lanes if nil
 	stale        atomic.Pointer[map[string]time.Duration] // stale limits by lane, or nil if no lane sets one
@@ -53,14 +53,14 @@ type lane struct {
 	claimedAt time.Time     // when a claim last included it
 }
 
-// NewLanes returns a Lanes with a total number of slots. poll is the poll interval of lanes that set none. mayUse restricts the lanes; if
-// it is nil, all lanes are allowed.
+// NewLanes returns a Lanes with a total number of slots. The poll argument is the poll interval of lanes that set none. If mayUse is not
+// nil, it restricts the lanes that may be used.
 func NewLanes(total int, poll time.Duration, mayUse func(lane string) bool) *Lanes {
 	return &Lanes{total: total, poll: poll, mayUse: mayUse, byName: map[string]*lane{}, kinds: map[string]string{}}
 }
 
-// Apply applies a heartbeat response. It reports whether the pod must poll, because more jobs may start than before, or because a grant
-// must be requested, confirmed or returned.
+// Apply applies a heartbeat response. It reports whether the pod must poll because more jobs may start than before, or because a grant must
+// be requested, confirmed or returned.
 func (l *Lanes) Apply(b store.Beat) (poll bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *Lanes) Drained() bool {
 	return l.drained
 }
 
-// stopped reports whether no jobs may start on this pod in any lane.
+// stopped reports whether this pod may not start jobs in any lane.
 func (l *Lanes) stopped() bool { return l.paused || l.drained }
 
 func more(before, after *int) bool {
@@ -131,7 +131,8 @@ func (one *lane) room() int {
 	return room
 }
 
-// Reserve takes a slot of a lane and reports whether it succeeded. It fails if no slot is free, or if the lane or the queue is closed.
+// Reserve takes a slot of a lane, and reports whether it succeeded. It fails if no slot is free, the lane is closed, or the queue or the
+// pod is stopped.
 func (l *Lanes) Reserve(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,8 +145,8 @@ func (l *Lanes) Reserve(name string) bool {
 	return true
 }
 
-// UnsharedSlots returns how many jobs of a lane this pod may run at the same time, regardless of what is running now. It returns 0 if the
-// lane or the queue is closed, or if the lane has a limit across all pods.
+// UnsharedSlots returns how many of a lane's jobs this pod may run concurrently, regardless of the jobs that are running now. It returns 0
+// if no jobs may start, or if the lane has a limit across all pods.
 func (l *Lanes) UnsharedSlots(name string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,8 +176,8 @@ func (l *Lanes) Release(name string, n int) {
 	}
 }
 
-// Step prepares a hand-off. The parent's slot is kept. If the next step has a different lane, Step takes a slot in that lane. It reports
-// whether the next step may start on this pod. If it does, the caller must call Stepped afterwards.
+// Step prepares a hand-off, and reports whether the next step may start on this pod. The parent keeps its slot. If the next step has a
+// different lane, Step also takes a slot in that lane. If Step returns true, the caller must call Stepped afterwards.
 func (l *Lanes) Step(from, to string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,8 +196,8 @@ func (l *Lanes) Step(from, to string) bool {
 	return true
 }
 
-// Stepped completes a hand-off. The parent's slot is returned to its lane. If the next step did not start, the step's slot is returned
-// instead.
+// Stepped completes a hand-off between different lanes. It returns the parent's slot to its lane or, if the next step did not start, the
+// step's slot.
 func (l *Lanes) Stepped(from, to string, running bool) {
 	if from == to {
 		return
@@ -219,7 +220,7 @@ func (l *Lanes) Names() []string {
 	return slices.Clone(l.order)
 }
 
-// Lookup returns the lane of a submission according to the latest heartbeat: the named lane or, if none is named, the lane of the kind.
+// Lookup returns the lane of a submission according to the latest heartbeat: the named lane or, if no lane is named, the lane of the kind.
 // Before the first heartbeat, known is false.
 func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
 	l.mu.Lock()
@@ -248,7 +249,7 @@ func (l *Lanes) LaneOfStep(kind, named, parents string) string {
 	return parents
 }
 
-// LostOne reports whether, within the given time, a lane was found to be deleted or a deleted lane still had jobs on this pod.
+// LostOne reports whether, within the given time, a heartbeat reported the deletion of a lane, or a deleted lane still had running jobs.
 func (l *Lanes) LostOne(lately time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,8 +275,8 @@ func (l *Lanes) ApplyStale(reported []store.Lane) (news bool) {
 	return true
 }
 
-// StaleAfter returns the time after which a run in the lane counts as stale if it gives no sign of life. set is false if the lane sets no
-// such limit.
+// StaleAfter returns how long a run in the lane may go without a sign of life before it counts as stale. The set result is false if the
+// lane sets no limit.
 func (l *Lanes) StaleAfter(name string) (after time.Duration, set bool) {
 	if lanes := l.stale.Load(); lanes != nil {
 		after, set = (*lanes)[name]
@@ -291,7 +292,7 @@ func lengthOf(n *int, unit time.Duration) time.Duration {
 	return time.Duration(*n) * unit
 }
 
-// Adopt counts a job that is already running, regardless of the lane's limits, and even if no heartbeat has reported the lane yet.
+// Adopt counts a job that is already running, regardless of the lane's limits and of whether a heartbeat has reported the lane yet.
 func (l *Lanes) Adopt(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -304,7 +305,7 @@ func (l *Lanes) Adopt(name string) {
 	one.take(1)
 }
 
-// Unsure makes the next request confirm the grant of every limited lane.
+// Unsure makes the next requests confirm the grants of all limited lanes.
 func (l *Lanes) Unsure() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

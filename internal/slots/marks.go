@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// markSlow is the server time above which a claim or submission makes the pod read low-water marks. markSlowEach is added to it for
-	// each job. With 300,000 dead rows retained by an old snapshot, a claim takes 30 ms.
+	// markSlow is the server time above which a claim or submission makes the pod read low-water marks, plus markSlowEach per job. With
+	// 300,000 dead rows retained by an old snapshot, a claim takes 30 ms.
 	markSlow     = 2 * time.Millisecond
 	markSlowEach = 50 * time.Microsecond
-	// markTimes is how long a mark is valid, as a multiple of the duration of the full read that produced it. Therefore, full reads take at
+	// markTimes is how long a mark is valid, as a multiple of the duration of the full read that produced it. Full reads thus take up at
 	// most a thirtieth of the time. A job hidden by a mark waits no longer than the mark is valid.
 	markTimes = 30
-	// marginTimes is the margin for submissions in flight, as a multiple of the duration of a complete read, and maxMargin its maximum.
+	// marginTimes is the margin for submissions in flight, as a multiple of the duration of a complete read. maxMargin is its maximum.
 	marginTimes = 8
 	maxMargin   = 5 * time.Second
-	// markFresh is the time after a read in which a claim misses nothing by starting at the mark.
+	// markFresh is how long after a read a claim that starts at the mark cannot miss anything.
 	markFresh = 50 * time.Millisecond
 	// markRest is the minimum time between two reads of marks.
 	markRest = 100 * time.Millisecond
@@ -27,14 +27,14 @@ const (
 // Slow reports whether a claim or submission took so much server time that its lanes need marks.
 func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Duration(jobs)*markSlowEach }
 
-// Marks holds the low-water marks. A low-water mark is a time before which no claimable job of a lane became ready. Claims and submissions
-// start reading there. That way, they skip the dead rows of finished jobs, which accumulate while an old snapshot is held, and unclaimable
-// jobs that a [sweep] has already read. As long as reading everything is fast, there are no marks. The zero value is ready to use. Marks is
+// Marks holds the low-water marks. A low-water mark is a time before which none of a lane's claimable jobs became ready. By starting to
+// read there, claims and submissions skip the dead rows of finished jobs, which accumulate while an old snapshot is held, and unclaimable
+// jobs that a [sweep] has already read. As long as complete reads are fast, there are no marks. The zero value is ready to use. Marks is
 // safe for concurrent use.
 //
-// A mark may hide a job that gets an older ready time after the mark was read. Such a job was handed back, recovered, or submitted by a
-// long transaction. Therefore, a mark is valid for a limited time, after which everything is read again. It does not hide more urgent jobs,
-// because it covers all ranks.
+// A mark may hide a job that appears later with an older ready time, because it was handed back, recovered, or submitted by a long
+// transaction. Marks are therefore valid for a limited time, after which everything is read again. A mark applies to all ranks, so it does
+// not hide newly ready jobs of higher urgency.
 type Marks struct {
 	mu     sync.Mutex
 	lanes  map[string]*mark
@@ -47,9 +47,9 @@ type mark struct {
 	since time.Time // zero if there is no mark
 	until time.Time // end of the mark's validity
 	setAt time.Time // when the mark was set
-	asked time.Time // when a complete read last began because the mark had expired
-	again bool      // such a read is in progress, and claims still start at the mark
-	used  bool      // a submission, or a claim other than the one directly after the read, has used the mark since then
+	asked time.Time // when the latest complete read for this mark began
+	again bool      // an expired mark is being reread, and claims still start at it
+	used  bool      // a submission or claim has used the mark since it was set, not counting the claim right after the read
 	wake  *time.Timer
 	sweep *sweep // sweep of the lane, or nil if none is in progress
 }
@@ -72,8 +72,8 @@ func (one *mark) valid() bool { return !one.since.IsZero() && (one.again || !one
 
 func (one *mark) expired() bool { return !one.since.IsZero() && time.Now().After(one.until) }
 
-// ForClaim sets where a claim starts reading a lane: at the mark if it is valid, and otherwise at the start of the lane. While a sweep of
-// the lane is in progress, the claim continues the sweep.
+// ForClaim sets where a claim starts reading a lane: at the mark if it is valid, or else at the beginning of the lane. If a sweep of the
+// lane is in progress, the claim continues the sweep.
 func (m *Marks) ForClaim(w *store.Want) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +91,7 @@ func (m *Marks) ForClaim(w *store.Want) {
 }
 
 // ForSubmission returns the time from which a submission must read the lane to find the jobs ahead of it. An expired mark stays in use
-// until the whole lane has been read again. Otherwise, all concurrent submissions would have to read the whole lane.
+// until the lane has been reread, because otherwise every concurrent submission would have to read the whole lane.
 func (m *Marks) ForSubmission(lane string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,8 +100,8 @@ func (m *Marks) ForSubmission(lane string) time.Time {
 	return one.since
 }
 
-// Claimed records how far a claim has read, and reports whether a sweep of any of its lanes is in progress. After a fast claim that read
-// everything, the marks are dropped. quick means that the claim took the server little time, most is the longest validity of a mark, and again
+// Claimed records how far a claim has read, and reports whether a sweep of any of its lanes is in progress. After a claim that took the
+// server little time (quick), it drops the marks that are no longer valid. The most argument is the longest validity of a mark, and again
 // is called when a used mark expires.
 func (m *Marks) Claimed(wants []store.Want, found store.Claims, quick bool, most time.Duration, again func()) (sweeping bool) {
 	m.mu.Lock()
@@ -133,8 +133,7 @@ func (m *Marks) Drop() {
 	}
 }
 
-// sweepEnded sets the mark after a sweep that has read the whole lane. If the sweep started from a mark, sweepEnded advances that mark
-// instead.
+// sweepEnded sets the mark after a sweep of a whole lane. After a sweep that started at a mark, it advances that mark instead.
 func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 	s := one.sweep
 	one.sweep = nil
@@ -147,8 +146,8 @@ func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 	m.set(one, s.fresh, s.passed, most, again)
 }
 
-// set sets a mark after a full read. After a fast read, there is no mark. Otherwise, the mark is valid for a multiple of took, but for at
-// most the duration most. If the mark has been used when it expires, again is called.
+// set sets a mark after a full read, or clears it if the read was fast. The mark is valid for a multiple of took, up to most. If the mark
+// has been used by the time it expires, again is called.
 func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
 	one.since, one.setAt, one.used, one.again = time.Time{}, time.Now(), false, false
 	if one.wake != nil {
@@ -175,16 +174,16 @@ func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again 
 // markSpan returns how long a mark is valid after a read that took the given time.
 func markSpan(took, most time.Duration) time.Duration { return min(markTimes*took, most) }
 
-// Margin returns how long before the time of a read the marks must be, so that they hide no job whose submission is in flight. If a
-// complete read takes long on a server, submissions may take long there too. The store applies a minimum.
+// Margin returns how far a mark must lie before the time of its read so as not to hide jobs whose submissions are in flight. On a server
+// where complete reads take long, submissions may take long too. The store applies a minimum.
 func (m *Marks) Margin() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return min(marginTimes*m.took, maxMargin)
 }
 
-// Expired returns the lanes whose marks have expired and must be read again from the beginning of the lane. Until Apply or Failed follows,
-// claims keep starting at the expired marks, so that they do not have to wait for the read.
+// Expired returns the lanes whose marks have expired and which must be reread from the beginning. Until Apply or Failed is called, claims
+// keep starting at the expired marks, so that they need not wait for the read.
 func (m *Marks) Expired(lanes []string) map[string]time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,7 +201,7 @@ func (m *Marks) Expired(lanes []string) map[string]time.Time {
 	return since
 }
 
-// Failed ends a read of marks without a result. Claims read the lanes whose marks have expired from the beginning.
+// Failed ends a read of marks that failed. Claims then read lanes whose marks have expired from the beginning.
 func (m *Marks) Failed(since map[string]time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,8 +210,8 @@ func (m *Marks) Failed(since map[string]time.Time) {
 	}
 }
 
-// AfterSlow returns the lanes whose marks must be read after a slow claim or submission, each with the time from which to read: its mark,
-// or zero if it has none.
+// AfterSlow returns the lanes whose marks must be read after a slow claim or submission, each with the time from which to read it: its
+// mark, or zero if it has no valid mark.
 func (m *Marks) AfterSlow(lanes []string) map[string]time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -223,7 +222,7 @@ func (m *Marks) AfterSlow(lanes []string) map[string]time.Time {
 	since := make(map[string]time.Time, len(lanes))
 	for _, lane := range lanes {
 		switch one := m.markOf(lane); {
-		case one.sweep != nil || one.again: // the sweep or the other read sets the mark when it ends
+		case one.sweep != nil || one.again: // the sweep or the read in progress sets the mark when it ends
 		case !one.valid():
 			since[lane], one.asked = time.Time{}, now
 		default:
@@ -236,8 +235,8 @@ func (m *Marks) AfterSlow(lanes []string) map[string]time.Time {
 	return since
 }
 
-// Apply applies marks that were read from the database. The since argument holds the time from which each lane was read, or zero if it was
-// read completely.
+// Apply applies marks read from the database. The since argument holds the time from which each lane was read, or zero if it was read
+// completely.
 func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duration, again func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,6 +251,6 @@ func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duratio
 		m.set(one, moment, took, most, again)
 	}
 	if whole && took < markSlow {
-		m.readAt = m.readAt.Add(time.Second) // the claim was slow for a different reason
+		m.readAt = m.readAt.Add(time.Second) // the claim was slow for some other reason
 	}
 }

@@ -15,7 +15,7 @@ func begins(m *Marks, lane string) time.Time {
 	return w.Since
 }
 
-// If a claim has used a mark by the time it expires, everything is read again. An unused mark expires without a read.
+// If a mark has been used by the time it expires, everything is read again. An unused mark expires without a read.
 func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m Marks
@@ -23,7 +23,7 @@ func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
 		for _, lane := range []string{"used", "unused"} {
 			m.Apply(map[string]time.Time{lane: time.Now()}, nil, 20*time.Millisecond, time.Minute, func() { again[lane]++ })
 		}
-		begins(&m, "unused") // the first claim after the read, which has covered everything that this claim skips
+		begins(&m, "unused") // does not count as a use: right after the read, the claim misses nothing
 		time.Sleep(markFresh + time.Millisecond)
 		if begins(&m, "used").IsZero() {
 			t.Error("the claim does not start at the mark")
@@ -69,7 +69,7 @@ func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.
 	}
 }
 
-// Reading on from the current marks advances them but does not extend their validity.
+// A read that starts at the current marks advances them without extending their validity.
 func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 	t.Parallel()
 	var m Marks
@@ -93,7 +93,7 @@ func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 	m.markOf("a").wake.Stop()
 }
 
-// When a mark expires, everything is read once. Until then, claims and submissions keep using the expired mark.
+// When a mark expires, everything is read once. Until the read ends, claims and submissions keep using the expired mark.
 func TestAnExpiredMarkIsUsedUntilEverythingWasReadOnce(t *testing.T) {
 	t.Parallel()
 	for name, ends := range map[string]func(m *Marks, since map[string]time.Time, next time.Time) (mark time.Time){
@@ -151,7 +151,7 @@ func TestAnExpiredMarkIsUsedUntilEverythingWasReadOnce(t *testing.T) {
 	}
 }
 
-// A worker that is restricted to some lanes does not change the marks of other lanes.
+// A worker that is restricted to certain lanes does not change the marks of others.
 func TestMarksOfOneLaneLeaveThoseOfTheOthers(t *testing.T) {
 	t.Parallel()
 	var m Marks

@@ -6,14 +6,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// sweep reads a lane in pages. It starts when a claim has met more unclaimable jobs than it may read. These are jobs of busy subjects, or
-// of kinds that this pod does not run. Each claim reads the next page, starting after the position that the previous claim reached, and
-// takes the jobs that it can. As long as slots are free, the next claim follows immediately. A sweep that has read the lane to its end sets
-// the mark.
+// sweep reads a lane in pages. It starts when a claim has met too many unclaimable jobs: jobs of busy subjects, or of kinds that this pod
+// does not run. Each further claim reads the next page, from the position that the previous claim reached, and takes the jobs that it can.
+// As long as slots are free, the next claim follows immediately. A sweep that has read the lane to its end sets the mark.
 //
-// Every second claim instead reads the jobs that became ready since the sweep began, rank by rank. This way, a more urgent job does not
-// wait until the sweep reaches it. New jobs of the same rank do not wait either, as long as the sweep finds only blocked jobs. After a page
-// with claimable jobs, more old jobs may follow, and these start before new jobs of the same rank.
+// Every second claim instead reads the jobs that became ready since the sweep began, so that a more urgent job does not have to wait until
+// the sweep reaches it. As long as the sweep finds only blocked jobs, new jobs of the same rank do not have to wait either. After a page
+// with claimable jobs, however, more old jobs may follow, and they start before new jobs of the same rank.
 type sweep struct {
 	floor   time.Time          // jobs that became ready earlier are skipped; zero to read everything
 	after   store.LanePosition // the last row read
@@ -48,9 +47,9 @@ func (s *sweep) next(w *store.Want) {
 	}
 }
 
-// outdated reports whether the sweep must start again, because jobs behind its position may have waited longer than a mark may hide them.
-// This happens if the sweep keeps finding work, or if no slot was free to continue it. The limit is the same as for marks, so repeated
-// reads of the same rows take at most a thirtieth of the time.
+// outdated reports whether the sweep must start over, because jobs behind its position may have waited for longer than a mark may hide
+// them. This happens if the sweep keeps finding work, or if no slot was free to continue it. Because the limit is the same as for marks,
+// repeated reads of the same rows take up at most a thirtieth of the time.
 func (s *sweep) outdated() bool {
 	if s == nil {
 		return false
@@ -58,14 +57,14 @@ func (s *sweep) outdated() bool {
 	return !s.blocked && time.Since(s.began) > markSpan(s.passed, s.most) || time.Since(s.latest) > s.most
 }
 
-// continuedBy reports whether a claim read the next page of the sweep. It returns false if another remote worker with the same marks has
+// continuedBy reports whether a claim read the sweep's next page. It returns false if another remote worker that shares the marks has
 // already read that page.
 func (s *sweep) continuedBy(w store.Want) bool {
 	return w.After != nil && w.After.ID == s.after.ID && w.After.Rank == s.after.Rank && w.After.ReadyAt.Equal(s.after.ReadyAt)
 }
 
-// read records how far a claim has read its page, and reports whether that page was the last one. A claim that found enough jobs has read
-// as far as the last job that it took.
+// read records how far a claim has read its page, and reports whether that page was the last. A claim that found enough jobs has read as
+// far as the last job that it took.
 func (s *sweep) read(lane string, found store.Claims) (ended bool) {
 	reached, short := found.Reached[lane]
 	s.blocked, s.barren, s.latest = short, !found.Some(lane), time.Now()

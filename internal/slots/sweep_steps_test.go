@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// claimOnce makes a claim in lane a, applies the given reply, and returns where the claim started reading.
+// claimOnce makes a claim in lane a, applies the given reply, and returns the claim's starting point and whether a sweep is in progress.
 func claimOnce(m *Marks, again func(), answer store.Claims) (began store.Want, sweeping bool) {
 	w := store.Want{Lane: "a", N: 1}
 	m.ForClaim(&w)
@@ -63,7 +63,7 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 	if w, sweeping := claimOnce(&m, nil, full(store.Claimed{Priority: 10, ReadyAt: now, ID: 11})); w.After.ID != 9 || !sweeping {
 		t.Error(w, sweeping)
 	}
-	// In the meantime, another remote worker with the same marks has read another page.
+	// Another remote worker that shares the marks has read another page in the meantime.
 	stale := store.Want{Lane: "a", N: 1, After: &store.LanePosition{Rank: -10, ReadyAt: now, ID: 9}}
 	m.Claimed([]store.Want{stale}, short(time.Second, nil, now), false, time.Minute, nil)
 	if m.markOf("a").sweep.after.ID != 11 {
@@ -71,7 +71,7 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 	}
 }
 
-// New jobs of the same rank as the sweep start first only as long as the sweep has read nothing but blocked jobs.
+// New jobs of the sweep's rank start first only as long as the sweep has read nothing but blocked jobs.
 func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
 	t.Parallel()
 	var m Marks
@@ -101,8 +101,7 @@ func TestASweepOfAFewRowsLeavesNoMark(t *testing.T) {
 	}
 }
 
-// Jobs submitted after a mark may be blocked too. If they are, only those jobs are swept. The mark advances, but its expiry does not
-// change.
+// Jobs submitted after a mark may be blocked too. A sweep then covers only these jobs, and advances the mark without changing its expiry.
 func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	t.Parallel()
 	var m Marks
@@ -121,8 +120,8 @@ func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	m.markOf("a").wake.Stop()
 }
 
-// Jobs that were handed back are behind the sweep's position. Therefore, a sweep starts again once a mark would have expired, if it keeps
-// finding work or if no slot was free to continue it. A sweep that meets only blocked jobs runs to its end first.
+// Jobs that were handed back may be behind the sweep's position. A sweep that keeps finding work, or that cannot continue because no slot
+// is free, therefore starts over once a mark would have expired. A sweep that meets only blocked jobs first runs to its end.
 func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -138,7 +137,7 @@ func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 		"no slot was free":        {short(0, &store.LanePosition{ReadyAt: now, ID: 8}, now), 70 * time.Second, 65 * time.Second, true},
 	} {
 		var m Marks
-		claimOnce(&m, nil, short(time.Second, position, now)) // the mark would be valid for thirty times this duration
+		claimOnce(&m, nil, short(time.Second, position, now)) // a mark would be valid for thirty times this duration
 		claimOnce(&m, nil, c.answer)
 		claimOnce(&m, nil, store.Claims{})
 		s := m.markOf("a").sweep
@@ -150,14 +149,14 @@ func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 	}
 }
 
-// A claim does not read the rows of a lane without a free slot, no matter how many rows there are.
+// A claim skips a lane without a free slot, no matter how many rows the lane has.
 func TestALaneWithoutAFreeSlotIsNotAmongThoseThatAClaimReads(t *testing.T) {
 	t.Parallel()
 	l := NewLanes(10, time.Minute, nil)
 	one, none := 1, 0
 	l.Apply(store.Beat{Lanes: []store.Lane{
 		{Name: "free", Enabled: true}, {Name: "full", Enabled: true, SlotsPerPod: &one}, {Name: "closed", Enabled: true, SlotsPerPod: &none},
-		{Name: "taken", Enabled: true, Slots: &one}, // its slots are taken by other pods, so this pod has no grant
+		{Name: "taken", Enabled: true, Slots: &one}, // other pods hold its slots, so this pod has no grant
 	}})
 	if !l.Reserve("full") {
 		t.Fatal("the lane has one slot, but none was reserved")

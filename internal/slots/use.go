@@ -1,9 +1,9 @@
 package slots
 
-// Use holds the number of used slots of a lane and the lane's limit.
+// Use holds a lane's number of used slots and its limit.
 type Use struct{ Used, Limit int }
 
-// AddUse adds the used slots and limits of these lanes to sum, which is keyed by lane.
+// AddUse adds the used slots and the limit of each lane to sum, which is keyed by lane.
 func (l *Lanes) AddUse(sum map[string]Use) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -19,7 +19,7 @@ func (l *Lanes) AddUse(sum map[string]Use) {
 	}
 }
 
-// HoldsOrAwaits reports whether this pod holds slots of a lane that has a limit across all pods, or waits for some.
+// HoldsOrAwaits reports whether this pod holds or awaits slots of a lane that has a limit across all pods.
 func (l *Lanes) HoldsOrAwaits() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,7 +31,7 @@ func (l *Lanes) HoldsOrAwaits() bool {
 	return false
 }
 
-// Shared returns the limits of the lanes that have a limit across all pods.
+// Shared returns the limits across all pods, by lane, of the lanes that have one.
 func (l *Lanes) Shared() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,7 +15,7 @@ func (l *Lanes) interval(one *lane) time.Duration {
 	return l.poll
 }
 
-// Interval returns the pod's poll interval, which is the shortest among its own interval and those of its lanes.
+// Interval returns the interval at which the pod polls: the shortest of the pod's setting and those of its lanes.
 func (l *Lanes) Interval() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,9 +26,9 @@ func (l *Lanes) Interval() time.Duration {
 	return tick
 }
 
-// Wants reserves every free slot for a claim. It shares the slots fairly among the lanes that no claim has included since the given time.
-// The caller releases the slots that the claim does not fill. If tick is set, lanes whose poll interval has not passed are skipped, and
-// early is the number of those lanes. unasked is the number of lanes for which no slot was left.
+// Wants reserves the free slots for a claim, and shares them fairly among the lanes that no claim has included since the given time. The
+// caller must release the slots that the claim does not fill. If tick is set, Wants skips the lanes whose poll interval has not passed, and
+// returns their number as early. The unasked result is the number of lanes for which no slot was left.
 func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, unasked int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,9 +85,9 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 	return wants, early, unasked
 }
 
-// Covers reports whether claims that included asked lanes have included every open lane. A limited lane in which this pod holds no slots
-// does not count, because no slot that becomes free on this pod belongs to that lane, unless the latest search has found more such lanes with
-// jobs than the pod had free slots.
+// Covers reports whether claims that included the given number of lanes have included every open lane. Limited lanes in which this pod
+// holds no slots do not count, because no slot that becomes free on this pod belongs to them. But if the latest search found more of them
+// with jobs than the pod had free slots, Covers reports false.
 func (l *Lanes) Covers(asked int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *Lanes) Covers(asked int) bool {
 	return asked >= open
 }
 
-// AnyFree reports whether a slot will be free after the given reservations are released.
+// AnyFree reports whether a slot will be free once the given reservations have been released.
 func (l *Lanes) AnyFree(reserved map[string]int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *Lanes) AnyFree(reserved map[string]int) bool {
 	return l.total-l.used+back > 0
 }
 
-// Open returns the names of the lanes in which this pod can start a job.
+// Open returns the names of the lanes in which this pod can start a job now.
 func (l *Lanes) Open() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

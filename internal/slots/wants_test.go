@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// With fewer free slots than lanes, a sweep takes several claims. Each claim includes only lanes that no earlier claim has included, so
-// every lane is read exactly once.
+// With fewer free slots than lanes, a round takes several claims. Each includes only lanes that no earlier one has included, so every lane
+// is read exactly once.
 func TestASweepAsksForEveryLaneOnce(t *testing.T) {
 	t.Parallel()
 	l := NewLanes(1, time.Minute, nil)
