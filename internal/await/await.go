@@ -1,5 +1,5 @@
-// Package await blocks callers until jobs have finished. One goroutine reads the jobs for all callers. It runs only while callers are
-// waiting.
+// Package await blocks callers until jobs have finished. A single goroutine reads the jobs for all callers, and runs only while there are
+// any.
 package await
 
 import (
@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// minPause and maxPause limit the interval between two polls of all awaited jobs. Each pause is twice as long as the previous one.
+	// minPause and maxPause limit the pause between two polls of all awaited jobs. Each pause is twice as long as the previous one.
 	minPause = 50 * time.Millisecond
 	maxPause = time.Second
-	// pauseFactor is the minimum pause after a poll, as a multiple of the poll's duration. As a result, polling takes at most about a
-	// twentieth of the time.
+	// pauseFactor is the minimum pause after a poll, as a multiple of the poll's duration. It keeps polling to about a twentieth of the
+	// time.
 	pauseFactor = 20
 )
 
-// waiter represents a caller that is waiting for one job to finish.
+// waiter represents a caller that is waiting for a job to finish.
 type waiter struct {
 	id      int64
 	verdict chan verdict // buffered, holds one value
@@ -37,7 +37,8 @@ type verdict struct {
 	err error
 }
 
-// Waiters contains the callers that are waiting for jobs to finish. One goroutine polls for all of them. It runs only while there are any.
+// Waiters holds the callers that are waiting for jobs to finish. A single goroutine polls for all of them, and runs only while there are
+// any.
 type Waiters struct {
 	store   *store.Store
 	log     *slog.Logger
@@ -46,8 +47,8 @@ type Waiters struct {
 
 	mu    sync.Mutex
 	all   map[int64]map[*waiter]bool
-	fresh map[int64]bool // jobs to read now, because a caller has started to wait for them or they have finished here
-	news  wait.Signal    // set when there are new entries in fresh
+	fresh map[int64]bool // jobs to read now, because a caller has begun to wait for them or a claim has ended here
+	news  wait.Signal    // set when entries are added to fresh
 	watch *watch         // nil if no caller is waiting
 }
 
@@ -57,8 +58,8 @@ type watch struct {
 	ended  chan struct{}
 }
 
-// New returns a Waiters that reads from s. dbError records a database error, and returns it; it is not
-// called for errors after the polling was stopped.
+// New returns a Waiters that reads from s. The dbError function records a database error and returns it. It is not called for errors after
+// polling has stopped.
 func New(s *store.Store, log *slog.Logger, dbError func(error) error) *Waiters {
 	return &Waiters{store: s, log: log, dbError: dbError, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: wait.NewSignal()}
 }
@@ -128,7 +129,7 @@ func (w *Waiters) drop(one *waiter) {
 	w.count.Add(-1)
 }
 
-// Seen records that a claim of the job has ended in this process. If a caller is waiting for the job, the job is read immediately.
+// Seen records that a claim of the job has ended in this process. If a caller is waiting for the job, it is read immediately.
 func (w *Waiters) Seen(id int64) {
 	if w.count.Load() == 0 {
 		return
@@ -181,7 +182,8 @@ func (w *Waiters) run(ctx context.Context, self *watch) {
 	}
 }
 
-// ids returns the jobs to poll. ok is false if the goroutine must stop, because no caller is waiting or another goroutine is polling.
+// ids returns the jobs to poll. The ok result is false if the goroutine must stop, because no caller is waiting or another goroutine is
+// polling.
 func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -204,7 +206,7 @@ func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 	return ids, true
 }
 
-// poll reads jobs and notifies the callers that are waiting for them. It returns the number of callers that it notified.
+// poll reads jobs and notifies the callers that are waiting for them. It returns the number of notified callers.
 func (w *Waiters) poll(ctx context.Context, ids []int64) (delivered int) {
 	if len(ids) == 0 {
 		return 0

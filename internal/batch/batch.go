@@ -1,9 +1,9 @@
-// Package batch merges items that arrive at the same time into one call, like a group commit. There is no timer: the first item is flushed
-// immediately, and items that arrive during a flush are flushed together by the next one. An idle process pays one round trip, and a busy
-// one fills its batches. A flush contains only items that were added before it started, so the result of a shared read is never older than
-// the request.
+// Package batch merges concurrent items into a single call, like a group commit. There is no timer: the first item is flushed immediately,
+// and items that arrive during a flush are flushed together by the next one. In an idle process, an item costs one round trip, and in a
+// busy one, batches fill up. A flush contains only items that were added before it started, so the result of a shared read is never older
+// than the request.
 //
-// The package encapsulates the queue and decides which goroutine flushes it. It does not depend on the type of the items.
+// The package encapsulates the queue and the choice of the goroutine that flushes it. It does not depend on the type of the items.
 package batch
 
 import (
@@ -22,7 +22,7 @@ type Batcher[T, R any] struct {
 	flushing int // number of running flushes, at most parallel
 }
 
-// call represents an item that is queued or is being flushed.
+// call represents an item that is queued or being flushed.
 type call[T, R any] struct {
 	item   T
 	result R
@@ -30,14 +30,14 @@ type call[T, R any] struct {
 	done   chan struct{} // closed when result and err are set
 }
 
-// New returns a batcher that runs at most parallel flushes at a time, with at most limit items each. flush returns one result per item, in
-// order, or an error for all items. It works for many callers and therefore receives no context, so it must return on its own.
+// New returns a batcher that runs at most parallel flushes concurrently, of at most limit items each. The flush function returns one result
+// per item, in order, or an error for all items. It serves many callers and thus receives no context, so it must not block forever.
 func New[T, R any](parallel, limit int, flush func(items []T) ([]R, error)) *Batcher[T, R] {
 	return &Batcher[T, R]{parallel: parallel, limit: limit, flush: flush}
 }
 
-// Do adds an item and returns its result. If ctx is cancelled first, Do returns the cancellation cause, and the item may still be flushed. A
-// caller that performs the flush itself returns only after that flush.
+// Do adds an item and returns its result. If ctx is cancelled first, Do returns the cancellation cause, and the item may still be flushed.
+// If Do performs the flush itself, it does not return before the flush has ended.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	c := &call[T, R]{item: item, done: make(chan struct{})}
 	b.mu.Lock()
@@ -48,7 +48,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	}
 	b.mu.Unlock()
 	if leads && b.flushOnce() {
-		go func() { // a caller performs only one flush, so that it does not wait for the items of other callers
+		go func() { // a caller performs a single flush, so that it does not wait for other callers' items
 			for b.flushOnce() {
 			}
 		}()
@@ -66,7 +66,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	return c.result, c.err
 }
 
-// flushOnce flushes queued items, at most limit, and reports whether any are left.
+// flushOnce flushes up to limit queued items, and reports whether any are left.
 func (b *Batcher[T, R]) flushOnce() (more bool) {
 	b.mu.Lock()
 	n := min(len(b.queue), b.limit)
@@ -89,7 +89,7 @@ func (b *Batcher[T, R]) flushOnce() (more bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queue) == 0 {
-		b.queue = nil // allows the garbage collector to free the calls
+		b.queue = nil // lets the garbage collector free the calls
 		b.flushing--
 		return false
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// flushes records batches. A batch ends when the test lets it.
+// flushes records batches, each of which ends when the test allows it.
 type flushes struct {
 	mu   sync.Mutex
 	list [][]int
@@ -25,8 +25,8 @@ func (f *flushes) flush(items []int) ([]int, error) {
 	return items, <-f.end
 }
 
-// inBubble calls do with a batcher that records its flushes, a function that adds items, and a function that returns the sizes of the
-// batches so far. It checks that each caller gets its own item back, or the expected error.
+// inBubble calls do with the recorder of a batcher's flushes, a function that adds items, and a function that returns the sizes of the
+// batches so far. It checks that each caller gets back the item it added, or the expected error.
 func inBubble(t *testing.T, parallel, limit int, do func(is *is.I, f *flushes, add func(from, to int, want error), sizes func() []int)) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -61,7 +61,7 @@ func TestItemsThatArriveDuringAFlushShareTheNext(t *testing.T) {
 		add(0, 1, nil)
 		is.Equal(sizes(), []int{1}) // the first item is flushed immediately
 		add(1, 51, nil)
-		is.Equal(sizes(), []int{1}) // later items do not join a flush that has started
+		is.Equal(sizes(), []int{1}) // later items do not join a flush that has already started
 		f.end <- nil
 		is.Equal(sizes(), []int{1, 50})
 		f.end <- nil
@@ -80,7 +80,7 @@ func TestAFlushHasALimitAndSomeRunAtTheSameTime(t *testing.T) {
 		is.Equal(sizes(), []int{1, 1})
 		f.end <- nil
 		is.Equal(sizes(), []int{1, 1, 10})
-		f.end <- nil // both single-item flushes have ended, in an unknown order
+		f.end <- nil // both single-item flushes have ended, in either order
 		synctest.Wait()
 		for range 3 {
 			f.end <- nil

@@ -1,6 +1,6 @@
-// Package bus distributes the messages of one publishing goroutine to listeners in the same process. The publisher never waits for a
-// listener. Each listener has a queue of fixed length. A listener whose queue is full is disconnected immediately. It can then subscribe
-// again. The bus does not repeat messages, so the listener must read those that it has missed elsewhere.
+// Package bus distributes the messages of a publishing goroutine to listeners in the same process. The publisher never waits for a
+// listener. Each listener has a queue of fixed length, and is disconnected as soon as the queue is full. It can then subscribe again, but
+// must obtain the messages that it has missed elsewhere, because the bus does not repeat them.
 package bus
 
 import (
@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// ErrSlow is the error of a listener that was disconnected because it did not keep up.
+// ErrSlow is the error of a listener that was disconnected for not keeping up.
 var ErrSlow = errors.New("client too slow: disconnected")
 
 // Bus distributes messages of type M to the listeners of a topic. It is safe for concurrent use.
@@ -22,7 +22,7 @@ func New[T comparable, M any]() *Bus[T, M] {
 	return &Bus[T, M]{all: map[T]map[*Listener[T, M]]struct{}{}}
 }
 
-// Listener is a subscription to one topic.
+// Listener is a subscription to a topic.
 type Listener[T comparable, M any] struct {
 	bus   *Bus[T, M]
 	topic T
@@ -90,14 +90,14 @@ func (b *Bus[T, M]) Topics() []T {
 	return topics
 }
 
-// Queue returns the channel that delivers the messages. When the listener is disconnected, the channel is closed after any messages still
-// queued.
+// Queue returns the channel that delivers the messages. If the listener is disconnected, the channel still delivers the queued messages,
+// and is then closed.
 func (l *Listener[T, M]) Queue() <-chan M { return l.queue }
 
-// Err returns why the listener was disconnected. Call Err only after the queue is closed.
+// Err returns why the listener was disconnected. Call it only after the queue has been closed.
 func (l *Listener[T, M]) Err() error { return l.err }
 
-// Close ends the subscription, but does not close the queue. It has no effect on a listener that is already disconnected or closed.
+// Close ends the subscription without closing the queue. It has no effect on a listener that is already disconnected or closed.
 func (l *Listener[T, M]) Close() {
 	l.bus.mu.Lock()
 	defer l.bus.mu.Unlock()

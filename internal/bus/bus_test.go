@@ -25,13 +25,13 @@ func TestASlowListenerIsCutOffAndNobodyWaitsForIt(t *testing.T) {
 	b := New[string, int]()
 	slow, quick := b.Listen("a", 2), b.Listen("a", 8)
 	for i := range 5 {
-		b.Publish("a", i) // Publish returns without waiting for a reader
+		b.Publish("a", i) // Publish does not wait for a reader
 	}
 	var got []int
 	for m := range slow.Queue() {
 		got = append(got, m)
 	}
-	is.Equal(got, []int{0, 1})              // the messages that fit in the queue
+	is.Equal(got, []int{0, 1})              // the messages that fit into the queue
 	is.True(errors.Is(slow.Err(), ErrSlow)) // the listener learns the reason
 	is.Equal(len(quick.Queue()), 5)         // the other listener has all messages
 	slow.Close()                            // no longer has any effect

@@ -1,7 +1,7 @@
-// Package cursor encodes the cursors with which the lists in the API and the dashboard refer to their next page.
+// Package cursor encodes the cursors with which lists in the API and the dashboard refer to their next page.
 //
-// Cursors are opaque: their content may change in the next release. A cursor grants no permissions, so it is not signed. Its checksum
-// detects cursors that are made up or truncated.
+// Cursors are opaque: their content may change in any release. Cursors grant no permissions, so they are not signed. A checksum detects
+// cursors that are made up or truncated.
 package cursor
 
 import (
@@ -16,7 +16,7 @@ const version = 1
 // ErrForeign means that a cursor was not issued for this list.
 var ErrForeign = errors.New("want the next_cursor of the previous page of the same list")
 
-// Encode encodes a store cursor for a list. An empty cursor, which means that there is no next page, stays empty.
+// Encode encodes a store cursor for a list. An empty cursor, which marks the last page, stays empty.
 func Encode(list, cursor string) string {
 	if cursor == "" {
 		return ""
@@ -24,7 +24,7 @@ func Encode(list, cursor string) string {
 	return base64.RawURLEncoding.EncodeToString(append(head(list, cursor), cursor...))
 }
 
-// Decode decodes a cursor that [Encode] has encoded for the same list, or returns [ErrForeign]. An empty cursor means the first page.
+// Decode decodes a cursor from [Encode] for the same list, or returns [ErrForeign]. An empty cursor means the first page.
 func Decode(list, text string) (string, error) {
 	if text == "" {
 		return "", nil

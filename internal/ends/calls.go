@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// waitAtMost is the maximum length of the queue for a slow hook. The second half of the queue is reserved for failed jobs.
+	// waitAtMost is the maximum length of the queue when hooks are slow. The second half of the queue is reserved for failed jobs.
 	waitAtMost = 1000
-	// callFor is the timeout of one call.
+	// callFor is the timeout for a call.
 	callFor = 10 * time.Second
 	// drainFor is how long a stopping process waits for the remaining calls.
 	drainFor = 5 * time.Second
@@ -23,7 +23,7 @@ const (
 // tooSlow is the log message for skipped calls, passed to [telemetry.Damped].
 const tooSlow = "hook (OnEnd, OnRetry) is too slow: skipping calls"
 
-// calls queues the hook calls for finished jobs and makes one call after another, on a goroutine that runs only while calls are queued.
+// calls queues hook calls for finished jobs, and makes them one after another on a goroutine that runs only while calls are queued.
 type calls struct {
 	log      *slog.Logger
 	repeated *telemetry.Damped
@@ -87,7 +87,7 @@ func (c *calls) run(idle chan struct{}) {
 	}
 }
 
-// call calls a hook on a separate goroutine, because the hook may call runtime.Goexit.
+// call calls a hook on a separate goroutine, since the hook may call runtime.Goexit.
 func (c *calls) call(one called) error {
 	ctx, cancel := context.WithTimeout(c.alive, callFor)
 	defer cancel()
@@ -97,8 +97,8 @@ func (c *calls) call(one called) error {
 	})
 }
 
-// drain waits until no calls are left, but at most for the given time. If some are left then, it cancels the context of the current call, and
-// drops all remaining and later calls.
+// drain waits until no calls are left. If some are left after the given time, it cancels the context of the current call and drops all
+// remaining and later ones.
 func (c *calls) drain(most time.Duration) {
 	c.mu.Lock()
 	idle := c.idle

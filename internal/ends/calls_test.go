@@ -23,7 +23,7 @@ type hooked struct {
 
 func (h hooked) add(e job.End) { h.calls.add(h.hook, e) }
 
-// started returns the calls for a hook and their log. The log may be read only while no call is running.
+// started returns the calls for a hook, and their log, which must not be read while a call is running.
 func started(hook Hook) (hooked, *strings.Builder) {
 	text := &strings.Builder{}
 	log := slog.New(slog.NewTextHandler(text, nil))

@@ -1,5 +1,6 @@
-// Package ends reports the jobs that this process has finished. It counts them and calls the host's hooks. Code that finishes a job calls
-// [Ends.Report], [Ends.ReportRun] or [Ends.ReportAll] after its commit; nothing else counts finished jobs. [Ends.ReportRetry] only calls a hook.
+// Package ends counts the jobs that this process has finished, and calls the host's hooks for them. Code that finishes jobs calls
+// [Ends.Report], [Ends.ReportRun] or [Ends.ReportAll] after its commit. Nothing else counts finished jobs. [Ends.ReportRetry] only calls a
+// hook.
 package ends
 
 import (
@@ -16,7 +17,7 @@ import (
 // Hook is called when a job or an attempt has finished.
 type Hook func(context.Context, job.End)
 
-// Hooks contains the host's hooks, each of which can be nil.
+// Hooks holds the host's hooks, any of which can be nil.
 type Hooks struct {
 	End   Hook // called when a job ends
 	Retry Hook // called after a failed attempt that will be retried; the job is pending
@@ -30,7 +31,7 @@ type Ends struct {
 	calls  *calls
 }
 
-// New returns an Ends whose counters belong to m and that calls hooks.
+// New returns an Ends whose counters belong to m and which calls the given hooks.
 func New(m *telemetry.Metrics, hooks Hooks, log *slog.Logger, repeated *telemetry.Damped) *Ends {
 	return &Ends{Stats: stats.NewCounter(time.Now()), counts: telemetry.NewEnds(m), hooks: hooks, calls: newCalls(log, repeated)}
 }
@@ -38,11 +39,11 @@ func New(m *telemetry.Metrics, hooks Hooks, log *slog.Logger, repeated *telemetr
 // Of returns the counters for a kind with a handler in this process.
 func (e *Ends) Of(kind string) *telemetry.KindEnds { return e.counts.Of(kind) }
 
-// Report is like [Ends.ReportRun], for a job that ended although no handler returned.
+// Report is like [Ends.ReportRun], but for a job that ended without the return of a handler.
 func (e *Ends) Report(kind *telemetry.KindEnds, end job.End) { e.ReportRun(kind, end, stats.NoRun) }
 
-// ReportRun reports a finished job, with the wait and run time of its last attempt. kind holds the counters for the job's kind, or is nil.
-// ReportRun does not block.
+// ReportRun reports a finished job, with the wait and run time of its last attempt. The kind argument holds the counters for the job's
+// kind, or is nil. ReportRun does not block.
 func (e *Ends) ReportRun(kind *telemetry.KindEnds, end job.End, times stats.Times) {
 	e.Stats.Count(end.Lane, end.Kind, end.State, times)
 	if kind == nil {
@@ -66,12 +67,12 @@ func (e *Ends) call(hook Hook, end job.End) {
 	e.calls.add(hook, end)
 }
 
-// ReportAll reports the jobs that one statement finished.
+// ReportAll reports the jobs that a statement has finished.
 func (e *Ends) ReportAll(list []job.End) {
 	for _, end := range list {
 		e.Report(nil, end)
 	}
 }
 
-// Drain waits at most a few seconds for the remaining hook calls; see [calls.drain].
+// Drain waits for the remaining hook calls, but no longer than a few seconds. See [calls.drain].
 func (e *Ends) Drain() { e.calls.drain(drainFor) }

@@ -47,7 +47,7 @@ func TestAnErrorIsNormalizedWithoutItsVariableParts(t *testing.T) {
 		t.Run(in, func(t *testing.T) {
 			is := is.New(t)
 			is.Equal(Normalize(in), want)
-			is.Equal(Normalize(want), want) // normalizing a second time changes nothing
+			is.Equal(Normalize(want), want) // Normalize is idempotent
 		})
 	}
 }

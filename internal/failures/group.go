@@ -22,7 +22,7 @@ type Job struct {
 	Error    string         `json:"error"` // the first line; see [Line]
 }
 
-// Group describes the failed jobs of one kind whose errors are the same after normalization.
+// Group describes the failed jobs of a kind whose errors are the same after normalization.
 type Group struct {
 	ID      string         `json:"id"` // depends only on the kind and the normalized error
 	Kind    string         `json:"kind"`
@@ -33,26 +33,26 @@ type Group struct {
 	Newest  int64          `json:"newest,string"` // the job that failed last
 	First   time.Time      `json:"first_failed_at"`
 	Last    time.Time      `json:"last_failed_at"`
-	Trend   []int          `json:"trend"` // failures in each of [Parts] equal parts of the period
-	Set     string         `json:"set"`   // identifies exactly these jobs; see [Set]. Empty if there are none
-	// Retrying is the number of jobs whose latest attempt failed with this error and which wait for their next attempt. They are not among
-	// Jobs. If a group has no other jobs, Example, Class, Newest, First and Last describe them.
+	Trend   []int          `json:"trend"` // number of failures in each of [Parts] equal parts of the period
+	Set     string         `json:"set"`   // identifies exactly these jobs (see [Set]); empty if there are none
+	// Retrying is the number of jobs whose latest attempt failed with this error and that are waiting for their next attempt. They do not
+	// count toward Jobs. If a group has no other jobs, Example, Class, Newest, First and Last describe these.
 	Retrying int `json:"retrying"`
 }
 
 // Parts is the number of parts into which a trend divides the period.
 const Parts = 24
 
-// List holds the jobs that failed in a period, in groups with the largest first.
+// List holds the jobs that failed in a period, in groups sorted by size, largest first.
 type List struct {
 	Groups   []Group   `json:"failures"`
 	Jobs     int       `json:"jobs"`     // number of jobs in all groups
 	Since    time.Time `json:"since"`    // start of the period that was read
 	Until    time.Time `json:"until"`    // the time of the read
-	Complete bool      `json:"complete"` // false if more jobs failed than one request reads; Since is then the time that it reached
+	Complete bool      `json:"complete"` // false if more jobs failed than one request reads, which then moves Since forward
 
-	Retrying int  `json:"retrying"`          // number of jobs in all groups that wait for their next attempt
-	AllRead  bool `json:"retrying_complete"` // false if more jobs wait than one request reads
+	Retrying int  `json:"retrying"`          // number of jobs in all groups that are waiting for their next attempt
+	AllRead  bool `json:"retrying_complete"` // false if more jobs are waiting than one request reads
 
 	jobs, retrying []Job
 	ids            map[pair]string
@@ -77,7 +77,7 @@ func New(jobs []Job, since, until time.Time, complete bool) List {
 	return l.sorted()
 }
 
-// AddRetrying adds the jobs whose latest attempt failed and which wait for their next attempt, latest failure first. complete means that
+// AddRetrying adds jobs whose latest attempt failed and that are waiting for their next attempt, latest failure first. If complete is set,
 // there are no others.
 func (l List) AddRetrying(retrying []Job, complete bool) List {
 	l.Retrying, l.AllRead, l.retrying = len(retrying), complete, retrying
@@ -121,7 +121,7 @@ func (l List) trend(members []Job) []int {
 	return trend
 }
 
-// groupOf returns the id of a job's group. It caches the id for each kind and error, because most errors occur more than once.
+// groupOf returns the id of a job's group. It caches the id by kind and error, because most errors occur repeatedly.
 func (l List) groupOf(one Job) string {
 	key := pair{one.Kind, one.Error}
 	id, ok := l.ids[key]
@@ -156,14 +156,14 @@ func (l List) members(id string) (jobs []Job) {
 	return jobs
 }
 
-// OfKind returns a list of only the jobs of one kind.
+// OfKind returns a list of the jobs of a single kind.
 func (l List) OfKind(kind string) List {
 	others := func(one Job) bool { return one.Kind != kind }
 	return New(slices.DeleteFunc(slices.Clone(l.jobs), others), l.Since, l.Until, l.Complete).
 		AddRetrying(slices.DeleteFunc(slices.Clone(l.retrying), others), l.AllRead)
 }
 
-// digest returns a hash of the given jobs and the times at which they failed.
+// digest returns a hash of the ids of jobs and the times at which they failed.
 func digest(jobs []Job) string {
 	jobs = slices.SortedFunc(slices.Values(jobs), func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
 	h := sha256.New()

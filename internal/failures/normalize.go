@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxBytes is the number of leading bytes of an error that are compared. Errors that differ only after that belong to the same group.
+// MaxBytes is the number of leading bytes of an error that are compared. Errors that differ only beyond it belong to the same group.
 const MaxBytes = 300
 
 // Line returns the first non-empty line of an error, cut to [MaxBytes].
@@ -16,11 +16,11 @@ func Line(text string) string {
 	if len(line) > MaxBytes {
 		line = strings.ToValidUTF8(line[:MaxBytes], "")
 	}
-	return strings.Clone(strings.TrimSpace(line)) // without the copy, a kept list would keep the whole text in memory
+	return strings.Clone(strings.TrimSpace(line)) // a copy, so that a line that is kept does not keep the whole text in memory
 }
 
-// Normalize returns the first line of an error without its variable parts. Numbers, dates, addresses, UUIDs, hexadecimal values and other
-// ids become #, and the text between quotes becomes "…".
+// Normalize returns the first line of an error with its variable parts replaced. Numbers, dates, addresses, UUIDs, hexadecimal values and
+// other ids become #, and quoted text becomes "…".
 func Normalize(text string) string {
 	n := pattern{in: Line(text)}
 	for n.at < len(n.in) {
@@ -29,7 +29,7 @@ func Normalize(text string) string {
 	return string(n.out)
 }
 
-// pattern is an error whose first bytes have been normalized.
+// pattern is an error that has been normalized up to a position.
 type pattern struct {
 	in  string
 	at  int
@@ -84,7 +84,7 @@ func (n *pattern) word(word string) {
 	}
 }
 
-// mark appends a # for a variable part. Adjacent parts are merged, so a time, version, address or list becomes a single #.
+// mark appends a # for a variable part. It merges adjacent parts, so that a time, version, address or list becomes a single #.
 func (n *pattern) mark() {
 	for _, between := range []string{"", "-", "+", ".", ",", ":", "/", "_", " ", ", ", " -", " +"} {
 		if bytes.HasSuffix(n.out, []byte("#"+between)) {
@@ -98,9 +98,9 @@ func (n *pattern) mark() {
 	n.out = append(n.out, '#')
 }
 
-// quoted returns the end of the quoted text that begins at a position, or 0 if no quote begins there. If the closing
-// " or ` is missing, as after a cut at the length limit, the quoted text extends to the end of the error. An unclosed ', or an apostrophe in a
-// word or after one, is not a quote.
+// quoted returns the end of the quoted text that begins at the given position, or 0 if none begins there. If the closing " or ` is missing,
+// for example because the error was cut, the quoted text extends to the end of the error. An unclosed ', or an apostrophe within or after a
+// word, is not a quote.
 func quoted(in string, at int) int {
 	quote := in[at]
 	if quote != '"' && quote != '`' && quote != '\'' {

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Set identifies exactly the jobs that were in a [Group] when it was read. A retry of the set therefore excludes jobs that failed later or
-// that have failed again.
+// Set identifies exactly those jobs that were in a [Group] when the group was read. A retry of the set therefore affects neither jobs that
+// failed later nor jobs that have failed again.
 type Set struct {
 	Group       string
 	First, Last time.Time // when the first and the last of its jobs failed
@@ -28,7 +28,7 @@ func (s Set) String() string {
 	return fmt.Sprintf("%s.%d.%d.%s", s.Group, s.First.UnixMicro(), s.Last.UnixMicro(), s.digest)
 }
 
-// lastMicro is later than every job's time, but still within the range that PostgreSQL can store.
+// lastMicro is later than any job's time, but within the range that PostgreSQL can store.
 const lastMicro = 1e18
 
 // ParseSet parses a set formatted by [Set.String]. It returns [job.ErrInvalid] if the text is not a set.
@@ -44,8 +44,8 @@ func ParseSet(text string) (s Set, err error) {
 	return s, fmt.Errorf("%w: failures %.100q: want the set value of a failure group", job.ErrInvalid, text)
 }
 
-// IDs returns the ids of the set's jobs in ascending order. jobs must hold the jobs that failed from First to Last. IDs returns
-// [job.ErrFailuresChanged] if the group's jobs no longer match the set.
+// IDs returns the ids of the set's jobs in ascending order. The jobs argument must hold all jobs that failed from First to Last. If the
+// group's jobs no longer match the set, IDs returns [job.ErrFailuresChanged].
 func (s Set) IDs(jobs []Job) ([]int64, error) {
 	found := List{jobs: jobs, ids: map[pair]string{}}.members(s.Group)
 	if len(found) == 0 || digest(found) != s.digest {

@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// allSource follows all events in the order of transaction IDs, up to the oldest open transaction.
+// allSource follows all events in order of their transaction IDs, up to the oldest open transaction.
 type allSource struct {
 	feed      *Feed
 	epoch     string
@@ -15,9 +15,9 @@ type allSource struct {
 	now       bool // skip the backlog
 }
 
-// All opens a stream of all events, or of the events of one principal's jobs. It starts after the given cursor, at [Beginning] or at [Now];
-// an empty cursor means [Now]. The stream never ends on its own. Errors: [job.ErrInvalid] for an
-// invalid cursor, [ErrClosing], [ErrStuck].
+// All opens a stream of all events, or of the events of a principal's jobs. The stream starts after the given cursor, at [Beginning] or at
+// [Now]. An empty cursor means [Now]. The stream has no regular end. All returns [job.ErrInvalid] if the cursor is invalid, [ErrClosing] if
+// the pod is stopping, and [ErrStuck] if the database has not responded for too long.
 func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error) {
 	r := &allSource{feed: f, submitter: submitter}
 	var epoch string

@@ -9,16 +9,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Start positions that can be used instead of a cursor.
+// Start positions to use instead of a cursor.
 const (
 	Beginning = "0"   // start with the oldest stored event
 	Now       = "now" // start with the next event
 )
 
-// cursor is a position in a stream, written as <epoch>-<kind><place>. For a job, the place is an event number; for the feed of all events,
-// a position; for a pipeline, the set of delivered events.
+// cursor is a position in a stream, written as <epoch>-<kind><place>. The place is an event number for a job, a set of delivered events for
+// a pipeline, and a position for the feed of all events.
 type cursor struct {
-	epoch string // empty if unknown, which is treated as the current epoch
+	epoch string // empty if unknown; then assumed to be the current epoch
 	kind  byte
 	place string
 }
@@ -34,8 +34,8 @@ func parseCursor(text string, kind byte) (c cursor, err error) {
 	return cursor{epoch, kind, rest[1:]}, nil
 }
 
-// ofJob parses the cursor of a job's stream, and returns the number of the last event that was delivered. It also accepts an event's cursor
-// from an event list.
+// ofJob parses the cursor of a job's stream, and returns the number of the last delivered event. It also accepts an event's cursor from an
+// event list.
 func ofJob(text string, id int64) (epoch string, no int, err error) {
 	if at, err := view.ParsePosition(text); err == nil && text != "" && at.Job == id {
 		return "", at.EventNo, nil
@@ -51,8 +51,8 @@ func ofJob(text string, id int64) (epoch string, no int, err error) {
 	return c.epoch, int(n), nil
 }
 
-// ofAll parses the cursor of a stream of all events, and returns the position of the last event that was delivered. It also accepts an
-// event's cursor from an event list.
+// ofAll parses the cursor of a stream of all events, and returns the position of the last delivered event. It also accepts an event's
+// cursor from an event list.
 func ofAll(text string) (epoch string, at view.Position, err error) {
 	if !strings.Contains(text, "-") {
 		at, err = view.ParsePosition(text)
@@ -66,10 +66,11 @@ func ofAll(text string) (epoch string, at view.Position, err error) {
 	return c.epoch, at, err
 }
 
-// delivered records which events of a pipeline were delivered: all events of some transactions, but only the first events of others.
+// delivered records which events of a pipeline have been delivered: all events of the transactions in seen, and the events up to at of the
+// other transactions in within.
 type delivered struct {
 	seen   view.Seen
-	within *view.Seen // nil if no transaction is partially delivered
+	within *view.Seen // nil if no transaction has been delivered in part
 	at     view.Position
 }
 
@@ -80,7 +81,7 @@ func (s delivered) String() string {
 	return fmt.Sprintf("%s~%s~%d.%d", s.seen, s.within, s.at.Job, s.at.EventNo)
 }
 
-// ofPipeline parses the cursor of a pipeline's stream, and returns the record of the delivered events.
+// ofPipeline parses the cursor of a pipeline's stream, and returns a record of the delivered events.
 func ofPipeline(text string) (epoch string, s delivered, err error) {
 	c, err := parseCursor(text, aPipeline)
 	if err != nil {

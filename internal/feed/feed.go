@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Reasons why a stream ends early. Clients can continue from their latest cursor.
+// Errors of streams that end early. Clients can continue from their latest cursor.
 var (
 	ErrClosing = errors.New("this pod is stopping")
 	ErrStuck   = errors.New("the database did not respond for too long")
@@ -21,15 +21,15 @@ var (
 	ErrSlow    = bus.ErrSlow // the client did not keep up
 )
 
-// bufferedBatches is the number of batches that are buffered for a slow stream. A poll produces one batch per 1,000 events, and one for
-// progress. Polls are usually 250 ms apart, and at least 20 ms.
+// bufferedBatches is the number of batches buffered for a slow stream. A poll produces a batch per 1,000 events, and one for progress.
+// Polls are usually 250 ms apart, and never less than 20 ms.
 const bufferedBatches = 128
 
 // Options configures a [Feed]. The zero value is usable.
 type Options struct {
 	// Every is how often the tail polls while there are clients. The default is 250ms.
 	Every time.Duration
-	// PatientFor is how long the tail's polls can fail before all streams are closed. The default is 1m.
+	// PatientFor is how long the tail's polls may fail before all streams are closed. The default is 1m.
 	PatientFor time.Duration
 	Logger     *slog.Logger       // default is slog.Default()
 	Metrics    *telemetry.Metrics // default is metrics that are not exported
@@ -44,12 +44,12 @@ type Feed struct {
 
 	mu      sync.Mutex
 	tail    *tail        // nil if no client is watching
-	joining []chan error // notified when the next poll to start has finished
+	joining []chan error // receive the result of the next poll that starts
 	closed  bool
 	closing chan struct{} // closed when closed becomes true
 }
 
-// topic is what a stream watches: a job, a pipeline, or all events.
+// topic is the subject of a stream: a job, a pipeline, or all events.
 type topic struct {
 	kind byte
 	id   int64
@@ -62,7 +62,7 @@ const (
 	everything = 'g'
 )
 
-// New returns a feed that reads from s. It starts no goroutine until a stream is opened.
+// New returns a feed that reads from s. The feed starts no goroutine until a stream is opened.
 func New(s *store.Store, o Options) *Feed {
 	if o.Every <= 0 {
 		o.Every = 250 * time.Millisecond
@@ -79,7 +79,7 @@ func New(s *store.Store, o Options) *Feed {
 	return &Feed{store: s, opts: o, bus: bus.New[topic, *batch](), knock: wait.NewSignal(), closing: make(chan struct{})}
 }
 
-// Wake makes the tail poll soon, because there may be new events. It does nothing if there are no clients.
+// Wake makes the tail poll soon, because there may be new events. Without clients, it has no effect.
 func (f *Feed) Wake() {
 	f.knock.Set()
 }
@@ -91,8 +91,8 @@ func (f *Feed) Watched() bool {
 	return f.tail != nil
 }
 
-// Interrupt closes all streams, because the pod has lost its database connection and streams would show outdated data. New streams can be
-// opened.
+// Interrupt closes all streams, because the pod has lost its database connection and the streams would show outdated data. New streams can
+// still be opened.
 func (f *Feed) Interrupt() { f.bus.CutAll(ErrStuck) }
 
 // Close stops the tail, closes all streams and prevents new ones. It can be called more than once.
@@ -109,8 +109,8 @@ func (f *Feed) Close() {
 	last.stop()
 }
 
-// join subscribes to a topic. It waits until a poll that includes the topic has finished, so there is no gap between later reads and the
-// tail's batches. It also returns the tail's position after that poll.
+// join subscribes to a topic, and waits until a poll that includes the topic has finished, so that there is no gap between later reads and
+// the tail's batches. It also returns the tail's position after that poll.
 func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch], position, error) {
 	f.mu.Lock()
 	if f.closed {
@@ -141,8 +141,8 @@ func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch],
 	return listener, tail.position(), nil
 }
 
-// leave ends a subscription. When the last subscription ends, leave stops the tail and waits for it. Subscribers that were cut before their
-// poll started get an error, because no poll follows.
+// leave ends a subscription. If it was the last, leave stops the tail and waits for it. Subscribers that were disconnected while waiting
+// for a poll get an error, because no poll follows.
 func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
 	l.Close()
 	f.mu.Lock()
@@ -158,7 +158,7 @@ func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
 	last.stop()
 }
 
-// topics returns the watched topics, and the channels of the subscribers that are waiting for the poll that t is about to start.
+// topics returns the watched topics, and the channels of the subscribers that are waiting for the poll that t is about to make.
 func (f *Feed) topics(t *tail) (jobs, pipelines []int64, all bool, joining []chan error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,7 +172,7 @@ func (f *Feed) topics(t *tail) (jobs, pipelines []int64, all bool, joining []cha
 			all = true
 		}
 	}
-	if f.tail == t { // otherwise t is about to stop
+	if f.tail == t { // or else t is about to stop
 		joining, f.joining = f.joining, nil
 	}
 	return jobs, pipelines, all, joining

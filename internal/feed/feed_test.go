@@ -12,15 +12,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// A client can subscribe while a poll of the tail hangs. If all streams are then cut, the last one that leaves stops the tail before it polls
-// again.
+// A client can subscribe while a poll of the tail hangs. If all streams are then disconnected, the last one to leave stops the tail before
+// the next poll.
 func TestAClientThatSubscribesWhenAllStreamsAreCutGetsAnError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		f := New(nil, Options{})
 		ended := make(chan struct{})
-		f.tail = &tail{f: f, cancel: func() { close(ended) }, ended: ended} // its poll hangs until it is stopped
+		f.tail = &tail{f: f, cancel: func() { close(ended) }, ended: ended} // its poll hangs until the tail is stopped
 		watching := f.bus.Listen(topic{aJob, 1}, bufferedBatches)
 		joined := make(chan error, 1)
 		go func() {
@@ -40,7 +40,7 @@ func TestAClientThatSubscribesWhenAllStreamsAreCutGetsAnError(t *testing.T) {
 	})
 }
 
-// The API would report context.Canceled as a connection that the client has closed.
+// The API would take context.Canceled for a connection closed by the client.
 func TestAClientWhosePollIsStoppedIsNotTakenForOneThatHasGone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

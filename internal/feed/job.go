@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// jobSource follows the numbered events of one job.
+// jobSource follows the numbered events of a job.
 type jobSource struct {
 	feed  *Feed
 	epoch string
@@ -17,8 +17,9 @@ type jobSource struct {
 	state job.State
 }
 
-// Job opens the stream of a job. It starts after the given cursor, at [Beginning] or at [Now]; an empty cursor means [Beginning]. Errors:
-// [job.ErrNotFound], [job.ErrInvalid] for an invalid cursor, [ErrClosing], [ErrStuck].
+// Job opens a stream of a job's events. The stream starts after the given cursor, at [Beginning] or at [Now]. An empty cursor means
+// [Beginning]. Job returns [job.ErrNotFound] if the job does not exist, [job.ErrInvalid] if the cursor is invalid, [ErrClosing] if the pod
+// is stopping, and [ErrStuck] if the database has not responded for too long.
 func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error) {
 	j, err := view.Job(ctx, f.store, id)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pipelineSource follows the transactions that wrote events of one pipeline, because the events of its jobs have no common order.
+// pipelineSource follows the events of a pipeline by the transactions that wrote them, because the events of different jobs have no common
+// order.
 type pipelineSource struct {
 	feed      *Feed
 	epoch     string
@@ -16,7 +17,7 @@ type pipelineSource struct {
 	status    job.Status
 }
 
-// Pipeline opens the stream of all jobs of a pipeline, as [Feed.Job] does for one job.
+// Pipeline opens a stream of the events of all jobs in a pipeline, as [Feed.Job] does for a single job.
 func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, error) {
 	if _, err := view.Pipeline(ctx, f.store, id); err != nil {
 		return nil, err
@@ -34,7 +35,7 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 		if after == Now {
 			r.delivered.seen = now.seen
 		}
-		p, err := view.Pipeline(ctx, f.store, id) // read after the tail's position, so at least as recent
+		p, err := view.Pipeline(ctx, f.store, id) // at least as recent as the tail's position, because it is read later
 		if err != nil {
 			return nil, err
 		}
@@ -53,8 +54,8 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 	})
 }
 
-// check returns the reason why a stream cannot continue from a cursor, or the empty string if it can. The events still to be delivered
-// belong to transactions later than after; knows is the latest transaction in the cursor.
+// check returns why a stream cannot continue from a cursor, or an empty string if it can. The events still to be delivered belong to
+// transactions later than after. The latest transaction in the cursor is knows.
 func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (string, error) {
 	now, err := view.ReadFeedNow(ctx, f.store)
 	switch {
@@ -64,13 +65,13 @@ func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (st
 		return otherHistory, nil
 	case knows >= now.Next:
 		return unknown, nil
-	case after > 0 && (after < now.Oldest || now.Oldest == 0): // if no events are stored, it is unknown whether some were pruned
+	case after > 0 && (after < now.Oldest || now.Oldest == 0): // if no events are stored, some may have been pruned
 		return tooOld, nil
 	}
 	return "", nil
 }
 
-// latest returns the latest transaction with a delivered event.
+// latest returns the latest transaction that may have a delivered event.
 func (s delivered) latest() uint64 {
 	if s.within != nil {
 		return max(s.seen.Upto, s.within.Upto)
@@ -78,7 +79,7 @@ func (s delivered) latest() uint64 {
 	return s.seen.Upto
 }
 
-// earliest returns the transaction after which undelivered events may have been written, or 0 if any transaction may have written some.
+// earliest returns the transaction after which there may be undelivered events, or 0 if any transaction may have some.
 func (s delivered) earliest() uint64 { return s.seen.Upto }
 
 func (r *pipelineSource) cursor() cursor { return cursor{r.epoch, aPipeline, r.delivered.String()} }
@@ -92,14 +93,14 @@ func (r *pipelineSource) readBacklog(ctx context.Context) ([]Item, bool, error) 
 	if err != nil {
 		return nil, false, err
 	}
-	more := len(page) == pageSize || r.delivered.within != nil // a partially delivered transaction has more events
+	more := len(page) == pageSize || r.delivered.within != nil // the rest of a transaction that was delivered in part is still to come
 	return r.deliver(events, now, len(page) < pageSize), more, nil
 }
 
 func (r *pipelineSource) take(b *batch) []Item { return r.deliver(b.events, b.seen, true) }
 
-// deliver returns the events that have not been delivered yet, and records them as delivered. now is the set of transactions to which they
-// belong. whole reports whether events contains all events of these transactions.
+// deliver returns the events that have not been delivered yet, and records them as delivered. The events belong to the transactions in now.
+// If whole is set, there are no other events of these transactions.
 func (r *pipelineSource) deliver(events []*event, now view.Seen, whole bool) (list []Item) {
 	var fresh []*event
 	for _, e := range events {

@@ -13,22 +13,22 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Item is one message of a stream.
+// Item is a message of a stream.
 type Item struct {
-	ID    string // the cursor after this item; empty if the item is not part of the history
+	ID    string // the cursor after the item; empty if the item is not part of the history
 	Event string
 	Data  []byte // JSON, on one line
 }
 
-// Stream delivers the events of a job, of a pipeline, or all events. It is not safe for concurrent use, except for Close. The caller must
+// Stream delivers the events of a job, of a pipeline, or all events. Except for Close, it is not safe for concurrent use. The caller must
 // close it.
 type Stream struct {
-	// Snapshot is the state of the watched object before the first item: a [job.Job], a [job.Pipeline], or an empty struct. The first items
-	// can be older than the snapshot, because the backlog starts at the client's cursor.
+	// Snapshot is the state of the watched object when the stream was opened: a [job.Job], a [job.Pipeline], or an empty struct. The first
+	// items can be older than the snapshot, because the backlog starts at the client's cursor.
 	Snapshot any
 	// Cursor is the position at which the stream starts.
 	Cursor string
-	// Reset is the reason why the stream does not continue from the given cursor, or empty if it continues.
+	// Reset is the reason why the stream does not continue from the given cursor, or empty if it does.
 	Reset string
 
 	feed     *Feed
@@ -41,11 +41,11 @@ type Stream struct {
 
 // source is the interface that each kind of stream implements.
 type source interface {
-	// readBacklog reads a page of the backlog that precedes the subscription, and reports whether there may be another page.
+	// readBacklog reads a page of the backlog from before the subscription, and reports whether there may be more pages.
 	readBacklog(ctx context.Context) (list []Item, more bool, err error)
 	// take converts a batch from the tail to items.
 	take(*batch) []Item
-	// end returns the last item if no others can follow, and nil otherwise.
+	// end returns the content of the stream's last item once no others can follow, and nil before.
 	end() any
 }
 
@@ -83,8 +83,8 @@ func (s *Stream) Close() {
 // Dropped counts a stream that was closed because its client was too slow.
 func (s *Stream) Dropped() { s.feed.opts.Metrics.StreamsDropped.Inc() }
 
-// Next blocks until there are items. If nothing happens for the duration idle, it returns no items. After the last item, named end, it
-// returns [io.EOF]. If the stream is closed early, it returns [ErrClosing], [ErrSlow], [ErrMoved] or [ErrStuck], or ctx's error.
+// Next blocks until there are items. If there are none for the duration idle, it returns an empty list. After the last item, named end, it
+// returns [io.EOF]. If the stream ends early, it returns [ErrClosing], [ErrSlow], [ErrMoved], [ErrStuck] or ctx's error.
 func (s *Stream) Next(ctx context.Context, idle time.Duration) ([]Item, error) {
 	silence := time.NewTimer(idle)
 	defer silence.Stop()
@@ -113,7 +113,8 @@ func (s *Stream) Next(ctx context.Context, idle time.Duration) ([]Item, error) {
 	}
 }
 
-// step returns the next batch: backlog pages first, then batches from the tail, or nothing when the silence timer expires.
+// step returns the items of the next page of the backlog or, after the backlog, of the tail's next batch. When silence fires, it returns
+// none.
 func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Item, silent bool, err error) {
 	if !s.live {
 		select {

@@ -18,22 +18,22 @@ const (
 	minPollInterval = 20 * time.Millisecond
 	// pageSize is the maximum number of events that one statement reads.
 	pageSize = 1000
-	// minNoteInterval is the minimum interval between two reads of the jobs' progress and of the feed's lag. notesTimes is the pause after
-	// each read, as a multiple of the read's duration.
+	// minNoteInterval is the minimum pause between two reads of the jobs' progress and of the feed's lag. notesTimes is the pause as a
+	// multiple of the duration of the previous read.
 	minNoteInterval = 500 * time.Millisecond
 	notesTimes      = 20
 	// checkEvery is how often the tail checks that the database still has the same history. A runner's heartbeats detect a change sooner.
 	checkEvery = 5 * time.Second
 )
 
-// batch is what the tail publishes to a topic.
+// batch is published to a topic by the tail.
 type batch struct {
 	events []*event
-	seen   view.Seen // for a pipeline: the transactions covered by these and earlier events
+	seen   view.Seen // for a pipeline: the transactions covered by this and earlier batches
 	note   []byte    // the progress of a job as JSON, instead of events
 }
 
-// event is an event with its JSON encoding, which all streams share.
+// event is an event with its JSON encoding, which the streams share.
 type event struct {
 	view.News
 	data []byte
@@ -46,20 +46,20 @@ type position struct {
 	last  view.Position
 }
 
-// tail reads new events while there are clients. Only its own goroutine uses its fields, with the exception of the field named now.
+// tail reads new events while there are clients. Except for now, its fields are used only by its goroutine.
 type tail struct {
 	f      *Feed
 	cancel context.CancelFunc
 	ended  chan struct{}
 
 	epoch   string
-	history string         // the history that epoch belongs to, as identified by the store
+	history string         // history to which epoch belongs, as identified by the store
 	checked time.Time      // when epoch was last read
 	seen    *view.Seen     // nil if no job or pipeline is watched
 	last    *view.Position // nil if no client watches all events
 	notes   map[topic]string
-	noted   time.Time // when to read progress again
-	failed  time.Time // first failed poll since the last successful one; zero if none failed
+	noted   time.Time // when to read progress and lag again
+	failed  time.Time // time of the first failed poll since the last successful one; zero if there is none
 
 	mu  sync.Mutex
 	now position
@@ -96,7 +96,7 @@ func (t *tail) run(ctx context.Context) {
 	for {
 		began := time.Now()
 		t.pollOnce(ctx)
-		least := max(minPollInterval, 2*time.Since(began)) // polling takes at most half of the time, however often a poll is requested
+		least := max(minPollInterval, 2*time.Since(began)) // polls take up at most half of the time, however often they are requested
 		timer := time.NewTimer(max(t.f.opts.Every, least))
 		select {
 		case <-ctx.Done():
@@ -115,7 +115,7 @@ func (t *tail) run(ctx context.Context) {
 	}
 }
 
-// pollOnce polls once, and notifies the subscribers that are waiting for the poll.
+// pollOnce makes a poll, and notifies the subscribers that are waiting for it.
 func (t *tail) pollOnce(ctx context.Context) {
 	jobs, pipelines, all, joining := t.f.topics(t)
 	err := t.poll(ctx, jobs, pipelines, all)
@@ -131,7 +131,7 @@ func (t *tail) pollOnce(ctx context.Context) {
 		}
 		t.mu.Unlock()
 	}
-	if err != nil && ctx.Err() != nil { // the subscribers' own contexts have not ended
+	if err != nil && ctx.Err() != nil { // the tail was stopped, not the subscribers
 		err = ErrStuck
 	}
 	for _, c := range joining {
@@ -195,7 +195,7 @@ func (t *tail) poll(ctx context.Context, jobs, pipelines []int64, all bool) erro
 	return nil
 }
 
-// historyChanged reports whether the database has a different history, or an older position, than at the previous read.
+// historyChanged reports whether the database has a different history, or is at an earlier position, than at the previous read.
 func (t *tail) historyChanged(now view.FeedNow) bool {
 	return t.epoch != "" && t.epoch != now.Epoch || t.seen != nil && t.seen.Upto >= now.Next || t.last != nil && t.last.Xid >= now.Next
 }
@@ -219,7 +219,8 @@ func (t *tail) publishWatched(ctx context.Context, jobs, pipelines []int64) erro
 		if err != nil {
 			return err
 		}
-		// Publish only to topics that were known when this poll started. A later subscriber would miss earlier events of the same batch.
+		// Publish only to topics that were known when this poll started, because a later subscriber would miss earlier events of the same
+		// batch.
 		for _, to := range []topic{{aJob, *n.Job}, {aPipeline, n.Pipeline}} {
 			if b := wanted[to]; b != nil {
 				b.events = append(b.events, e)
@@ -258,7 +259,7 @@ func (t *tail) publishAll(ctx context.Context) error {
 	}
 }
 
-// publishNotes publishes the changed progress of jobs, and measures the lag of the feed of all events.
+// publishNotes publishes changes in the progress of jobs, and measures the lag of the feed of all events.
 func (t *tail) publishNotes(ctx context.Context, jobs, pipelines []int64, all bool) error {
 	if all {
 		lag, err := view.FeedLag(ctx, t.f.store)
@@ -305,7 +306,7 @@ type note struct {
 	job.Progress
 }
 
-// encode encodes an event as JSON on one line, in the format of exports.
+// encode encodes an event as a line of JSON, in the format of exports.
 func encode(n view.News) (*event, error) {
 	data, err := rawjson.Encode(n.Event)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package guard turns a panic, or a goroutine that exits without returning, into an error. It is used for calling handlers and for encoding
-// the values that they return. It also identifies goroutines and reads their stacks.
+// Package guard turns a panic, or the exit of a goroutine before a function has returned, into an error. It is used to call handlers and to
+// encode the values that they return. It also identifies goroutines and reads their stacks.
 package guard
 
 import (
@@ -12,13 +12,12 @@ import (
 	"strings"
 )
 
-// Panic is the error returned for a function that panicked.
+// Panic is the error of a function that panicked.
 type Panic struct{ Value, Stack string }
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %s\n%s", p.Value, p.Stack) }
 
-// SplitStack splits the text of an error that contains a [Panic] into the message and the stack. If there is no stack, the returned stack
-// is empty.
+// SplitStack splits the text of an error that contains a [Panic] into the message and the stack. For other errors, the stack is empty.
 func SplitStack(text string) (message, stack string) {
 	if at := strings.Index(text, "\ngoroutine "); at >= 0 {
 		return text[:at], text[at+1:]
@@ -26,18 +25,18 @@ func SplitStack(text string) (message, stack string) {
 	return text, ""
 }
 
-// ErrExited is the error returned for a function that exited its goroutine without returning.
+// ErrExited is the error of a function that exited its goroutine without returning.
 var ErrExited = errors.New("handler exited its goroutine without returning (runtime.Goexit)")
 
-// Recover sets *err to a [Panic] if the function that defers it panics.
+// Recover, when deferred, sets *err to a [Panic] if the surrounding function panics.
 func Recover(err *error) {
 	if p := recover(); p != nil {
 		*err = &Panic{fmt.Sprint(p), string(debug.Stack())}
 	}
 }
 
-// Call calls fn on a separate goroutine, because fn may call runtime.Goexit, and waits for it. It returns fn's error, a [Panic] or
-// [ErrExited].
+// Call calls fn on a separate goroutine, because fn may call runtime.Goexit, and waits for it. It returns fn's error, a [Panic] if fn
+// panics, or [ErrExited] if fn exits its goroutine.
 func Call(fn func() error) error {
 	err := ErrExited
 	done := make(chan struct{})
@@ -50,8 +49,8 @@ func Call(fn func() error) error {
 	return err
 }
 
-// Goroutine returns the number of the calling goroutine. Numbers start at 1. The call takes about a microsecond. The number distinguishes a
-// nested call, which would wait for itself, from a concurrent one, and identifies a goroutine for [StackOf].
+// Goroutine returns the number of the calling goroutine, which is at least 1. It takes about a microsecond. The number identifies a
+// goroutine for [StackOf], and tells a nested call, which would wait for itself, from a concurrent one.
 func Goroutine() uint64 {
 	var buf [40]byte
 	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
@@ -60,14 +59,14 @@ func Goroutine() uint64 {
 	return n
 }
 
-// These limit the memory used to read the stacks of all goroutines.
+// The minimum and maximum size of the buffer into which the stacks of all goroutines are read.
 const (
 	firstStacks = 1 << 20
 	mostStacks  = 64 << 20
 )
 
-// StackOf returns a goroutine's stack in the format of [debug.Stack], cut to the given maximum size. It returns an empty string if the
-// goroutine has ended. All goroutines stop while their stacks are read, which takes milliseconds if there are thousands of them.
+// StackOf returns a goroutine's stack in the format of [debug.Stack], cut to at most the given size, or an empty string if the goroutine
+// has ended. All goroutines are stopped while their stacks are read, which takes milliseconds if there are thousands of them.
 func StackOf(goroutine uint64, most int) string {
 	head := fmt.Sprintf("goroutine %d ", goroutine)
 	for size := firstStacks; ; size *= 4 {
@@ -84,7 +83,7 @@ func StackOf(goroutine uint64, most int) string {
 	}
 }
 
-// cut shortens a stack to the complete lines that fit within the given maximum size.
+// cut shortens a stack to the complete lines that fit into the given size.
 func cut(stack string, most int) string {
 	if len(stack) <= most {
 		return stack

@@ -1,6 +1,6 @@
-// Package inside gives packages of this module access to the parts of a *runner.Runner that hosts do not need. The API reads its store and
-// feed, the command line wakes its pods, remote/internal/host serves remote workers on its pod, and tests read its tables. Package runner sets the
-// hook; see ADR 0029. Before adding a new use, consider adding a method to runner.Admin.
+// Package inside gives packages of this module access to parts of a *runner.Runner that hosts do not need. The API reads the runner's store
+// and feed, the command line wakes its pods, remote/internal/host serves remote workers on its pod, and tests read its tables. Package
+// runner provides the access by setting [Of] (see ADR 0029). Before adding a new use, consider adding a method to runner.Admin.
 package inside
 
 import (
@@ -15,23 +15,23 @@ import (
 type Parts struct {
 	Pod   *pod.Pod
 	Store *store.Store // for short reads and commands
-	Slow  *store.Store // for reads that can take a long time, so that a connection stays free for others
+	Slow  *store.Store // for reads that can take long; keeps a connection free for the others
 	Feed  *feed.Feed   // reads nothing while there are no clients
 
-	// Handles reports whether a handler for a kind is registered, even if Options.Kinds excludes the kind from this runner.
+	// Handles reports whether a handler is registered for a kind, even if Options.Kinds excludes the kind from this runner.
 	Handles func(kind string) bool
-	// Secrets returns JSON pointers to a kind's secret arguments; see runner.Secrets. known is false if the kind has no handler here, or if
-	// its argument type does not mark secrets.
+	// Secrets returns JSON pointers to a kind's secret arguments (see runner.Secrets). The known result is false if the kind has no handler
+	// here, or if its argument type does not mark secrets.
 	Secrets func(kind string) (pointers []string, known bool)
-	// Declare writes the schedules that the program declares to the database, as Run does at startup.
+	// Declare writes the program's declared schedules to the database, as Run does at startup.
 	Declare func(ctx context.Context) error
 }
 
-// Runner is a *runner.Runner, which this package cannot import. Its methods let the compiler reject most other types.
+// Runner stands for a *runner.Runner, which this package cannot import. Its methods make the compiler reject most other types.
 type Runner interface {
 	Boot() string
 	PodName() string
 }
 
-// Of returns the parts of a *runner.Runner. It panics for any other type. Package runner sets this variable.
+// Of returns the parts of a *runner.Runner, and panics for any other type. Package runner sets this variable.
 var Of func(Runner) Parts

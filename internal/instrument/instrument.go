@@ -1,7 +1,6 @@
-// Package instrument provides counters, gauges and histograms, with or without labels. It does not depend on a monitoring system. A [Set]
-// returns its values as [Series], which package runner/metrics converts for Prometheus. As a result, a program that exports no metrics does
-// not link an exporter. All instruments are safe for concurrent use; a
-// Set must be complete before goroutines share it.
+// Package instrument provides counters, gauges and histograms, with or without labels. It does not depend on a monitoring system, so a
+// program that exports no metrics links no exporter. A [Set] returns its values as [Series], which package runner/metrics converts for
+// Prometheus. All instruments are safe for concurrent use, but a Set must be complete before goroutines share it.
 package instrument
 
 import (
@@ -23,14 +22,14 @@ const (
 	HistogramType
 )
 
-// Metric describes all series with one name.
+// Metric describes all series with a given name.
 type Metric struct {
 	Name, Help string
 	Type       Type
 	Labels     []string // label names
 }
 
-// Series is the current state of one series of a metric.
+// Series is the current state of a series of a metric.
 type Series struct {
 	Labels []string           // label values, in the order of the metric's label names
 	Since  time.Time          // when the series was created
@@ -56,7 +55,7 @@ func (s *Set) Metrics() []Metric {
 	return all
 }
 
-// Each calls f for each series of each metric. at is the index of the metric in [Set.Metrics].
+// Each calls f for each series of each metric, with the index of the metric in [Set.Metrics].
 func (s *Set) Each(f func(at int, one Series)) {
 	for i, m := range s.metrics {
 		m.each(func(one Series) { f(i, one) })
@@ -69,7 +68,7 @@ func (s *Set) Counter(name, help string) *Counter { return s.Counters(name, help
 // Gauge adds a gauge to the set.
 func (s *Set) Gauge(name, help string) *Gauge { return s.Gauges(name, help).WithLabelValues() }
 
-// Histogram adds a histogram to the set. bounds are the upper bounds of its buckets, lowest first.
+// Histogram adds a histogram to the set. The bounds are the upper bounds of its buckets, lowest first.
 func (s *Set) Histogram(name, help string, bounds []float64) *Histogram {
 	return s.Histograms(name, help, bounds).WithLabelValues()
 }
@@ -99,7 +98,7 @@ func add[T instrument](s *Set, m Metric, make func() T) *Vec[T] {
 
 type instrument interface{ read(*Series) }
 
-// Vec is a metric with labels. It has one instrument for each combination of label values.
+// Vec is a metric with labels. It has an instrument for each combination of label values.
 type Vec[T instrument] struct {
 	labels int
 	make   func() T
@@ -115,7 +114,7 @@ type series[T instrument] struct {
 }
 
 // WithLabelValues returns the instrument for the given label values, which must be in the order of the labels. It creates the instrument on
-// the first call. It panics if the number of values differs from the number of labels.
+// the first call, and panics if the number of values differs from the number of labels.
 func (v *Vec[T]) WithLabelValues(values ...string) T {
 	if len(values) != v.labels {
 		panic("instrument: the number of values differs from the number of labels")
@@ -159,7 +158,7 @@ func (v *Vec[T]) each(f func(Series)) {
 	}
 }
 
-// number is a float64 that several goroutines can change concurrently.
+// number is a float64 that is safe for concurrent use.
 type number struct{ bits atomic.Uint64 }
 
 func (n *number) add(d float64) {

@@ -1,4 +1,4 @@
-// Package pool runs items on goroutines that it reuses. The engine runs its handlers on one [Pool].
+// Package pool runs items on goroutines that it reuses. The engine runs its handlers on a [Pool].
 package pool
 
 import (
@@ -12,10 +12,10 @@ import (
 // idleFor is how long an idle goroutine waits before it exits.
 const idleFor = time.Second
 
-// Pool runs each item on a goroutine. No item waits until a running one has finished: a goroutine that takes an item while more are queued
-// first starts another goroutine for the rest. A short item then leaves its goroutine, with its grown stack, to the next item, and a long
-// item has a goroutine to itself. With a new goroutine for each item, short jobs would spend a third of their processor time on growing the
-// stack and on scanning it during garbage collection.
+// Pool runs each item on a goroutine. No item has to wait for a running one to finish: a goroutine that takes an item while more are queued
+// first starts another goroutine for the rest. A short item leaves its goroutine, and the stack that it has grown, to the next item,
+// whereas a long item keeps its goroutine. With a new goroutine for each item, short jobs would spend a third of their CPU time on growing
+// the stack and on scanning it during garbage collection.
 type Pool[T any] struct {
 	run func(item T, goroutine uint64)
 
@@ -28,7 +28,7 @@ type Pool[T any] struct {
 	idlers   sync.WaitGroup
 }
 
-// New returns a pool that calls run for each item. It passes the goroutine's number; see [guard.Goroutine].
+// New returns a pool that calls run for each item, passing the goroutine's number (see [guard.Goroutine]).
 func New[T any](run func(item T, goroutine uint64)) *Pool[T] { return &Pool[T]{run: run} }
 
 // Give queues items to run. It does not block.
@@ -51,7 +51,7 @@ func (p *Pool[T]) Waiting() bool {
 	return p.head < len(p.queue)
 }
 
-// start starts or wakes a goroutine for the queue, unless one is already starting. The caller must hold mu.
+// start starts or wakes a goroutine for the queue, unless it is empty or a goroutine is already starting. The caller must hold mu.
 func (p *Pool[T]) start() {
 	if p.starting || p.head == len(p.queue) {
 		return
@@ -65,10 +65,10 @@ func (p *Pool[T]) start() {
 	go p.work()
 }
 
-// work runs items until none has arrived for idleFor. An item that calls runtime.Goexit ends this goroutine, and the next item gets another
-// one.
+// work runs items until none has arrived for idleFor. If an item calls runtime.Goexit, that ends this goroutine, and the next item gets
+// another one.
 func (p *Pool[T]) work() {
-	called := make(chan struct{}, 1) // buffered for one call; the next call comes only after take
+	called := make(chan struct{}, 1) // buffered for one wake-up; the next cannot follow before take
 	timer := time.NewTimer(idleFor)
 	defer timer.Stop()
 	goroutine := guard.Goroutine()
@@ -95,8 +95,8 @@ func (p *Pool[T]) work() {
 	}
 }
 
-// take returns the next item after starting a goroutine for the items behind it. If there is no item, it registers the calling goroutine as
-// idle. After Close, no goroutine becomes idle.
+// take returns the next item, after starting a goroutine for any items behind it. If there is none, it registers the calling goroutine as
+// idle, unless the pool is closed.
 func (p *Pool[T]) take(started bool, called chan struct{}) (item T, ok, idle bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +131,7 @@ func (p *Pool[T]) leave(called chan struct{}) bool {
 	return true
 }
 
-// Close wakes the idle goroutines and waits until none is idle. The goroutines exit once the queue is empty.
+// Close wakes the idle goroutines and waits until none is idle. Goroutines then exit once the queue is empty.
 func (p *Pool[T]) Close() {
 	p.mu.Lock()
 	p.closed = true

@@ -34,8 +34,7 @@ func TestNoItemWaitsForAnother(t *testing.T) {
 	}
 }
 
-// Goroutines are reused for short items. An item that makes its goroutine exit does not affect other items. Close waits for idle
-// goroutines.
+// Short items reuse goroutines, an item that makes its goroutine exit does not affect others, and Close waits for idle goroutines.
 func TestGoroutinesAreUsedAgainAndNoneIsLeft(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

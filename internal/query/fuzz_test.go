@@ -25,7 +25,7 @@ func FuzzAnIDIsAPositiveNumberOrRefused(f *testing.F) {
 	})
 }
 
-// An accepted time stays the same when it is formatted as RFC 3339, as commands send it to a server.
+// An accepted time survives being formatted as RFC 3339, the format in which commands send it to a server.
 func FuzzAMomentSaysTheSameAgainOrIsRefused(f *testing.F) {
 	for _, text := range []string{"2025-01-31T08:00:00Z", "2025-01-31T08:00:00.123456789+05:45", "90m", "1h30m0.5s", "2562047h47m16.854775807s",
 		"0s", "-1h", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:60Z", "9999-12-31T23:59:59-23:59", "now", "1", ""} {

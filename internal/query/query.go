@@ -1,5 +1,5 @@
 // Package query parses the values with which the API, the dashboard and the commands select jobs: ids, states, times and limits. Its errors
-// state the mistake and the allowed values; callers add the name of the parameter or flag.
+// describe the mistake and the allowed values. Callers add the name of the parameter or flag.
 package query
 
 import (
@@ -21,7 +21,7 @@ func ID(text string) (int64, error) {
 	return id, nil
 }
 
-// JobID parses the ID of a job or pipeline in a path. The error matches [job.ErrNotFound], as for a job that does not exist.
+// JobID parses the ID of a job or pipeline in a path. Its error matches [job.ErrNotFound], as if the job did not exist.
 func JobID(text string) (int64, error) {
 	id, err := ID(text)
 	if err != nil {
@@ -39,7 +39,7 @@ func Bool(text string) (*bool, error) {
 	return &yes, nil
 }
 
-// States parses states. Each value is one state, or several separated by commas.
+// States parses job states. Each value is a state, or several separated by commas.
 func States(values []string) ([]job.State, error) {
 	var states []job.State
 	for _, name := range strings.Split(strings.Join(values, ","), ",") {
@@ -52,7 +52,7 @@ func States(values []string) ([]job.State, error) {
 	return states, nil
 }
 
-// Statuses parses pipeline statuses. Each value is one status, or several separated by commas.
+// Statuses parses pipeline statuses. Each value is a status, or several separated by commas.
 func Statuses(values []string) (list []job.Status, err error) {
 	for _, name := range strings.Split(strings.Join(values, ","), ",") {
 		if !slices.Contains(job.Statuses(), job.Status(name)) {

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 )
 
-// Encode returns the JSON encoding of v on one line, without a line break at the end.
+// Encode returns the JSON encoding of v on one line, without a trailing newline.
 func Encode(v any) (json.RawMessage, error) {
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)

@@ -1,4 +1,4 @@
-// Package stats counts ended jobs by minute, lane, kind and state, with histograms of their wait and run times. It does no I/O. A pod
+// Package stats counts finished jobs by minute, lane, kind and state, with histograms of their wait and run times. It does no I/O. A pod
 // writes the rows of its [Counter] once a minute, and readers add up the rows of all pods.
 package stats
 
@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Row counts the jobs of one lane, kind and state that ended on one pod within a minute, or on all pods within an hour.
+// Row counts the jobs of a lane, kind and state that ended on one pod within a minute, or on all pods within an hour.
 type Row struct {
 	At    time.Time `json:"at"` // when the minute or hour began
 	Lane  string    `json:"lane"`
@@ -25,16 +25,16 @@ type Row struct {
 // Times holds the wait and run time of a job's last attempt. A negative value means unknown.
 type Times struct{ Wait, Run time.Duration }
 
-// NoRun is the Times value for a job that ended although no handler returned.
+// NoRun is the Times of a job that ended without the return of a handler.
 var NoRun = Times{-1, -1}
 
 const (
-	// mostCells is the maximum number of combinations of lane, kind and state in one minute. It is needed because clients choose the names
-	// of kinds. Further kinds are counted as Other.
+	// mostCells limits the number of combinations of lane, kind and state in a minute, because clients choose the names of kinds. Once the
+	// limit has been reached, further kinds are counted as Other.
 	mostCells = 2000
-	// mostRows is the maximum number of rows that wait to be written. The oldest are dropped first.
+	// mostRows is the maximum number of rows waiting to be written. The oldest are dropped first.
 	mostRows = 10_000
-	// Other is the kind under which jobs beyond mostCells are counted. It is not a valid name for a kind.
+	// Other is the kind of jobs counted after the mostCells limit has been reached. It is not a valid name for a kind.
 	Other = "(other)"
 )
 
@@ -56,8 +56,8 @@ func NewCounter(now time.Time) *Counter {
 	return &Counter{minute: now.Truncate(time.Minute), cells: map[cell]*Row{}}
 }
 
-// Count counts an ended job, in the minute that the latest call of [Counter.Rows] began. It does not read the clock, because the program
-// calls it for every job.
+// Count counts a finished job in the minute that began with the latest call to [Counter.Rows]. It does not read the clock, because it is
+// called for every job.
 func (c *Counter) Count(lane, kind string, state job.State, t Times) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,12 +77,12 @@ func (c *Counter) Count(lane, kind string, state job.State, t Times) {
 	row.Run.Observe(t.Run)
 }
 
-// Rows returns the rows of all complete minutes that have not been reported as written, oldest first. If stopping is true, it includes the
-// current minute and must not be called again. boot is the pod's boot ID.
+// Rows returns the rows of all complete minutes that have not been passed to Written, oldest first. If stopping is set, Rows includes the
+// current minute and must not be called again. The boot argument is the pod's boot ID.
 func (c *Counter) Rows(now time.Time, boot string, stopping bool) []Row {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Each minute is completed only once, even if the clock is set back, because its rows can be inserted only once.
+	// Complete each minute only once, even if the clock is set back, because its rows can be inserted only once.
 	if next := now.Truncate(time.Minute); next.After(c.minute) || stopping {
 		for _, row := range c.cells {
 			row.At, row.Boot = c.minute.UTC(), &boot
@@ -96,7 +96,7 @@ func (c *Counter) Rows(now time.Time, boot string, stopping bool) []Row {
 	return slices.Clone(c.pending)
 }
 
-// Written removes the first n rows returned by Rows, which are now in the database.
+// Written removes the first n rows that Rows returned, because they are now in the database.
 func (c *Counter) Written(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

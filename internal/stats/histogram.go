@@ -9,7 +9,7 @@ import (
 const (
 	// finest is the upper limit of the first bucket.
 	finest = 100 * time.Microsecond
-	// buckets is the number of buckets. The last one counts all durations above 14.9 hours.
+	// buckets is the number of buckets, the last of which counts all durations above 14.9 hours.
 	buckets = 60
 )
 
@@ -21,8 +21,8 @@ var limits = func() (list [buckets - 1]time.Duration) {
 	return list
 }()
 
-// Histogram counts durations in buckets on a fixed logarithmic scale. The scale is the same on all pods, so their histograms can be added
-// up. Empty buckets at the end are omitted, so a histogram of short durations is small.
+// Histogram counts durations in buckets on a fixed logarithmic scale, so that the histograms of all pods can be added up. Empty buckets at
+// the end are omitted, which keeps a histogram of short durations small.
 type Histogram []int64
 
 // Observe counts a duration. It ignores negative durations, which mean unknown.
@@ -49,8 +49,8 @@ func (h *Histogram) grow(n int) {
 	}
 }
 
-// Quantile returns the duration below which the given share of the durations lies; share is a fraction such as 0.95. It interpolates within
-// a bucket, so the result is off by a factor of at most √2. In the first bucket, the result can be too short by a larger factor. Quantile
+// Quantile returns the duration below which the given share of the durations lies, a fraction such as 0.95. It interpolates within a
+// bucket, so the result is off by a factor of at most √2, except that in the first bucket it can be too short by a larger factor. Quantile
 // returns false if the histogram is empty.
 func (h Histogram) Quantile(share float64) (time.Duration, bool) {
 	var total int64

@@ -45,7 +45,7 @@ func TestQuantilesAreAtMostAFactorOfRootTwoOff(t *testing.T) {
 	for part := range 4 {
 		var one Histogram
 		for range 500 {
-			d := time.Duration(float64(finest) * math.Pow(10, float64(part)+r.Float64())) // 100 µs to 1 s, spread evenly on a logarithmic scale
+			d := time.Duration(float64(finest) * math.Pow(10, float64(part)+r.Float64())) // 100 µs to 1 s, logarithmically uniform
 			list = append(list, d)
 			h.Observe(d)
 			one.Observe(d)
@@ -66,7 +66,7 @@ func TestQuantilesAreAtMostAFactorOfRootTwoOff(t *testing.T) {
 	one := Histogram{0, 0, 1}
 	least, _ := one.Quantile(0)
 	most, _ := one.Quantile(1)
-	is.Equal([]time.Duration{least, most}, []time.Duration{limits[1], limits[2]}) // the quantiles lie between the limits of the only bucket in use
+	is.Equal([]time.Duration{least, most}, []time.Duration{limits[1], limits[2]}) // the quantiles lie within the only bucket in use
 }
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -86,7 +86,7 @@ func TestEachMinuteIsWrittenOnceAndACrashLosesOnlyTheCurrentOne(t *testing.T) {
 		written[rows[0].At] += rows[0].Jobs
 		c.Written(len(rows))
 	}
-	c.Count("default", "k", job.Succeeded, NoRun) // this count would be lost if the process were killed now
+	c.Count("default", "k", job.Succeeded, NoRun) // would be lost if the process were killed now
 	is.Equal(written, map[time.Time]int64{noon: 10, noon.Add(time.Minute): 10, noon.Add(2 * time.Minute): 10})
 	last := c.Rows(noon.Add(3*time.Minute+time.Second), "pod", true)
 	is.Equal([]any{len(last), last[0].At, last[0].Jobs, len(last[0].Run)}, []any{1, noon.Add(3 * time.Minute), int64(1), 0}) // a process that stops normally loses nothing
@@ -98,7 +98,7 @@ func TestAMinuteIsNotRepeatedAfterTheClockWasSetBack(t *testing.T) {
 	c.Count("default", "k", job.Failed, NoRun)
 	is.Equal(len(c.Rows(noon.Add(time.Minute), "pod", false)), 1)
 	c.Count("default", "k", job.Failed, NoRun)
-	is.Equal(len(c.Rows(noon, "pod", false)), 1) // if the minute were written twice, its second set of rows would be ignored
+	is.Equal(len(c.Rows(noon, "pod", false)), 1) // if the minute were written again, its rows would be ignored
 	rows := c.Rows(noon.Add(2*time.Minute), "pod", false)
 	is.Equal([]time.Time{rows[0].At, rows[1].At}, []time.Time{noon, noon.Add(time.Minute)})
 }
@@ -111,7 +111,7 @@ func TestRowsAreReturnedUntilTheyAreWritten(t *testing.T) {
 			c.Count("default", fmt.Sprint(i), job.Succeeded, NoRun)
 		}
 		rows := c.Rows(noon.Add(time.Duration(minute+1)*time.Minute), "pod", false)
-		is.Equal(len(rows), (minute+1)*mostCells/2) // rows accumulate because they cannot be written
+		is.Equal(len(rows), (minute+1)*mostCells/2) // rows accumulate as long as they cannot be written
 	}
 	for minute := range 8 {
 		for i := range mostCells / 2 {

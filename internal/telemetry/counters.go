@@ -2,13 +2,13 @@ package telemetry
 
 import "github.com/trapeze-run/trapeze/internal/instrument"
 
-// Counters holds the counters of starts and recoveries of jobs. NewCounters finds them once, rather than for each job.
+// Counters holds the counters of starts and recoveries of jobs, so that they need not be looked up for each job.
 type Counters struct {
 	Recovered  *instrument.Counter // jobs of pods whose lease expired
 	fast, poll *instrument.Counter
 }
 
-// NewCounters returns the counters of m, initialized to 0, so that the first event shows up as an increase.
+// NewCounters returns the counters of m. They start at 0, so that the first event shows up as an increase.
 func NewCounters(m *Metrics) Counters {
 	m.DBErrors.WithLabelValues("conn")
 	return Counters{
@@ -16,7 +16,7 @@ func NewCounters(m *Metrics) Counters {
 	}
 }
 
-// Started returns the counter of jobs that started on the given path, which is fast or poll.
+// Started returns the counter of jobs started on the given path, fast or poll.
 func (c *Counters) Started(path string) *instrument.Counter {
 	if path == "fast" {
 		return c.fast

@@ -10,8 +10,8 @@ import (
 // dampEvery is the minimum interval between two log lines about the same problem.
 const dampEvery = time.Minute
 
-// Damped logs problems that recur while the database is unavailable. It logs a problem immediately, then once a minute with the number of
-// suppressed lines, and again when the problem is over.
+// Damped logs problems that recur while the database is unavailable. It logs a problem immediately, then at most once a minute with the
+// number of suppressed lines, and finally when the problem is over.
 type Damped struct {
 	log *slog.Logger
 	now func() time.Time
@@ -23,7 +23,7 @@ type Damped struct {
 type trouble struct {
 	since time.Time // when the problem started
 	shown time.Time // when the latest line about it was logged
-	left  int       // number of lines suppressed since then
+	left  int       // number of lines suppressed since
 	open  bool      // a line has been logged since the problem last ended
 }
 
@@ -32,8 +32,8 @@ func NewDamped(log *slog.Logger) *Damped {
 	return &Damped{log: log, now: time.Now, troubles: map[string]*trouble{}}
 }
 
-// Warn logs a problem, unless a line about the same problem was logged less than a minute ago. The limit also applies to a problem that
-// comes and goes.
+// Warn logs a problem, unless the same problem was logged less than a minute ago. This also limits how often a problem that comes and goes
+// is logged.
 func (d *Damped) Warn(ctx context.Context, message string, attrs ...any) {
 	d.mu.Lock()
 	now, t := d.now(), d.troubles[message]
@@ -58,7 +58,7 @@ func (d *Damped) Warn(ctx context.Context, message string, attrs ...any) {
 	d.log.WarnContext(ctx, message, attrs...)
 }
 
-// Over logs that a problem is over, if the problem itself was logged.
+// Over logs that a problem is over, if the problem was logged.
 func (d *Damped) Over(ctx context.Context, message string) {
 	d.mu.Lock()
 	t := d.troubles[message]

@@ -32,7 +32,7 @@ func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *test
 		out.Reset()
 	}
 	d.Over(ctx, heartbeatFailed)
-	logs()          // there was no problem
+	logs()          // no problem was logged
 	for range 100 { // 150 s
 		d.Warn(ctx, heartbeatFailed, Err, failed)
 		clock = clock.Add(1500 * time.Millisecond)
@@ -55,5 +55,5 @@ func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *test
 	}
 	lines := strings.Count(out.String(), "\n")
 	is.True(lines >= 6 && lines <= 8)
-	is.True(strings.HasSuffix(strings.TrimSpace(out.String()), "what=\"heartbeat failed\" lasted=1s")) // the last line shows the current state
+	is.True(strings.HasSuffix(strings.TrimSpace(out.String()), "what=\"heartbeat failed\" lasted=1s")) // the last line tells the current state
 }

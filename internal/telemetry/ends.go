@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Ends counts the jobs finished by this pod's statements, by kind, state and error class.
+// Ends counts the jobs that this pod's statements have finished, by kind, state and error class.
 type Ends struct {
 	finished *instrument.Vec[*instrument.Counter] // error_class, kind, outcome
 
@@ -20,13 +20,14 @@ type Ends struct {
 // NewEnds returns an Ends whose counters belong to m.
 func NewEnds(m *Metrics) *Ends { return &Ends{finished: m.Finished, known: map[string]*KindEnds{}} }
 
-// KindEnds holds the counters of one kind. They are looked up once, rather than for each job.
+// KindEnds holds the counters of a kind, so that they need not be looked up for each job.
 type KindEnds struct {
 	succeeded, cancelled *instrument.Counter
 	failed               map[job.ErrorClass]*instrument.Counter
 }
 
-// Of registers a kind with a handler on this pod and returns its counters, initialized to 0, so that the first failure shows up as an increase.
+// Of registers a kind with a handler on this pod, and returns its counters. They start at 0, so that the first failure shows up as an
+// increase.
 func (e *Ends) Of(kind string) *KindEnds {
 	c := &KindEnds{succeeded: e.counter(kind, job.Succeeded, ""), cancelled: e.counter(kind, job.Cancelled, ""), failed: map[job.ErrorClass]*instrument.Counter{}}
 	for _, class := range job.ErrorClasses() {
@@ -53,7 +54,7 @@ func (c *KindEnds) Of(state job.State, class job.ErrorClass) *instrument.Counter
 	return c.failed[class]
 }
 
-// Count counts a finished job. class is set if the job failed.
+// Count counts a finished job. The class is empty unless the job failed.
 func (e *Ends) Count(state job.State, class job.ErrorClass, kind string) {
 	e.mu.Lock()
 	known := e.known[kind]
@@ -65,11 +66,11 @@ func (e *Ends) Count(state job.State, class job.ErrorClass, kind string) {
 	e.counter(e.others.Label(kind), state, class).Inc()
 }
 
-// MaxKindLabels is the maximum number of other programs' kinds that appear as metric labels. Clients and remote workers choose these names,
-// and each name occupies memory in the pod until it exits. Further kinds are counted as "(other)".
+// MaxKindLabels is the maximum number of other programs' kinds that a metric uses as labels. Clients and remote workers choose the names,
+// and each name occupies memory until the pod exits. Further kinds are counted as "(other)".
 const MaxKindLabels = 1000
 
-// KindLabels tracks the kinds of other programs that a metric uses as labels.
+// KindLabels tracks which of other programs' kinds a metric uses as labels.
 type KindLabels struct {
 	mu    sync.Mutex
 	named map[string]bool

@@ -1,6 +1,6 @@
 package telemetry
 
-// Keys of log attributes. The same kind of value always has the same key. A test fails if a log line uses a key that is not listed here.
+// Keys of log attributes. Values of the same kind always have the same key. A test fails if a log line uses a key that is not listed here.
 const (
 	Action       = "action" // what an operator did
 	Actor        = "actor"  // the operator
@@ -8,7 +8,7 @@ const (
 	Attempt      = "attempt"
 	Auth         = "auth" // authentication method
 	Bin          = "bin"
-	Boot         = "boot" // the pod's boot ID, which changes with each start
+	Boot         = "boot" // the pod's boot ID, which changes on each start
 	Branches     = "branches"
 	Cause        = "cause" // why a context was cancelled
 	Check        = "check" // name of a doctor check
@@ -46,7 +46,7 @@ const (
 	Port         = "port"
 	Reason       = "reason"     // reason for a job's state
 	RequestID    = "request_id" // ID of an HTTP request; also in the audit log
-	Result       = "result"     // the outcome that a rejected result would have led to
+	Result       = "result"     // the outcome that was rejected
 	Route        = "route"      // HTTP route, with the names of its parameters
 	Running      = "running"    // number of running jobs
 	Schedule     = "schedule"   // name of the schedule
@@ -61,6 +61,6 @@ const (
 	Took         = "took" // how long a handler ran
 	TraceID      = "trace_id"
 	Wait         = "wait" // delay before the next attempt
-	What         = "what" // the message of a problem that has ended
+	What         = "what" // the message of the problem that is over
 	Why          = "why"
 )

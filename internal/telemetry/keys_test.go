@@ -14,7 +14,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// logging lists the methods of a logger, with the number of arguments that come before the attributes.
+// logging maps the methods of a logger to the number of arguments before the attributes.
 var logging = map[string]int{
 	"DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2, "Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "With": 0, "warn": 2,
 }
@@ -73,13 +73,13 @@ func TestAKeyThatIsNotInTheListIsFound(t *testing.T) {
 			file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nfunc x() { "+line+" }", 0)
 			is.NoErr(err)
 			found := logLines(file)
-			is.Equal(len(found), 1)                            // the statement is recognized as a log line
+			is.Equal(len(found), 1)                            // the call is recognized as a log line
 			is.Equal(len(judge(found[0], keys(t))) > 0, wrong) // the log line is checked
 		})
 	}
 }
 
-// logLines returns the calls of logging methods in a file.
+// logLines returns the calls to logging methods in a file.
 func logLines(file *ast.File) (lines []*ast.CallExpr) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -98,7 +98,7 @@ func logLines(file *ast.File) (lines []*ast.CallExpr) {
 	return lines
 }
 
-// judge returns what is wrong with a log line, such as a message built at run time, or a key that is not listed in keys.go.
+// judge returns the mistakes in a log line, such as a message built at run time, or a key that is missing from keys.go.
 func judge(call *ast.CallExpr, known map[string]string) (wrong []string) {
 	method := call.Fun.(*ast.SelectorExpr).Sel.Name
 	before := logging[method]
@@ -114,7 +114,7 @@ func judge(call *ast.CallExpr, known map[string]string) (wrong []string) {
 	if len(attrs) == 1 && call.Ellipsis.IsValid() {
 		list, ok := attrs[0].(*ast.CallExpr)
 		if !ok || last(list.Fun) != "append" {
-			return wrong // a function returns the complete pairs, and is checked where it builds them
+			return wrong // a function returns complete pairs, which are checked where they are built
 		}
 		attrs = list.Args[1:]
 	}

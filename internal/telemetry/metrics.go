@@ -1,10 +1,10 @@
 // Package telemetry defines a pod's metrics, with their names and labels, and the attribute keys used in its logs. [Damped] keeps a log
-// from repeating a warning while its cause lasts.
+// from being flooded with the same warning while the cause persists.
 package telemetry
 
 import "github.com/trapeze-run/trapeze/internal/instrument"
 
-// Metrics holds the counters and timings of one pod. The Set field contains all of them.
+// Metrics holds the metrics of a pod, all of which are also in Set.
 type Metrics struct {
 	Enqueued        *instrument.Counter
 	Claims          *instrument.Counter
@@ -40,8 +40,8 @@ type Metrics struct {
 	StreamsDropped  *instrument.Counter
 	FeedLag         *instrument.Gauge
 
-	// The state of the whole fleet, read from the database. It is the same on every pod. These metrics have no value while the database
-	// does not respond.
+	// The state of the whole fleet, which is read from the database and the same on every pod. While the database does not respond, these
+	// metrics have no values.
 	LaneWaiting *instrument.Vec[*instrument.Gauge] // lane
 	LaneOldest  *instrument.Vec[*instrument.Gauge] // lane
 	Pods        *instrument.Vec[*instrument.Gauge] // no label
@@ -49,7 +49,7 @@ type Metrics struct {
 	Set instrument.Set
 }
 
-// New returns the metrics of a pod. They are not registered with any exporter.
+// New returns the metrics of a pod, without registering them with an exporter.
 func New() *Metrics {
 	m := &Metrics{}
 	short, long := instrument.Exponential(0.0001, 2.5, 14), instrument.Exponential(0.001, 4, 12)

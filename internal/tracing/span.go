@@ -26,8 +26,8 @@ func (s Span) End() {
 	}
 }
 
-// Traceparent returns the trace position to store with the next step. That is the position of the run's span or, if the run has no span,
-// the given stored position. As a result, a pod without tracing does not break a trace.
+// Traceparent returns the trace position to store with the next step: that of the run's span or, if the run has no span, the stored
+// position of the run's job. This way, a pod without tracing does not break a trace.
 func (s Span) Traceparent(stored string) string {
 	if s.span == nil {
 		return stored
@@ -42,14 +42,14 @@ func (s Span) Error(reason job.Reason, err error) {
 	}
 }
 
-// Event records an event of a run, other than its end, under the name that the event has in the job's history.
+// Event records an event of a run, except for its end, under the event's name in the job's history.
 func (s Span) Event(name string, about ...attribute.KeyValue) {
 	if s.span != nil {
 		s.span.AddEvent(name, trace.WithAttributes(about...))
 	}
 }
 
-// State records the state in which a run left the job.
+// State records the state in which a run has left its job.
 func (s Span) State(state job.State) {
 	if s.span != nil {
 		s.span.SetAttributes(attribute.String("trapeze.state", string(state)))
@@ -68,7 +68,7 @@ func (s Span) Link(traceparents ...string) {
 	}
 }
 
-// failed records an error on a span, with the text of the handler's error and the stack of a panic.
+// failed records an error on a span, with its text and, for a panic, the stack.
 func failed(span trace.Span, reason string, err error) {
 	span.SetStatus(codes.Error, reason)
 	span.SetAttributes(semconv.ErrorTypeKey.String(reason))

@@ -1,5 +1,5 @@
-// Package tracing creates the spans of submissions and runs, and chooses their attributes and links. The engine and the code that submits jobs
-// use it. Without a tracer provider, it creates, stores and allocates nothing.
+// Package tracing creates the spans of submissions and runs, with their attributes and links, for the engine and the code that submits
+// jobs. Without a tracer provider, it creates, stores and allocates nothing.
 package tracing
 
 import (
@@ -18,26 +18,25 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Tracer creates the spans of submissions and runs. A submission is a producer span, whose context is stored with the job. A run is a
-// consumer span. A run that starts immediately belongs to the trace of its submission:
+// Tracer creates the spans of submissions and runs. A submission has a producer span, whose context is stored with the job, and a run has a
+// consumer span. A run that starts promptly belongs to the trace of its submission:
 //
 //	enqueue csv_ingest ─▶ run csv_ingest ─▶ run factor_sync ─▶ …
 //
-// Any other run has a separate trace that is linked to the stored context. This applies to a run after a retry, a takeover or a wait of a
-// minute or more. It also applies to a child of a fan-out, which links to the run that fanned out, and to a join, which links to the
-// children. As a result, no trace stays open for hours or has ten thousand branches.
+// Other runs have separate traces, which are linked to the stored context: runs after a retry, a takeover or a wait of a minute or more,
+// children of a fan-out, which are linked to the run that fanned out, and joins, which are linked to the children. This way, no trace stays
+// open for hours or has ten thousand branches.
 type Tracer struct {
 	Provider trace.TracerProvider // nil selects the current global provider
 }
 
 const (
-	tracerName = "github.com/trapeze-run/trapeze/runner" // the name that users see
-	// MaxLinks is the maximum number of links from a fan-out to its children, and from its join to them. Callers of [Span.Link] must not
-	// exceed it.
+	tracerName = "github.com/trapeze-run/trapeze/runner" // shown to users
+	// MaxLinks is the maximum number of links from a fan-out or its join to the children. Callers of [Span.Link] must respect it.
 	MaxLinks = 32
 )
 
-// unset is the initial global provider, which is in use until a program sets one. It is nil if a provider was set before this package was
+// unset is the global provider that is in use until a program sets another. It is nil if a provider was set before this package was
 // initialized.
 var unset = func() trace.TracerProvider {
 	p := otel.GetTracerProvider()
@@ -59,7 +58,7 @@ func (t Tracer) tracer() trace.Tracer {
 	return p.Tracer(tracerName, trace.WithSchemaURL(semconv.SchemaURL))
 }
 
-// StartSubmission starts the span of a submission. Without a provider, it returns a nil span.
+// StartSubmission starts the span of a submission. If no provider is set, it returns a nil span.
 func (t Tracer) StartSubmission(ctx context.Context, kind, lane string, jobs int, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	tracer := t.tracer()
 	if tracer == nil {
@@ -72,7 +71,7 @@ func (t Tracer) StartSubmission(ctx context.Context, kind, lane string, jobs int
 	return tracer.Start(ctx, "enqueue "+kind, append(options, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(about...))...)
 }
 
-// EndSubmission ends the span of a submission. id is the submitted job, or 0 if there are several.
+// EndSubmission ends the span of a submission. The id is that of the submitted job, or 0 if there are several.
 func EndSubmission(span trace.Span, id int64, err error) {
 	if span == nil {
 		return
@@ -108,7 +107,7 @@ func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context
 	return ctx, Span{span}
 }
 
-// Continue returns a context in which spans belong to the trace of a job. Use it for a handler that has no span of its own here.
+// Continue returns a context in which new spans belong to a job's trace. It is for handlers whose run has no span in this process.
 func (t Tracer) Continue(ctx context.Context, traceparent string) context.Context {
 	if from := traceOf(traceparent); t.tracer() != nil && from.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, from)
@@ -116,8 +115,8 @@ func (t Tracer) Continue(ctx context.Context, traceparent string) context.Contex
 	return ctx
 }
 
-// Child creates the span for submitting a child of a fan-out. The span starts a new trace. It is linked with the span of the run that fans
-// out, in both directions. Child returns the trace position to store with the child.
+// Child creates the span for submitting a child of a fan-out. The span starts a new trace, and is linked to the span of the run that fans
+// out and, up to MaxLinks children, vice versa. Child returns the trace position to store with the child.
 func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {
 	if from.span == nil {
 		return ""
@@ -133,7 +132,7 @@ func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {
 	return Traceparent(span)
 }
 
-// operation returns the attributes of an operation. The destination is the kind, because handlers are registered by kind.
+// operation returns the attributes of an operation. Its destination is the kind, because handlers are registered by kind.
 func operation(name, kind, lane string) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingSystemKey.String("trapeze"), semconv.MessagingOperationName(name),
 		semconv.MessagingDestinationName(kind), attribute.String("trapeze.kind", kind), attribute.String("trapeze.lane", lane)}
@@ -143,7 +142,7 @@ func identity(id int64) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingMessageID(strconv.FormatInt(id, 10)), attribute.Int64("trapeze.job.id", id)}
 }
 
-// Traceparent returns the position of a span in its stored form, or the empty string if span is nil.
+// Traceparent returns a span's position in its stored form, or an empty string if span is nil.
 func Traceparent(span trace.Span) string {
 	if span == nil {
 		return ""
@@ -153,7 +152,7 @@ func Traceparent(span trace.Span) string {
 	return carrier.Get("traceparent")
 }
 
-// traceOf parses the result of Traceparent. It returns an invalid span context for any other text.
+// traceOf parses a result of Traceparent. For any other text, it returns an invalid span context.
 func traceOf(traceparent string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}

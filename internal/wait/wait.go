@@ -1,6 +1,6 @@
-// Package wait contains the ways in which a goroutine can wait: for a [Signal], for a duration ([For]), between attempts ([Backoff]), and a
-// little longer than its context ([Linger]). All but Signal observe a context, so that no goroutine keeps waiting after its owner is done.
-// Every package can import this one, because it imports no other package of this module.
+// Package wait provides ways for a goroutine to wait: for a [Signal], for a duration ([For]), between attempts ([Backoff]), and a little
+// longer than its context ([Linger]). All except Signal observe a context, so that no goroutine keeps waiting after its owner is done. The
+// package imports no other package of this module, so all of them can import it.
 package wait
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Signal asks a goroutine to act. Setting it several times before the goroutine acts has the same effect as setting it once. Receive from
+// Signal tells a goroutine to act. Setting it several times before the goroutine acts has the same effect as setting it once. Receive from
 // it in a select statement.
 type Signal chan struct{}
 
@@ -46,7 +46,7 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Backoff waits between attempts. The delay starts at 20 ms and doubles up to Most. Jitter multiplies each delay by a factor between 0.5
+// Backoff waits between attempts. The delay starts at 20 ms and doubles each time, up to Most. Jitter multiplies it by a factor between 0.5
 // and 1.5. Backoff is not safe for concurrent use.
 type Backoff struct {
 	// Most is the maximum delay before jitter. The default is 1s; values below 20ms count as 20ms.
@@ -72,7 +72,7 @@ func (b *Backoff) Wait(ctx context.Context) bool {
 	return For(ctx, time.Duration(float64(delay)*(0.5+rand.Float64()))) // #nosec G404 -- jitter
 }
 
-// Linger returns a context that is cancelled once the given time has passed since ctx was cancelled.
+// Linger returns a context that is cancelled the given time after ctx is cancelled.
 func Linger(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Sender sends the notifications of one process. It sends the first one at once and merges those of the next interval, because committing
-// a notification takes a lock of the whole server and signals every listening session. It is safe for concurrent use.
+// Sender sends the notifications of a process. It sends the first one immediately and merges those of the following interval, because the
+// commit of a notification takes a server-wide lock and signals every listening session. It is safe for concurrent use.
 type Sender struct {
 	every time.Duration
 	send  func(Up)
@@ -19,11 +19,11 @@ type Sender struct {
 	latest time.Time
 }
 
-// NewSender returns a Sender that sends with the given function, one call at a time and at most one per interval.
+// NewSender returns a Sender that calls send for one notification at a time, at most once per interval.
 func NewSender(every time.Duration, send func(Up)) *Sender { return &Sender{every: every, send: send} }
 
-// Send plans a notification, or merges it with the one that is planned. If wait is set and none was sent lately, Send sends it before it
-// returns.
+// Send plans a notification, or merges it with the planned one. If wait is set, no notification is planned and none was sent during the
+// last interval, Send sends it before returning.
 func (s *Sender) Send(u Up, wait bool) {
 	s.mu.Lock()
 	planned := s.next != nil
@@ -55,7 +55,8 @@ func (s *Sender) sendNext() {
 	}
 }
 
-// Flush sends the planned notification at once, for example before the process ends. It waits for the one that is being sent.
+// Flush sends the planned notification immediately, for example before the process ends. It also waits for a notification that is being
+// sent.
 func (s *Sender) Flush() {
 	s.mu.Lock()
 	if s.timer != nil {

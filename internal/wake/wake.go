@@ -1,16 +1,16 @@
-// Package wake decides which pods hear a notification, which of them claim, and when.
+// Package wake decides which pods hear a notification, and which of them claim when.
 //
-// PostgreSQL delivers a notification to every session that listens on its channel. If every pod heard it and claimed, a fleet of fifty would
-// send fifty claims for each job. So each pod knows its position among the pods with the same kinds, and each notification carries a seed
-// from which all pods compute whose turn it is:
+// PostgreSQL delivers a notification to every session that listens on its channel. If every pod listened and claimed, a fleet of fifty
+// would send fifty claims for each job. Instead, each pod knows its position among the pods with the same kinds, and each notification
+// carries a seed from which the pods compute whose turn it is:
 //
 //	the front, eight pods    two pods ──────────▶ claim at once
 //	                         └─ still jobs left? ──▶ notify the next two, which notify the other four
 //	                         the others ──────────▶ claim late
 //	the rest                 └─ still jobs left? ──▶ notified on another channel: eight, then sixteen, and so on
 //
-// The late claims find jobs that the first pods could not run, for example because these pods have just died. A notification remains a hint:
-// if it is lost, the next poll finds the job.
+// The late claims find jobs that the first pods could not run, for example because those pods have just died. Notifications are only hints:
+// if one is lost, the next poll finds the job.
 package wake
 
 import (
@@ -21,31 +21,31 @@ import (
 	"time"
 )
 
-// Interval is the minimum time between two claims for notifications, and between two notifications that a process sends. It merges a burst of
-// notifications into one claim. RestInterval is the minimum time between two notifications of the rest that a process sends.
+// Interval is the minimum time between two claims caused by notifications, and between two notifications sent by a process. It merges a
+// burst of notifications into a single claim. RestInterval is the minimum time between two notifications that a process sends to the rest.
 const (
 	Interval     = 50 * time.Millisecond
 	RestInterval = time.Second
 )
 
-// Front is the number of pods that hear every notification. It must be atOnce times a power of two, because the notification that is passed
-// on to the first pod of the rest must not concern the front.
+// Front is the number of pods that hear every notification. It must be atOnce times a power of two, so that no notification is passed on to
+// pods of both the front and the rest.
 const Front = 8
 
 const (
-	atOnce  = 2                     // number of pods that claim at once
-	late    = 20 * time.Millisecond // the time between the late claims of two pods with the same kinds, which begin after one such time per pod
-	busyFor = 2 * Interval          // how long an engine must have been busy before it notifies the rest, so that short jobs do not matter
+	atOnce  = 2                     // number of pods that claim immediately
+	late    = 20 * time.Millisecond // time between two pods' late claims, which begin after one such time per pod with the same kinds
+	busyFor = 2 * Interval          // how long an engine must be busy before it notifies the rest, so that short jobs do not count
 )
 
 // Up is a notification that jobs may have become due. The zero value begins a new one.
 type Up struct {
 	Seed string // chooses the pod that comes first
-	Skip int    // number of pods, from the first one, that have already claimed
+	Skip int    // number of pods, counting from the first, that have already claimed
 }
 
-// Parse reads the payload of a notification. Payloads of programs in other languages and of earlier releases are empty, so the sender's
-// process id replaces the seed.
+// Parse parses the payload of a notification. Programs in other languages and earlier releases send empty payloads, for which the sender's
+// process id serves as the seed.
 func Parse(payload string, sender uint32) Up {
 	seed, skip, _ := strings.Cut(payload, "+")
 	if seed == "" {
@@ -55,7 +55,7 @@ func Parse(payload string, sender uint32) Up {
 	return Up{Seed: seed, Skip: max(n, 0)}
 }
 
-// Payload returns the payload that [Parse] reads. It is empty for a new notification, for which the database chooses the seed.
+// Payload returns the payload for [Parse]. It is empty for a new notification, whose seed the database chooses.
 func (u Up) Payload() string {
 	if u.Skip == 0 {
 		return u.Seed
@@ -63,19 +63,19 @@ func (u Up) Payload() string {
 	return u.Seed + "+" + strconv.Itoa(u.Skip)
 }
 
-// ForRest reports whether the notification is meant for pods outside the front only.
+// ForRest reports whether the notification is meant only for pods outside the front.
 func (u Up) ForRest() bool { return u.Skip >= Front }
 
-// end returns the number of pods that have claimed once the chosen pods have.
+// end returns how many pods will have claimed once the chosen pods have.
 func (u Up) end() int { return max(atOnce, 2*u.Skip) }
 
-// Place is the position of a pod among the pods with the same kinds. Pods is 0 if the position is unknown.
+// Place is a pod's position among the pods with the same kinds. Pods is their number, or 0 if the position is unknown.
 type Place struct{ Position, Pods int }
 
-// InFront reports whether the pod must hear every notification. That is also so while its position is unknown.
+// InFront reports whether the pod must hear every notification, because it is in the front or its position is unknown.
 func (at Place) InFront() bool { return at.Pods == 0 || at.Position < Front }
 
-// distance returns the number of pods that come before the one at the given place. All pods of the front come before the rest.
+// distance returns the number of pods whose turn comes before that of the pod at the given place. The whole front comes before the rest.
 func (u Up) distance(at Place) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(u.Seed))
@@ -89,16 +89,16 @@ func (u Up) distance(at Place) int {
 	return Front + turned(at.Position-Front, max(at.Pods-Front, 1))
 }
 
-// Turns decides when one engine claims. The zero value is ready to use. It is safe for concurrent use.
+// Turns decides when an engine claims. The zero value is ready to use. It is safe for concurrent use.
 type Turns struct {
 	mu     sync.Mutex
 	at     Place
-	due    time.Time // when the planned claim happens; zero if none is planned
+	due    time.Time // time of the planned claim; zero if none is planned
 	timer  *time.Timer
 	latest time.Time // when the engine last claimed for a notification
 	heard  *Up       // the latest notification since the last claim
-	turn   bool      // it was this engine's turn to claim for the notification in heard
-	busy   time.Time // since when every claim has left jobs behind; zero if the latest has not
+	turn   bool      // it was this engine's turn for the notification in heard
+	busy   time.Time // since when every claim has left jobs behind; zero if the latest claim left none
 }
 
 // InFront reports whether the engine must hear every notification.
@@ -115,15 +115,15 @@ func (t *Turns) SetPlace(at Place) {
 	t.at = at
 }
 
-// Hear plans a call of claim: at once if it is the engine's turn or always is set, otherwise late. If a call is already planned, only the
-// earlier of the two happens.
+// Hear plans a call to claim: immediately if it is the engine's turn or always is set, and late otherwise. If a call is already planned,
+// only the earlier of the two takes place.
 func (t *Turns) Hear(u Up, always bool, claim func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	due := t.latest.Add(Interval)
 	if t.at.Pods > 0 {
 		d := u.distance(t.at)
-		turn, passed := d >= u.Skip && d < u.end(), u.ForRest() && t.at.InFront() // the front has claimed for it
+		turn, passed := d >= u.Skip && d < u.end(), u.ForRest() && t.at.InFront() // the front has already claimed
 		if passed && !always {
 			return
 		}
@@ -143,7 +143,7 @@ func (t *Turns) Hear(u Up, always bool, claim func()) {
 	t.due = due
 	t.timer = time.AfterFunc(time.Until(due), func() {
 		t.mu.Lock()
-		if t.due != due { // replaced by an earlier claim while this function began
+		if t.due != due { // an earlier claim has replaced this one in the meantime
 			t.mu.Unlock()
 			return
 		}
@@ -153,9 +153,9 @@ func (t *Turns) Hear(u Up, always bool, claim func()) {
 	})
 }
 
-// Claimed is called after a claim, with whether it left jobs behind that this engine cannot run now. It returns the notification to pass
-// on, if it is this engine's task. While an engine is busy, it passes on only the first one, so that a busy fleet does not notify itself
-// endlessly. But in the front it keeps notifying the rest, which hears of new jobs only from the front.
+// Claimed records whether a claim left jobs behind that this engine cannot run now. If it is up to this engine to pass the notification on,
+// Claimed returns the notification to send. A busy engine passes on only the first notification, so that a busy fleet does not notify
+// itself endlessly. A busy engine in the front, however, keeps notifying the rest, which hears of new jobs only from the front.
 func (t *Turns) Claimed(left bool) (next Up, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wake"
 )
 
-// fleet returns the turns of n pods with the same kinds.
+// fleet returns the Turns of n pods with the same kinds.
 func fleet(n int) []*wake.Turns {
 	pods := make([]*wake.Turns, n)
 	for i := range pods {
@@ -23,7 +23,7 @@ func fleet(n int) []*wake.Turns {
 	return pods
 }
 
-// claims lets every pod hear a notification, and returns the times from then to each pod's claim.
+// claims delivers a notification to every pod, and returns how long each pod takes to claim.
 func claims(pods []*wake.Turns, u wake.Up, wait time.Duration) map[int]time.Duration {
 	var mu sync.Mutex
 	found := map[int]time.Duration{}
@@ -54,7 +54,7 @@ func TestTwoPodsClaimAtOnceAndTheOthersLate(t *testing.T) {
 					chosen[pod] = true
 				}
 			}
-			is.Equal(len(chosen), min(n, wake.Front)) // each pod of the front has its turn
+			is.Equal(len(chosen), min(n, wake.Front)) // each pod of the front gets a turn
 			at := claims(fleet(n), wake.Parse("1", 0), time.Hour)
 			is.Equal(len(at), n)
 			for _, after := range at {
@@ -64,7 +64,7 @@ func TestTwoPodsClaimAtOnceAndTheOthersLate(t *testing.T) {
 	})
 }
 
-// Each engine that cannot take all jobs passes the notification on, until every pod has claimed exactly once.
+// Engines that cannot take all jobs pass the notification on until every pod has claimed exactly once.
 func TestANotificationThatIsPassedOnReachesEveryPodOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -78,7 +78,7 @@ func TestANotificationThatIsPassedOnReachesEveryPodOnce(t *testing.T) {
 				forRest++
 			}
 			for pod := range claims(pods, u, 0) {
-				is.Equal(rest, pod >= wake.Front) // the pods whose turn it is are those that hear the notification
+				is.Equal(rest, pod >= wake.Front) // all pods whose turn it is also hear the notification
 				total[pod]++
 				if next, ok := pods[pod].Claimed(true); ok {
 					u, more = wake.Parse(next.Payload(), 0), true
@@ -141,7 +141,8 @@ func TestBusyPodsDoNotNotifyEachOtherEndlessly(t *testing.T) {
 	})
 }
 
-// The rest of the fleet hears of new jobs only from the front, so a busy pod of the front keeps notifying it, and loses no notification.
+// The rest of the fleet hears of new jobs only from the front. A busy pod of the front therefore keeps notifying the rest, and loses no
+// notification.
 func TestABusyPodOfTheFrontNotifiesTheRestOncePerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -175,10 +176,10 @@ func TestABusyPodOfTheFrontNotifiesTheRestOncePerSecond(t *testing.T) {
 			hear(1)
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			is.True(told.Load() > before) // although the rest was notified less than a second before
+			is.True(told.Load() > before) // even though the rest was notified less than a second ago
 			before = told.Load()
 			claimed := 0
-			left = func() bool { claimed++; return claimed%2 == 0 } // the pod is busy for an instant
+			left = func() bool { claimed++; return claimed%2 == 0 } // the pod is busy only for an instant
 			for seed := range 100 {
 				hear(seed)
 			}
@@ -219,7 +220,7 @@ func TestABurstOfNotificationsCausesFewClaims(t *testing.T) {
 
 func TestPayloadsOfOtherProgramsAreUnderstood(t *testing.T) {
 	is := is.New(t)
-	is.Equal(wake.Parse("", 4711), wake.Up{Seed: "4711"}) // of a program in another language
+	is.Equal(wake.Parse("", 4711), wake.Up{Seed: "4711"}) // from a program in another language
 	is.Equal(wake.Parse("9+4", 1), wake.Up{Seed: "9", Skip: 4})
 	for _, odd := range []string{"9+", "9+x", "9+-3", "9+99999999999999999999"} {
 		u := wake.Parse(odd, 1)
@@ -233,19 +234,19 @@ func TestASenderMergesNotificationsAndLosesNone(t *testing.T) {
 		is := is.New(t)
 		var sent []wake.Up
 		s := wake.NewSender(wake.Interval, func(u wake.Up) { sent = append(sent, u) })
-		s.Flush() // sends nothing, and does not delay the first
+		s.Flush() // sends nothing, and does not delay the first notification
 		s.Send(wake.Up{}, true)
-		is.Equal(len(sent), 1) // before Send returned
+		is.Equal(len(sent), 1) // sent before Send returned
 		for range 100 {
 			s.Send(wake.Up{}, true)
 		}
 		is.Equal(len(sent), 1)
-		s.Send(wake.Up{Seed: "1", Skip: 2}, false) // does not replace the new one
+		s.Send(wake.Up{Seed: "1", Skip: 2}, false) // does not replace the new notification
 		time.Sleep(wake.Interval)
 		synctest.Wait()
 		is.Equal(sent[1:], []wake.Up{{}})
 		s.Send(wake.Up{Seed: "1", Skip: 2}, false)
-		s.Send(wake.Up{}, false) // reaches more pods than the one that is passed on
+		s.Send(wake.Up{}, false) // replaces the passed-on notification, because it reaches more pods
 		s.Flush()
 		is.Equal(sent[2:], []wake.Up{{}})
 		s.Flush()

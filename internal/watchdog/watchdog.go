@@ -1,5 +1,5 @@
-// Package watchdog cancels the context of a handler that shows no activity. Recording activity costs one atomic store. The engine uses one
-// [Watchdog] for each run.
+// Package watchdog cancels the context of a handler that shows no activity. Recording activity costs a single atomic store. The engine uses
+// a [Watchdog] for each run.
 package watchdog
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Watchdog monitors the activity of one handler. It has one timer, which is reset if it fires soon after activity. Without a limit, there
-// is no timer. The zero value monitors nothing.
+// Watchdog monitors the activity of a handler. It has a single timer, which is set again if there was activity before it fired. Without a
+// limit, there is no timer. The zero value monitors nothing.
 type Watchdog struct {
-	last   atomic.Int64 // time of the latest activity since processStart; 0 before the handler starts
+	last   atomic.Int64 // latest activity, as the time since processStart; 0 before the handler starts
 	cancel context.CancelCauseFunc
 
 	mu    sync.Mutex
@@ -26,7 +26,8 @@ type Watchdog struct {
 // processStart is the reference point for all activity times, on the monotonic clock.
 var processStart = time.Now()
 
-// Start starts monitoring. When there has been no activity for the given time, it cancels the handler's context once, with [job.ErrStale].
+// Start starts monitoring. Once there has been no activity for the given time, the watchdog cancels the handler's context with
+// [job.ErrStale].
 func (w *Watchdog) Start(cancel context.CancelCauseFunc, after time.Duration) {
 	w.cancel = cancel
 	w.Touch()
@@ -36,7 +37,7 @@ func (w *Watchdog) Start(cancel context.CancelCauseFunc, after time.Duration) {
 // Touch records activity of the handler.
 func (w *Watchdog) Touch() { w.last.Store(int64(time.Since(processStart))) }
 
-// Limit sets the maximum time without activity, counted from the latest activity. 0 stops monitoring.
+// Limit sets the maximum time since the latest activity. A limit of 0 stops monitoring.
 func (w *Watchdog) Limit(after time.Duration) {
 	if after <= 0 && w.last.Load() == 0 {
 		return

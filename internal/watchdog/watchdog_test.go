@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// begun returns a running watchdog, and the time at which the watchdog cancels the handler.
+// begun returns a running watchdog, and the time at which it cancels the handler.
 func begun(after time.Duration) (p *Watchdog, stale *time.Time) {
 	p, stale = &Watchdog{}, &time.Time{}
 	p.Start(func(error) { *stale = time.Now() }, after)
@@ -26,7 +26,7 @@ func TestAWatchdogEndsAHandlerWithoutSignsOfLife(t *testing.T) {
 		last := time.Now()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		is.Equal(stale.Sub(last), time.Minute) // a minute after the latest activity, no matter how often the timer fired before
+		is.Equal(stale.Sub(last), time.Minute) // a minute after the latest activity, no matter how often the timer has fired
 	})
 }
 
@@ -67,7 +67,7 @@ func TestALimitThatIsSetDuringARunCountsFromTheLatestSign(t *testing.T) {
 
 		p, stale = begun(time.Minute)
 		time.Sleep(30 * time.Second)
-		p.Limit(0) // a removed limit no longer applies
+		p.Limit(0) // without a limit, nothing is cancelled
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		is.True(stale.IsZero())

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A field that is added to Submission must either be part of its public form or be listed here.
+// A new field of Submission must be added to its public form or to this list.
 func TestEveryFieldOfASubmissionIsDescribed(t *testing.T) {
 	is := is.New(t)
 	ours := []string{"Plan", "MaxCrashes", "Emitted", "KindAttempts"} // set or applied by the engine
@@ -34,5 +34,5 @@ func TestEveryFieldOfASubmissionIsDescribed(t *testing.T) {
 		}
 	}
 	step := reflect.TypeFor[job.Step]().NumField() - 1      // Own applies only to planned steps
-	is.Equal(described.NumField()-1+step, fields-len(ours)) // each field has a counterpart in job.Submission
+	is.Equal(described.NumField()-1+step, fields-len(ours)) // every other field has a counterpart in job.Submission
 }

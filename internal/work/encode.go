@@ -9,11 +9,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// maxDepth limits the nesting of JSON to half of what encoding/json and, by default, PostgreSQL accept. The value can therefore still be
+// maxDepth limits the nesting of JSON to half the depth that encoding/json and, by default, PostgreSQL accept, so that a value can still be
 // read when it is nested in a chain's plan, a list of jobs or another value.
 const maxDepth = 5_000
 
-// EncodeArgs encodes the arguments of a job. kind is used in errors.
+// EncodeArgs encodes the arguments of a job. Errors mention the kind.
 func EncodeArgs(kind string, args any) (json.RawMessage, error) {
 	raw, err := Encode(args, job.MaxArgsBytes)
 	if err != nil {
@@ -42,7 +42,8 @@ func EncodeResult(result any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// Encode encodes a value as JSON that PostgreSQL can store, in at most limit bytes. Errors: [job.ErrInvalidArgs], [job.ErrTooLarge].
+// Encode encodes a value as JSON that PostgreSQL can store. It returns [job.ErrTooLarge] if the JSON exceeds limit bytes, and
+// [job.ErrInvalidArgs] if the value cannot be encoded or stored.
 func Encode(v any, limit int) (json.RawMessage, error) {
 	raw, err := rawjson.Encode(v)
 	switch {

@@ -8,9 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ErrorOf returns the class and the code of an error returned by a handler. The class is panic, database or error. For a database error,
-// the code is the SQLSTATE. If the handler set a code, ErrorOf returns that code with the class "error", because the code of a database
-// error is always an SQLSTATE.
+// ErrorOf returns the class and the code of an error returned by a handler. The class is panic, database or error. The code of a database
+// error is always its SQLSTATE, so if the handler set a code for one, the class is error instead.
 func ErrorOf(err error) (job.ErrorClass, string) {
 	if r, ok := errors.AsType[*reportedError](err); ok {
 		return r.class, r.code
@@ -25,14 +24,14 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 	return job.ClassError, code
 }
 
-// ReadError calls the methods of a handler's error that the engine will call later, because a panic there would be attributed to the
+// ReadError calls the methods of a handler's error that the engine will call later. A panic in a later call would be attributed to the
 // engine.
 func ReadError(err error) {
 	_, _ = err.Error(), errors.Is(err, context.Canceled)
 	_, _ = ErrorOf(err)
 }
 
-// reportedError is a handler's error on a remote worker, with the class and code that the worker reported.
+// reportedError is the error of a handler on a remote worker, with the class and code that the worker reported.
 type reportedError struct {
 	error
 	class job.ErrorClass
@@ -41,8 +40,8 @@ type reportedError struct {
 
 func (r *reportedError) Unwrap() error { return r.error }
 
-// ReportedError returns a handler's error as reported by a remote worker. A worker can report only the classes of [ErrorOf]. Older workers
-// report none.
+// ReportedError returns a handler's error as reported by a remote worker. A worker can report only the classes that [ErrorOf] returns.
+// Older workers report none.
 func ReportedError(err error, class job.ErrorClass, code string) error {
 	if class != job.ClassPanic && class != job.ClassDatabase {
 		class = job.ClassError

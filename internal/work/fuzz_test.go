@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Accepted arguments can be stored, are valid JSON, and do not change when they are encoded again, for example as part of a chain's plan.
+// Accepted arguments are storable and valid JSON, and do not change when encoded again, for example as part of a chain's plan.
 func FuzzArgumentsStayAsTheyAreOrAreRefused(f *testing.F) {
 	for _, text := range []string{``, ` `, `{}`, `{ "a" : [ 1e400 , -0.10 , "<b>&\/" ] }`, `"\u0000"`, `"\\u0000"`, `"\ud83d"`, `"\ud83d\ude00"`, "\"\xff\"",
 		"\"\u2028\u2029\"", `{"a":1,"a":2}`, `nul`, `1 2`, "\ufeff{}", "\x00", strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth),
@@ -70,7 +70,7 @@ func depth(text []byte) (most int) {
 	}
 }
 
-// decode decodes JSON and keeps numbers as they are written.
+// decode decodes JSON without changing the notation of numbers.
 func decode(text []byte, v any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Job is one claim of a job, as passed to its handler. It is safe for concurrent use.
+// Job is a claimed job as passed to its handler. It is safe for concurrent use.
 type Job struct {
 	Claimed store.Claimed
 	Lease   job.Lease
@@ -28,11 +28,11 @@ type Job struct {
 	kept        atomic.Pointer[json.RawMessage] // the latest checkpoint of this run; nil if there is none
 }
 
-// Writer performs a handler's database writes and reads: directly on a pod, or over the network on a remote worker. Texts must be storable,
-// which [Job.Emit] ensures. JSON must be valid and limited in size.
+// Writer performs a handler's database writes and reads, directly on a pod or over the network on a remote worker. Texts must be storable,
+// which [Job.Emit] ensures. JSON must be valid and within the size limits.
 type Writer interface {
-	// Tx runs write in a transaction that locks the job's lease, and commits it together with the checkpoint that encode then returns. Both
-	// are called again when the transaction is retried. If encode is nil, no checkpoint is stored.
+	// Tx runs write in a transaction that locks the job's lease, and commits it together with the checkpoint that encode returns. If the
+	// transaction is retried, both functions are called again. If encode is nil, no checkpoint is stored.
 	Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessage, error)) error
 	// Write runs statements in a transaction that locks the job's lease, and commits them together with checkpoint, which can be nil.
 	Write(ctx context.Context, statements Writes, checkpoint json.RawMessage) error
@@ -44,18 +44,18 @@ type Writer interface {
 	Checkpoint(ctx context.Context, v json.RawMessage) error
 	// PreviousResult returns the result of the job's parent, or nil if there is none.
 	PreviousResult(ctx context.Context) (json.RawMessage, error)
-	// Failure returns the failed job that caused this on-failure job, or its pipeline, to be submitted.
+	// Failure returns the failed job because of which this failure step, or the pipeline that it belongs to, was submitted.
 	Failure(ctx context.Context) (job.Failure, error)
 	// Branches yields the branches that the job joins.
 	Branches(ctx context.Context) iter.Seq2[job.Branch, error]
-	// CompletionToken returns the secret that is needed to complete parts of the job.
+	// CompletionToken returns the secret required to complete parts of the job.
 	CompletionToken(ctx context.Context) (string, error)
 }
 
 // Unclaimed represents a job that no runner has claimed.
 var Unclaimed = Job{Writer: unclaimed{}, Claimed: store.Claimed{Definition: store.Definition{ParentID: new(int64)}}} // ParentID is set so that reading a parent fails too
 
-// unclaimed is a Writer whose methods all return an error.
+// unclaimed is a Writer whose operations fail.
 type unclaimed struct{}
 
 var errUnclaimed = errors.New("job without a claim: use the job that the runner passes to the handler, or runnertest.Call in a test")
@@ -78,7 +78,7 @@ func (unclaimed) Branches(context.Context) iter.Seq2[job.Branch, error] {
 }
 func (unclaimed) CompletionToken(context.Context) (string, error) { return "", errUnclaimed }
 
-// TxFunc executes a handler's writes in a transaction.
+// TxFunc makes a handler's writes in a transaction.
 type TxFunc func(tx pgx.Tx) error
 
 // Tx calls [Writer.Tx] and keeps the committed checkpoint.
@@ -120,7 +120,7 @@ func (j *Job) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	return nil
 }
 
-// LastCheckpoint returns the latest checkpoint of this run, or else of an earlier run, or nil if there is none.
+// LastCheckpoint returns the latest checkpoint of this run or, if it has none, of an earlier run. It returns nil if there is no checkpoint.
 func (j *Job) LastCheckpoint() json.RawMessage {
 	if kept := j.kept.Load(); kept != nil {
 		return *kept
@@ -131,8 +131,8 @@ func (j *Job) LastCheckpoint() json.RawMessage {
 // levels lists the valid event levels. The empty level means info.
 var levels = []string{"", "debug", "info", "warn", "error"}
 
-// Emit calls [Writer.Emit] with storable texts. It returns [job.ErrInvalid] for an unknown level, and for an event that could be mistaken
-// for one that Trapeze writes.
+// Emit makes the texts storable and calls [Writer.Emit]. It returns [job.ErrInvalid] if the level is unknown, or if the event could be
+// mistaken for one of Trapeze's.
 func (j *Job) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	switch {
 	case event == "" || strings.HasPrefix(event, "job."):
@@ -155,8 +155,8 @@ func (j *Job) PreviousResult(ctx context.Context) (json.RawMessage, error) {
 	return result, err
 }
 
-// Outcome is what a handler returns on success. Except for its writes, it can be stored as JSON. At most one of Next, Snooze and Fan is set.
-// A nil Outcome is a success without a result.
+// Outcome is a handler's return value on success. Except for its writes, it can be stored as JSON. At most one of Next, Snooze and Fan is
+// set. A nil Outcome is a success without a result.
 type Outcome struct {
 	Result json.RawMessage `json:",omitempty"` // encoded by [EncodeResult]; nil if there is none
 	Status job.OutcomeStatus
@@ -166,10 +166,11 @@ type Outcome struct {
 	Fan    *FanOut     // if set, the job waits for its branches
 
 	EndChain bool   // do not run the steps planned after the job
-	Undo     []Step // steps to run if this run fails after its handler has returned, or if a later step fails
+	Undo     []Step // steps to run if a later step fails, or if this run fails after the handler has returned
 }
 
-// Validate rejects writes of a snoozed job, and statements that are not allowed, too many or too large. It does not check the next jobs.
+// Validate rejects writes of a snoozed job, and statements that are not allowed, too many or too large. It does not check the jobs to be
+// submitted.
 func (o *Outcome) Validate() error {
 	if o.Snooze != nil && len(o.Writes) > 0 {
 		return job.Permanent(errors.New("a snoozed job has not ended, so no commit can include its writes: use Job.Tx"))
@@ -180,7 +181,7 @@ func (o *Outcome) Validate() error {
 // Snooze makes a job wait and then run again, without a result.
 type Snooze struct {
 	Wait    time.Duration // 0 or less means no wait
-	Backoff bool          // double the wait each time the job snoozes
+	Backoff bool          // double the wait with each snooze of the job
 	Why     string
 }
 

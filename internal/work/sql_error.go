@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sqlErrors maps the codes raised by the schema's functions to errors.
+// sqlErrors maps SQLSTATEs raised by the schema's functions to errors of package job.
 var sqlErrors = map[string]error{"TZ001": job.ErrInvalid, "TZ002": job.ErrUnknownLane, "TZ003": job.ErrKeyReused, "TZ004": job.ErrTooLarge, "TZ005": job.ErrInvalidArgs}
 
 // sqlError is a database error that also matches an error of package job.

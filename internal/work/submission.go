@@ -1,5 +1,5 @@
-// Package work defines the forms in which jobs pass between programs and the engine: [Submission] for a job to submit, [Job] for its
-// handler, and [Outcome] for what the handler returns. Their values are encoded, limited in size, and free of application types. Package
+// Package work defines the forms in which jobs pass between programs and the engine: a [Submission] is a job to submit, a [Job] is passed
+// to the handler, and an [Outcome] is returned by it. Their values are encoded, limited in size, and free of application types. Package
 // runner creates them from an application's values, and the packages for remote workers create them from network messages. The engine works
 // only with these forms.
 package work
@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Submission is a job to be inserted: a job that a program submits, the next step of a pipeline, or a child of a fan-out.
+// Submission is a job to insert: a job submitted by a program, the next step of a pipeline, or a child of a fan-out.
 type Submission struct {
 	Kind           string
 	Args           json.RawMessage `json:",omitempty"` // encoded by [EncodeArgs]
@@ -32,7 +32,7 @@ type Submission struct {
 	Priority       *int            `json:",omitempty"`
 	Delay          time.Duration   `json:",omitempty"`
 	MaxAttempts    *int            `json:",omitempty"` // nil means the kind's limit
-	KindAttempts   map[string]int  `json:",omitempty"` // the limit of jobs and next steps that set none, by kind; see [Submission.LimitAttempts]
+	KindAttempts   map[string]int  `json:",omitempty"` // limits by kind where none is set; see [Submission.LimitAttempts]
 	MaxCrashes     *int            `json:",omitempty"` // the kind's limit, if this program knows the kind
 	UniqueKey      *string         `json:",omitempty"`
 	UniqueWhile    *string         `json:",omitempty"` // WhilePending or WhileActive
@@ -41,13 +41,13 @@ type Submission struct {
 	Foreign        bool            `json:",omitempty"` // this program need not know the job's kind or the kinds of the next steps
 	Pipeline       string          `json:",omitempty"`
 	Approval       bool            `json:",omitempty"`
-	When           job.When        `json:",omitempty"` // set for a join that runs in any case; otherwise empty
-	// Emitted is true for a step that a handler returned. Such a step needs approval if it enters a lane that requires it. A step that was
-	// planned when its pipeline was submitted needs none: the approval of the pipeline covers it.
+	When           job.When        `json:",omitempty"` // set for a join that runs even if branches fail; otherwise empty
+	// Emitted is set for a step that a handler returned. An emitted step needs approval if it enters a lane that requires approval. A step
+	// planned on submission does not, because the approval of its pipeline covers it.
 	Emitted bool `json:",omitempty"`
 }
 
-// The values of Submission.UniqueWhile: until the job starts, or until it has ended.
+// The values of Submission.UniqueWhile: a key is held until the job starts, or until it ends.
 const (
 	WhilePending = string(job.WhilePending)
 	WhileActive  = string(job.WhileActive)
@@ -58,7 +58,7 @@ type Step struct {
 	job.Step
 	Foreign bool `json:"-"`                 // this program need not know the step's kind
 	Emitted bool `json:"emitted,omitempty"` // a handler returned the step; see [Submission.Emitted]
-	// MaxAttempts is the limit that the submission sets; nil means the kind's limit.
+	// MaxAttempts is the limit set by the submission. Nil means the kind's limit.
 	MaxAttempts *int `json:"max_attempts,omitempty"`
 }
 
@@ -69,7 +69,7 @@ func MarkEmitted(steps []Step) {
 	}
 }
 
-// Submitted identifies the job that was submitted, or the job of an earlier submission with the same key.
+// Submitted describes the job that was submitted, or the existing job of an earlier submission with the same key.
 type Submitted struct {
 	ID         int64
 	PipelineID int64
@@ -80,7 +80,7 @@ type Submitted struct {
 // Plan holds the steps planned after a job, grouped by the condition under which they run. Each group keeps its order.
 type Plan struct {
 	Own   []Step // run if the job itself fails
-	Chain []Step // run after its success, each with its own failure steps
+	Chain []Step // run after the job succeeds, each with separate failure steps
 	Undo  []Step // run if the job or any step of the chain fails
 }
 
@@ -122,7 +122,7 @@ func FromPlan(steps []Step) *Submission {
 	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, MaxAttempts: s.MaxAttempts, Planned: steps[1:], Emitted: s.Emitted}
 }
 
-// OnFailure inserts steps from [ForFailure] at the start of the plan. They run if the job itself fails.
+// OnFailure inserts steps from [ForFailure] at the beginning of the plan. They run if the job itself fails.
 func (w *Submission) OnFailure(steps []Step) {
 	for i := range steps {
 		steps[i].Own = true
@@ -130,7 +130,7 @@ func (w *Submission) OnFailure(steps []Step) {
 	w.Planned = append(steps, w.Planned...)
 }
 
-// ForFailure converts a submission and its next steps to steps that run after a job's failure. They form a chain; if the chain fails,
+// ForFailure converts a submission and its next steps to a chain of steps that run after a job's failure. If one of them fails in turn,
 // nothing follows.
 func ForFailure(next *Submission, when job.When) ([]Step, error) {
 	steps, err := next.Steps()
@@ -146,7 +146,7 @@ func ForFailure(next *Submission, when job.When) ([]Step, error) {
 	return steps, nil
 }
 
-// Steps converts the submission and its next steps to steps planned after another job. It rejects options that a step cannot have.
+// Steps converts the submission and its next steps to steps planned after another job. It rejects options that do not apply to steps.
 func (w *Submission) Steps() ([]Step, error) {
 	if err := w.Validate(); err != nil {
 		return nil, fmt.Errorf("%w (plan step %s)", err, w.Kind)
@@ -187,7 +187,7 @@ func (w *Submission) EncodePlan() (err error) {
 	return err
 }
 
-// EncodePlan encodes a job's next steps. It returns nil if there are none. kind is used in errors.
+// EncodePlan encodes a job's next steps, or returns nil if there are none. Errors mention the kind.
 func EncodePlan(kind string, steps []Step) (json.RawMessage, error) {
 	if len(steps) == 0 {
 		return nil, nil
@@ -237,7 +237,7 @@ func Describe(steps []Step) (list []job.Step) {
 
 var whens = []job.When{job.AfterSuccess, job.Always, job.OnFailure, job.OnFailureOrCancel}
 
-// Validate returns all invalid options together, each as a [job.ErrInvalid].
+// Validate reports all invalid options at once, each as a [job.ErrInvalid].
 func (w *Submission) Validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {
@@ -278,8 +278,8 @@ func (w *Submission) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Key returns the idempotency key in its stored form, or the empty string if there is none. If there is a submitter, it is a hash of both.
-// Two submitters can therefore use the same key, and the stored key stays short.
+// Key returns the idempotency key in its stored form, or an empty string if there is none. If there is a submitter, the stored key is a
+// hash of both, so that submitters can use the same key and the stored key stays short.
 func (w *Submission) Key() string {
 	if w.IdempotencyKey == "" || w.Submitter == "" {
 		return w.IdempotencyKey

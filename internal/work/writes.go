@@ -15,23 +15,23 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Write is one write of a handler in the commit that ends its job: a function, or a statement whose result is not read.
+// Write is a write that a handler makes in the commit that ends its job: a function, or a statement whose result is not read.
 type Write struct {
 	Do   func(ctx context.Context, tx pgx.Tx) error // nil if it is a statement
 	SQL  string
 	Args []any
 }
 
-// Writes are a handler's writes in one transaction, in order.
+// Writes holds a handler's writes in a transaction, in order.
 type Writes []Write
 
-// Limits on one job's statements, because other jobs that share the commit wait for them.
+// These limits apply to the statements of each job, because other jobs that share the commit have to wait for them.
 const (
 	maxStatements     = 100
 	maxStatementBytes = 1 << 20 // approximate size of texts and arguments; struct fields do not count
 )
 
-// Queued reports whether all writes are statements, so that they can share a commit with those of other jobs.
+// Queued reports whether all writes are statements and can therefore share a commit with those of other jobs.
 func (w Writes) Queued() bool {
 	return len(w) > 0 && !slices.ContainsFunc(w, func(one Write) bool { return one.Do != nil })
 }
@@ -49,7 +49,8 @@ func (w Writes) Queue(batch *pgx.Batch, failed func(i int)) {
 	}
 }
 
-// Prepares reports whether err occurred while preparing a statement or its arguments, before anything was sent. i is the statement's index.
+// Prepares reports whether err occurred while a statement or its arguments were being prepared, before anything was sent. The statement's
+// index is i.
 func (w Writes) Prepares(err error) (i int, is bool) {
 	before, ok := errors.AsType[pgx.ErrPreprocessingBatch](err)
 	if ok {
@@ -58,8 +59,8 @@ func (w Writes) Prepares(err error) (i int, is bool) {
 	return i, ok && i >= 0
 }
 
-// Run runs all writes in order and stops at the first error. Consecutive statements take one round trip. A statement's error contains its
-// number.
+// Run runs the writes in order until one fails. Consecutive statements take a single round trip. A statement's error includes the
+// statement's number.
 func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
 	statements, before := 0, 0
 	for _, one := range w {
@@ -88,7 +89,7 @@ func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// send sends statements in one round trip. i is the index of the statement that failed.
+// send sends statements in a single round trip. If one fails, i is its index.
 func (w Writes) send(ctx context.Context, tx pgx.Tx) (i int, err error) {
 	batch := &pgx.Batch{}
 	w.Queue(batch, func(failed int) { i = failed })
@@ -148,8 +149,8 @@ func size(arg any) (bytes int) {
 	return 8
 }
 
-// check rejects statements if there are too many or they are too large. It also rejects statements that could affect more than rows, such
-// as settings, because other statements follow in the same transaction.
+// check rejects statements that exceed the limits. It also rejects statements with effects beyond rows, such as changes of settings,
+// because other statements may follow in the same transaction.
 func (w Writes) check() error {
 	statements, bytes := 0, w.Size()
 	for _, one := range w {
@@ -170,8 +171,8 @@ func (w Writes) check() error {
 	return nil
 }
 
-// verbs lists the words with which a queued statement can begin. Statements that end the transaction, or that change settings for later
-// statements, are not included.
+// verbs lists the words with which a queued statement may begin. They exclude statements that end the transaction or change settings for
+// later statements.
 var verbs = []string{"insert", "update", "delete", "merge", "select", "with", "call"}
 
 var (
