@@ -103,7 +103,7 @@ func (w *Waiters) add(id int64) *waiter {
 	return one
 }
 
-// remove removes a waiter. When the last waiter is removed, it stops the polling goroutine and waits for it.
+// remove removes a waiter. If it was the last, remove stops the polling goroutine and waits for it.
 func (w *Waiters) remove(one *waiter) {
 	w.mu.Lock()
 	if w.all[one.id][one] {

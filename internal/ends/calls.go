@@ -16,7 +16,7 @@ const (
 	waitAtMost = 1000
 	// callFor is the timeout for a call.
 	callFor = 10 * time.Second
-	// drainFor is how long a stopping process waits for the remaining calls.
+	// drainFor is the maximum time that a stopping process waits for the remaining calls.
 	drainFor = 5 * time.Second
 )
 

@@ -43,8 +43,8 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	return one
 }
 
-// passSlot passes the slot of a run to the next job that was claimed ahead of time, and returns that job's run. It is called after the
-// handler has returned but before its result has been written.
+// passSlot passes a run's slot to the next job that was claimed ahead of time, and returns that job's run, or nil if no job can take the
+// slot. It is called between the return of the handler and the write of its result.
 func (x *executor) passSlot(one *Run) *Run {
 	from := one.Claimed.Lane
 	if !x.ahead.Any() || x.passed.Load() >= int64(passedPerSlot*x.Slots()) || x.Lanes.UnsharedSlots(from) == 0 {
@@ -83,7 +83,7 @@ func (x *executor) expireAhead(ctx context.Context) {
 	}
 }
 
-// returnAhead returns removed claims to their lanes without spending an attempt.
+// returnAhead returns the jobs of removed claims to their lanes without counting an attempt.
 func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	if len(removed) == 0 {
 		return

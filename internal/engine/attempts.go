@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// because wraps a handler's error with the cause of its context, unless the error already includes that cause.
+// because wraps a handler's error with the cancellation cause of its context, unless the error already includes the cause.
 func because(cause, err error) error {
 	if errors.Is(err, cause) {
 		return err
@@ -32,7 +32,7 @@ func (x *executor) attempts(one *Run) Attempts {
 	return Attempts{This: one.Claimed.Attempt, Max: one.MaxAttempts, Default: one.Claimed.MaxAttempts == nil && one.handler.MaxAttempts == 0}
 }
 
-// Failure describes the consequences of a handler's error for its job.
+// Failure describes the consequences of a handler's error for the job.
 type Failure struct {
 	Reason job.Reason
 	Err    error          // includes the cause of the handler's context
@@ -83,7 +83,7 @@ func Judge(err, cause error, attempts Attempts) Failure {
 	return f
 }
 
-// FinalOutcome returns the job's final outcome if the job gets no further attempt. The error text is truncated for storage.
+// FinalOutcome returns the final outcome of a job that gets no further attempt. It truncates the error text for storage.
 func (f Failure) FinalOutcome() store.Ending {
 	e := store.Ending{State: job.Failed, Outcome: job.Error, Reason: f.Reason, Error: job.Storable(f.Err.Error(), job.MaxErrorBytes)}
 	if f.Reason == job.ReasonCancelled {
@@ -114,7 +114,7 @@ func classed(reason job.Reason, err error) (job.ErrorClass, string) {
 	class, code := work.ErrorOf(err)
 	own := code
 	if class == job.ClassDatabase {
-		own = "" // the SQLSTATE only reflects another cause, such as a timeout that cancelled the statement (57014)
+		own = "" // the SQLSTATE is only a symptom, for example of a timeout that cancelled the statement (57014)
 	}
 	switch reason {
 	case job.ReasonTimeout:

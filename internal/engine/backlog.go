@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// backlog records whether the latest claim left jobs behind, which determines whether a free slot justifies another claim. It is safe for
+// backlog records whether the latest claim left jobs behind, which decides whether a free slot is worth another claim. It is safe for
 // concurrent use.
 type backlog struct{ state atomic.Int32 }
 

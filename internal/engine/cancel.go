@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// CancelPage is the maximum number of jobs that one statement cancels.
+// CancelPage is the maximum number of jobs that a statement cancels.
 const CancelPage = 1000
 
 // CancelBatch cancels up to [CancelPage] jobs for a bulk command. Jobs whose rows another session has locked are cancelled one by one.
@@ -114,8 +114,8 @@ func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 	}
 }
 
-// CancelOverdue cancels a claim's handler if it is running in this process. The claim has already been ended because its job passed its
-// deadline.
+// CancelOverdue cancels the handler of a claim that has already been ended because its job passed the deadline, if the handler is running
+// in this process.
 func (i *Identity) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }
 
 // dropAhead drops a job that was claimed ahead of time and has since been cancelled. The search for orphaned claims then finishes the job.

@@ -23,7 +23,7 @@ type claimer struct {
 	*Identity
 	exec *executor
 
-	heard     atomic.Bool    // other pods may have changed the available slots of limited lanes
+	heard     atomic.Bool    // other pods may have changed the number of available slots in limited lanes
 	asksAgain atomic.Bool    // a claim is scheduled for slots whose request was postponed
 	renewing  sync.WaitGroup // waits for reads of expired marks
 

@@ -61,7 +61,7 @@ func (c *claimer) joinEnds(boot string, batch []*flush) endsWriter {
 	return j.commitBoth
 }
 
-// passes reports whether the slot that a completion frees can go to another job of the lane.
+// passes reports whether the slot that the completion frees can go to another job of the lane.
 func (w *flush) passes(lane string) bool {
 	return w.next == nil && w.done == nil && !w.one.ahead.passed && w.one.Claimed.Lane == lane
 }

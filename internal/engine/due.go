@@ -61,7 +61,7 @@ func (d *dueTimes) take() (promote, recover bool) {
 	return promote, recover
 }
 
-// sweepAgain requests another sweep after one that failed or was incomplete.
+// sweepAgain requests another sweep after a failed or incomplete one.
 func (d *dueTimes) sweepAgain(promote, recover bool, wait time.Duration) {
 	if promote {
 		d.parked(wait)

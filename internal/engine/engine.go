@@ -24,7 +24,7 @@ type Engine struct {
 	comparing wait.Signal // requests a comparison of the claims with the table
 	asked     *requests
 	Following following
-	reread    wait.Signal   // requests an immediate heartbeat after settings of lanes, pods or the queue have changed
+	reread    wait.Signal   // requests an immediate heartbeat after a change in the settings of lanes, pods or the queue
 	hurry     chan struct{} // closed to cut a drain's grace period short
 	hurried   sync.Once
 }

@@ -37,7 +37,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	k := x.Kinds[c.Kind]
 	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
 	one.handler, one.MaxAttempts = k, x.maxAttempts(&c, k)
-	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // never ended, so never exported, if the engine has stopped
+	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // if the engine has stopped, the span is never exported
 	one.Ctx, one.cancel = context.WithCancelCause(one.Ctx)
 	if k.Timeout > 0 {
 		one.Ctx, one.done = context.WithTimeoutCause(one.Ctx, k.Timeout, job.ErrTimeout)
@@ -78,7 +78,7 @@ func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	now := time.Now()
 	one := x.NewRun(startedOnInsert(n, now), boot)
 	if one == nil {
-		x.Unknown.Raise() // the engine is stopping: the table assigns the job to this pod, but the job is not in Runs
+		x.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
 		return false
 	}
 	one.handed = now

@@ -67,7 +67,7 @@ type fanOuts struct {
 // wait until the next heartbeat reports it again.
 const settleTries = 3
 
-// settleAtOnce is the maximum number of unsettled fan-outs read by one query.
+// settleAtOnce is the maximum number of unsettled fan-outs that a query reads.
 const settleAtOnce = 100
 
 // settleUntil settles fan-outs on request until ctx ends. After an error, it retries when the next heartbeat reports unsettled fan-outs.
@@ -324,7 +324,7 @@ func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor strin
 		if cancelled > 0 {
 			continue
 		}
-		// Each of these jobs is locked by another transaction or has changed since it was read.
+		// Each of these jobs is either locked by another transaction or has changed since the read.
 		for _, id := range ids {
 			if !wait {
 				if err := admin.NotifyHandler(ctx, f.Commands, id, f.CancelRun); err != nil {

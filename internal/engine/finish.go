@@ -143,7 +143,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	var child *Run
 	if ended.ChildRunning {
 		if child = fin.newRun(startedOnInsert(*next, committed), one.Lease.Pod); child == nil {
-			fin.Unknown.Raise() // the engine is stopping: the table assigns the job to this pod, but the job is not in Runs
+			fin.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
 		}
 	}
 	if next.Starts {
@@ -208,8 +208,8 @@ func (fin *finisher) logEnd(one *Run, e store.Ending, state job.State) {
 	}
 }
 
-// stale records that a result was discarded because its job is running elsewhere, has ended, or was deleted. failure is the handler's
-// error, or empty if the handler succeeded.
+// stale records that a result was discarded because its job is running elsewhere, has ended, or was deleted. The failure argument is the
+// handler's error, or empty if the handler succeeded.
 func (fin *finisher) stale(one *Run, failure string, why error) {
 	fin.Metrics.StaleWrites.Inc()
 	if errors.Is(why, job.ErrGone) {

@@ -118,7 +118,7 @@ func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) err
 	return err
 }
 
-// concludeHeld finishes a run whose last transaction was not committed, or returns the error with which the caller must finish the run.
+// concludeHeld finishes a run whose last transaction was not committed, or returns an error with which the caller must finish it.
 func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 	if errors.Is(err, job.ErrLeaseLost) && one.IsLost() {
 		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil

@@ -17,7 +17,7 @@ type flush struct {
 	one     *Run
 	ending  store.Ending
 	next    *store.NewJob
-	writes  work.Writes // writes of the handler, committed together with the completion
+	writes  work.Writes // the handler's writes, committed together with the completion
 	ended   store.Ended
 	err     error
 	done    chan struct{} // closed once the answer is set; if nil, no caller is waiting, and flusher.afterFlush is called instead
@@ -37,7 +37,7 @@ func (w *flush) weight() int {
 // endsWriter writes completions in one commit, as [store.Store.Finish] does.
 type endsWriter = func(ctx context.Context, boot string, endings []store.Ending) (map[int64]store.Ended, error)
 
-// noJoin is used if the flusher's commits are not shared with claims.
+// noJoin is for flushers that do not share commits with claims.
 func noJoin(string, []*flush) endsWriter { return nil }
 
 // flush writes a batch and answers every member. Usually all members belong to the same pod; they differ only if the lease was lost in the
@@ -158,7 +158,7 @@ func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// putBack requeues completions whose rows are locked after a short delay, so that they do not hold up other completions.
+// putBack requeues completions whose rows are locked, but only after a short delay, so that they do not hold up others.
 func (f *flusher) putBack(batch []*flush) {
 	for _, w := range batch {
 		wait := min(heldFor<<w.tries, time.Second)

@@ -86,7 +86,7 @@ func (f *flusher) gather() {
 	}
 }
 
-// put queues a completion. After close it answers the completion with an error.
+// put queues a completion or, after close, answers it with an error.
 func (f *flusher) put(w *flush) {
 	f.mu.Lock()
 	closed := f.closed
@@ -197,8 +197,8 @@ func (f *flusher) close() {
 	}
 }
 
-// writeEnd writes one completion and blocks until it is answered. The error is [job.ErrLeaseLost], an error for which [store.Refused] is
-// true, or errStopped.
+// writeEnd writes a completion and blocks until it is answered. It returns [job.ErrLeaseLost] if the claim is lost, errStopped if the
+// flusher has stopped, or the database's error if the completion cannot be written.
 func (f *flusher) writeEnd(one *Run, e store.Ending) (store.Ended, error) {
 	w := &flush{one: one, ending: e, done: make(chan struct{})}
 	f.put(w)

@@ -116,7 +116,7 @@ type member interface {
 	MarkLimit() (most time.Duration, wake func())
 }
 
-// Handle sets the kinds whose jobs the engine claims. It must be called before the engine starts.
+// Handle sets the kinds of jobs that the engine claims. It must be called before the engine starts.
 func (i *Identity) Handle(kinds []string) {
 	i.HandledKinds, i.took = kinds, map[string]*atomic.Int64{}
 	for _, name := range kinds {
@@ -177,7 +177,7 @@ func (i *Identity) slotFree(lane string) {
 	}
 }
 
-// wakeForSlot requests a claim because a slot is free. Unlike Wake, it does not imply that more urgent jobs may have arrived.
+// wakeForSlot requests a claim because a slot is free. Unlike Wake, it does not suggest that more urgent jobs may have arrived.
 func (i *Identity) wakeForSlot() {
 	i.look.Store(true)
 	i.Poller.Wake()
@@ -237,7 +237,7 @@ const (
 	commitNotKnown  = "outcome of a commit is not known yet"
 )
 
-// Options configure an engine. See the Options of package runner.
+// Options configures an engine. See the Options of package runner.
 type Options struct {
 	Boot                               string                 // a random id if empty
 	MayUse                             func(lane string) bool // all lanes if nil

@@ -93,7 +93,7 @@ type ownError struct{ err error }
 
 func (o *ownError) Error() string { return o.err.Error() }
 
-// try makes one attempt to run and commit the transaction. committed is true only if the commit is known to have succeeded.
+// try makes a single attempt to run and commit the transaction. The committed result is true only if the commit is known to have succeeded.
 func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) (committed bool, err error) {
 	release := func() {}
 	if pool == l.Store.Pool() {

@@ -58,7 +58,7 @@ func (e *Engine) WriteEnds() (stop func()) {
 	}
 }
 
-// Adopt continues a claim that the identity already held, and reports whether it accepted the claim.
+// Adopt continues a claim that the identity already holds. It reports false if the engine has stopped.
 func (e *Engine) Adopt(a store.Adopted) bool {
 	e.Lanes.Adopt(a.Lane)
 	one := e.NewRun(a.Claimed, e.Boot())

@@ -75,10 +75,11 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context
 	return err
 }
 
-// notParked reports whether err means that the lease is lost, a cancel was committed, or PostgreSQL refused the values.
+// notParked reports whether err means that the job was not parked, because the lease is lost, a cancel was committed, or PostgreSQL refused
+// the values.
 func notParked(err error) bool { return errors.Is(err, job.ErrLeaseLost) || store.Refused(err) }
 
-// handBack returns a job to its lane without spending an attempt.
+// handBack returns a job to its lane without counting an attempt.
 func (fin *finisher) handBack(one *Run, why string) {
 	back := false
 	err := fin.persist(one, func(ctx context.Context) error {

@@ -55,7 +55,7 @@ type Handler struct {
 	MaxAttempts int // 0 means the default
 	MaxCrashes  int // 0 means the default
 	Backoff     job.Backoff
-	StaleAfter  *time.Duration // 0 means off; nil means the lane's setting or, if it has none, the pod's
+	StaleAfter  *time.Duration // 0 means no limit; nil means the lane's setting or, if it has none, the pod's
 	KeepRunning bool
 	Elsewhere   bool // Run stands in for a handler in another process
 	InDatabase  bool
@@ -107,7 +107,7 @@ type leaseUse struct {
 
 // ranAhead is the state of a run that was claimed ahead of time or has passed its slot to another job.
 type ranAhead struct {
-	compared bool // compared with the table at least once; like noted, used only by the goroutine that compares
+	compared bool // compared with the table at least once; like noted, used only by the comparing goroutine
 	noted    bool // its start time is stored in its row
 	passed   bool // its slot was passed on, while its outcome is still being written
 }
@@ -160,7 +160,7 @@ func (one *Run) started() (at time.Time) {
 	return at
 }
 
-// waited returns how long a job was due before it was claimed. For a recovered job, which has no due time, known is false.
+// waited returns how long a job had been due when it was claimed. Recovered jobs have no due time, so known is false for them.
 func waited(c *store.Claimed) (wait time.Duration, known bool) {
 	// The difference can be negative: a claim's now() is set before the statement is planned, but the claim sees jobs committed during
 	// planning.

@@ -24,7 +24,7 @@ func unknownYet(err error) bool {
 	return store.Unknown(err) || store.Transient(err) || errors.Is(err, errUnderWay)
 }
 
-// submitOnce submits a job that has a unique or idempotency key, in a separate transaction.
+// submitOnce submits a job with a unique or idempotency key, in a separate transaction.
 func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	var s work.Submitted
 	submit := func(tx pgx.Tx) (err error) {

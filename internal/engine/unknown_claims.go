@@ -44,8 +44,9 @@ func (f *inFlight) all() []int64 {
 	return list
 }
 
-// unknownFor is how long after a lost reply or a failed heartbeat the table is searched for jobs that belong to this pod without its
-// knowledge. One search is not enough, because a statement whose reply was lost may commit later, for example on a server that was frozen.
+// unknownFor is the period after a lost reply or a failed heartbeat during which the table is searched for jobs that belong to this pod
+// without its knowledge. One search is not enough, because a statement whose reply was lost may commit later, for example on a server that
+// was frozen.
 const unknownFor = 2 * time.Minute
 
 // unknownOutcomes records that a reply was lost or a heartbeat failed. The first search is due immediately. At each further search, about

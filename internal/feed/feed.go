@@ -27,9 +27,9 @@ const bufferedBatches = 128
 
 // Options configures a [Feed]. The zero value is usable.
 type Options struct {
-	// Every is how often the tail polls while there are clients. The default is 250ms.
+	// Every is the interval at which the tail polls while there are clients. The default is 250ms.
 	Every time.Duration
-	// PatientFor is how long the tail's polls may fail before all streams are closed. The default is 1m.
+	// PatientFor is the time for which the tail's polls may fail before all streams are closed. The default is 1m.
 	PatientFor time.Duration
 	Logger     *slog.Logger       // default is slog.Default()
 	Metrics    *telemetry.Metrics // default is metrics that are not exported

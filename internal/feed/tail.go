@@ -22,7 +22,8 @@ const (
 	// multiple of the duration of the previous read.
 	minNoteInterval = 500 * time.Millisecond
 	notesTimes      = 20
-	// checkEvery is how often the tail checks that the database still has the same history. A runner's heartbeats detect a change sooner.
+	// checkEvery is the interval at which the tail checks whether the database's history has changed. A runner's heartbeats notice a change
+	// sooner.
 	checkEvery = 5 * time.Second
 )
 

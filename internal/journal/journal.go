@@ -44,7 +44,7 @@ type Writer struct {
 	singles *batch.Batcher[store.ClaimEmission, bool] // single events of different jobs; the result tells whether an event was written
 }
 
-// NewWriter returns a writer. count is called with every database error and returns it.
+// NewWriter returns a writer that calls count with every database error. The count function must return the error.
 func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
 	return &Writer{store: s, log: log, count: count, singles: batch.New(singleWriters, singleLimit, func(list []store.ClaimEmission) ([]bool, error) {
 		written, err := s.EmitMany(context.Background(), list) // the store sets a timeout

@@ -39,7 +39,7 @@ type Options struct {
 
 	// RetainSucceeded and the fields after it set how long finished jobs and events are kept. Negative means forever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
-	// ApprovalTTL is how long a job may await approval before it is cancelled. 0 means no limit.
+	// ApprovalTTL is the maximum time that a job may await approval before it is cancelled. 0 means no limit.
 	ApprovalTTL time.Duration
 	// MaxAge is the age at which a job fails with the reason deadline. 0 means no limit.
 	MaxAge time.Duration
@@ -56,7 +56,7 @@ type Options struct {
 	Count func(error) error
 }
 
-// Maintenance runs a pod's share of the maintenance. It is safe for concurrent use.
+// Maintenance runs a pod's share of the maintenance tasks. It is safe for concurrent use.
 type Maintenance struct {
 	o            Options
 	lead         *leader
@@ -81,7 +81,7 @@ func (m *Maintenance) SessionEnded() { m.lead.drop() }
 // urgent work, and pods that start together should not all run the tasks.
 const startAfter = 2 * time.Second
 
-// Run runs this pod's share of the maintenance until ctx is cancelled.
+// Run runs this pod's share of the maintenance tasks until ctx is cancelled.
 func (m *Maintenance) Run(ctx context.Context) {
 	var others sync.WaitGroup
 	defer others.Wait()

@@ -19,7 +19,7 @@ const (
 	keepSubmissions = 24 * time.Hour
 	keepPipelines   = time.Hour
 	// sumStatsAfter is how old an hour's statistics must be before they are added up, because the dashboard shows the last hour by minute.
-	// keepStats is how long statistics are kept.
+	// keepStats is the retention period of statistics.
 	sumStatsAfter = time.Hour
 	keepStats     = 30 * 24 * time.Hour
 	// endsAtOnce is the maximum number of jobs that a statement ends, and prunesAtOnce the maximum number of rows that it removes.

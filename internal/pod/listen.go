@@ -261,7 +261,7 @@ func (p *Pod) requestHeartbeats() {
 	p.sessions().Each((*engine.Engine).ReadSettings)
 }
 
-// notifyOthers wakes the sessions of remote workers on this pod, and the other pods.
+// notifyOthers wakes the sessions of this pod's remote workers, the functions registered with OnWake, and the other pods.
 func (p *Pod) notifyOthers() {
 	p.sessions().Each((*engine.Engine).WakeForPeers)
 	p.laneEngines.wake()

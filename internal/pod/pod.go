@@ -23,7 +23,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wake"
 )
 
-// Pod is a process in the fleet. It has one engine, and goroutines that listen for notifications, fire schedules, maintain the tables, feed
+// Pod is a process in the fleet. It has an engine, and goroutines that listen for notifications, fire schedules, maintain the tables, feed
 // clients and serve remote workers.
 type Pod struct {
 	*engine.Engine
@@ -39,7 +39,7 @@ type Pod struct {
 	fleet       fleet
 	collecting  sync.Mutex
 	front, rest *wake.Sender // notify the front of the fleet and the rest (see package wake)
-	runs        atomic.Bool  // true from the start of Run to its end, while heartbeats are sent
+	runs        atomic.Bool  // whether Run is running, and heartbeats are being sent
 
 	pass  slowPass    // searches for orphaned claims
 	known knownClaims // counted for doctor

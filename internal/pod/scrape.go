@@ -31,7 +31,7 @@ func (p *Pod) Measured(f func(at int, one instrument.Series)) {
 }
 
 const (
-	// fleetFor is how long collectors share a reading of the fleet's state.
+	// fleetFor is the time for which collectors share a reading of the fleet's state.
 	fleetFor = 5 * time.Second
 	// fleetWithin is the timeout for reading how many jobs are waiting in the fleet. After the timeout, the scrape continues without these
 	// numbers.

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/guard"
 )
 
-// idleFor is how long an idle goroutine waits before it exits.
+// idleFor is the time that an idle goroutine waits before it exits.
 const idleFor = time.Second
 
 // Pool runs each item on a goroutine. No item has to wait for a running one to finish: a goroutine that takes an item while more are queued

@@ -30,7 +30,7 @@ func JobID(text string) (int64, error) {
 	return id, nil
 }
 
-// Bool parses a boolean as [strconv.ParseBool] does. It returns a pointer for filters that may be unset.
+// Bool parses a boolean as [strconv.ParseBool] does. It returns a pointer, because filters may be unset.
 func Bool(text string) (*bool, error) {
 	yes, err := strconv.ParseBool(text)
 	if err != nil {

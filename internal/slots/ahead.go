@@ -21,8 +21,8 @@ const (
 	// more than it saves: with 500 slots, a queue was drained at the same rate with and without it, and with 2,000 slots, 6% more slowly
 	// with it (2 cores, PostgreSQL 15.18, 2026-11-27, medians of four alternating rounds).
 	aheadSlots = 500
-	// AheadFor is how long a job claimed ahead of time may wait for a slot before it is returned to its lane, where another pod can claim
-	// it.
+	// AheadFor is the maximum time that a job claimed ahead of time waits for a slot before it is returned to its lane, where another pod
+	// can claim it.
 	AheadFor = 200 * time.Millisecond
 )
 

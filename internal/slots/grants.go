@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// turnFor is how long a pod may keep its last slot while other pods wait, in a lane with more pods than slots. It is long compared with
-	// the few milliseconds that passing on a slot takes, but short enough for the waiting pods.
+	// turnFor is the time for which a pod may keep its last slot while other pods wait, in a lane with more pods than slots. It is long
+	// compared with the few milliseconds that passing on a slot takes, but short enough for the waiting pods.
 	turnFor = 250 * time.Millisecond
-	// askAgainAfter is how long a pod waits after a request that was not fully granted before it requests more slots. A notification cuts
-	// the wait short.
+	// askAgainAfter is the pause between a request that was not fully granted and the next request for more slots. A notification cuts the
+	// wait short.
 	askAgainAfter = 100 * time.Millisecond
 )
 

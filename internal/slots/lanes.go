@@ -119,7 +119,7 @@ func (l *Lanes) free(one *lane) int {
 	return max(min(free, one.room()), 0)
 }
 
-// room returns how many more jobs the lane's own limits allow on this pod.
+// room returns how many more jobs the lane's limits allow on this pod.
 func (one *lane) room() int {
 	room := math.MaxInt
 	if one.limit != nil {

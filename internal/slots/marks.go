@@ -12,19 +12,19 @@ const (
 	// 300,000 dead rows retained by an old snapshot, a claim takes 30 ms.
 	markSlow     = 2 * time.Millisecond
 	markSlowEach = 50 * time.Microsecond
-	// markTimes is how long a mark is valid, as a multiple of the duration of the full read that produced it. Full reads thus take up at
-	// most a thirtieth of the time. A job hidden by a mark waits no longer than the mark is valid.
+	// markTimes is the validity of a mark, as a multiple of the duration of the full read that produced it. Full reads thus take up at most
+	// a thirtieth of the time. A job hidden by a mark waits no longer than the mark is valid.
 	markTimes = 30
 	// marginTimes is the margin for submissions in flight, as a multiple of the duration of a complete read. maxMargin is its maximum.
 	marginTimes = 8
 	maxMargin   = 5 * time.Second
-	// markFresh is how long after a read a claim that starts at the mark cannot miss anything.
+	// markFresh is the time after a read during which a claim that starts at the mark cannot miss anything.
 	markFresh = 50 * time.Millisecond
 	// markRest is the minimum time between two reads of marks.
 	markRest = 100 * time.Millisecond
 )
 
-// Slow reports whether a claim or submission took so much server time that its lanes need marks.
+// Slow reports whether a claim or submission took enough server time for its lanes to need marks.
 func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Duration(jobs)*markSlowEach }
 
 // Marks holds the low-water marks. A low-water mark is a time before which none of a lane's claimable jobs became ready. By starting to

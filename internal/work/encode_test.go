@@ -12,7 +12,7 @@ type page struct {
 	No   int    `json:"no"`
 }
 
-// BenchmarkEncodeArgs encodes and checks arguments, given once as a struct and once as JSON.
+// BenchmarkEncodeArgs encodes and checks arguments given as a struct and as JSON.
 func BenchmarkEncodeArgs(b *testing.B) {
 	for _, size := range []int{10, 1500, 20_000} {
 		text := strings.Repeat("x", size)

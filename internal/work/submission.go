@@ -38,7 +38,7 @@ type Submission struct {
 	UniqueWhile    *string         `json:",omitempty"` // WhilePending or WhileActive
 	IdempotencyKey string          `json:",omitempty"`
 	Submitter      string          `json:",omitempty"`
-	Foreign        bool            `json:",omitempty"` // this program need not know the job's kind or the kinds of the next steps
+	Foreign        bool            `json:",omitempty"` // the program need not know the job's kind or the kinds of the next steps
 	Pipeline       string          `json:",omitempty"`
 	Approval       bool            `json:",omitempty"`
 	When           job.When        `json:",omitempty"` // set for a join that runs even if branches fail; otherwise empty
