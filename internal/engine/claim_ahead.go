@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// shortestLimit is the shortest timeout or stale limit with which the jobs of a kind may be claimed ahead of time.
+// shortestLimit is the shortest timeout or stale limit with which a kind's jobs may be claimed ahead of time.
 const shortestLimit = time.Second
 
 // shortKinds returns the kinds whose jobs may be claimed ahead of time, and the longest of their average run times. A kind qualifies if its

@@ -187,7 +187,7 @@ func endOf(one *Run, e store.Ending, state job.State) job.End {
 	return end
 }
 
-// undoStart reverts the lane's preparations by mayStart.
+// undoStart undoes mayStart's preparation of the lane.
 func (fin *finisher) undoStart(one *Run, next *store.NewJob) {
 	if next != nil && next.Starts {
 		fin.Lanes.Stepped(one.Claimed.Lane, next.Lane, false)

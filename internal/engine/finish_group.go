@@ -30,7 +30,7 @@ type groups struct {
 	reading   sync.WaitGroup // waits for members whose commit has an unknown outcome
 
 	muAlone sync.Mutex
-	alone   map[string]time.Time // for each kind whose writes were rejected, when its jobs may join groups again
+	alone   map[string]time.Time // kinds whose writes were rejected, with the time until which their jobs are committed alone
 }
 
 const (

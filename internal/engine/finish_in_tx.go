@@ -60,8 +60,8 @@ func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	return fin.concludeHeld(one, err)
 }
 
-// endCommitted returns a function that reads back whether a completion's transaction was committed. If the job has succeeded, it was,
-// because no other transaction can finish the job as succeeded.
+// endCommitted returns a function that reads back whether a completion's transaction was committed. If the job has succeeded, the
+// transaction was committed, because no other one can finish the job as succeeded.
 func (fin *finisher) endCommitted(w *flush) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		child := int64(0)

@@ -121,8 +121,8 @@ func (e *Engine) LoseLease() (old string) {
 	return old
 }
 
-// Drain waits for the handlers, cancels the contexts of those that are still running after the grace period, and hands back the claims that
-// remain after that.
+// Drain waits for the handlers, cancels the contexts of those that are still running after the grace period, and finally hands back any
+// remaining claims.
 func (e *Engine) Drain(ctx context.Context) {
 	if !e.Runs.WaitEmpty(e.Opts.ShutdownGrace, e.hurry) {
 		e.Runs.Each(func(one *Run) { one.cancel(job.ErrShutdown) })

@@ -204,7 +204,7 @@ func (one *Run) inside(write func() error) error {
 	return write()
 }
 
-// isInside reports whether its caller runs within inside, where waiting for the lease would be a deadlock.
+// isInside reports whether its caller runs within inside, where waiting for the lease would deadlock.
 func (one *Run) isInside() bool {
 	by := one.tx.writing.Load()
 	return by != 0 && by == guard.Goroutine()

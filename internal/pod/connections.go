@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// In addition to the host's pool, which handlers' transactions (InTx, Tx, Write) use, a pod opens the following numbers of connections at
-// most, and keeps these open while it is idle:
+// In addition to the host's pool, which handlers' transactions (InTx, Tx, Write) use, a pod opens the following connections. The columns
+// are the maximum number, and the number that stays open while the pod is idle:
 //
 //	           most  idle
 //	heartbeat     1     1  opened first and never given up

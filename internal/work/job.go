@@ -181,7 +181,7 @@ func (o *Outcome) Validate() error {
 // Snooze makes a job wait and then run again, without a result.
 type Snooze struct {
 	Wait    time.Duration // 0 or less means no wait
-	Backoff bool          // double the wait with each snooze of the job
+	Backoff bool          // double the wait on each snooze
 	Why     string
 }
 
