@@ -11,12 +11,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// An empty step takes two bytes on the wire and two hundred in memory. If only the size in bytes were limited, a message of 16 MiB could
-// use gigabytes of memory. Therefore, the parts of a message are counted before it is decoded.
+// An empty step takes two bytes on the wire and two hundred in memory, so a 16 MiB message could use gigabytes of memory if only its size
+// were limited. The parts of a message are therefore counted before it is decoded.
 const (
 	// maxParts is the maximum number of nested messages and list elements in a message: ten steps for each of 10,000 branches.
 	maxParts = 100_000
-	// maxNested is the maximum nesting depth of a message. The Go worker sends messages that are nested three deep.
+	// maxNested is the maximum nesting depth of a message. The Go worker sends messages nested three deep.
 	maxNested = 100
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// callError converts err to the error that a call returns. An error that a worker reacts to begins with a fixed word. The database driver's
-// error text may contain host and user names, so it is written only to the log.
+// callError converts err to the error that a call returns. If workers react to an error, its text begins with a fixed word. The database
+// driver's error text may contain host and user names, so it appears only in the log.
 func callError(ctx context.Context, err error) error {
 	says := func(code connect.Code, word string) error {
 		return connect.NewError(code, errors.New(word+": "+truncate(err.Error())))
@@ -23,7 +23,7 @@ func callError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(ctx.Err(), context.Canceled): // the worker is gone or has already learned the outcome, so nothing reads the reply
+	case errors.Is(ctx.Err(), context.Canceled): // the worker is gone or has already learned the outcome; nobody reads the reply
 		return connect.NewError(connect.CodeCanceled, errors.New("the client cancelled the call"))
 	case errors.Is(err, host.ErrClosed):
 		return says(connect.CodeAborted, "worker_closed")
@@ -57,7 +57,7 @@ func callError(ctx context.Context, err error) error {
 	return connect.NewError(connect.CodeUnavailable, errors.New("unavailable: temporary failure: repeat the call here or on another pod"))
 }
 
-// maxErrorBytes is the maximum length of an error text in bytes. An error text can quote the worker's input. It is sent in a header, and
+// maxErrorBytes is the maximum length of an error text in bytes. An error text can quote the worker's input and is sent in a header, and
 // clients accept only about eight kilobytes of headers.
 const maxErrorBytes = 1000
 

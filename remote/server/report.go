@@ -80,7 +80,7 @@ func fanOut(m *remotepb.FanOut) (*work.Outcome, error) {
 	return o, nil
 }
 
-// outcome returns a success with a result, or without one if result is empty.
+// outcome returns a successful outcome. If result is empty, the outcome has no result.
 func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
 	o = &work.Outcome{Status: job.OK}
 	if warning {
@@ -92,7 +92,7 @@ func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
 	return o, err
 }
 
-// submission decodes a step and the steps after it, up to the maximum nesting depth of a message.
+// submission decodes a step and the steps that follow it, up to the maximum nesting depth of a message.
 func submission(m *remotepb.Step) (*work.Submission, error) {
 	w := &work.Submission{Kind: m.GetKind(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), Foreign: m.GetForeign(), When: job.When(m.GetWhen())}
 	var err error
@@ -112,7 +112,7 @@ func submission(m *remotepb.Step) (*work.Submission, error) {
 	return w, err
 }
 
-// steps decodes planned steps, each with the steps after it.
+// steps decodes planned steps, each with the steps that follow it.
 func steps(list []*remotepb.Step) (all []work.Step, err error) {
 	for _, m := range list {
 		w, err := submission(m)
@@ -134,7 +134,7 @@ func number(n int32) *int {
 	return &wide
 }
 
-// failure returns the error of a handler on the worker, with the retry that it requests.
+// failure returns the error of a handler on the worker, including the retry behavior that the handler requested.
 func failure(f *remotepb.Failure) error {
 	err := error(handlersError(f.GetMessage()))
 	if f.GetInvalidArgs() {

@@ -1,12 +1,12 @@
 // Package server serves remote workers: programs without a database connection that run jobs. It serves standard gRPC on net/http, so it
-// can be mounted next to the HTTP API, on the pod's port.
+// can share the pod's port with the HTTP API.
 //
 //	worker ──StreamJobs──▶ pod   a session claims jobs for the worker's free slots and sends them down the stream
 //	       ──Heartbeat───▶       renews the lease, acknowledges jobs, sends progress and receives cancellations
 //	       ──ReportResult▶       ends a claim; the response is sent after the commit
 //
-// The package makes no decisions about jobs. The session's engine does (remote/internal/host), with the same statements and fences as for
-// the pod's own jobs.
+// The package makes no decisions about jobs. That is up to the session's engine (remote/internal/host), which uses the same statements and
+// fences as for the pod's local jobs.
 package server
 
 import (
@@ -28,33 +28,33 @@ import (
 
 // Options configure [Handler].
 type Options struct {
-	// Authenticate returns the sender of a request and the kinds and lanes that it may use. If it returns an error that is not a connect
-	// error, the response is UNAUTHENTICATED without the error's text.
+	// Authenticate returns the sender of a request and the kinds and lanes that the sender may use. If it returns an error that is not a
+	// connect error, the response is UNAUTHENTICATED without the error's text.
 	Authenticate func(*http.Request) (Caller, error)
 	// CallsPerSecond and CallsBurst limit the calls of one principal on this pod. The defaults are 5,000 and 10,000.
 	CallsPerSecond float64
 	CallsBurst     int
 	// MaxBytes is the maximum size of a message. The default is 16 MiB, enough for a result of 1 MiB and the children of a fan-out.
 	MaxBytes int
-	// MostStreams is the maximum number of workers of one principal on this pod. The default is 1,000, because each worker has a row and
-	// polls for jobs.
+	// MostStreams is the maximum number of workers of one principal on this pod. The limit exists because each worker has a row and polls
+	// for jobs. The default is 1,000.
 	MostStreams int
-	// OpensPerSecond limits how often one principal can open a stream on this pod, which costs more than other calls. A burst of twice
-	// MostStreams is allowed, because all workers of another pod reconnect at the same time when that pod goes away. The default is 100.
+	// OpensPerSecond limits how often one principal can open a stream on this pod, because opening a stream costs more than other calls. A
+	// burst of twice MostStreams is allowed, because when a pod goes away, all its workers reconnect to other pods at once. The default is
+	// 100.
 	OpensPerSecond float64
 	// ReauthInterval is how often the credentials of an open stream are checked again, because a token can expire and permissions can
-	// change. Workers that understand nudges are sent data at the same interval, because proxies close idle streams. The default is 15 s.
+	// change. Workers that understand nudges are nudged at the same interval, because proxies close idle streams. The default is 15 s.
 	ReauthInterval time.Duration
-	// SendWithin is the timeout for sending a job. When it expires, the stream of a worker that does not read is closed. The default is 10
-	// s.
+	// SendWithin is the timeout for sending a job. If a worker has not read the job by then, its stream is closed. The default is 10 s.
 	SendWithin time.Duration
 }
 
-// Caller is the principal that acts for a worker.
+// Caller is the principal on whose behalf a worker runs.
 type Caller struct {
-	Name string                 // the principal; only it can act for its workers
-	Kind func(name string) bool // reports whether it may run a kind; nil allows all
-	Lane func(name string) bool // reports whether it may claim from a lane; nil allows all
+	Name string                 // the principal; no other principal can act for its workers
+	Kind func(name string) bool // reports whether the principal may run a kind; nil allows all
+	Lane func(name string) bool // reports whether the principal may claim from a lane; nil allows all
 
 	// Refused is called when the caller requests a kind that it may not run. It can be nil.
 	Refused func(why string)
@@ -70,7 +70,8 @@ type server struct {
 	streams map[string]int           // number of open streams, by principal
 }
 
-// Handler returns the path of the service and its handler. It requires HTTP/2, either over TLS or unencrypted on loopback.
+// Handler returns the path of the service and the handler to mount there. The handler requires HTTP/2, either over TLS or, on loopback,
+// unencrypted.
 func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 	if o.Authenticate == nil {
 		panic("remote/server: no authentication: set Options.Authenticate")
@@ -104,14 +105,14 @@ func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 
 type callerKey struct{}
 
-// sender is the caller of a request, with a function to authenticate it again.
+// sender is the caller of a requestand a function that authenticates it again.
 type sender struct {
 	Caller
 	again func() (Caller, error)
 	until func(time.Time) // sets the write deadline; the zero time removes it
 }
 
-// guard authenticates requests, limits their rate, and removes the deadlines of streams.
+// guard authenticates requests, limits their rate, and removes deadlines from streams.
 func (s *server) guard(next http.Handler) http.Handler {
 	errs := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

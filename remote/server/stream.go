@@ -37,7 +37,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	defer leave()
 	bound := binding{}
 	bound.now.Store(&caller.Caller)
-	// A worker can have at most as many jobs in flight as it has slots, plus the jobs that were handed back in the meantime.
+	// At most as many jobs are in flight to a worker as it has slots, plus the jobs that have been handed back in the meantime.
 	sending := make(chan *remotepb.Assignment, 4*max(1, min(int(m.GetSlots()), 1000)))
 	o := host.Options{
 		ID: m.GetWorkerId(), Name: m.GetName(), Version: m.GetVersion(), Owner: caller.Name, Kinds: kinds, Lane: bound.lane, Slots: int(m.GetSlots()),
@@ -115,7 +115,7 @@ func (b *binding) lane(name string) bool {
 }
 
 // reauthenticate authenticates a stream's principal again. It returns an error if the principal is no longer allowed to have the stream. If
-// the check is unavailable, the stream continues.
+// the authentication service is unavailable, the stream continues.
 func (b *binding) reauthenticate(by sender, kinds []engine.RemoteKind) error {
 	caller, err := by.again()
 	switch {
@@ -147,8 +147,8 @@ func (c Caller) mayRun(kind string) error {
 	return connect.NewError(connect.CodePermissionDenied, errors.New("forbidden: "+why))
 }
 
-// kindsOf returns the kinds whose jobs are sent to the worker, with their options. These are the topics that the worker requested or, if it
-// requested none, all kinds that it registered.
+// kindsOf returns the kinds whose jobs are sent to the worker, with their options. These are the kinds that the worker listed as topics or,
+// without topics, all kinds that it registered.
 func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []engine.RemoteKind, err error) {
 	topics := m.GetTopics()
 	known := map[string]engine.RemoteKind{}

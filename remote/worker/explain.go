@@ -14,15 +14,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// complainEvery is the minimum interval between log lines of a worker without a pod. Connection attempts are much more frequent.
+// complainEvery is the minimum interval between log lines about a worker that no pod accepts. Connection attempts are much more frequent.
 const complainEvery = 10 * time.Second
 
-// complaints logs why a worker has no stream: the first time immediately, and after that at intervals. Only one goroutine may use it.
+// complaints logs why a worker has no stream: immediately at first, and then at intervals. It must be used by only one goroutine.
 type complaints struct {
 	last time.Time
 }
 
-// complain logs why there is no stream. If was is true, the worker had a stream before, and complain logs immediately.
+// complain logs why there is no stream. If was is true, the worker has just lost its stream, and complain logs immediately.
 func (w *Worker) complain(ctx context.Context, c *complaints, was bool, server string, err error) {
 	if time.Since(c.last) < complainEvery && !was {
 		w.log.DebugContext(ctx, "no pod accepts the worker, retrying", telemetry.Server, server, telemetry.Err, err)
@@ -36,7 +36,8 @@ func (w *Worker) complain(ctx context.Context, c *complaints, was bool, server s
 	w.log.WarnContext(ctx, text, telemetry.Server, server, telemetry.Err, err, telemetry.Running, len(w.list()))
 }
 
-// withHint adds a hint to a local connection error, whose text may not help a first-time user. Errors from a pod need no hint.
+// withHint adds a hint to a connection error that arose locally, because its text may not help a first-time user. Errors from a pod need no
+// hint.
 func withHint(server string, err error) error {
 	if hint := hint(server, err); hint != "" {
 		return fmt.Errorf("%w: %s", err, hint)
@@ -63,7 +64,8 @@ func hint(server string, err error) string {
 	return ""
 }
 
-// noHTTP2 reports whether the TLS peer does not support HTTP/2. It compares the text, because crypto/tls exports no usable alert type.
+// noHTTP2 reports whether the TLS peer does not support HTTP/2. It inspects the error text, because crypto/tls exports no usable alert
+// type.
 func noHTTP2(err error) bool {
 	wrong, ok := errors.AsType[*net.OpError](err)
 	return ok && wrong.Op == "remote error" && strings.Contains(wrong.Err.Error(), "no application protocol")

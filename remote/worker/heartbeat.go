@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// notesEvery is the minimum interval between heartbeats that are sent to deliver progress.
+// notesEvery is the minimum interval between heartbeats that are sent only to deliver progress.
 const notesEvery = 250 * time.Millisecond
 
 // beat sends heartbeats until ctx is cancelled: at the interval that the pods set, as soon as a job has arrived, and shortly after progress
@@ -47,7 +47,7 @@ func (w *Worker) beat(ctx context.Context) {
 }
 
 func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Duration) {
-	// Wait for the reply to a heartbeat in flight. A worker that is stopping waits only for a short time.
+	// Wait for the reply to a heartbeat in flight. A stopping worker waits only briefly.
 	lingering, release := wait.Linger(ctx, time.Second)
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(every, time.Second))
@@ -59,7 +59,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	w.heartbeatDone(err == nil)
 	if err != nil {
 		switch {
-		case ctx.Err() != nil: // the worker is stopping, so its row may be closed already
+		case ctx.Err() != nil: // the worker is stopping, so its row may already be closed
 		case isClosed(err) && w.isReceived(id):
 			w.restart(err)
 		default:
@@ -88,7 +88,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 		}
 		switch v.GetVerdict() {
 		case remotepb.JobVerdict_VERDICT_LOST:
-			if !t.returned.Load() { // otherwise its report was faster and has been acknowledged
+			if !t.returned.Load() { // otherwise the report arrived first and has been acknowledged
 				w.log.WarnContext(ctx, "the job no longer belongs to this worker", append(t.attrs(), telemetry.Cause, cause(v.GetCause()))...)
 			}
 			t.lose(cause(v.GetCause()))
@@ -109,7 +109,8 @@ func (w *Worker) isReceived(id string) bool {
 	return w.id == id && !w.trusted.IsZero()
 }
 
-// watchTrust cancels the handlers when no pod has replied for about the duration of a lease, because the jobs may then run elsewhere.
+// watchTrust cancels the handlers if no pod has replied for about the duration of a lease, because the jobs may be running elsewhere by
+// then.
 func (w *Worker) watchTrust(ctx context.Context) {
 	w.mu.Lock()
 	over := ctx.Err() == nil && !w.trusted.IsZero() && !time.Now().Before(w.trusted)
@@ -130,7 +131,7 @@ func (w *Worker) running() (list []*remotepb.Running) {
 	id := w.currentID()
 	for _, t := range w.list() {
 		if t.boot != id {
-			continue // it belongs to the worker's previous ID
+			continue // the claim belongs to the worker's previous ID
 		}
 		list = append(list, &remotepb.Running{JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken(), Progress: t.takeProgress()})
 	}

@@ -7,9 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// A worker whose lease has expired restarts with a new ID, but handlers that ignore their cancelled contexts keep running. These handlers,
-// the leftover handlers, still use the machine's resources. Until it returns, each of them therefore takes up one of the slots that the worker offers
-// to pods.
+// A worker whose lease has expired restarts with a new ID, but handlers that ignore their cancelled contexts keep running. These leftover
+// handlers still use the machine's resources, so until they return, each of them takes up one of the slots that the worker offers to pods.
 
 // errSlotFreed ends a stream, so that the next one offers more slots.
 var errSlotFreed = errors.New("a handler from an earlier session returned: its slot is free")
@@ -26,7 +25,7 @@ func (w *Worker) leftovers() (n int) {
 	return n
 }
 
-// waitForASlot blocks while leftover handlers use all slots, because pods do not accept a worker without slots.
+// waitForASlot blocks while leftover handlers occupy all slots, because pods reject a worker that offers none.
 func (w *Worker) waitForASlot(ctx context.Context) error {
 	for warned := false; w.leftovers() >= w.opts.Slots; warned = true {
 		if !warned {
@@ -41,7 +40,7 @@ func (w *Worker) waitForASlot(ctx context.Context) error {
 	return nil
 }
 
-// offerFreedSlot offers the pods the slot of a leftover handler that has returned.
+// offerFreedSlot offers the slot of a leftover handler that has returned to the pods again.
 func (w *Worker) offerFreedSlot() {
 	w.freed.Set()
 	w.mu.Lock()

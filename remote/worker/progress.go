@@ -6,10 +6,10 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// Heartbeats carry a handler's progress, but reports do not. The last progress is therefore delivered before the report. Otherwise, a
-// progress bar would stop at the value of the previous heartbeat.
+// Heartbeats carry a handler's progress, but reports do not. A task therefore delivers its last progress before it sends the report.
+// Otherwise, a progress bar would stop at the value of the previous heartbeat.
 
-// flushWithin is the longest time that a report waits for the last progress to be delivered.
+// flushWithin limits how long a report waits for the delivery of the last progress.
 const flushWithin = time.Second
 
 // takeProgress returns the progress made since the last heartbeat, to be sent with the next one.

@@ -44,7 +44,7 @@ func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error)
 	}
 }
 
-// submission converts a next step or a child to its wire form.
+// submission converts the next step or a child to its wire form.
 func submission(w *work.Submission) *remotepb.Step {
 	m := step(work.Step{Step: job.Step{Kind: w.Kind, Args: w.Args, Subject: w.Subject, Lane: w.Lane, Priority: w.Priority}, Foreign: w.Foreign})
 	if w.MaxAttempts != nil {

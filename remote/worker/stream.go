@@ -21,8 +21,8 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// ErrDistrusted means that the pod or the worker does not trust the other's certificate: it was issued by an unknown authority, has expired
-// or is missing.
+// ErrDistrusted means that the pod or the worker does not trust the other's certificate: the certificate was issued by an unknown
+// authority, has expired, or is missing.
 var ErrDistrusted = errors.New("untrusted certificate")
 
 // stream keeps a stream open until ctx is cancelled or the pods reject the worker permanently.
@@ -87,7 +87,7 @@ func (w *Worker) streamOnce(ctx context.Context) (lasted bool, err error) {
 	}
 	for in.Receive() {
 		lasted = true
-		if in.Msg().GetJobId() == 0 { // a nudge: a handler must end
+		if in.Msg().GetJobId() == 0 { // a nudge: a handler's context is to be cancelled, or its stack was requested
 			w.heartbeatNow()
 			continue
 		}
@@ -126,7 +126,7 @@ func kind(k engine.RemoteKind) *remotepb.Kind {
 	return m
 }
 
-// restart gives the worker a new ID, because the worker has lost all its jobs.
+// restart gives the worker a new ID after the worker has lost all its jobs.
 func (w *Worker) restart(why error) {
 	w.mu.Lock()
 	w.id, w.trusted = uuid.NewString(), time.Time{}
@@ -150,13 +150,13 @@ func isClosed(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "worker_closed")
 }
 
-// isSuperseded reports whether an error means that the worker has opened another stream. If it has not, another process is using the same
-// ID and token. In that case, neither process hurries to reclaim the stream.
+// isSuperseded reports whether an error means that the worker has opened another stream. If the worker has not, another process is using
+// the same ID and token, and neither process should hurry to reclaim the stream.
 func isSuperseded(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "superseded")
 }
 
-// isRefused reports whether a retry would be rejected as well.
+// isRefused reports whether err is a rejection that a retry would not change.
 func isRefused(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
@@ -165,8 +165,8 @@ func isRefused(err error) bool {
 	return false
 }
 
-// isDistrusted reports whether either side does not trust the other's certificate. At startup this stops the worker, so that the operator
-// notices. Later the worker keeps retrying, because certificates get renewed.
+// isDistrusted reports whether one side does not trust the other's certificate. At startup, this error stops the worker, so that the
+// operator notices. Later, the worker keeps retrying, because certificates get renewed.
 func isDistrusted(err error) bool {
 	if wrong, ok := errors.AsType[*net.OpError](err); ok && wrong.Op == "remote error" && !noHTTP2(err) { // an alert from the pod
 		return true

@@ -22,11 +22,11 @@ type task struct {
 	w      *Worker
 	boot   string
 	m      *remotepb.Assignment
-	keeps  bool // its handler continues while no pod can be reached
+	keeps  bool // the handler keeps running while no pod can be reached
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	once   sync.Once
-	gone   chan struct{} // closed when the worker no longer holds the job, or gives it up
+	gone   chan struct{} // closed when the worker loses the job or gives it up
 
 	returned  atomic.Bool   // the handler has returned; only the report remains
 	goroutine atomic.Uint64 // number of the goroutine that is running the handler, or 0
@@ -36,7 +36,7 @@ type task struct {
 	sending  *remotepb.Progress // progress in the current heartbeat
 }
 
-// take starts a job and acknowledges its arrival immediately.
+// take starts a job and immediately acknowledges its arrival.
 func (w *Worker) take(m *remotepb.Assignment) {
 	w.mu.Lock()
 	k := key{m.GetJobId(), m.GetFence()}
@@ -109,10 +109,10 @@ func (t *task) run() {
 	t.send(m)
 }
 
-// perform calls the handler in one of the worker's slots. The pod assigns a slot to every job that it sends, but the slot can still be in
-// use by the handler of a stopped job or of a job that has moved to another pod.
+// perform calls the handler in one of the worker's slots. The pod sends a job only if a slot is free, but the handler of a job that was
+// stopped or has moved to another pod may still occupy it.
 func (t *task) perform() (*work.Outcome, error) {
-	a := assignment(t.m) // the timeout starts now and includes the wait for a slot
+	a := assignment(t.m) // the timeout starts here, so it includes the wait for a slot
 	select {
 	case t.w.slots <- struct{}{}:
 	case <-t.ctx.Done():
@@ -126,7 +126,7 @@ func (t *task) perform() (*work.Outcome, error) {
 	return engine.Perform(t.ctx, t.w.engine, t.boot, a, &remoteWriter{t})
 }
 
-// sendStack sends the stack of the handler to a pod. If that fails, the next heartbeat asks for it again.
+// sendStack sends the stack of the handler to a pod. If the call fails, the reply to the next heartbeat requests the stack again.
 func (t *task) sendStack() {
 	stack := engine.StackOf(&t.goroutine)
 	if stack == "" {
@@ -146,7 +146,7 @@ func (t *task) attrs() []any {
 	return []any{telemetry.JobID, t.m.GetJobId(), telemetry.Kind, t.m.GetKind(), telemetry.Attempt, t.m.GetAttempt(), telemetry.Fence, t.m.GetFence(), telemetry.Lane, t.m.GetLane()}
 }
 
-// logReturn logs that a handler has returned. The pod decides on the job's outcome and logs it.
+// logReturn logs that a handler has returned. The pod determines and logs the job's outcome.
 func (t *task) logReturn(began time.Time, err error) {
 	attrs := append(t.attrs(), telemetry.Took, time.Since(began).Round(time.Millisecond))
 	switch {
@@ -159,8 +159,7 @@ func (t *task) logReturn(began time.Time, err error) {
 	}
 }
 
-// end removes the task. If the task was started before the worker's restart, end also frees a slot that the worker has not offered to the
-// pods.
+// end removes the task. If the task was started before the worker's restart, the worker can now offer its slot to the pods.
 func (t *task) end() {
 	t.w.mu.Lock()
 	delete(t.w.tasks, key{t.m.GetJobId(), t.m.GetFence()})
@@ -177,8 +176,8 @@ func (t *task) report() *remotepb.ReportResultRequest {
 	return &remotepb.ReportResultRequest{WorkerId: t.boot, JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken()}
 }
 
-// send sends the report until a pod acknowledges it. Repeating a report has no further effect. When a heartbeat declares the claim lost,
-// the cause may be this very report, so send lets a call in flight finish.
+// send sends the report until a pod acknowledges it. Repeating a report has no further effect. If a heartbeat declares the claim lost, this
+// very report may be the cause, so send lets the call in flight finish.
 func (t *task) send(m *remotepb.ReportResultRequest) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -221,7 +220,7 @@ func assignment(m *remotepb.Assignment) engine.Assignment {
 	if id := m.GetParentId(); id != 0 {
 		a.ParentID = &id
 	}
-	if m.CreatedAt != nil { // a pod with an earlier version does not send it
+	if m.CreatedAt != nil { // pods with an earlier version do not send it
 		a.CreatedAt = m.GetCreatedAt().AsTime()
 	}
 	if m.TimeLeft != nil { // on this machine's clock, which may differ from the pod's

@@ -1,13 +1,13 @@
-// Package worker runs handlers in a program that has no database: pods send it jobs, and it reports their outcomes. The handlers are the
-// same as on a pod, and are registered in the same way:
+// Package worker runs handlers in a program that has no database. Pods send jobs to the program, and it reports their outcomes. Handlers
+// are written and registered as on a pod:
 //
 //	r, err := runner.NewRemote(runner.RemoteOptions{})
 //	runner.Handle(r, func(ctx context.Context, j *runner.Job[Render]) (*runner.Outcome, error) { … })
 //	w, err := worker.New(r, worker.Options{Server: "https://jobs.example.org", Token: token})
 //	err = w.Run(ctx)
 //
-// A worker that loses its connection to a pod loses no jobs. It opens a new stream to any pod that responds, and keeps its running jobs. If
-// it cannot reach a pod for the duration of a lease, its jobs run elsewhere with a higher fence, and its own results are rejected.
+// A worker that loses its connection to a pod does not lose its jobs. It opens a new stream to any pod that responds, and keeps its running
+// jobs. If it cannot reach a pod for the duration of a lease, its jobs run elsewhere with a higher fence, and its own results are rejected.
 package worker
 
 import (
@@ -42,8 +42,8 @@ import (
 
 // Options configure a [Worker].
 type Options struct {
-	// Server is the address of the pods, https://host:port. Several addresses are separated by commas and tried in turn. http:// is allowed
-	// only for loopback addresses.
+	// Server is the address of the pods, https://host:port. Separate several addresses with commas; they are tried in turn. http:// is
+	// allowed only for loopback addresses.
 	Server string
 	// Token authenticates the worker. Leave it empty if, for example, a client certificate authenticates the worker.
 	Token string
@@ -53,7 +53,7 @@ type Options struct {
 	Name string
 	// Version is the program's version, for display.
 	Version string
-	// Slots is the maximum number of jobs that the worker runs at the same time. The default is 4 × CPUs, at most 1,000.
+	// Slots is the maximum number of jobs that the worker runs concurrently. The default is four per CPU, at most 1,000.
 	Slots int
 	// Kinds lists the registered kinds whose jobs the worker accepts. The default is all registered kinds.
 	Kinds []string
@@ -76,19 +76,19 @@ type Worker struct {
 	id      string
 	tasks   map[key]*task
 	every   time.Duration           // the heartbeat interval, as set by the pods
-	trusted time.Time               // the time until which the worker can assume that it holds its jobs
+	trusted time.Time               // until when the worker can assume that it holds its jobs
 	cut     context.CancelCauseFunc // cancels the stream
 	working sync.WaitGroup
 	kick    wait.Signal   // requests a heartbeat now
 	noted   wait.Signal   // requests a heartbeat soon
 	slots   chan struct{} // holds one element for each running handler
-	freed   wait.Signal   // a handler that was started before the worker's restart has ended
+	freed   wait.Signal   // a handler that was started before the worker's restart has returned
 	beaten  chan struct{} // closed after a heartbeat; nil if nothing is waiting for it
 	drains  bool
-	greets  bool // a pod has opened a stream, but no heartbeat has been acknowledged since
+	greets  bool // a pod has opened a stream, but no heartbeat has been acknowledged since then
 }
 
-// New returns a worker with the handlers registered with r, which must have been created by [runner.NewRemote].
+// New returns a worker that runs the handlers registered with r, which must have been created by [runner.NewRemote].
 func New(r *runner.Runner, o Options) (*Worker, error) {
 	if o.Name == "" {
 		o.Name, _ = os.Hostname()
@@ -124,7 +124,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	return w, nil
 }
 
-// validate returns the errors for all invalid options together.
+// validate returns a joined error for all invalid options.
 func (o Options) validate(registered map[string]bool) error {
 	var errs []error
 	if o.Slots < 1 || o.Slots > 1000 {
@@ -140,7 +140,7 @@ func (o Options) validate(registered map[string]bool) error {
 
 // client returns a client for one address.
 func (o Options) client(server string) (remotepb.WorkersClient, error) {
-	if strings.Contains(server, "@") { // the address is not shown, because it may contain a password
+	if strings.Contains(server, "@") { // the error omits the address, which may contain a password
 		return nil, errors.New("a server's address has no user and password: want https://host:port, and Options.Token (TRAPEZE_TOKEN)")
 	}
 	at, err := url.Parse(server)
@@ -150,7 +150,7 @@ func (o Options) client(server string) (remotepb.WorkersClient, error) {
 	transport := &http.Transport{
 		TLSClientConfig: o.TLS, Protocols: new(http.Protocols), Proxy: http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
-		// If a pod vanishes, pings detect it long before the lease expires.
+		// If a pod vanishes, pings detect its disappearance long before the lease expires.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: 3 * time.Second},
 	}
 	if transport.Protocols.SetHTTP2(true); at.Scheme == "http" {
@@ -200,7 +200,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// drain waits for the running jobs, then cancels their handlers, and finally hands back the remaining jobs.
+// drain waits for the running jobs, cancels the handlers that are still running after ShutdownGrace, and finally hands back the remaining
+// jobs.
 func (w *Worker) drain(ctx context.Context) {
 	w.mu.Lock()
 	w.drains = true
@@ -229,7 +230,7 @@ func (w *Worker) leave(ctx context.Context) {
 	}
 }
 
-// waitEnded waits up to the given time for the running jobs to end, and reports whether they all did.
+// waitEnded waits at most within for the running jobs to end and reports whether they all did.
 func (w *Worker) waitEnded(within time.Duration) bool {
 	over := make(chan struct{})
 	go func() {
@@ -259,7 +260,7 @@ func (w *Worker) isOpen() bool {
 	return w.greets || !w.trusted.IsZero()
 }
 
-// greet records that a pod serves the worker. This is logged after the next heartbeat.
+// greet records that a pod serves the worker. The next acknowledged heartbeat logs it.
 func (w *Worker) greet() {
 	w.mu.Lock()
 	w.greets = true

@@ -32,7 +32,7 @@ func (f *remoteWriter) Write(ctx context.Context, _ work.Writes, _ json.RawMessa
 	return f.Tx(ctx, nil, nil)
 }
 
-// Progress stores progress to be sent with the next heartbeat.
+// Progress records progress that the next heartbeat delivers.
 func (f *remoteWriter) Progress(p job.Progress) {
 	f.mu.Lock()
 	if f.progress == nil {
@@ -48,8 +48,8 @@ func (f *remoteWriter) Progress(p job.Progress) {
 	f.w.noted.Set()
 }
 
-// Emit retries until a pod replies. It retries only while it is certain that the event was not written, because the event must not be
-// written twice. If the reply is lost, Emit returns [job.ErrOutcomeUnknown].
+// Emit retries until a pod replies. Because an event must not be written twice, Emit retries only while it is certain that the event was
+// not written. If the reply is lost, Emit returns [job.ErrOutcomeUnknown].
 func (f *remoteWriter) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	m := f.note()
 	m.Note = &remotepb.NoteRequest_Event{Event: &remotepb.Event{Name: event, Level: level, Message: message, Fields: fields}}
@@ -64,7 +64,7 @@ func (f *remoteWriter) Emit(ctx context.Context, event, level, message string, f
 	})
 }
 
-// answered reports whether err is a pod's reply that guarantees that nothing was written.
+// answered reports whether err is a reply from a pod that guarantees that nothing was written.
 func answered(err error) bool {
 	return connect.IsWireError(err) && connect.CodeOf(err) != connect.CodeUnknown && !strings.Contains(err.Error(), "outcome_unknown")
 }
@@ -97,8 +97,8 @@ func (f *remoteWriter) read(ctx context.Context, what func(*remotepb.ReadRequest
 	return out, err
 }
 
-// retry repeats a call until a pod replies, ctx is cancelled, or the call returns [job.ErrOutcomeUnknown]. A call that is not idempotent must
-// return that error if it may have been written.
+// retry repeats a call until a pod replies, ctx is cancelled, or the call returns [job.ErrOutcomeUnknown]. A call that is not idempotent
+// must return [job.ErrOutcomeUnknown] if its data may have been written.
 func (f *remoteWriter) retry(ctx context.Context, call func(ctx context.Context) error) error {
 	for backoff := newBackoff(); ; {
 		asking, cancel := context.WithTimeout(ctx, 10*time.Second)

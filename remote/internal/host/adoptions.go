@@ -9,16 +9,16 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// adoptions reads which claims the tables assign to remote workers. To keep claims cheap, no index contains the pod, so each read scans all
-// waiting and running jobs. When a pod crashes, all its workers reconnect to other pods at the same time, and each worker needs such a read
-// several times. Workers that request a read while another is running share the next read. They cannot share the running one, because it
-// may miss their latest claims.
+// adoptions reads which claims the tables assign to remote workers. The tables have no index on the pod, which keeps claiming cheap but
+// makes each read scan all waiting and running jobs. When a pod crashes, all its workers reconnect to other pods at once, and each worker
+// needs several reads. Workers that request a read while another is running therefore share the next one. They cannot share the running
+// read, because it may miss their latest claims.
 type adoptions = batch.Batcher[string, []store.Held]
 
 // adoptionTimeout is the timeout of one read.
 const adoptionTimeout = 30 * time.Second
 
-// newAdoptions returns an adoptions value that reads with the given function, usually [store.Store.Held].
+// newAdoptions returns an adoptions value that reads claims by calling read, usually [store.Store.Held].
 func newAdoptions(read func(ctx context.Context, boots ...string) ([]store.Held, error)) *adoptions {
 	return batch.New(1, math.MaxInt, func(boots []string) ([][]store.Held, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), adoptionTimeout)

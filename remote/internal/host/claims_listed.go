@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// gRPC has no acknowledgements, so a worker acknowledges its jobs by listing them in heartbeats. Heartbeats can reach any pod. A pod whose
-// assignment is missing from heartbeats therefore reads the worker's row before it treats the job as lost.
+// gRPC has no acknowledgements, so a worker acknowledges its jobs by listing them in heartbeats. A heartbeat can arrive on any pod, so a
+// pod that misses an assignment in the heartbeats reads the worker's row before it treats the job as lost.
 
 // acknowledgeWithin is the timeout for reading the worker's row.
 const acknowledgeWithin = 5 * time.Second
@@ -22,7 +22,7 @@ func (g *Session) has(p *proxy) bool {
 	return p.listed
 }
 
-// list records that the worker has the claim.
+// list records that the worker has listed the claim.
 func (g *Session) list(p *proxy, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -39,8 +39,8 @@ func (p *proxy) giveBack(why string) {
 	}
 }
 
-// giveBackUnacknowledged hands back a claim that was sent but that no heartbeat to any pod has listed. The job did not arrive, so the
-// stream is broken and nothing else will arrive on it.
+// giveBackUnacknowledged hands back a claim that was sent but has not been listed in a heartbeat to any pod. Because the job did not
+// arrive, it also stops the stream: the stream is broken, and nothing else would arrive on it.
 func (g *Session) giveBackUnacknowledged(key engine.ClaimKey, p *proxy) {
 	this := map[engine.ClaimKey]*proxy{key: p}
 	if g.has(p) || g.markListedElsewhere(this) || g.giveBackEnded(this) {
@@ -50,8 +50,8 @@ func (g *Session) giveBackUnacknowledged(key engine.ClaimKey, p *proxy) {
 	p.giveBack(whyUnacknowledged)
 }
 
-// giveBackUnlisted hands back the claims that the worker has not acknowledged by the time its stream ends. Whether or not they have
-// arrived, their fences become invalid.
+// giveBackUnlisted hands back the claims that the worker has not acknowledged by the time its stream ends. Their fences become invalid even
+// if the jobs did arrive.
 func (g *Session) giveBackUnlisted() {
 	unlisted := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return !p.listed })
 	if len(unlisted) == 0 || g.markListedElsewhere(unlisted) {
@@ -64,7 +64,7 @@ func (g *Session) giveBackUnlisted() {
 	}
 }
 
-// markListedElsewhere marks the claims that a heartbeat on another pod has listed. It reports whether all claims were listed.
+// markListedElsewhere marks the claims that a heartbeat on another pod has listed. It reports whether all of the given claims were listed.
 func (g *Session) markListedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
@@ -134,7 +134,7 @@ func (g *Session) giveBackEnded(claims map[engine.ClaimKey]*proxy) bool {
 	return len(held) == 0
 }
 
-// proxiesThat returns the proxies that meet a condition. It evaluates the condition with the lock held.
+// proxiesThat returns the proxies for which are returns true. It calls are with g.mu held.
 func (g *Session) proxiesThat(are func(engine.ClaimKey, *proxy) bool) map[engine.ClaimKey]*proxy {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -24,7 +24,7 @@ const (
 	whyReported       = "reported by its worker"
 )
 
-// returnLabels maps the reasons for handing back a claim to metric labels. All other reasons come from workers and are counted as
+// returnLabels maps the reasons for handing back a claim to metric labels. Any other reason comes from a worker and is counted as
 // handedBack.
 var returnLabels = map[string]string{
 	whyUnsent: "unsent", whyShutdown: "shutdown", whyUnacknowledged: "unacknowledged", whyCut: "unacknowledged", whyForgotten: "forgotten",
@@ -33,7 +33,7 @@ var returnLabels = map[string]string{
 
 const handedBack = "handed_back"
 
-// registerCounts initializes the counters of reports and handed-back claims to 0, so that the first event is visible as an increase.
+// registerCounts initializes the counters of reports and handed-back claims to 0, so that the first event shows up as an increase.
 func registerCounts(m *telemetry.Metrics) {
 	for _, reason := range returnLabels {
 		m.RemoteReturned.WithLabelValues(reason)
@@ -52,7 +52,8 @@ func (h *Host) countReturned(why string) {
 	h.pod.Metrics.RemoteReturned.WithLabelValues(reason).Inc()
 }
 
-// countReport counts a report when it gets its final reply. If the worker repeats a report, only the attempt with the final reply counts.
+// countReport counts a report once its final result is known. If the worker repeats a report, only the attempt that produces the final
+// result is counted.
 func (h *Host) countReport(duplicate bool, err error) {
 	switch {
 	case errors.Is(err, job.ErrLeaseLost):

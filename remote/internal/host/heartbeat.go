@@ -15,10 +15,10 @@ import (
 type Beat struct {
 	Running  []Listed
 	Draining bool // the worker is about to stop
-	Leaving  bool // the worker stops now
+	Leaving  bool // the worker is stopping now
 }
 
-// Listed is a claim that a remote worker reports as its work in progress.
+// Listed is a claim that a remote worker lists as running in a heartbeat.
 type Listed struct {
 	Claim
 	Progress *job.Progress // progress since the last heartbeat; nil if there is none
@@ -27,9 +27,9 @@ type Listed struct {
 // Verdict is the pod's answer about a claim that a remote worker listed.
 type Verdict struct {
 	ID, Fence int64
-	Cause     error // the cause for cancelling the handler's context; nil if the handler continues
+	Cause     error // why to cancel the handler's context; nil if the handler may continue
 	Lost      bool  // the worker no longer holds the claim
-	Stack     bool  // an operator asks for the handler's stack
+	Stack     bool  // an operator has requested the handler's stack
 }
 
 // Heartbeat handles a remote worker's heartbeat, which may arrive on any pod, and returns a verdict for each listed claim. It returns
@@ -64,7 +64,7 @@ func (h *Host) Heartbeat(ctx context.Context, id, owner string, b Beat) ([]Verdi
 	return list, nil
 }
 
-// storableProgress returns p with its message made storable in PostgreSQL.
+// storableProgress returns p with a message that PostgreSQL can store.
 func storableProgress(p job.Progress) job.Progress {
 	if p.Message != nil {
 		text := job.Storable(*p.Message, 500)
@@ -73,8 +73,7 @@ func storableProgress(p job.Progress) job.Progress {
 	return p
 }
 
-// leave closes the row of a worker that is stopping. Closing the row also causes the claims that the worker has not reported to be
-// recovered.
+// leave closes the row of a worker that is stopping. Closing the row also triggers the recovery of claims that the worker has not reported.
 func (g *Session) leave(ctx context.Context) error {
 	g.engine.Runs.WaitEmpty(g.host.pod.Opts.LeaseFor/4, nil)
 	if err := g.host.pod.RemoteStore.Leave(ctx, g.opts.ID); err != nil {
@@ -87,8 +86,8 @@ func (g *Session) leave(ctx context.Context) error {
 	return nil
 }
 
-// heartbeatElsewhere handles the heartbeat of a worker whose stream is served by another pod or by none. It uses the lease in the worker's
-// row instead of a stream's lease.
+// heartbeatElsewhere handles the heartbeat of a worker whose stream is served by another pod or not at all. It uses the lease in the
+// worker's row instead of a stream's lease.
 func (h *Host) heartbeatElsewhere(ctx context.Context, id, owner string, b Beat) ([]Verdict, error) {
 	row, beat, err := h.renewWorker(ctx, id, owner, b.Draining || b.Leaving)
 	if err != nil {
@@ -132,7 +131,7 @@ func (h *Host) heartbeatElsewhere(ctx context.Context, id, owner string, b Beat)
 	return list, nil
 }
 
-// renewWorker renews a worker's lease, regardless of which pod serves its stream.
+// renewWorker renews a worker's leaseno matter which pod serves its stream.
 func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool) (store.WorkerRow, store.Beat, error) {
 	for {
 		row, err := h.workerRow(ctx, id, owner)
@@ -149,7 +148,7 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 		if beat.Open {
 			return row, beat, nil
 		}
-		// The row was closed, or the worker has opened another stream. Reading the row again shows which.
+		// Either the row was closed, or the worker has opened another stream. The next iteration reads the row to find out which.
 	}
 }
 

@@ -1,8 +1,9 @@
 // Package host serves remote workers on a pod. Each worker whose stream this pod serves has a [Session]: an engine whose handlers are
-// proxies that send a job to the worker and wait for its report. Remote jobs are therefore claimed, fenced and finished like all others.
+// proxies that send a job to the worker and wait for its report. Remote jobs are therefore claimed, fenced and finished like any other job.
 //
-// Heartbeats and reports can arrive on any pod; if another pod serves the stream, [Host] uses the tables. The package encapsulates tokens,
-// acknowledgements, claims that a worker brings from another pod, and repeated reports. Package remote/server calls it for each request.
+// Heartbeats and reports can arrive on any pod. If another pod serves the stream, [Host] works from the tables. The package handles tokens,
+// acknowledgements, claims that a worker brings along from another pod, and repeated reports. Package remote/server calls it for each
+// request.
 package host
 
 import (
@@ -32,7 +33,7 @@ type Host struct {
 	measured  telemetry.KindLabels
 }
 
-// Of returns the host for a pod's remote workers. A pod has only one.
+// Of returns the host for a pod's remote workers. Each pod has exactly one host.
 func Of(p *pod.Pod) *Host {
 	return p.ServeWorkers(func() pod.WorkerSessions {
 		registerCounts(p.Metrics)
@@ -40,7 +41,7 @@ func Of(p *pod.Pod) *Host {
 	}).(*Host)
 }
 
-// Times returns the duration of a remote worker's lease and the interval of its heartbeats.
+// Times returns how long a remote worker's lease lasts and how often the worker sends heartbeats.
 func (h *Host) Times() (lease, every time.Duration) {
 	return h.pod.Opts.LeaseFor, h.pod.Opts.HeartbeatEvery
 }
@@ -59,7 +60,7 @@ func (h *Host) find(id string) *Session {
 	return h.byID[id]
 }
 
-// add adds a session, unless the pod is stopping. It returns the previous session with that ID, if there is one.
+// add adds a session, unless the pod is stopping. It returns the previous session with the same worker ID, if there is one.
 func (h *Host) add(g *Session) (before *Session, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,8 +85,8 @@ func (h *Host) remove(g *Session) {
 	h.wg.Done()
 }
 
-// marksFor returns the low-water marks that all workers with the same kinds share. Sharing the marks means that ineligible jobs are skipped
-// only once for all these workers.
+// marksFor returns the low-water marks that all workers with the same kinds share. Because the marks are shared, ineligible jobs are
+// skipped once for all of these workers instead of once for each.
 func (h *Host) marksFor(kinds []string) *slots.Marks {
 	h.mu.Lock()
 	defer h.mu.Unlock()

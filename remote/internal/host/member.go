@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// member is the member of a session's engine. It manages the row of a remote worker, which belongs to the session until the worker opens a
-// newer stream.
+// member is the engine's view of a remote worker: it manages the worker's row, which belongs to the session until the worker opens a newer
+// stream.
 type member struct{ *Session }
 
 // Open always fails. A worker whose row was closed opens a new row with a new ID.
@@ -32,7 +32,7 @@ func (m member) Heartbeat(ctx context.Context, boot string) (store.Beat, error) 
 	return b, err
 }
 
-// Apply nudges the worker if an operator asks for the stacks of handlers, which the worker learns from the response to its heartbeat.
+// Apply nudges the worker if an operator has requested handler stacks. The worker learns of the request from the response to its heartbeat.
 func (m member) Apply(b store.Beat) {
 	stacks := stacksRequested(b)
 	m.mu.Lock()
@@ -43,7 +43,7 @@ func (m member) Apply(b store.Beat) {
 	}
 }
 
-// stacksRequested returns the claims for which a heartbeat delivered a request for the handler's stack.
+// stacksRequested returns the claims whose handler stacks were requested according to b.
 func stacksRequested(b store.Beat) map[engine.ClaimKey]bool {
 	var stacks map[engine.ClaimKey]bool
 	for _, r := range b.Requests {
@@ -58,9 +58,9 @@ func stacksRequested(b store.Beat) map[engine.ClaimKey]bool {
 	return stacks
 }
 
-// LeaseLost ends a session whose row was closed, or whose worker has opened another stream.
+// LeaseLost ends a session because its row was closed or its worker has opened another stream.
 func (m member) LeaseLost(ctx context.Context) {
-	why := ErrSuperseded // also used if the row cannot be read, because the worker then opens another stream too
+	why := ErrSuperseded // also the default if the row cannot be read, because the worker opens another stream in response
 	if row, err := store.Worker(ctx, m.host.pod.RemoteStore, m.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrClosed
 		if !row.Left {
@@ -101,8 +101,8 @@ func (m member) ClaimMissing(one *engine.Run) bool {
 
 func (m member) ClaimsCompared(context.Context) {}
 
-// MarkLimit returns the pod's poll interval and a function that wakes all sessions. Remote workers poll more often, but workers with the
-// same kinds share their low-water marks.
+// MarkLimit returns the pod's poll interval and a function that wakes all sessions. Sessions poll more often than the pod does, but
+// sessions whose workers handle the same kinds share their low-water marks.
 func (m member) MarkLimit() (time.Duration, func()) {
 	return m.host.pod.Opts.PollEvery, func() { m.host.Each(func(e *engine.Engine) { e.Wake() }) }
 }

@@ -14,23 +14,23 @@ import (
 
 // Options describe a remote worker.
 type Options struct {
-	// ID is a random UUID of the worker's process.
+	// ID is a random UUID that identifies the worker's process.
 	ID string
 	// Name and Version are for display. Name defaults to the ID.
 	Name, Version string
-	// Owner is the principal that can act for the worker; calls from others are rejected.
+	// Owner is the principal that may act for the worker. Calls from other principals are rejected.
 	Owner string
-	// Kinds are the kinds that the worker handles, with their options.
+	// Kinds are the kinds that the worker handlesand their options.
 	Kinds []engine.RemoteKind
-	// Lane reports whether the worker gets jobs from a lane. The default is every lane.
+	// Lane reports whether the worker receives jobs from the given lane. By default, it receives jobs from every lane.
 	Lane func(name string) bool
-	// Slots is the maximum number of jobs that the worker runs at the same time.
+	// Slots is the maximum number of jobs that the worker runs concurrently.
 	Slots int
 	// Running lists the claims that the worker holds when it reconnects.
 	Running []Claim
 	// AckWithin is how long a sent job may be missing from the worker's heartbeats before it is handed back. The default is two heartbeats.
 	AckWithin time.Duration
-	// Send sends a job. It must not block on the network for long. If it fails, the stream ends.
+	// Send sends a job. It must not block on the network for long. If it returns an error, the stream ends.
 	Send func(engine.Assignment) error
 	// Nudge makes the worker send a heartbeat immediately, because one of its handlers is being cancelled. It must not block. If it is nil,
 	// the worker learns about the cancellation from its next regular heartbeat.

@@ -17,12 +17,12 @@ import (
 
 // proxy stands in for a handler that runs on the worker.
 type proxy struct {
-	answers chan *answer // only the first one is used
+	answers chan *answer // only the first answer is used
 	taken   atomic.Pointer[answer]
-	give    chan string   // reason for returning the claim
+	give    chan string   // the reason for handing back the claim
 	seen    time.Time     // when the job was sent or the worker last listed it; guarded by Session.mu
 	listed  bool          // the worker has acknowledged the job; guarded by Session.mu
-	missed  bool          // a heartbeat no longer lists it; guarded by Session.mu
+	missed  bool          // a heartbeat has omitted the claim; guarded by Session.mu
 	timer   *time.Timer   // fires if the worker does not acknowledge the job; nil for an adopted claim
 	ended   chan struct{} // closed when the handler has returned
 }
@@ -33,7 +33,7 @@ type answer struct {
 	err     error
 }
 
-// tokenOf returns the token of a claim. The token proves that the caller received the assignment.
+// tokenOf returns the token of a claim. A token proves that its sender received the assignment.
 func tokenOf(key []byte, boot string, id, fence int64) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(boot))
@@ -46,8 +46,9 @@ func validToken(key []byte, boot string, c Claim) bool {
 	return hmac.Equal(tokenOf(key, boot, c.ID, c.Fence), c.Token)
 }
 
-// handle is the handler for all kinds of a remote worker. It sends the claim, unless the worker already has it, and waits until the claim
-// ends. When the handler's context is cancelled, it nudges the worker, which then learns about the cancellation from its heartbeat.
+// handle is the handler for all of a remote worker's kinds. It sends the job, unless the worker already has it, and waits until the claim
+// ends. When the handler's context is cancelled, handle nudges the worker, which then sends a heartbeat and learns of the cancellation from
+// the response.
 func (g *Session) handle(ctx context.Context, j *work.Job) (*work.Outcome, error) {
 	key := engine.ClaimKey{ID: j.Claimed.ID, Fence: j.Claimed.Fence}
 	p, adopted := g.openProxy(key)
@@ -82,7 +83,7 @@ func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*wo
 	}
 }
 
-// take records the answer that counts and returns it. Answers that arrive later, or after the claim was handed back, are ignored.
+// take records the first answer and returns it. Answers that arrive later, or after the claim was handed back, are ignored.
 func (p *proxy) take(a *answer) (*work.Outcome, error) {
 	p.taken.Store(a)
 	return a.outcome, a.err
@@ -91,7 +92,7 @@ func (p *proxy) take(a *answer) (*work.Outcome, error) {
 // settleReleased returns the outcome of a claim whose session has ended.
 func (g *Session) settleReleased(key engine.ClaimKey, p *proxy) (*work.Outcome, error) {
 	select {
-	case a := <-p.answers: // it arrived before the session ended
+	case a := <-p.answers: // the answer arrived before the session ended
 		return p.take(a)
 	default:
 	}
@@ -101,13 +102,13 @@ func (g *Session) settleReleased(key engine.ClaimKey, p *proxy) (*work.Outcome, 
 	return nil, &engine.NoOutcome{}
 }
 
-// giveBack returns a result that hands back a claim without an outcome. If owned is set, the worker may have reconnected elsewhere and
-// still hold the claim.
+// giveBack returns a result that hands back a claim without an outcome. Set owned if the worker may have reconnected elsewhere and still
+// hold the claim.
 func (g *Session) giveBack(why string, owned func(context.Context) bool) *engine.NoOutcome {
 	return &engine.NoOutcome{Why: why, Owned: owned, Done: func() { g.host.countReturned(why) }}
 }
 
-// openProxy returns the proxy of a claim and whether the claim was adopted. If it was not, the proxy is new.
+// openProxy returns the proxy of a claim and reports whether the claim was adopted. If it was not, openProxy creates the proxy.
 func (g *Session) openProxy(key engine.ClaimKey) (p *proxy, adopted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -154,7 +155,7 @@ func (g *Session) known(list []Claim) (leases []job.Lease) {
 func (g *Session) adopt(list []store.Adopted) {
 	for _, a := range list {
 		if !g.engine.Handled[a.Kind] {
-			continue // the worker no longer handles that kind; the search for orphaned claims will return it
+			continue // the worker no longer handles this kind; the search for orphaned claims will hand back the job
 		}
 		key := engine.ClaimKey{ID: a.ID, Fence: a.Fence}
 		p := newProxy()

@@ -24,8 +24,9 @@ type Report struct {
 	Why        string
 }
 
-// Report ends a remote worker's claim. The report may arrive on any pod. Report returns once the end is committed. If it had been committed
-// before, duplicate is true. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrClosed], [ErrWrongToken].
+// Report ends a remote worker's claim. The report may arrive on any pod. Report returns once the end is committed. If the end had been
+// committed before, duplicate is true. Report returns [job.ErrLeaseLost] if the claim was lost, [job.ErrGone] if the job was deleted,
+// [ErrClosed] if owner has no worker with this ID, and [ErrWrongToken] if the token does not match the claim.
 func (h *Host) Report(ctx context.Context, id, owner string, report Report) (duplicate bool, err error) {
 	defer func() { h.countReport(duplicate, err) }()
 	g := h.find(id)
@@ -48,8 +49,8 @@ func (h *Host) Report(ctx context.Context, id, owner string, report Report) (dup
 	return h.reportElsewhere(ctx, id, store.WorkerRow{Key: g.key, Stream: g.stream}, report)
 }
 
-// report passes a report to the proxy of its claim and waits until the claim's outcome is written. If this pod has no such proxy, taken is
-// false.
+// report passes a report to the proxy of its claim and waits until the claim's outcome is written. If this pod does not run the claim,
+// taken is false.
 func (g *Session) report(ctx context.Context, report Report) (taken, duplicate bool, err error) {
 	key := engine.ClaimKey{ID: report.ID, Fence: report.Fence}
 	g.mu.Lock()
@@ -69,7 +70,7 @@ func (g *Session) report(ctx context.Context, report Report) (taken, duplicate b
 	}
 	select {
 	case <-one.Ended:
-	case <-ctx.Done(): // the caller is gone; it will retry, or has learned the outcome from a heartbeat
+	case <-ctx.Done(): // the caller is gone; it will retry or has learned the outcome from a heartbeat
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, ctx.Err())
 	}
 	first := p != nil && p.taken.Load() == mine
@@ -81,7 +82,7 @@ func (g *Session) report(ctx context.Context, report Report) (taken, duplicate b
 	if err != nil {
 		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
 	}
-	if found.Held { // this session has not written the outcome
+	if found.Held { // the outcome has not been written
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrOutcomeUnknown)
 	}
 	g.remember(key)
@@ -131,7 +132,7 @@ func (report Report) is(c store.ClaimOutcome) bool {
 	return *c.State == job.Cancelled || *c.State == job.Failed && *c.Reason != job.ReasonError
 }
 
-// fromHandler reports whether a job can end with this reason because of its handler's return value.
+// fromHandler reports whether a handler's return value can end a job for this reason.
 func fromHandler(why *job.Reason) bool {
 	switch *why {
 	case job.ReasonStopped, job.ReasonCrashed, job.ReasonDeadline:
@@ -149,8 +150,8 @@ func sameResult(reported, kept json.RawMessage) bool {
 	return json.Compact(&b, kept) == nil && bytes.Equal(reported, b.Bytes())
 }
 
-// reportElsewhere ends a claim whose stream is on another pod or on none. It creates an engine for this one report, so that the end and the
-// next steps are written in the usual way.
+// reportElsewhere ends a claim whose stream is served by another pod or not at all. It creates an engine for this one report, so that the
+// end and the next steps are written in the usual way.
 func (h *Host) reportElsewhere(ctx context.Context, id string, row store.WorkerRow, report Report) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
 	held, err := store.ClaimsToAdopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
@@ -177,8 +178,8 @@ func (h *Host) reportElsewhere(ctx context.Context, id string, row store.WorkerR
 	return duplicate, err
 }
 
-// policies returns the options that a worker sent for its kinds when it opened its latest stream. If it holds claims of a kind that it no
-// longer handles, the pod's options apply to that kind.
+// policies returns the options that a worker sent for its kinds when it opened its latest stream. For claims of a kind that the worker no
+// longer handles, the pod's options apply.
 func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (kinds []engine.RemoteKind, err error) {
 	raw, err := store.WorkerPolicies(ctx, h.pod.RemoteStore, id)
 	if err != nil {

@@ -18,7 +18,7 @@ const sessionPollEvery = 500 * time.Millisecond
 
 // Session represents a remote worker whose stream this pod serves. It has its own engine, row, lanes and runs, and shares the pod's store,
 // connections, metrics and log. Its handlers are proxies: each sends its job on the stream and waits for the report. Remote jobs are
-// therefore claimed, fenced, handed over, retried and finished like any other.
+// therefore claimed, fenced, handed over, retried and finished like any other job.
 //
 // The worker's lease is renewed only while it sends heartbeats. The lease outlives the stream, so the worker can reconnect to this pod or
 // to another one and keep its running jobs. Only the session with the latest stream number, stored in remote_workers.stream, is valid.
@@ -29,16 +29,16 @@ type Session struct {
 	stream   int64
 	key      []byte
 	heard    atomic.Bool     // a heartbeat has arrived since the last renewal
-	claims   <-chan struct{} // closed when the worker gets no more jobs
+	claims   <-chan struct{} // closed when the worker receives no more jobs
 	over     chan struct{}   // closed when the session has ended
 	why      error           // set before over is closed
 	end      sync.Once
-	gone     chan struct{}      // closed when all its goroutines have ended
+	gone     chan struct{}      // closed when all of the session's goroutines have ended
 	stop     context.CancelFunc // stops claiming
 	mu       sync.Mutex
 	proxies  map[engine.ClaimKey]*proxy
-	stacks   map[engine.ClaimKey]bool // claims whose handler's stack is requested
-	reported recent                   // claims that were ended by a report on this pod
+	stacks   map[engine.ClaimKey]bool // claims whose handler stacks were requested
+	reported recent                   // claims that ended with a report on this pod
 }
 
 // Claim identifies a claim in calls from a remote worker.
@@ -60,8 +60,8 @@ var (
 // errLeft ends the session of a worker that has left, or that has lost its stream while it ran no jobs.
 var errLeft = errors.New("it left, or lost its stream without running jobs")
 
-// live serves the worker until the session ends. It claims jobs while the stream (claiming) is open. After that, it waits for the running
-// jobs.
+// live serves the worker until the session ends. It claims jobs until claiming is cancelled, which happens when the stream ends. After
+// that, it waits for the running jobs.
 func (g *Session) live(claiming context.Context) {
 	defer g.host.remove(g)
 	defer close(g.gone)
@@ -76,7 +76,7 @@ func (g *Session) live(claiming context.Context) {
 	g.host.pod.Log.InfoContext(claiming, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
 }
 
-// finish ends the session. The jobs that its worker runs continue.
+// finish ends the session. The worker's running jobs continue.
 func (g *Session) finish(why error) {
 	g.end.Do(func() {
 		g.why = why
@@ -85,7 +85,7 @@ func (g *Session) finish(why error) {
 	})
 }
 
-// Stopped returns a channel that is closed when the worker gets no more jobs.
+// Stopped returns a channel that is closed when the worker receives no more jobs.
 func (g *Session) Stopped() <-chan struct{} { return g.claims }
 
 // Over returns a channel that is closed when the session has ended. After that, [Session.Why] returns the reason.

@@ -17,7 +17,8 @@ import (
 )
 
 // Receive opens or takes over a remote worker's row. It serves the worker until the worker's stream (ctx) ends, and after that for as long
-// as the worker sends heartbeats and runs jobs. Errors: [ErrClosed], [job.ErrInvalid], and [job.ErrShutdown] if this pod is not running.
+// as the worker sends heartbeats and runs jobs. It returns [ErrClosed] if the row is closed, [job.ErrInvalid] if the options are invalid,
+// and [job.ErrShutdown] if this pod is not running.
 func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	if !h.pod.Lease.Trusted() || h.pod.Closing.Load() {
 		return nil, fmt.Errorf("receive worker %s: %w", job.Storable(o.ID, 50), job.ErrShutdown)
@@ -52,7 +53,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	g.heard.Store(true)
 	claiming, stop := context.WithCancel(ctx)
 	g.stop, g.claims = stop, claiming.Done()
-	before, ok := h.add(g) // from now on, the worker's calls find this session
+	before, ok := h.add(g) // from now on, calls from the worker find this session
 	if !ok {
 		stop()
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, job.ErrShutdown)
@@ -104,8 +105,8 @@ func (g *Session) newEngine() {
 	g.engine.Handle(names)
 }
 
-// remoteKind returns the handler for one of a remote worker's kinds. It uses the options that the worker sent or, if an option is missing
-// and the pod knows the kind, the pod's option.
+// remoteKind returns the handler for one of a remote worker's kinds. Options that the worker sent take precedence; the others come from the
+// pod if it knows the kind.
 func (g *Session) remoteKind(declared engine.RemoteKind, known *engine.Handler) *engine.Handler {
 	k := &engine.Handler{Name: declared.Name, Timeout: g.host.pod.Opts.Timeout}
 	if known != nil {
@@ -126,7 +127,8 @@ func (g *Session) remoteKind(declared engine.RemoteKind, known *engine.Handler) 
 	if declared.StaleAfter != nil {
 		k.StaleAfter = declared.StaleAfter
 	}
-	// The job has the worker's lease. When the worker's heartbeats stop, this pod cannot know whether the worker is still running the job.
+	// The job runs under the worker's lease. If the worker's heartbeats stop, this pod cannot know whether the worker is still running the
+	// job.
 	k.KeepRunning = true
 	k.Run, k.Elsewhere = g.handle, true
 	if known == nil {

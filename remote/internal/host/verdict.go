@@ -9,8 +9,8 @@ import (
 )
 
 // verdicts records the claims that a worker lists, and returns a verdict for each of them. A worker can list claims that this pod does not
-// know: another pod that serves a newer stream has sent them, or this pod has not adopted them yet. For such claims, verdicts reads the
-// tables.
+// know, either because another pod sent them on a newer stream or because this pod has not adopted them yet. For these claims, verdicts
+// reads the tables.
 func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, now time.Time) ([]Verdict, error) {
 	list := make([]Verdict, len(listed))
 	var unknown []int
@@ -41,8 +41,8 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, n
 			leftovers++
 		}
 	}
-	// After a job is lost, its handler may still be running on the worker, although this pod no longer counts it. Its slot stays in use
-	// until the handler returns.
+	// After a job is lost, its handler may still be running on the worker although this pod no longer counts it. The handler occupies its
+	// slot until it returns.
 	g.engine.Resize(g.opts.Slots - leftovers)
 	return list, nil
 }
@@ -76,7 +76,7 @@ func (g *Session) verdict(l Listed, now time.Time) (v Verdict, known bool) {
 	return Verdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.Ctx), Stack: stack}, true
 }
 
-// recent holds the claims that ended most recently. The worker keeps listing a claim until it learns that the claim has ended.
+// recent holds the claims that ended most recently. A worker keeps listing a claim until it learns that the claim has ended.
 type recent struct{ now, before map[engine.ClaimKey]bool }
 
 // rememberAtMost is the maximum size of each half of recent.

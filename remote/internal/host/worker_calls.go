@@ -11,9 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// claimOf returns the job of a remote worker's claim. If the worker's stream is on another pod, it reads the claim from the tables and
-// prepares a job for this one call. The caller must call leave when done. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrWrongToken],
-// [ErrClosed].
+// claimOf returns the job of a remote worker's claim. If another pod serves the worker's stream, claimOf reads the claim from the tables
+// and prepares a job for this one call. The caller must call leave when done. claimOf returns [job.ErrLeaseLost] if the claim was lost,
+// [job.ErrGone] if the job was deleted, [ErrWrongToken] if the token does not match the claim, and [ErrClosed] if owner has no worker with
+// this ID.
 func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *work.Job, leave func(), err error) {
 	if g := h.find(id); g != nil && g.opts.Owner == owner {
 		if !validToken(g.key, id, claim) {
@@ -76,7 +77,7 @@ func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim Claim, v 
 	return j.Checkpoint(ctx, v)
 }
 
-// Stack stores the stack of the handler of a remote worker's claim as the answer to the operators who ask for it.
+// Stack stores the handler's stack for a remote worker's claim, which answers the operators' requests for it.
 func (h *Host) Stack(ctx context.Context, id, owner string, claim Claim, stack string) error {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -117,7 +118,7 @@ func (h *Host) Token(ctx context.Context, id, owner string, claim Claim) (string
 }
 
 // Branches returns a page of the branches that a claimed job joins, starting after the given number: first the children by number, then the
-// parts by name. A page ends once the size of its results exceeds most, in bytes. If further branches follow, more is true.
+// parts by name. A page ends as soon as its results exceed most bytes. If more branches follow, more is true.
 func (h *Host) Branches(ctx context.Context, id, owner string, claim Claim, after, most int) (page []job.Branch, more bool, err error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
