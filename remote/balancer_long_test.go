@@ -51,7 +51,7 @@ func TestAWorkerBehindABalancerOfCallsIsGivenEachJobOnce(t *testing.T) {
 	is.Equal(runs.Load(), int64(2*n))
 	var wrong int
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from trapeze.job_event where event in ('job.handed_back', 'job.recovered')`).Scan(&wrong))
-	is.Equal(wrong, 0) // no job was considered lost, and no stream was closed because of it
+	is.Equal(wrong, 0) // no job was considered lost, and no stream was closed for that reason
 	var streams int
 	is.NoErr(pool.QueryRow(t.Context(), `select max(stream) from trapeze.remote_workers`).Scan(&streams))
 	is.Equal(streams, 1)

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// balance starts a proxy in front of the pods that distributes HTTP/2 requests one by one, so that each call goes to the next pod.
+// balance starts a proxy in front of the pods that distributes HTTP/2 requests round-robin, so that each call reaches the next pod.
 func balance(t *testing.T, pods ...pod) string {
 	t.Helper()
 	var to []*url.URL

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// passport authenticates one principal, whose permissions a test can change at any time.
+// passport authenticates one principal, whose name and permissions a test can change at any time.
 type passport struct {
 	mu     sync.Mutex
 	caller server.Caller

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Every call has its own deadline. Otherwise, a call to a pod that never replies would keep the worker from trying another pod.
+// Every call has a deadline. Otherwise, a call to a pod that never replies would keep the worker from trying another pod.
 func TestHeartbeatsAndReportsHaveDeadlinesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -46,7 +46,7 @@ func TestAnEventThatNoPodAnswersForIsSentAgainAndIsThereOnce(t *testing.T) {
 	default:
 	}
 	next := startPodAt(t, strings.TrimPrefix(p.url, "http://"), pool, runner.Options{}, server.Options{})
-	is.NoErr(<-emitted) // the event was accepted by the pod that started later
+	is.NoErr(<-emitted) // the pod that started later accepted the event
 	ends(t, next, id, job.Succeeded)
 	list, err := view.JobEvents(t.Context(), inside.Of(next.Runner).Store, id, 0, 100)
 	is.NoErr(err)

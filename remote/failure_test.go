@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// On-failure jobs work the same way on remote workers: outcomes, steps and children can request them, and their handlers can read the
+// On-failure jobs work on remote workers as they do on pods: outcomes, steps and children can request them, and their handlers can read the
 // failure.
 func TestAFailureIsFollowedElsewhere(t *testing.T) {
 	is := is.New(t)
@@ -50,7 +50,7 @@ func TestAFailureIsFollowedElsewhere(t *testing.T) {
 	for range 4 {
 		notes = append(notes, <-seen)
 	}
-	child := slices.Index(notes, `"child" bad1 no`) // at any position
+	child := slices.Index(notes, `"child" bad1 no`) // this note may arrive at any position
 	is.True(child >= 0)
 	is.Equal(slices.Delete(notes, child, child+1), []string{`"own" bad3 no`, `"decided" bad3 no`, `"fan" bad3 no`})
 	is.Equal(*ends(t, p, id, job.Succeeded).Reason, job.ReasonChildrenFailed)
@@ -66,7 +66,7 @@ func TestAFailureIsFollowedElsewhere(t *testing.T) {
 	is.True(errors.Is(<-err, job.ErrNotFound))
 }
 
-// The hooks of the pod that records the outcome see the failed attempts and the completions of a remote worker's jobs. The worker's
+// The pod that records the outcome calls its hooks for the failed attempts and the completions of a remote worker's jobs. The worker's
 // middleware sees each attempt.
 func TestHooksSeeTheFailedTriesOfRemoteWorkers(t *testing.T) {
 	is := is.New(t)

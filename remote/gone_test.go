@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// When a job is deleted while a remote worker runs it, the worker's writes and its report are rejected as gone.
+// When a job is deleted while a remote worker runs it, the worker's writes and report are rejected with ErrGone.
 func TestARemoteWorkerIsToldThatItsJobWasDeleted(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -36,5 +36,5 @@ func TestTheLimitsOfARemoteWorkersKindsAreListed(t *testing.T) {
 	})
 	is.Equal(handlers[0].Pods, []string{"gpu-1"})
 	is.True(handlers[0].Remote)
-	is.Equal([]any{handlers[0].Limits.Timeout.Duration(), handlers[0].Limits.MaxAttempts}, []any{time.Minute, 3}) // the pod's setting for attempts applies
+	is.Equal([]any{handlers[0].Limits.Timeout.Duration(), handlers[0].Limits.MaxAttempts}, []any{time.Minute, 3}) // the pod's limit on attempts applies
 }

@@ -74,7 +74,7 @@ func TestAWorkerThatSaysNonsenseOfItselfIsRefused(t *testing.T) {
 	is.Equal(connect.CodeOf(err), connect.CodeResourceExhausted)
 }
 
-// A report that stalls halfway does not delay any other call, and the same report is accepted when it is sent again.
+// A report that stalls halfway does not delay any other call, and the report is accepted when the worker sends it again.
 func TestAReportThatFreezesInItsMiddleHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -102,13 +102,13 @@ func TestAReportThatFreezesInItsMiddleHoldsNobodyUp(t *testing.T) {
 	})
 	ends(t, p, submit(t, p, raw("far", `{}`)), job.Succeeded)
 	select {
-	case <-given: // after the request timeout
+	case <-given: // the pod gives up when the request times out
 	case <-time.After(20 * time.Second):
 		t.Fatal("the pod waits for the rest of the report")
 	}
 }
 
-// A report that a stopping pod acknowledges is committed. Every other report is sent to another pod, and no job runs twice.
+// A report that a stopping pod acknowledges has been committed. All other reports are sent to another pod, and no job runs twice.
 func TestReportsThatArriveWhileThePodStopsAreCommittedOrSentAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -141,8 +141,8 @@ func TestReportsThatArriveWhileThePodStopsAreCommittedOrSentAgain(t *testing.T) 
 	<-stopped
 }
 
-// Text that a worker sends about a job is stored or rejected with an error. Either way the job ends, the pod stays healthy and the next job
-// runs.
+// Any text that a worker sends about a job is either stored or rejected with an error. Either way the job ends, the pod stays healthy and
+// the next job runs.
 func TestWhateverAWorkerSaysOfAJobIsKeptOrRefused(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -45,8 +45,8 @@ func TestNoResultIsLostBecauseItCameTooOften(t *testing.T) {
 	for _, id := range list {
 		j := ends(t, p, id, job.Succeeded)
 		is.Equal(string(j.Result), `"kept"`)
-		is.Equal(j.Fence, int64(1)) // the first worker that received the job ran it
+		is.Equal(j.Fence, int64(1)) // the job ran on the first worker that received it
 	}
 	is.Equal(ran.Load(), int64(len(list)))
-	is.True(float64(calls.Load()) > burst+each*time.Since(began).Seconds()) // the number of calls exceeded the limit, so some were rejected
+	is.True(float64(calls.Load()) > burst+each*time.Since(began).Seconds()) // more calls were sent than the limit allows, so some were rejected
 }

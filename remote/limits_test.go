@@ -69,10 +69,10 @@ func TestTheStreamOfAWorkerThatDoesNotReadEnds(t *testing.T) {
 	p := startPod(t, pool, runner.Options{HeartbeatEvery: 2 * time.Second}, server.Options{MostStreams: 1, OpensPerSecond: 1000, SendWithin: 300 * time.Millisecond})
 	const slots = 8
 	var list []int64
-	for range slots { // more than a client buffers for a stream that nothing reads
+	for range slots { // more data than a client buffers for a stream that nobody reads
 		list = append(list, submit(t, p, raw("large", `"`+strings.Repeat("x", 900<<10)+`"`)))
 	}
-	plain := bare(p, connect.WithAcceptCompression("gzip", nil, nil)) // without compression, which would make the messages small
+	plain := bare(p, connect.WithAcceptCompression("gzip", nil, nil)) // no compression, which would make the messages too small
 	open := func(kind string) *connect.ServerStreamForClient[remotepb.Assignment] {
 		m := connect.NewRequest(&remotepb.StreamJobsRequest{WorkerId: uuid.NewString(), Topics: []string{kind}, Slots: slots})
 		m.Header().Set("Authorization", "Bearer other")
@@ -94,13 +94,13 @@ func TestTheStreamOfAWorkerThatDoesNotReadEnds(t *testing.T) {
 	})
 	for _, id := range list {
 		j := ends(t, p, id, job.Succeeded)
-		is.Equal(j.Attempt, 1) // unread jobs were returned without using up an attempt
+		is.Equal(j.Attempt, 1) // unread jobs were handed back without using up an attempt
 		is.Equal(j.Crashes, 0)
 	}
 }
 
-// When two processes share an ID, for example after a machine was cloned, they supersede each other's streams. No job runs twice with the
-// same fence.
+// If two processes share an ID, for example because a machine was cloned, they keep superseding each other's streams. No job runs twice
+// with the same fence.
 func TestTwoProcessesOfOneIDNeverHaveAJobAtTheSameFence(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -125,7 +125,7 @@ func TestTwoProcessesOfOneIDNeverHaveAJobAtTheSameFence(t *testing.T) {
 		}
 		ctx, cut := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		s, err := one.StreamJobs(ctx, connect.NewRequest(m))
-		if err != nil { // timed out
+		if err != nil { // the open timed out
 			cut()
 			continue
 		}
@@ -136,7 +136,7 @@ func TestTwoProcessesOfOneIDNeverHaveAJobAtTheSameFence(t *testing.T) {
 			one.runs[c] = &remotepb.Running{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken()}
 			_, _ = one.Heartbeat(ctx, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: id, Running: []*remotepb.Running{one.runs[c]}}))
 		}
-		if turn%4 >= 2 || turn%8 >= 4 { // report the jobs sent now, or those kept while the other process had the stream
+		if turn%4 >= 2 || turn%8 >= 4 { // report the jobs that were just sent, or those kept while the other process had the stream
 			for c, r := range one.runs {
 				_, err := one.ReportResult(t.Context(), connect.NewRequest(&remotepb.ReportResultRequest{WorkerId: id, JobId: r.GetJobId(), Fence: r.GetFence(), Token: r.GetToken(),
 					Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`1`)}}}))

@@ -38,7 +38,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 type pod struct {
 	*runner.Runner
 	url  string
-	stop func() // to stop it before the test ends
+	stop func() // stops the pod before the test ends
 }
 
 // byToken authenticates two principals by their tokens.
@@ -170,8 +170,8 @@ func (load) Kind() string   { return "load" }
 func (double) Kind() string { return "double" }
 func (sum) Kind() string    { return "sum" }
 
-// Handlers on a remote worker can do everything that they can do on a pod: report progress, emit events, store checkpoints, fan out, and
-// read branches and the previous result.
+// Handlers can do the following on a remote worker just as on a pod: report progress, emit events, store checkpoints, fan out, and read
+// branches and the previous result.
 func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
@@ -276,21 +276,21 @@ func TestWhatNeedsTheDatabaseIsRefusedElsewhere(t *testing.T) {
 			return nil, j.Write(ctx, 1, &pgx.Batch{})
 		}, runner.Retry(3, runner.Backoff{}))
 		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") }, runner.Retry(1, runner.Backoff{}))
-		defer func() { is.True(recover() != nil) }() // a kind that declares that it needs the database is rejected at registration
+		defer func() { is.True(recover() != nil) }() // registering a kind that declares that it needs the database panics
 		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.InDatabase())
 	})
 	for _, kind := range []string{"in_tx", "tx", "write"} {
 		j := ends(t, p, submit(t, p, raw(kind, `{}`)), job.Failed)
-		is.Equal(j.Attempt, 1)                                                  // it fails permanently, because no retry could succeed
+		is.Equal(j.Attempt, 1)                                                  // the job fails permanently, because no retry could succeed
 		is.True(strings.Contains(deref(j.Error), runner.ErrNoDatabase.Error())) // the error states the reason
 	}
 	j := ends(t, p, submit(t, p, raw("panics", `{}`)), job.Failed)
-	is.True(j.Error != nil) // a panic becomes the handler's error, and the worker keeps running
+	is.True(j.Error != nil) // the panic is reported as the handler's error, and the worker keeps running
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	is.NoErr(err)
 	defer r.Close()
 	_, err = r.Enqueue(t.Context(), raw("x", `{}`), runner.Foreign())
-	is.True(errors.Is(err, runner.ErrNoDatabase)) // it has no database connection
+	is.True(errors.Is(err, runner.ErrNoDatabase)) // the runner has no database connection
 	_, err = r.Admin().Status(t.Context())
 	is.True(errors.Is(err, runner.ErrNoDatabase))
 	is.True(errors.Is(r.Run(t.Context()), runner.ErrNoDatabase))
@@ -311,7 +311,7 @@ func TestAWorkerThatStopsHandsBackWhatIsLeft(t *testing.T) {
 	<-begun
 	is.NoErr(stop())
 	var j job.Job
-	pgtest.Wait(t, "the job is pending", func() bool { // the pod may have claimed it once more before it noticed the end of the stream
+	pgtest.Wait(t, "the job is pending", func() bool { // the pod may have claimed the job once more before it noticed the end of the stream
 		var err error
 		j, err = p.Job(t.Context(), id)
 		return err == nil && j.State == job.Pending
@@ -358,11 +358,11 @@ func TestAWorkerIsRefusedThatIsNobodyOrMayNotRunTheKind(t *testing.T) {
 		kinds(c.kind)(r)
 		w, err := worker.New(r, worker.Options{Server: p.url, Token: c.token, Logger: quiet})
 		is.NoErr(err)
-		is.True(w.Run(t.Context()) != nil) // it stops and returns the reason
+		is.True(w.Run(t.Context()) != nil) // the worker stops and returns the reason
 		r.Close()
 	}
 	_, err := worker.New(p.Runner, worker.Options{Server: "http://192.0.2.1:80"})
-	is.True(err != nil) // unencrypted connections are allowed only to this machine
+	is.True(err != nil) // unencrypted connections are allowed only to loopback addresses
 }
 
 func TestAResultThatIsTooLargeFailsItsJobAlone(t *testing.T) {

@@ -33,7 +33,7 @@ func TestAPodCountsTheJobsOfItsRemoteWorkers(t *testing.T) {
 	ends(t, p, submit(t, p, load{1}), job.Succeeded)
 	ends(t, p, submit(t, p, load{2}), job.Succeeded)
 	ends(t, p, submit(t, p, load{0}), job.Failed)
-	p.stop() // the pod writes the numbers of the current minute
+	p.stop() // on shutdown, the pod writes the counts for the current minute
 	r, err := runner.New(pool, runner.Options{Logger: quiet})
 	is.NoErr(err)
 	defer r.Close()

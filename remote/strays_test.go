@@ -52,5 +52,5 @@ func TestHandlersThatIgnoreTheLossOfTheirLeaseKeepTheirSlots(t *testing.T) {
 	for _, id := range list {
 		ends(t, p, id, job.Succeeded)
 	}
-	is.Equal(most.Load(), int64(2)) // no more handlers ran at the same time than the worker has slots
+	is.Equal(most.Load(), int64(2)) // the number of concurrent handlers never exceeded the worker's slots
 }

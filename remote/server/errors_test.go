@@ -24,7 +24,7 @@ func TestNoAnswerToAWorkerSaysWhereTheDatabaseIs(t *testing.T) {
 		{errors.New("broken pipe"), connect.CodeUnavailable},
 		{job.ErrOutcomeUnknown, connect.CodeUnavailable},
 		{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
-		{context.Canceled, connect.CodeUnavailable}, // the pod cancelled the call, because the client has not,
+		{context.Canceled, connect.CodeUnavailable}, // the pod, not the client, cancelled the call
 	} {
 		err := callError(t.Context(), fmt.Errorf(driver, c.cause))
 		is.Equal(connect.CodeOf(err), c.code)
@@ -39,7 +39,7 @@ func TestAWorkerIsToldInOneWordWhatItActsOn(t *testing.T) {
 		"too_large": job.ErrTooLarge, "invalid": job.ErrInvalidArgs, "not_found": job.ErrNotFound, "unavailable": job.ErrShutdown,
 	} {
 		err := callError(t.Context(), fmt.Errorf("report job 5: %w", cause))
-		is.True(strings.Contains(err.Error(), ": "+word+": report job 5")) // the word, followed by what failed
+		is.True(strings.Contains(err.Error(), ": "+word+": report job 5")) // the word is followed by a description of the failure
 	}
 	is.True(callError(t.Context(), nil) == nil)
 }

@@ -29,7 +29,7 @@ func wire(m proto.Message) []byte {
 	return raw
 }
 
-// nested returns an encoded report whose steps are nested to the given depth. It builds the message from the end, in one pass.
+// nested returns an encoded report whose steps are nested to the given depth. It builds the message backwards in one pass.
 func nested(deep int) []byte {
 	var raw []byte // in reverse order
 	put := func(field protowire.Number) {
@@ -98,7 +98,7 @@ func submissions(o *work.Outcome) (list []*work.Submission) {
 	return list
 }
 
-// A worker's report is either decoded or rejected. No input makes a pod panic, and no decoded report delays the pod's decision about it.
+// A worker's report is either decoded or rejected. No input makes a pod panic, and the plans of every decoded report can be stored.
 func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 	for _, raw := range reports() {
 		f.Add(raw)
@@ -118,7 +118,7 @@ func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 			t.Errorf("%x is the error %q with the wish %+v", raw, report.Err, job.WishOf(report.Err))
 		}
 		for _, w := range submissions(report.Outcome) {
-			_ = w.Validate() // the engine rejects the job in that case
+			_ = w.Validate() // the engine rejects invalid submissions later
 			if args, err := work.EncodeRawArgs(w.Kind, w.Args); err != nil || !bytes.Equal(args, w.Args) {
 				t.Errorf("%x has args %q, which become %q: %v", raw, w.Args, args, err)
 			}

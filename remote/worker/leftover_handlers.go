@@ -40,7 +40,7 @@ func (w *Worker) waitForASlot(ctx context.Context) error {
 	return nil
 }
 
-// offerFreedSlot offers the slot of a leftover handler that has returned to the pods again.
+// offerFreedSlot ends the stream after a leftover handler has returned, so that the next stream offers the freed slot to the pods.
 func (w *Worker) offerFreedSlot() {
 	w.freed.Set()
 	w.mu.Lock()

@@ -14,7 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod that has lost contact with its worker may replace a stopped job with another one while the stopped job's handler is still running.
+// A pod that has lost contact with its worker may send another job in place of a stopped one while the stopped job's handler is still
+// running.
 func TestAWorkerRunsNoMoreHandlersThanItsSlotsWhateverItIsSent(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: slog.New(slog.DiscardHandler)})
@@ -38,7 +39,7 @@ func TestAWorkerRunsNoMoreHandlersThanItsSlotsWhateverItIsSent(t *testing.T) {
 	first := <-begun
 	for _, one := range tasks {
 		if one.m.GetJobId() != first {
-			one.cancel(job.ErrCancelled) // its handler never starts, because it is cancelled before it gets a slot
+			one.cancel(job.ErrCancelled) // the handler never starts, because its job is cancelled before it gets a slot
 			break
 		}
 	}
@@ -47,7 +48,7 @@ func TestAWorkerRunsNoMoreHandlersThanItsSlotsWhateverItIsSent(t *testing.T) {
 	is.True(second != first)
 	end <- struct{}{}
 	for _, one := range tasks {
-		one.lose(job.ErrLeaseLost) // no pod acknowledges its report
+		one.lose(job.ErrLeaseLost) // otherwise, the task would keep repeating its report
 	}
 	close(end)
 	w.working.Wait()

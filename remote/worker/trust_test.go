@@ -41,7 +41,7 @@ func (p *silentPod) ReportResult(context.Context, *connect.Request[remotepb.Repo
 	return nil, connect.NewError(connect.CodeUnavailable, context.DeadlineExceeded)
 }
 
-// A worker's lease may expire while the worker is waiting for the reply to a heartbeat. The worker's jobs then run elsewhere.
+// A worker's lease may expire while the worker is waiting for the reply to a heartbeat. Its jobs may then run elsewhere.
 func TestAHandlerIsCancelledWhileAHeartbeatIsUnderWay(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: slog.New(slog.DiscardHandler)})
@@ -63,7 +63,7 @@ func TestAHandlerIsCancelledWhileAHeartbeatIsUnderWay(t *testing.T) {
 	is.True(pod.cancelled)
 	is.Equal(context.Cause(pod.handler), job.ErrLeaseLost)
 	for _, one := range w.list() {
-		one.lose(job.ErrLeaseLost) // no pod acknowledges its report
+		one.lose(job.ErrLeaseLost) // otherwise, the task would keep repeating its report
 	}
 	w.working.Wait()
 }

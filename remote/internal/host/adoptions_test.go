@@ -17,7 +17,7 @@ func TestWorkersThatComeTogetherShareAPassOverTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		finish := make(chan struct{})
-		var passes [][]string // written by one read at a time
+		var passes [][]string // only one read runs at a time, so no lock is needed
 		a := newAdoptions(func(_ context.Context, boots ...string) (list []store.Held, err error) {
 			passes = append(passes, boots)
 			<-finish
@@ -45,7 +45,7 @@ func TestWorkersThatComeTogetherShareAPassOverTheTable(t *testing.T) {
 		close(finish)
 		asking.Wait()
 		is.Equal(wrong.Load(), int64(0)) // every worker gets its own claims
-		is.Equal(len(passes), 2)         // the read in progress, and one for all requests that arrived during it
+		is.Equal(len(passes), 2)         // the first read, and one for all requests that arrived while it was running
 		is.Equal(len(passes[1]), 50)     // no request gets the result of a read that started earlier
 	})
 }

@@ -28,7 +28,7 @@ func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), `lock table trapeze.fan_outs in access exclusive mode`) // delays reading back a job's outcome
+	_, err = tx.Exec(t.Context(), `lock table trapeze.fan_outs in access exclusive mode`) // delays the query that reads back a job's outcome
 	is.NoErr(err)
 	reported := make(chan error, 1)
 	go func() {

@@ -43,7 +43,7 @@ func TestABusyPodOpensAtMostSixConnectionsAndAnswersCommands(t *testing.T) {
 		}
 	}
 	var mu sync.Mutex
-	var took []time.Duration // durations of submissions
+	var took []time.Duration // how long each submission took
 	again(func() {
 		began := time.Now()
 		if _, err := r.Enqueue(ctx, podtest.Of("local")); err == nil {

@@ -47,7 +47,7 @@ func TestAnEndOfARemoteWorkersJobIsCountedByThePodThatWroteIt(t *testing.T) {
 	w.keepBeating(t, a)
 	id := foreign(t, a, podtest.Of("far"))
 	claim := w.takes(t, a)
-	_, err := w.reports(t, b, claim, runner.Done(1), nil) // pod a serves the stream
+	_, err := w.reports(t, b, claim, runner.Done(1), nil) // although pod a serves the stream
 	is.NoErr(err)
 	podtest.Ended(t, a, id)
 	_, err = w.reports(t, a, claim, runner.Done(1), nil) // the repeated report finds the job finished
@@ -62,7 +62,7 @@ func TestAnErrorOfARemoteWorkerArrivesWithItsClassAndItsCode(t *testing.T) {
 	r, w := served(t, 1, runner.Options{})
 	for _, c := range []struct{ class, code, want, wantCode string }{
 		{"panic", "", "panic", ""}, {"database", "23505", "database", "23505"}, {"error", "card_declined", "error", "card_declined"},
-		{"", "", "error", ""},                     // from an earlier version
+		{"", "", "error", ""},                     // as sent by an earlier version
 		{"crash_limit", "a\x00b", "error", "a_b"}, // a class that only a pod can assign
 	} {
 		id := foreign(t, r, podtest.Of("far"))

@@ -33,20 +33,20 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	heard := often
 	heard.TraceQueries = true
 	r, other := podtest.Start(t, pool, heard, noKinds), podtest.Start(t, pgtest.Connect(t, url), often, noKinds)
-	time.Sleep(time.Second) // both pods have prepared their connections, which also sends the claim statement
+	time.Sleep(time.Second) // wait until both pods have prepared their connections, which also runs the claim statement
 	w, late := newFar(), newFar()
 	w.connect(t, r, 2, "far")
 	w.keepBeating(t, r)
 	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
-	_, err := other.Admin().Pause(t.Context(), "ops") // a pause on one pod takes effect on the other
+	_, err := other.Admin().Pause(t.Context(), "ops") // pausing the queue on one pod also affects the other
 	is.NoErr(err)
 	id := foreign(t, r, podtest.Of("far"))
-	before := settled(t, &claims.Claims) // a refresh and claims in flight take a moment
-	is.True(before > 0)                  // claims are being counted
+	before := settled(t, &claims.Claims) // the pod may need a moment to notice the pause, and claims in flight need a moment to finish
+	is.True(before > 0)                  // the counter works
 	late.connect(t, r, 2, "far")         // a worker that connects while the queue is paused
 	late.keepBeating(t, r)
-	time.Sleep(1200 * time.Millisecond) // two polls of each worker; only waiting can show that nothing happens
+	time.Sleep(1200 * time.Millisecond) // long enough for each worker to poll twice; only waiting can show that nothing happens
 	is.Equal(claims.Claims.Load(), before)
 	_, err = w.reports(t, r, a, nil, nil)
 	is.NoErr(err) // running jobs are not affected

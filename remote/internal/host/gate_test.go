@@ -12,7 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod without notifications, for example behind a connection pooler, is notified in-process that one of its own steps is ready to run.
+// A pod that receives no notifications, for example behind a connection pooler, notices in-process that the next step of a job that it
+// finished is ready.
 func TestAStepAfterARemoteWorkersIsFoundAtOnceByAPodThatIsDeaf(t *testing.T) {
 	is := is.New(t)
 	r := podtest.Start(t, pgtest.Pool(t), runner.Options{DirectURL: "off", PollEvery: time.Hour}, noKinds)

@@ -31,7 +31,7 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 	w := newFar()
 	w.connect(t, first, 2, "other") // another kind, so that this stream claims none of the jobs below
 	old := w.session
-	w.connect(t, second, 2, "far") // the first pod has not noticed that its connection is broken
+	w.connect(t, second, 2, "far") // the first pod has not noticed that its connection to the worker is broken
 	foreign(t, second, podtest.Of("far"))
 	a := w.takes(t, second)
 	select {
@@ -42,7 +42,7 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 	is.True(!w.hears(t, first, a.ID).Lost) // the pod reads the job's owner from the table
 	_, err := second.Admin().Stop(t.Context(), a.ID, "ops")
 	is.NoErr(err)
-	is.True(w.hears(t, first, a.ID).Lost) // the table shows the pod that the worker no longer holds the job
+	is.True(w.hears(t, first, a.ID).Lost) // according to the table, the worker no longer holds the job
 }
 
 func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *testing.T) {
@@ -68,7 +68,7 @@ func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *tes
 	o := host.Options{ID: w.id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 2, Running: w.claims(),
 		Send: func(engine.Assignment) error { return nil }}
 	go func() {
-		_, err := hostOf(r).Receive(t.Context(), o) // waits for the previous session, which is waiting for the job's end to be written
+		_, err := hostOf(r).Receive(t.Context(), o) // blocks until the previous session has ended, which waits for the end of the job to be written
 		received <- err
 	}()
 	<-old.Over()

@@ -28,13 +28,13 @@ type far struct {
 
 	nudges    chan struct{}
 	ackWithin time.Duration
-	sending   func() error // returns the error of a send after the job has arrived; if nil, the stream's context determines the error
+	sending   func() error // returns the error of a send after the job has arrived; if nil, sends return the error of the stream's context
 
 	mu   sync.Mutex
 	runs map[int64]engine.Assignment
 }
 
-// ackWithin is how long a job may be missing from heartbeats.
+// ackWithin is how long a job may be missing from the heartbeats.
 const ackWithin = 500 * time.Millisecond
 
 func newFar() *far {
@@ -82,7 +82,7 @@ func claimOf(a engine.Assignment) host.Claim {
 	return host.Claim{ID: a.ID, Fence: a.Fence, Token: a.Token}
 }
 
-// served starts a pod without kinds, and a worker that sends heartbeats and accepts jobs of kind far.
+// served starts a pod that handles only kind local, and a worker that sends heartbeats and accepts jobs of kind far.
 func served(t *testing.T, slots int, o runner.Options) (*runner.Runner, *far) {
 	t.Helper()
 	r, w := podtest.Start(t, pgtest.Pool(t), o, noKinds), newFar()
@@ -159,7 +159,7 @@ func (w *far) keepBeating(t *testing.T, to *runner.Runner) (stop func()) {
 	return stop
 }
 
-// noKinds registers handlers for a pod that runs none of the workers' kinds.
+// noKinds holds the handlers of a pod that runs none of the workers' kinds.
 var noKinds = map[string]does{"local": podtest.Nothing}
 
 func foreign(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {

@@ -14,7 +14,7 @@ import (
 
 func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
 	is := is.New(t)
-	r, w := served(t, 1, runner.Options{}) // its only slot is in use, so no claim is in flight when the queue is paused
+	r, w := served(t, 1, runner.Options{}) // the only slot is in use, so no claim is in flight when the queue is paused
 	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	_, err := r.Admin().Pause(t.Context(), "ops")

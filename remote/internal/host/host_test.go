@@ -27,7 +27,7 @@ func TestARemoteWorkerIsSentWhatItRunsAndItsReportEndsTheJob(t *testing.T) {
 	is.Equal(a.Fence, int64(1))
 	is.Equal(a.Attempt, 1)
 	is.Equal(string(a.Args), `{"n":1}`)
-	is.Equal(podtest.Get(t, r, id).State, job.Running) // the job was leased and running before it was sent
+	is.Equal(podtest.Get(t, r, id).State, job.Running) // the job was claimed and marked as running before it was sent
 
 	duplicate, err := w.reports(t, r, a, runner.Done(map[string]int{"n": 2}), nil)
 	is.NoErr(err)
@@ -56,7 +56,7 @@ func TestTheNextStepGoesBackToTheSameRemoteWorkerAtOnce(t *testing.T) {
 	_, err := w.reports(t, r, a, runner.Then(podtest.Of("far"), runner.Foreign()), nil)
 	is.NoErr(err)
 	b := w.takes(t, r)
-	is.Equal(b.Path, "fast") // started on insert, in the commit that ended its parent
+	is.Equal(b.Path, "fast") // started as it was inserted, in the commit that ended its parent
 	is.Equal(*b.ParentID, first)
 	is.Equal(b.Subject, "s")
 	_, err = w.reports(t, r, b, nil, nil)
@@ -95,14 +95,14 @@ func TestWhatARemoteWorkerDoesNotAcknowledgeIsGivenBackUnspent(t *testing.T) {
 	id := foreign(t, r, podtest.Of("far"))
 	lost := <-w.sent // never listed in a heartbeat
 	j := podtest.InState(t, r, id, job.Pending)
-	is.Equal(j.Attempt, 0) // the attempt does not count
+	is.Equal(j.Attempt, 0) // the undelivered job does not count as an attempt
 	is.Equal(j.Crashes, 0)
 
 	w.connect(t, r, 1, "far")
 	a := w.takes(t, r)
 	is.Equal(a.ID, id)
 	is.Equal(a.Attempt, 1)
-	is.True(a.Fence > lost.Fence) // the first assignment can no longer end the job
+	is.True(a.Fence > lost.Fence) // the first claim can no longer end the job
 	_, err := w.reports(t, r, lost, nil, nil)
 	is.True(errors.Is(err, job.ErrLeaseLost))
 	_, err = w.reports(t, r, a, nil, nil)
@@ -117,7 +117,7 @@ func TestTheJobsOfARemoteWorkerThatIsNotHeardOfRunElsewhere(t *testing.T) {
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	id := foreign(t, r, podtest.Of("far"))
-	old := w.takes(t, r) // this worker then freezes
+	old := w.takes(t, r) // from now on, this worker is frozen
 	second := newFar()
 	second.connect(t, r, 1, "far")
 	second.keepBeating(t, r)
@@ -125,7 +125,7 @@ func TestTheJobsOfARemoteWorkerThatIsNotHeardOfRunElsewhere(t *testing.T) {
 	is.Equal(a.ID, id)
 	is.Equal(a.Crashes, 1) // a worker's crash counts like a pod's crash
 	_, err := w.reports(t, r, old, nil, nil)
-	is.True(errors.Is(err, job.ErrLeaseLost)) // the frozen worker's report comes too late
+	is.True(errors.Is(err, job.ErrLeaseLost)) // the frozen worker's report arrives too late
 	pgtest.Wait(t, "the worker is told to restart", func() bool {
 		_, err = hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{})
 		return errors.Is(err, host.ErrClosed)
@@ -145,7 +145,7 @@ func TestARemoteWorkerCanSayNothingOfAnothersJob(t *testing.T) {
 	a := w.takes(t, r)
 	other.connect(t, r, 1, "none")
 	_, err := other.reports(t, r, a, nil, nil)
-	is.True(errors.Is(err, host.ErrWrongToken)) // a token belongs to one worker
+	is.True(errors.Is(err, host.ErrWrongToken)) // a token is valid for one worker only
 	_, err = hostOf(r).Report(t.Context(), w.id, "somebody", host.Report{Claim: claimOf(a)})
 	is.True(errors.Is(err, host.ErrClosed)) // a worker belongs to one principal
 	_, err = hostOf(r).Heartbeat(t.Context(), w.id, "somebody", host.Beat{})

@@ -26,7 +26,7 @@ func TestAWorkersIDIsWrittenInOneWayOnly(t *testing.T) {
 	for _, id := range []string{strings.ToUpper(w.id), "{" + w.id + "}", "urn:uuid:" + w.id, strings.ReplaceAll(w.id, "-", ""), w.id + "\x00", "", strings.Repeat("x", 1<<20)} {
 		for _, to := range []*runner.Runner{r, other} {
 			_, err := hostOf(to).Heartbeat(t.Context(), id, owner, host.Beat{Running: []host.Listed{{Claim: claimOf(a)}}})
-			is.True(errors.Is(err, job.ErrInvalid) && len(err.Error()) < 500) // the error does not quote a long value in full
+			is.True(errors.Is(err, job.ErrInvalid) && len(err.Error()) < 500) // the error does not quote the whole value
 			_, err = hostOf(to).Report(t.Context(), id, owner, host.Report{Claim: claimOf(a)})
 			is.True(errors.Is(err, job.ErrInvalid))
 			_, err = hostOf(to).Receive(t.Context(), host.Options{ID: id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 1})

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // hostOf returns the host of a runner's pod.
 func hostOf(r *runner.Runner) *host.Host { return host.Of(inside.Of(r).Pod) }
 
-// encoder is a runner whose handler returns the outcome in its context, so that [encoded] needs only one runner.
+// encoder is a runner with one handler, which returns the outcome stored in its context. [encoded] uses it for all outcomes.
 var encoder = func() *runner.Runner {
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	if err != nil {
@@ -35,7 +35,7 @@ var encoder = func() *runner.Runner {
 
 type outcomeKey struct{}
 
-// encoded returns an outcome in the form in which a remote worker reports it.
+// encoded returns an outcome in the form that a remote worker reports.
 func encoded(o *runner.Outcome) *work.Outcome {
 	ctx := context.WithValue(context.Background(), outcomeKey{}, o)
 	done, err := engine.Perform(ctx, inside.Of(encoder).Pod.Engine, "", engine.Assignment{Claimed: store.Claimed{Definition: store.Definition{Kind: "k"}}}, nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// often sets short intervals, so that changes spread quickly.
+// often sets short intervals so that changes reach the other pods quickly.
 var often = runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time.Millisecond}
 
 func TestARemoteWorkerHasItsSlotsOfALimitedLaneOnWhicheverPodItIs(t *testing.T) {
@@ -27,7 +27,7 @@ func TestARemoteWorkerHasItsSlotsOfALimitedLaneOnWhicheverPodItIs(t *testing.T) 
 	_, err := w.reports(t, first, w.takes(t, first), nil, nil)
 	is.NoErr(err)
 	stop()
-	podtest.Exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // as if the first pod had been running for a long time and had requested slots often
+	podtest.Exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // as if the first pod had been running, and requesting slots, for a long time
 	w.cut()
 	w.connect(t, second, 1, "far")
 	w.keepBeating(t, second)

@@ -19,22 +19,22 @@ func TestAHeartbeatThatReachesAnotherPodAcknowledgesWhatWasSent(t *testing.T) {
 	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, serves, 1, "far")
-	w.keepBeating(t, other) // all heartbeats go to the other pod, as if a proxy balanced the calls
+	w.keepBeating(t, other) // all heartbeats go to the other pod, as they might behind a load balancer
 	id := foreign(t, serves, podtest.Of("far"))
 	a := w.takes(t, other)
 	is.Equal(podtest.One[int](t, pool, `select cardinality(acknowledged) from trapeze.remote_workers`), 2)
 	select {
 	case <-w.session.Stopped():
 		t.Fatal("the stream was closed")
-	case <-time.After(2 * ackWithin): // by now, the serving pod has looked for an acknowledgement
+	case <-time.After(2 * ackWithin): // by now, the pod that serves the stream has checked for an acknowledgement
 	}
-	is.Equal(podtest.Get(t, serves, id).Fence, a.Fence) // the job was not returned either
+	is.Equal(podtest.Get(t, serves, id).Fence, a.Fence) // the job was not handed back either
 	_, err := w.reports(t, serves, a, nil, nil)
 	is.NoErr(err)
 	is.Equal(podtest.Get(t, serves, id).State, job.Succeeded)
 }
 
-// A send can fail even though the job has arrived, because gRPC gives no guarantee about a message whose stream breaks.
+// A send can fail even though the job has arrived, because gRPC does not guarantee whether a message arrives if its stream breaks.
 func TestAJobThatArrivedByASendThatFailedStaysWithItsWorker(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -53,7 +53,7 @@ func TestAJobThatArrivedByASendThatFailedStaysWithItsWorker(t *testing.T) {
 		close(listed)
 		<-w.session.Stopped() // nothing else is sent on this stream
 		_, err := w.reports(t, serves, a, nil, nil)
-		is.NoErr(err) // the claim was not returned
+		is.NoErr(err) // the claim was not handed back
 		is.Equal(podtest.Get(t, serves, id).Fence, a.Fence)
 		is.Equal(podtest.Get(t, serves, id).State, job.Succeeded)
 	}

@@ -21,7 +21,7 @@ func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
 	for i := range 3 * telemetry.MaxKindLabels {
 		s.ran(m, "kind-"+strconv.Itoa(i), 1)
 	}
-	is.Equal(m.RunSeconds.Len(), telemetry.MaxKindLabels+1) // the limit applies to any number of kinds
+	is.Equal(m.RunSeconds.Len(), telemetry.MaxKindLabels+1) // the number of labels is limited regardless of the number of kinds
 }
 
 // sweeps signals each sweep of a poller.

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// collected returns a pod's metrics. The keys have the form name/label/label, without the common prefix of the names.
+// collected returns a pod's metrics. The keys have the form name/label/label, where name lacks the common prefix trapeze_.
 func collected(t *testing.T, r *runner.Runner) map[string]float64 {
 	t.Helper()
 	all := map[string]float64{}
@@ -40,8 +40,8 @@ func TestTheSlotsOfRemoteWorkersCountAsThoseOfThePodThatServesThem(t *testing.T)
 		now = collected(t, r)
 		return now["lane_slots/narrow/used"] == 1
 	})
-	is.Equal(now["lane_slots/narrow/limit"], 4.0)  // capped at the lane's limit
-	is.Equal(now["lane_slots/default/limit"], 5.0) // two slots of the pod and three of the worker
+	is.Equal(now["lane_slots/narrow/limit"], 4.0)  // five slots, capped at the lane's limit
+	is.Equal(now["lane_slots/default/limit"], 5.0) // two on the pod and three on the worker
 }
 
 func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
@@ -49,7 +49,7 @@ func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	pool := pgtest.Pool(t)
 	told := make(chan job.End, 10)
 	r := podtest.Start(t, pool, runner.Options{OnEnd: func(_ context.Context, e job.End) { told <- e }}, noKinds)
-	is.Equal(collected(t, r)["remote_jobs_returned_total/unacknowledged"], 0.0) // present from the start
+	is.Equal(collected(t, r)["remote_jobs_returned_total/unacknowledged"], 0.0) // the series exists from the start
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	is.Equal(collected(t, r)["remote_workers"], 1.0)
@@ -68,7 +68,7 @@ func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	}
 	e := <-told
 	is.Equal([]any{e.ID, e.Kind, e.State}, []any{a.ID, "far", job.Succeeded})
-	is.Equal(collected(t, r)["jobs_finished_total//far/succeeded"], 1.0) // a job run by a remote worker counts as the pod's
+	is.Equal(collected(t, r)["jobs_finished_total//far/succeeded"], 1.0) // a job that a remote worker runs counts toward its pod
 	is.Equal(collected(t, r)["claims_total"], 1.0)
 	is.Equal(len(told), 0)
 

@@ -56,13 +56,14 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 		workers = append(workers, w)
 		living.Go(func() { w.live(ctx) })
 	}
-	kept := time.Now() // the last time at which the lane's limit was respected
+	kept := time.Now() // when the lane was last seen within its limit
 	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		c.happen(workers, o, freezes)
 		if podtest.One[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
 			kept = time.Now()
 		}
-		// A job that was claimed for a superseded stream and never arrived counts against the limit until it is handed back.
+		// The limit may be exceeded briefly: a job that was claimed for a superseded stream but never arrived counts until it is handed
+		// back.
 		is.True(time.Since(kept) < time.Second)
 	}
 	c.gone.Store(true)
@@ -75,7 +76,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
 		(select count(*) from trapeze.job_events e where e.job = d.id and e.event = 'job.retried')`), 0) // only errors use up attempts
 	if !freezes {
-		is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no crashes occurred
+		is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no job counts a crash
 	}
 	end()
 	living.Wait()
@@ -122,7 +123,7 @@ func (c *chaos) roll(n int) int {
 // odds returns true with a probability of 1/n. It always returns false once the chaos has ended.
 func (c *chaos) odds(n int) bool { return !c.gone.Load() && c.roll(n) == 0 }
 
-// while returns a timer channel as long as the chaos continues, and nil after that.
+// while returns a timer channel while the chaos lasts, and nil after that.
 func (c *chaos) while(d time.Duration) <-chan time.Time {
 	if c.gone.Load() {
 		return nil
@@ -162,7 +163,8 @@ func (c *chaos) accepted(a engine.Assignment, report host.Report, duplicate bool
 	c.check(n == 1, "job %d was ended %d times", a.ID, n)
 }
 
-// outcome returns a random report for a task. A snooze is reported directly, because it does not end the job and can happen several times.
+// outcome returns a random report for a task. It sends a snooze report itself, because a snooze does not end the job and can happen several
+// times.
 func (c *chaos) outcome(t *task) host.Report {
 	report := host.Report{Claim: claimOf(t.a)}
 	done := encoded(runner.Done(map[string]int64{"fence": t.a.Fence}))
@@ -189,7 +191,7 @@ func (c *chaos) outcome(t *task) host.Report {
 		if !c.gone.Load() {
 			later := host.Report{Claim: report.Claim, Outcome: encoded(runner.Snooze(time.Duration(c.roll(20))*time.Millisecond, "not now"))}
 			if _, err := hostOf(c.pod()).Report(context.Background(), t.boot, owner, later); err == nil {
-				t.lost.Store(true) // the job is now snoozed
+				t.lost.Store(true) // the worker no longer holds the job, which is now snoozed
 			}
 		}
 	}

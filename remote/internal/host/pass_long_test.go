@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/internal/host"
 )
 
-// A periodic scan of the table finds a claim that no process is working on, both for the pod and for its remote workers.
+// A periodic table scan finds claims that no process is working on, both the pod's and its remote workers'.
 func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 	t.Parallel()
 	running := make(chan int64, 10)

@@ -31,19 +31,19 @@ func TestARemoteWorkerKeepsItsJobsOnAnotherPod(t *testing.T) {
 		t.Fatal("the worker was sent a job that it already runs")
 	case <-time.After(3 * time.Second): // longer than a lease
 	}
-	is.Equal(podtest.Get(t, second, id).Fence, a.Fence) // the claim is the same
+	is.Equal(podtest.Get(t, second, id).Fence, a.Fence) // the worker still holds the same claim
 	duplicate, err := w.reports(t, second, a, runner.Then(podtest.Of("far"), runner.Foreign()), nil)
 	is.NoErr(err)
 	is.True(!duplicate)
 	b := w.takes(t, second)
-	is.Equal(b.Path, "fast") // the pod that took over the worker assigns next steps as the first pod would
+	is.Equal(b.Path, "fast") // the pod that took over the worker assigns the next step directly, as the first pod would have done
 	stop()
-	w.keepBeating(t, first) // the first pod has no stream to the worker, so the lease is in the table
+	w.keepBeating(t, first) // the first pod has no stream to the worker, so it renews the lease in the table
 	pgtest.Wait(t, "heartbeats to another pod renew the lease", func() bool {
 		return podtest.One[bool](t, pool, `select now() - claimed_at > interval '3 seconds' from trapeze.live where id = $1`, b.ID)
 	})
 	is.Equal(podtest.Get(t, second, b.ID).Crashes, 0)
-	duplicate, err = w.reports(t, first, b, runner.Then(podtest.Of("far"), runner.Foreign()), nil) // reports work there too
+	duplicate, err = w.reports(t, first, b, runner.Then(podtest.Of("far"), runner.Foreign()), nil) // that pod accepts reports, too
 	is.NoErr(err)
 	is.True(!duplicate)
 	is.Equal(podtest.Get(t, first, b.ID).State, job.Succeeded)

@@ -26,7 +26,7 @@ func TestAReportToAPodWithoutTheStreamIsSettledByThePoliciesOfTheWorker(t *testi
 	_, err := w.reports(t, second, a, nil, errors.New("it was not its day"))
 	is.NoErr(err)
 	j := podtest.Get(t, second, id)
-	is.Equal(j.State, job.Pending)                                                                                                // it has two attempts left, as set by the worker's options for the kind
+	is.Equal(j.State, job.Pending)                                                                                                // two attempts are left according to the worker's options for the kind
 	is.True(podtest.One[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // the worker's backoff applies
 }
 
@@ -52,7 +52,8 @@ func TestARemoteWorkerMayDeclareMaxAttemptsAndBackoffSeparately(t *testing.T) {
 	}
 }
 
-// A stopped job ends immediately, but its handler may keep running. Even a pod that did not send the job must treat its slot as in use.
+// A stopped job ends immediately, but its handler may keep running. Even a pod that did not send the job must treat the handler's slot as
+// occupied.
 func TestARemoteWorkerIsSentNothingInTheSlotOfAStoppedJobOnAnotherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)

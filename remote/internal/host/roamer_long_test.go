@@ -35,7 +35,7 @@ type roamer struct {
 type task struct {
 	boot string
 	a    engine.Assignment
-	ctx  context.Context // cancelled when the worker loses the job or must end it
+	ctx  context.Context // cancelled when the worker loses the job or must stop it
 	end  context.CancelCauseFunc
 	lost atomic.Bool
 }
@@ -114,7 +114,7 @@ func (w *roamer) open(ctx context.Context) {
 	case <-w.c.while(time.Duration(50+w.c.roll(700)) * time.Millisecond):
 	case <-ctx.Done():
 	}
-	if w.c.odds(3) { // the pod does not notice immediately
+	if w.c.odds(3) { // the pod does not notice the end of the stream immediately
 		w.work.Go(func() { time.Sleep(300 * time.Millisecond); cut() })
 		return
 	}
@@ -190,7 +190,7 @@ func (w *roamer) run(t *task) {
 			if again = w.c.odds(8) && report.Err == nil && !report.HandedBack; !again {
 				return
 			}
-			if another = w.c.odds(2); another { // otherwise the reply was lost
+			if another = w.c.odds(2); another { // otherwise, the test repeats the same report, as if the reply had been lost
 				report.Outcome = encoded(runner.Done("another"))
 			}
 		case errors.Is(err, job.ErrLeaseLost), errors.Is(err, host.ErrClosed):

@@ -58,7 +58,7 @@ func TestARemoteWorkerBeginsAnewOnlyWhenItsRowIsKnownToBeClosed(t *testing.T) {
 	podtest.Exec(t, pool, `alter table trapeze.remote_workers rename column owner to unreadable`)
 	podtest.Exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // to the pod, this looks exactly like a closed row
 	<-w.session.Over()
-	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // the worker learns which of the two happened when it opens another stream
+	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // only the worker's next attempt to open a stream shows which of the two happened
 }
 
 func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
@@ -67,7 +67,7 @@ func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
 	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	w.connect(t, r, 1, "far") // on a reconnect, the pod searches for claims that never arrived
+	w.connect(t, r, 1, "far") // on a reconnect, the pod searches for claims that never reached the worker
 	id := foreign(t, r, podtest.Of("other"))
 	for blocked := false; !blocked; {
 		tx, err := pool.Begin(t.Context())
@@ -78,7 +78,7 @@ func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
 			blocked = podtest.One[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database()
 				and wait_event_type = 'Lock' and query like '%where l.pod = any($1::uuid[]) order by l.id%')`)
 		}
-		if blocked { // during the search, the worker moves to another pod and is sent a job there
+		if blocked { // during the search, the worker moves to another pod, which sends it a job
 			_, err = tx.Exec(t.Context(), `update trapeze.remote_workers set stream = stream + 1`)
 			is.NoErr(err)
 			_, err = tx.Exec(t.Context(), `update trapeze.live set state = 'running', pod = $1, fence = fence + 1, attempt = attempt + 1 where id = $2`, w.id, id)
