@@ -15,12 +15,12 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// openRuns is the query for the open runs of a lane. It uses only search attributes that every Temporal server has.
+// openRuns returns the visibility query for a lane's open runs. It uses only search attributes that every Temporal server has.
 func (e *engine) openRuns(lane string) string {
 	return fmt.Sprintf(`TaskQueue = '%s' AND ExecutionStatus = 'Running'`, strings.ReplaceAll(e.names.Queue(lane), "'", "''"))
 }
 
-// Use implements [job.LaneEngine]. It reads Temporal's visibility.
+// Use implements [job.LaneEngine]. It queries Temporal's visibility store.
 func (e *engine) Use(ctx context.Context, lanes []string) (map[string]job.EngineUse, error) {
 	use := map[string]job.EngineUse{}
 	for _, lane := range lanes {
@@ -55,8 +55,8 @@ func (e *engine) Progress(ctx context.Context, j job.Job) (*job.Progress, error)
 	return nil, nil
 }
 
-// minRetention is the recommended retention of closed workflows. Duplicates are rejected beyond it too, by the outbox, but the pages of
-// runs are gone.
+// minRetention is the recommended minimum retention of closed workflows. The outbox rejects duplicates even after a workflow has been
+// deleted, but the pages of deleted runs are gone.
 const minRetention = 24 * time.Hour
 
 // Check implements [job.LaneEngine].

@@ -33,7 +33,7 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/forwarder"
 )
 
-// until is a handler that reports its start and waits for the end of its context.
+// until returns a handler that reports its start, waits until its context is cancelled, and sends the cause.
 func until(started chan<- int64, causes chan<- error) handler {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		j.Progress(3, 7)
@@ -83,7 +83,7 @@ func TestAStoppingPodHandsItsRunsOfTemporalToAnother(t *testing.T) {
 	is.Equal(string(second.wait(id).Result), fmt.Sprintf(`{"attempt":1,"crashes":0,"fence":%d}`, fence+1))
 }
 
-// cutOff keeps heartbeats from arriving while off is set.
+// cutOff returns a dial option that blocks heartbeats while off is set.
 func cutOff(off *atomic.Bool) grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, in, out any, c *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
 		if off.Load() && strings.HasSuffix(method, "/RecordActivityTaskHeartbeat") {
@@ -128,11 +128,11 @@ func TestAJobWhoseWorkerIsCutOffRunsAgainWithItsCheckpointAndAHigherFence(t *tes
 	is.True(errors.Is(<-causes, job.ErrLeaseLost))
 	j := w.wait(w.enqueue("dies", `{}`))
 	is.Equal(j.State, job.Failed)
-	is.Equal(*j.Reason, job.ReasonCrashed) // at the crash limit
+	is.Equal(*j.Reason, job.ReasonCrashed) // the job reached its crash limit
 	is.Equal(len(causes), 3)
 }
 
-// forward returns a forwarder that the test calls, and the only due job. No pod serves the lane.
+// forward returns a forwarder for the test to call, and the only due job. No pod serves the job's lane.
 func forward(t *testing.T) (*world, *forwarder.Forwarder, outbox.Item) {
 	t.Helper()
 	is := is.New(t)
@@ -154,7 +154,7 @@ func dueOne(t *testing.T, f *forwarder.Forwarder) outbox.Item {
 	return list[0]
 }
 
-// runOf returns the run that the outbox records for a job, or an empty string.
+// runOf returns the run that the outbox has recorded for a job, or an empty string.
 func (w *world) runOf(id int64) (run string) {
 	w.t.Helper()
 	is.New(w.t).NoErr(w.pool.QueryRow(w.t.Context(), `select coalesce(run, '') from trapeze.outbox where id = $1`, id).Scan(&run))
@@ -166,10 +166,10 @@ func TestTwoForwardersStartOneRun(t *testing.T) {
 	is := is.New(t)
 	w, f, i := forward(t)
 	is.NoErr(f.Start(t.Context(), i))
-	is.Equal(w.runOf(i.ID), "") // the forwarder died here, or the run records its start
+	is.Equal(w.runOf(i.ID), "") // either the forwarder died here, or the run has yet to record its start
 	is.NoErr(f.Start(t.Context(), i))
 	run := w.runOf(i.ID)
-	is.True(run != "") // the second forwarder has learned that the first one started the run
+	is.True(run != "") // the second forwarder has learned that the first one had started the run
 	found, err := w.client.DescribeWorkflowExecution(t.Context(), f.Names.Workflow(i.ID, i.Epoch()), "")
 	is.NoErr(err)
 	is.Equal(found.WorkflowExecutionInfo.Execution.RunId, run)
@@ -189,7 +189,7 @@ func TestTheReconcilerSettlesRunsThatEndedOutside(t *testing.T) {
 	}
 	lost(i)
 	is.NoErr(f.Reconcile(t.Context(), time.Nanosecond))
-	is.Equal(w.job(i.ID).State, job.Running) // an open run is left alone
+	is.Equal(w.job(i.ID).State, job.Running) // an open run is not touched
 
 	_, err := w.client.WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
 		Namespace: server().Namespace(), WorkflowExecution: &common.WorkflowExecution{WorkflowId: id}})
@@ -238,7 +238,7 @@ func TestAVerdictIsWrittenByAPodThatHasTheHandler(t *testing.T) {
 	pool := pgtest.Pool(t)
 	started, finish := make(chan struct{}), make(chan struct{})
 	large := `"` + strings.Repeat("x", 1_048_500) + `"`
-	without := open(t, pool, temporal.Options{HandlersElsewhere: true}, nil) // serves the workflows, because no other pod runs
+	without := open(t, pool, temporal.Options{HandlersElsewhere: true}, nil) // also serves the workflows, because no other pod runs
 	stop := without.start()
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: quiet})
 	is.NoErr(err)
@@ -280,7 +280,7 @@ func TestAJobIsNotStartedAgainAfterItsEpoch(t *testing.T) {
 	j := w.wait(id)
 	epoch := outbox.EpochOf(j.Fence)
 	names := forwarder.Names{Prefix: t.Name()}
-	// A forwarder was paused until Temporal had forgotten the run, and starts the epoch again.
+	// Simulate a forwarder that was paused until Temporal had forgotten the run, and then starts the epoch again.
 	pgtest.Wait(t, "the run is closed", func() bool {
 		found, err := w.client.DescribeWorkflowExecution(t.Context(), names.Workflow(id, epoch), "")
 		is.NoErr(err)
@@ -350,11 +350,11 @@ func TestTwoDatabasesWithOnePrefixAreReported(t *testing.T) {
 	is := is.New(t)
 	w, f, i := forward(t)
 	is.NoErr(f.Start(t.Context(), i))
-	i.ClaimedAt = i.ClaimedAt.Add(time.Hour) // a job with the same id that another database has claimed later
+	i.ClaimedAt = i.ClaimedAt.Add(time.Hour) // as if another database had claimed a job with the same id later
 	err := f.Start(t.Context(), i)
 	is.True(errors.Is(err, job.ErrInvalidSetting))
 	is.True(strings.Contains(err.Error(), "prefix"))
-	is.Equal(w.runOf(i.ID), "") // the run of the other database does not count
+	is.Equal(w.runOf(i.ID), "") // the other database's run does not count
 }
 
 func TestAHandlerThatIgnoresItsTimeoutDoesNotHoldItsJob(t *testing.T) {
@@ -393,7 +393,7 @@ func TestALaneMovesToTemporalAndBackWhileJobsWaitForTheirRetries(t *testing.T) {
 	is.True(fences[0] < fences[1] && fences[1] < fences[2])
 }
 
-// waitAttempt waits until a job is waiting for the attempt after n.
+// waitAttempt waits until attempt n has failed and the job is waiting for the next one.
 func (w *world) waitAttempt(id int64, n int) {
 	w.t.Helper()
 	pgtest.Wait(w.t, fmt.Sprintf("attempt %d has failed", n), func() bool {
@@ -457,7 +457,7 @@ func TestAPodThatStopsWhileItIsDrainedWaitsForItsHandlersOfTemporal(t *testing.T
 	<-started
 	_, err := w.Admin().DrainPod(t.Context(), w.Boot(), 0, "ana")
 	is.NoErr(err)
-	<-canceled // the pod is drained, and the grace period is over
+	<-canceled // the pod is draining, and the grace period is over
 	time.AfterFunc(200*time.Millisecond, func() { close(release) })
 	stop()
 	is.True(returned.Load())
@@ -477,14 +477,14 @@ func TestTwoDatabasesWithOnePrefixDoNotRunJobsOfEachOther(t *testing.T) {
 		w.start()
 		worlds = append(worlds, w)
 	}
-	_, err := worlds[1].pool.Exec(t.Context(), `select setval('trapeze.job_ids', 1000000)`) // if the ids are the same, the second run is not started
+	_, err := worlds[1].pool.Exec(t.Context(), `select setval('trapeze.job_ids', 1000000)`) // with equal ids, the second run would not be started
 	is.NoErr(err)
 	for range 10 {
 		for i, w := range worlds {
 			w.enqueue("k", fmt.Sprintf(`"%s"`, string(rune('a'+i))))
 		}
 	}
-	pgtest.Wait(t, "jobs of both databases have ended", func() bool { // the others follow when their pods get them
+	pgtest.Wait(t, "jobs of both databases have ended", func() bool { // the others end once a pod of the right database gets them
 		return one[int](worlds[0], `select count(*) from trapeze.done`) > 1 && one[int](worlds[1], `select count(*) from trapeze.done`) > 1
 	})
 }
@@ -591,7 +591,7 @@ func TestAStuckHandlerKeepsItsSlot(t *testing.T) {
 	})
 	w.start()
 	var stuck []int64
-	for range 8 { // all slots of the pod
+	for range 8 { // occupies all of the pod's slots
 		stuck = append(stuck, w.enqueue("stuck", `{}`))
 	}
 	for range stuck {
@@ -613,7 +613,7 @@ func TestAStuckHandlerKeepsItsSlot(t *testing.T) {
 	is.Equal(string(w.wait(id).Result), `"in a free slot"`)
 }
 
-func TestTheRunsOfAJobAreFoundAndDeletedByTheStartOfTheirIDs(t *testing.T) { // as docs/erasure.md describes
+func TestTheRunsOfAJobAreFoundAndDeletedByTheStartOfTheirIDs(t *testing.T) { // follows docs/erasure.md
 	t.Parallel()
 	is := is.New(t)
 	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/temporal"
 )
 
-// BenchmarkHop measures the time between the end of a step and the start of the next one, in lanes of both engines.
+// BenchmarkHop measures the time between the end of one step and the start of the next, in lanes of both engines.
 func BenchmarkHop(b *testing.B) {
 	for _, engine := range []string{job.EnginePostgreSQL, temporal.Name} {
 		b.Run(engine, func(b *testing.B) {
@@ -48,7 +48,7 @@ func BenchmarkHop(b *testing.B) {
 	}
 }
 
-// BenchmarkJobs measures how many jobs without work end per second.
+// BenchmarkJobs measures how many empty jobs end per second.
 func BenchmarkJobs(b *testing.B) {
 	for _, engine := range []string{job.EnginePostgreSQL, temporal.Name} {
 		b.Run(engine, func(b *testing.B) {
@@ -78,9 +78,9 @@ func BenchmarkJobs(b *testing.B) {
 	}
 }
 
-// cpu returns the processor time of this process, which includes the Temporal server and the workers, but not PostgreSQL.
+// cpu returns the CPU time of this process, which includes the Temporal server and the workers, but not PostgreSQL.
 func cpu() time.Duration {
 	var used syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // it cannot fail with this argument
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // cannot fail with this argument
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -19,7 +19,7 @@ import (
 
 func of(kind string) runner.Raw { return runner.Raw{Name: kind} }
 
-// quick retries at once, up to three attempts.
+// quick retries almost immediately, up to three attempts in total.
 var quick = runner.Retry(3, job.Backoff{Base: time.Millisecond, Cap: time.Millisecond})
 
 func nothing(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
@@ -157,7 +157,7 @@ func TestATransactionOfTheJobIsRefusedInALaneOfTemporal(t *testing.T) {
 		j := w.wait(w.enqueue(kind, `{}`))
 		is.Equal(j.State, job.Failed)
 		is.Equal(j.Attempt, 1)                              // another attempt would not help
-		is.True(strings.Contains(*j.Error, "idempotently")) // with advice
+		is.True(strings.Contains(*j.Error, "idempotently")) // the error contains advice
 	}
 }
 
@@ -186,7 +186,7 @@ func TestWhatTemporalWouldRejectFailsWithAdvice(t *testing.T) {
 		j := w.wait(id)
 		is.Equal(j.State, job.Failed)
 		is.Equal(j.Attempt, 1)
-		is.True(strings.Contains(*j.Error, "pass a reference")) // with advice
+		is.True(strings.Contains(*j.Error, "pass a reference")) // the error contains advice
 	}
 }
 

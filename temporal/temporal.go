@@ -1,4 +1,4 @@
-// Package temporal runs the jobs of a lane on Temporal, with the handlers that the program registers for its pods.
+// Package temporal runs the jobs of a lane on Temporal, using the handlers that the program registers for its pods.
 //
 //	c, err := client.Dial(client.Options{HostPort: "temporal:7233", Namespace: "video"})
 //	...
@@ -6,10 +6,10 @@
 //	...
 //	err = r.Run(ctx)
 //
-// A lane moves with trapeze lane set NAME --engine temporal, and back with --engine postgres. Submissions stay in PostgreSQL, in the
-// application's transactions. PostgreSQL also keeps everything that waits: delays, retries, approvals, fan-outs and next steps. Temporal runs
-// what can start: each run of a job is a workflow, and each call of its handler is an activity on the task queue of the lane. See
-// docs/temporal.md for what changes for handlers, and ADR 0050 for the reasons.
+// The command trapeze lane set NAME --engine temporal moves a lane to Temporal, and --engine postgres moves it back. Jobs are still
+// submitted to PostgreSQL, in the application's transactions. PostgreSQL also holds all waiting jobs: delays, retries, approvals, fan-outs
+// and next steps. Temporal runs the jobs that are ready: each run of a job is a workflow, and each call of its handler is an activity on
+// the lane's task queue. See docs/temporal.md for how handlers are affected, and ADR 0050 for the reasons.
 package temporal
 
 import (
@@ -43,32 +43,33 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// Name is the name of the engine, as lanes name it, unless Options.Name is set.
+// Name is the engine's name in lanes, unless Options.Name is set.
 const Name = "temporal"
 
 // Options configure an engine.
 type Options struct {
 	// Client connects to the Temporal server. The caller closes it after Run.
 	Client client.Client
-	// Namespace is the namespace of the client. Default "default".
+	// Namespace is the namespace of the client. The default is "default".
 	Namespace string
-	// Name is the name of the engine. A program that uses several clusters gives each of them a name. Default [Name].
+	// Name is the name of the engine. A program that uses several clusters must give each a different name. The default is [Name].
 	Name string
-	// All workflow ids and the names of all task queues start with Prefix. Databases that share a namespace need different prefixes: pods refuse
-	// the runs of another database, but workers of [Work] cannot. Default "trapeze".
+	// Prefix starts all workflow ids and task queue names. Databases that share a namespace need different prefixes: pods reject runs of
+	// another database, but workers started by [Work] cannot. The default is "trapeze".
 	Prefix string
-	// DataConverter is that of the client, if the client has one, for example to encrypt args and results in Temporal. Default: JSON.
+	// DataConverter is the client's data converter, if it has one, for example to encrypt args and results in Temporal. The default is
+	// JSON.
 	DataConverter converter.DataConverter
-	// UI is the address of Temporal's dashboard, such as https://temporal.example.com, for links. Empty: no links.
+	// UI is the address of Temporal's dashboard, such as https://temporal.example.com, for links. If it is empty, there are no links.
 	UI string
-	// HandlersElsewhere makes the pod forward jobs and write their ends, but leaves the handlers to programs that call [Work].
+	// HandlersElsewhere means that the pod only forwards jobs and writes their ends, while programs that call [Work] run the handlers.
 	HandlersElsewhere bool
-	// HeartbeatTimeout is the time without a heartbeat after which a worker counts as dead, and its jobs run elsewhere. A cancel request
-	// reaches a handler within a fifth of it. Default 20 s.
+	// HeartbeatTimeout is how long a worker may send no heartbeat before it counts as dead and its jobs run elsewhere. A cancel request
+	// reaches a handler within a fifth of this time. The default is 20 s.
 	HeartbeatTimeout time.Duration
-	// PollEvery is how often the outbox is read if no notification arrives. Default 1 s.
+	// PollEvery is how often the outbox is read if no notification arrives. The default is 1 s.
 	PollEvery time.Duration
-	// ReconcileEvery is how often Temporal is asked about runs that have not ended. Default 1 min.
+	// ReconcileEvery is how often Temporal is asked about open runs. The default is 1 min.
 	ReconcileEvery time.Duration
 }
 
@@ -104,9 +105,9 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// Open registers Temporal as an engine of a runner. Call it before Run, which then also forwards jobs to Temporal and runs workers for the
-// lanes of the engine. The pod's handlers serve both engines; a handler whose kind is registered with [runner.InDatabase] fails in lanes of
-// Temporal, because it needs a transaction of PostgreSQL that belongs to its job.
+// Open registers Temporal as an engine of a runner. Call Open before Run, which then also forwards jobs to Temporal and runs workers for
+// the engine's lanes. The pod's handlers serve both engines, but jobs of kinds that are registered with [runner.InDatabase] fail in
+// Temporal lanes, because they need to write in the transaction that ends them.
 func Open(r *runner.Runner, o Options) error {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -122,7 +123,7 @@ func Open(r *runner.Runner, o Options) error {
 	return nil
 }
 
-// engine serves the lanes of Temporal in one pod.
+// engine serves Temporal lanes in one pod.
 type engine struct {
 	o      Options
 	pod    *pod.Pod
@@ -132,7 +133,7 @@ type engine struct {
 	boot   string
 }
 
-// run forwards jobs and serves the lanes until ctx ends. It then stops its workers: their handlers get the grace period of the pod.
+// run forwards jobs and serves the lanes until ctx is cancelled. It then stops its workers, whose handlers get the pod's grace period.
 func (e *engine) run(ctx context.Context) {
 	if e.pod.Opts.Disabled {
 		return
@@ -159,7 +160,7 @@ func (e *engine) forward(ctx context.Context, database string) {
 	f.Run(ctx)
 }
 
-// work runs a worker for each lane of the engine.
+// work runs a worker for each of the engine's lanes.
 func (e *engine) work(ctx context.Context, s *settler.Settler) {
 	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, Boot: e.boot, Owns: s.Owns, Reader: func(_ context.Context, in wire.Run) work.Writer {
 		return s.Reader(in)
@@ -167,7 +168,7 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 	var (
 		stopping sync.WaitGroup
 		workers  = map[string]worker.Worker{}
-		broken   = make(chan worker.Worker) // workers that stopped by themselves
+		broken   = make(chan worker.Worker) // workers that stopped on their own
 	)
 	defer func() {
 		for _, w := range workers {
@@ -190,7 +191,7 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 		for lane, w := range workers {
 			if err == nil && !slices.Contains(lanes, lane) {
 				delete(workers, lane)
-				stopping.Go(w.Stop) // the lane has moved, so none of its jobs is running, or the pod is drained: its handlers get the grace period
+				stopping.Go(w.Stop) // either the lane has moved and none of its jobs is running, or the pod is drained and handlers get the grace period
 			}
 		}
 		for _, lane := range lanes {
@@ -221,13 +222,13 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 	}
 }
 
-// allPods stands for the task queue of all pods, in the place of a lane.
+// allPods stands for the task queue of all pods where a lane is expected.
 const allPods = ""
 
-// lanesEvery is how often the lanes of the engine are read.
+// lanesEvery is how often the engine's lanes are read.
 const lanesEvery = time.Second
 
-// worker returns the worker of a lane, which runs workflows and handlers, or of allPods, which writes to PostgreSQL.
+// worker returns a worker for lane, which runs workflows and handlers. For allPods, the worker writes to PostgreSQL.
 func (e *engine) worker(lane string, s *settler.Settler, handlers *activities.Handlers, broken func(error)) worker.Worker {
 	identity := e.pod.Opts.Name + " " + e.boot
 	if lane == allPods {
@@ -265,7 +266,7 @@ func (e *engine) JobURL(j job.Job) string {
 	return e.page("workflows/" + url.PathEscape(e.names.Workflow(j.ID, outbox.EpochOf(j.Fence))))
 }
 
-// page returns the address of a page of the namespace in Temporal's dashboard.
+// page returns the address of one of the namespace's pages in Temporal's dashboard.
 func (e *engine) page(path string) string {
 	if e.o.UI == "" {
 		return ""

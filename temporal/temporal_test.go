@@ -23,7 +23,7 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/devserver"
 )
 
-// server is the Temporal server of all tests.
+// server is the Temporal server that all tests share.
 var server = sync.OnceValue(devserver.Start)
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -39,19 +39,19 @@ type (
 	}
 )
 
-// quiet is the log of tests.
+// quiet is the logger that tests use. It discards everything up to errors.
 var quiet = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError + 1}))
 
-// traced gives submissions a trace.
+// traced attaches traces to submissions.
 var traced = sdktrace.NewTracerProvider()
 
-// open returns a runner whose default lane is served by Temporal, with a prefix of its own.
+// open returns a runner whose default lane is served by Temporal, under a separate prefix.
 func open(t testing.TB, pool *pgxpool.Pool, o temporal.Options, handlers map[string]handler, options ...runner.HandleOption) *world {
 	t.Helper()
 	return openWith(t, pool, grpc.EmptyDialOption{}, o, handlers, options...)
 }
 
-// openWith is like open, with an option for the connection to Temporal.
+// openWith is like open, but takes an option for the connection to Temporal.
 func openWith(t testing.TB, pool *pgxpool.Pool, dial grpc.DialOption, o temporal.Options, handlers map[string]handler, options ...runner.HandleOption) *world {
 	t.Helper()
 	is := is.New(t)
@@ -128,7 +128,7 @@ func TestAJobOfALaneOfTemporalRunsAsAnActivity(t *testing.T) {
 	}})
 	w.start()
 	j := w.wait(w.enqueue("greet", `{"name":"ana"}`))
-	is.Equal(<-traces, one[string](w, `select split_part(traceparent, '-', 2) from trapeze.jobs where id = $1`, j.ID)) // that of the submission
+	is.Equal(<-traces, one[string](w, `select split_part(traceparent, '-', 2) from trapeze.jobs where id = $1`, j.ID)) // the trace of the submission
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), `"hello {\"name\":\"ana\"}"`)
 	is.True(j.Fence > 1_000_000) // the fence of an epoch
@@ -141,7 +141,7 @@ func (w *world) job(id int64) job.Job {
 	return j
 }
 
-// one returns the only value that a query returns.
+// one returns the only value in a query's result.
 func one[T any](w *world, query string, args ...any) (value T) {
 	w.t.Helper()
 	is.New(w.t).NoErr(w.pool.QueryRow(w.t.Context(), query, args...).Scan(&value))

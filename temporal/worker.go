@@ -17,12 +17,13 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// Work runs the handlers of r for lanes of Temporal until ctx ends, without a connection to PostgreSQL. It returns an error if Temporal has
-// refused its polls for minutes, for example because the namespace was deleted. r comes from [runner.NewRemote]. Any number of such workers
-// can run beside a few pods, which forward jobs and write their ends; see Options.HandlersElsewhere. The pods must have registered the same
-// handlers, with the same options. slots is the number of jobs of each lane that the worker runs at the same time.
+// Work runs the handlers of r for Temporal lanes, without a connection to PostgreSQL, until ctx is cancelled. It returns an error if
+// Temporal has refused its polls for minutes, for example because the namespace was deleted. r must come from [runner.NewRemote]. Any
+// number of these workers can run beside a few pods, which forward jobs and write their ends (see Options.HandlersElsewhere). The pods must
+// have registered the same handlers with the same options. slots is the maximum number of jobs in each lane that the worker runs
+// concurrently.
 //
-// What a handler reads of other jobs, such as the result of the previous step, passes through the workflow of its run.
+// A handler's reads from other jobs, such as the result of the previous step, pass through the workflow of its run.
 func Work(ctx context.Context, r *runner.Runner, o Options, slots int, lanes ...string) error {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -115,7 +115,7 @@ func TestAWorkerWithoutADatabaseDoesNotReadMoreThanAHistoryHolds(t *testing.T) {
 	w.enqueue("first", `{}`)
 	err = <-refused
 	is.True(errors.Is(err, job.ErrTooLarge))
-	is.Equal(reads, 15) // each has 1 MB
+	is.Equal(reads, 15) // each result has 1 MB
 	second := one[int64](w, `select id from trapeze.jobs where kind = 'second'`)
 	j := w.wait(second)
 	is.Equal(j.State, job.Failed)

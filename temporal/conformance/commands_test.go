@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// untilCancelled is a handler that blocks until its context is done, and then succeeds. It sends the cause.
+// untilCancelled returns a handler that blocks until its context is cancelled, sends the cause, and succeeds.
 func untilCancelled(began chan<- struct{}, causes chan<- error) does {
 	return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		close(began)
@@ -20,7 +20,7 @@ func untilCancelled(began chan<- struct{}, causes chan<- error) does {
 	}
 }
 
-// commands are what operators do.
+// commands are the cases about operators' commands.
 var commands = []testCase{
 	{name: "a job that waits is cancelled and never runs", run: func(w *world) {
 		var seen trail
@@ -207,7 +207,7 @@ var commands = []testCase{
 		}
 		w.Equal(seen.all(), want)
 		for n := range fences[1:] {
-			w.True(fences[n+1] > fences[n]) // on whichever engine it runs
+			w.True(fences[n+1] > fences[n]) // regardless of the engine that runs the job
 		}
 	}},
 }

@@ -13,17 +13,18 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// testCase is a promise with handlers that show it.
+// testCase tests one promise that every engine keeps.
 type testCase struct {
 	name string
 	run  func(w *world)
-	// differs is the difference on Temporal, as a row of the table in docs/temporal.md; empty if there is none. The case tests it.
+	// differs describes how Temporal differs, as a row of the table in docs/temporal.md; it is empty if there is no difference. The case
+	// tests the difference.
 	differs string
 }
 
 var (
 	cases = slices.Concat(ofHandlers, drains)
-	// ofHandlers are the cases in which a worker without a database runs the handlers as well. The others concern the workers of pods.
+	// ofHandlers are the cases that also run with the handlers in a worker without a database. The other cases concern the workers in pods.
 	ofHandlers = slices.Concat(ends, retries, orders, pipelines, fanOuts, failures, commands, submissions, observations)
 )
 

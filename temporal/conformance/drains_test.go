@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// drains are pods that stop or are drained. Package faults kills processes.
+// drains are the cases about pods that stop or are drained. Package faults kills processes instead.
 var drains = []testCase{
 	{name: "a pod that stops waits for its handlers", differs: "When a pod stops, its handlers finish, and another pod writes the ends of their jobs", run: func(w *world) {
 		hold, open := podtest.Gate(w.T)
@@ -28,7 +28,7 @@ var drains = []testCase{
 		w.wait("the pod drains", func() bool { ready, _ := w.r.Ready(); return !ready })
 		open()
 		<-stopped
-		w.r = w.pod() // to read the job
+		w.r = w.pod() // used to read the job
 		if w.temporal() {
 			w.Equal(w.get(id).State, job.Running)
 			runner.HandleRaw(w.r, "a", fails(errors.New("it ran again")))

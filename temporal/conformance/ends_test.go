@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// ends are the ways in which a job ends after one run.
+// ends are the cases about the ways in which a job can end after one run.
 var ends = []testCase{
 	{name: "a result is stored as the handler returned it", run: func(w *world) {
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(j.Args.JSON), nil })
@@ -54,7 +54,7 @@ var ends = []testCase{
 			return runner.Done(strings.Repeat("x", n)), err
 		}, runner.Retry(3, soon))
 		w.start()
-		large := w.ended(w.enqueue(of("a", "1048574"))) // and two quotes
+		large := w.ended(w.enqueue(of("a", "1048574"))) // plus two quotes
 		w.Equal(large.State, job.Succeeded)
 		w.Equal(len(large.Result), 1<<20)
 		j := w.ended(w.enqueue(of("a", "1048575")))
@@ -97,7 +97,7 @@ var ends = []testCase{
 		w.Equal(j.State, job.Failed)
 		w.Equal(*j.ErrorClass, job.ClassPanic)
 		w.True(strings.Contains(podtest.Message(j), "out of cheese"))
-		w.True(strings.Contains(podtest.Message(j), "ends_test.go")) // the stack
+		w.True(strings.Contains(podtest.Message(j), "ends_test.go")) // part of the stack
 	}},
 	{name: "runtime.Goexit fails the attempt", run: func(w *world) {
 		w.handle("a", func(context.Context, *raw) (*runner.Outcome, error) { runtime.Goexit(); return nil, nil })

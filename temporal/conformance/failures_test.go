@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// failures are jobs that follow a failure.
+// failures are the cases about jobs that follow a failure.
 var failures = []testCase{
 	{name: "a job with an on-failure job is followed by it when it fails for good", run: func(w *world) {
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) {
@@ -26,7 +26,7 @@ var failures = []testCase{
 		w.Equal(w.ended(id).State, job.Failed)
 		after := w.only("after")
 		w.Equal(string(after.Result), `"a 5 failed: try 2 E7, attempt 2"`)
-		w.Equal(after.PipelineID, after.ID) // a separate pipeline
+		w.Equal(after.PipelineID, after.ID) // the on-failure job starts a separate pipeline
 		w.Equal(after.Subject, "s")
 		w.Equal(w.count(id, "job.followed"), 1)
 	}},

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fanOuts are jobs that wait for many others.
+// fanOuts are the cases about jobs that wait for branches.
 var fanOuts = []testCase{
 	{name: "a join adds up all results once", run: func(w *world) {
 		w.handle("parent", returns(func() *runner.Outcome {
@@ -177,9 +177,9 @@ var fanOuts = []testCase{
 		w.start()
 		id := w.enqueue(of("deferred"))
 		token := receive(w, tokens)
-		w.NoErr(w.r.Complete(w.Context(), id, token, 1, runner.Part("a"))) // perhaps before the handler has returned
+		w.NoErr(w.r.Complete(w.Context(), id, token, 1, runner.Part("a"))) // possibly before the handler has returned
 		w.inState(id, job.Waiting)
-		for range 2 { // the second time has no effect
+		for range 2 { // the second call has no effect
 			w.NoErr(w.r.Complete(w.Context(), id, token, 2, runner.Part("b")))
 		}
 		w.True(errors.Is(w.r.Complete(w.Context(), id, "guess", 2, runner.Part("c")), job.ErrWrongToken))

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// observations are what handlers know of their jobs, and what others see of them while they run.
+// observations are the cases about the information that handlers have about their jobs, and that others have about running jobs.
 var observations = []testCase{
 	{name: "a handler knows its job", run: func(w *world) {
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) {
@@ -128,7 +128,7 @@ var observations = []testCase{
 			rows := podtest.One[int](w, w.pool, `select count(*) from rows`)
 			if w.temporal() {
 				w.Equal(j.State, job.Failed)
-				w.True(strings.Contains(podtest.Message(j), "idempotently")) // the advice
+				w.True(strings.Contains(podtest.Message(j), "idempotently")) // the error contains advice
 				w.Equal(rows, 0)
 				continue
 			}
@@ -151,7 +151,7 @@ var observations = []testCase{
 		j := w.ended(w.enqueue(of("a", `"`+large+`"`)))
 		if w.temporal() {
 			w.Equal(j.State, job.Failed)
-			w.True(strings.Contains(podtest.Message(j), "pass a reference")) // the advice
+			w.True(strings.Contains(podtest.Message(j), "pass a reference")) // the error contains advice
 			return
 		}
 		w.Equal(j.State, job.Succeeded)

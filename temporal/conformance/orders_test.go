@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// orders are rules about which job starts when.
+// orders are the cases about which job starts when.
 var orders = []testCase{
 	{name: "a lane with one slot runs its jobs one after another, in the order of submission", run: func(w *world) {
 		var seen trail
@@ -165,14 +165,14 @@ var orders = []testCase{
 	}},
 }
 
-// slots limits the lane under test.
+// slots sets the slot limit of the lane under test.
 func (w *world) slots(n int) {
 	w.Helper()
 	_, err := w.r.Admin().SetLane(w.Context(), job.DefaultLane, job.LaneChange{Slots: job.To(n)}, "ana")
 	w.NoErr(err)
 }
 
-// blocked checks that a job does not run for a reason.
+// blocked waits until the job is blocked for the given reason.
 func (w *world) blocked(id int64, why job.BlockerType) {
 	w.Helper()
 	w.wait(fmt.Sprintf("job %d is blocked: %s", id, why), func() bool {

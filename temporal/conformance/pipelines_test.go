@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// pipelines are jobs that follow each other.
+// pipelines are the cases about jobs that follow each other.
 var pipelines = []testCase{
 	{name: "a step follows with the result, the subject and the priority of the step before it", run: func(w *world) {
 		w.handle("a", returns(func() *runner.Outcome { return runner.Then(of("b", `{"n":1}`)).Result(41) }))
@@ -72,7 +72,7 @@ var pipelines = []testCase{
 		id := w.enqueue(runner.Chain(of("a"), of("b")))
 		w.Equal(string(w.ended(id).Result), `"enough"`)
 		w.Equal(w.over(w.enqueue(runner.Chain(of("b"), of("a"), of("b")))), job.PipelineSucceeded)
-		w.Equal(len(w.ids("b")), 1) // that of the second chain
+		w.Equal(len(w.ids("b")), 1) // the one from the second chain
 	}},
 	{name: "no step follows a failure", run: func(w *world) {
 		w.handle("a", nothing)

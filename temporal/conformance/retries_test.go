@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// retries are jobs that run more than once.
+// retries are the cases about jobs that run more than once.
 var retries = []testCase{
 	{name: "a job is retried until it succeeds", run: func(w *world) {
 		var seen trail

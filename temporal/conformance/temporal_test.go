@@ -20,10 +20,10 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/devserver"
 )
 
-// server is the Temporal server of all cases. Each case has a prefix.
+// server is the Temporal server that all cases share. Each case uses a different prefix.
 var server = sync.OnceValue(devserver.Start)
 
-// dial returns a client of the server.
+// dial returns a client for the server.
 func dial(w *world) client.Client {
 	w.Helper()
 	c, err := server().Dial(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
@@ -32,7 +32,7 @@ func dial(w *world) client.Client {
 	return c
 }
 
-// progressIn returns the progress of a running job from the heartbeats of its activity.
+// progressIn returns the progress of a running job, as recorded in its activity's heartbeats.
 func progressIn(w *world, j job.Job) *job.Progress {
 	w.Helper()
 	if j.State != job.Running {
@@ -50,7 +50,7 @@ func progressIn(w *world, j job.Job) *job.Progress {
 	return &details.Progress
 }
 
-// options has short intervals.
+// options returns options with short intervals.
 func options(w *world) temporal.Options {
 	w.Helper()
 	return temporal.Options{Client: dial(w), Namespace: server().Namespace(), Prefix: w.prefix, HeartbeatTimeout: 2 * time.Second,
@@ -74,14 +74,14 @@ func (w *world) elsewhere() *runner.Runner {
 	return w.worker
 }
 
-// handleElsewhere registers a handler of the worker. The failure path of a kind is declared in the pod.
+// handleElsewhere registers a handler with the worker. It omits the kind's failure options, which belong on the pod.
 func (w *world) handleElsewhere(kind string, handler does, options ...runner.HandleOption) {
 	w.Helper()
 	options = slices.DeleteFunc(slices.Clone(options), func(o runner.HandleOption) bool { _, ok := o.(runner.FailureOption); return ok })
 	runner.HandleRaw(w.elsewhere(), kind, handler, options...)
 }
 
-// onlyInPods returns a handler of a pod that must not be called in the lanes of Temporal.
+// onlyInPods returns a handler for a pod that must not be called in Temporal lanes.
 func (w *world) onlyInPods(handler does) does {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		if name := podtest.One[string](w.T, w.pool, `select engine from trapeze.lanes where name = $1`, j.Lane()); name != job.EnginePostgreSQL {
@@ -91,7 +91,7 @@ func (w *world) onlyInPods(handler does) does {
 	}
 }
 
-// work runs the worker until the case ends, or until stop is called, which also stops the pod.
+// work runs the worker until the case ends or stop is called, which also stops the pod.
 func (w *world) work(stopPod func()) (stop func()) {
 	w.Helper()
 	r := w.elsewhere()

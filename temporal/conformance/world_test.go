@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// raw is a job whose kind the case chooses, and does is its handler.
+// raw is a job of any kind, and does is its handler.
 type (
 	raw  = runner.Job[runner.Raw]
 	does = runner.Func[runner.Raw]
@@ -30,10 +30,10 @@ var of = podtest.Of
 
 // engine is an engine under test.
 type engine struct {
-	name string // as lanes name it
-	// open opens the engine on the runner of a world, before the runner is run. It is nil for PostgreSQL.
+	name string // the engine's name in lanes
+	// open opens the engine on the runner of a world before the runner starts. It is nil for PostgreSQL.
 	open func(w *world, r *runner.Runner)
-	// workers leaves the handlers of jobs on Temporal to a worker without a database.
+	// workers means that a worker without a database runs the handlers of jobs on Temporal.
 	workers bool
 }
 
@@ -42,14 +42,14 @@ type world struct {
 	*testing.T
 	*is.I
 	engine engine
-	prefix string // of the workflow ids; the test server outlives the database
+	prefix string // the prefix of workflow ids, because the test server outlives the database
 	pool   *pgxpool.Pool
 	o      runner.Options
 	r      *runner.Runner // the first pod
-	worker *runner.Runner // the worker without a database, if the engine has one
+	worker *runner.Runner // the worker without a database; nil if the engine has none
 }
 
-// newWorld returns a world whose pod is not running yet. The case registers handlers first.
+// newWorld returns a world whose pod is not running yet, so that the case can register handlers first.
 func newWorld(t *testing.T, e engine) *world {
 	t.Helper()
 	w := &world{T: t, I: is.New(t), engine: e, prefix: rand.Text(), pool: pgtest.Pool(t)}
@@ -57,7 +57,7 @@ func newWorld(t *testing.T, e engine) *world {
 	return w
 }
 
-// Helper marks the calling function as a helper, for both embedded types.
+// Helper marks the calling function as a helper for both embedded types.
 func (w *world) Helper() { w.T.Helper(); w.I.Helper() }
 
 // Fail fails the case.
@@ -66,7 +66,7 @@ func (w *world) Fail() { w.T.Fail() }
 // temporal reports whether Temporal runs the jobs.
 func (w *world) temporal() bool { return w.engine.name != job.EnginePostgreSQL }
 
-// pod returns another pod, which the case has to run. It closes when the case ends.
+// pod returns another pod, which the case must start. The pod closes when the case ends.
 func (w *world) pod() *runner.Runner {
 	w.Helper()
 	r := podtest.Make(w.T, w.pool, w.o, nil)
@@ -76,7 +76,7 @@ func (w *world) pod() *runner.Runner {
 	return r
 }
 
-// runners returns the first pod, and the worker without a database if the engine has one.
+// runners returns the first pod and, if the engine has one, the worker without a database.
 func (w *world) runners() []*runner.Runner {
 	w.Helper()
 	if w.engine.workers {
@@ -85,7 +85,7 @@ func (w *world) runners() []*runner.Runner {
 	return []*runner.Runner{w.r}
 }
 
-// handle registers a handler of the first pod. A handler's error fails its job immediately unless the options set a retry policy.
+// handle registers a handler with the first pod. An error from the handler fails its job immediately unless the options set a retry policy.
 func (w *world) handle(kind string, handler does, options ...runner.HandleOption) {
 	w.Helper()
 	if w.r == nil {
@@ -98,7 +98,7 @@ func (w *world) handle(kind string, handler does, options ...runner.HandleOption
 	runner.HandleRaw(w.r, kind, handler, options...)
 }
 
-// start runs the first pod until the case ends, or until stop is called.
+// start runs the first pod until the case ends or stop is called.
 func (w *world) start() (stop func()) {
 	w.Helper()
 	if w.r == nil {
@@ -117,10 +117,9 @@ func (w *world) enqueue(args job.Args, options ...runner.EnqueueOption) int64 {
 	return podtest.Enqueue(w.T, w.r, args, options...)
 }
 
-// within limits each wait. A test server of Temporal on a busy machine needs a second for ten jobs.
+// within limits each wait. On a busy machine, a Temporal test server needs a second for ten jobs.
 const within = 3 * time.Minute
 
-// get returns a job.
 func (w *world) get(id int64) job.Job { w.Helper(); return podtest.Get(w.T, w.r, id) }
 
 // wait waits for a condition.
@@ -129,7 +128,7 @@ func (w *world) wait(what string, cond func() bool) {
 	pgtest.WaitFor(w.T, within, what, cond)
 }
 
-// inState waits until a job is in a state.
+// inState waits until a job is in the given state.
 func (w *world) inState(id int64, want job.State) job.Job {
 	w.Helper()
 	return podtest.InState(w.T, w.r, id, want)
@@ -175,7 +174,7 @@ func (w *world) ids(kind string) []int64 {
 	return podtest.Column[int64](w.T, w.pool, `select id from trapeze.jobs where kind = $1 order by id`, kind)
 }
 
-// count returns the number of events with a name in a job's history.
+// count returns the number of events with the given name in a job's history.
 func (w *world) count(id int64, event string) (n int) {
 	w.Helper()
 	for _, name := range podtest.Events(w.T, w.r, id) {
@@ -186,13 +185,13 @@ func (w *world) count(id int64, event string) (n int) {
 	return n
 }
 
-// check checks the invariants that hold for every history, and that each job has ended.
+// check checks that each job has ended and that the invariants of job histories hold.
 func (w *world) check() {
 	w.Helper()
 	podtest.CheckHistory(w.T, w.pool, w.r)
 }
 
-// trail records what handlers do, in order.
+// trail records the actions of handlers in order.
 type trail struct {
 	mu   sync.Mutex
 	list []string
@@ -246,7 +245,7 @@ func sum(ctx context.Context, j *raw) (*runner.Outcome, error) {
 	return runner.Done([]int{total, failed}), nil
 }
 
-// children returns jobs of a kind with the numbers from 1 to n as arguments.
+// children returns n jobs of a kind, with the numbers from 1 to n as arguments.
 func children(kind string, n int) []job.Args {
 	list := make([]job.Args, n)
 	for i := range list {
@@ -258,7 +257,7 @@ func children(kind string, n int) []job.Args {
 // soon is a retry policy with short delays.
 var soon = job.Backoff{Base: time.Millisecond, Cap: 5 * time.Millisecond}
 
-// receive returns the next value of a channel. It fails the case after a minute.
+// receive returns the next value from a channel. If none arrives within a minute, it fails the case.
 func receive[T any](w *world, c <-chan T) (v T) {
 	w.Helper()
 	select {

@@ -1,4 +1,4 @@
-// Package devserver starts a Temporal server in the process, for tests and for demos. It keeps everything in memory.
+// Package devserver starts an in-process Temporal server for tests and demos. The server keeps everything in memory.
 package devserver
 
 import (
@@ -17,7 +17,7 @@ func Start() *Server {
 	return &Server{temporaltest.NewServer(temporaltest.WithBaseServerOptions(temporal.WithDynamicConfigClient(settings)))}
 }
 
-// settings suit a server of one process: with several partitions, a task can wait for a poll of another partition.
+// settings tune the server for a single process. With several partitions, a task can wait for a poll of another partition.
 var settings = dynamicconfig.StaticClient{
 	dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): value(true),
 	dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():      value(1),
@@ -29,7 +29,7 @@ func value(v any) []dynamicconfig.ConstrainedValue {
 	return []dynamicconfig.ConstrainedValue{{Value: v}}
 }
 
-// Address returns the address of the server, as [client.Options] expects it.
+// Address returns the server's address in the form that [client.Options] expects.
 func (s *Server) Address() string { return s.it.GetFrontendHostPort() }
 
 // Namespace returns the namespace of the server.

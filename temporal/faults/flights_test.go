@@ -13,17 +13,17 @@ import (
 	"github.com/trapeze-run/trapeze/temporal"
 )
 
-// flights makes the example slow enough to be killed in the middle. Its handlers write under the fence of their job.
+// flights makes the example slow enough to be killed halfway. Its handlers write under their jobs' fences.
 var flights = handlers.Options{BatchRows: 1000, BatchPause: 50 * time.Millisecond, Fenced: true}
 
 func TestTheFlightsHaveTheSameTotalOnBothEnginesWithWorkersKilled(t *testing.T) {
 	is := is.New(t)
 	want := fly(t, job.EnginePostgreSQL)
-	is.True(len(want) > 100) // it read the real file
+	is.True(len(want) > 100) // the pipeline read the real file
 	is.Equal(fly(t, temporal.Name), want)
 }
 
-// fly runs the example on an engine, kills a pod in the ingest and another one in the fan-out, and returns the totals.
+// fly runs the example on an engine, kills one pod during the ingest and another during the fan-out, and returns the totals.
 func fly(t *testing.T, engine string) []handlers.UnitTotal {
 	t.Helper()
 	w := newWorld(t, engine)

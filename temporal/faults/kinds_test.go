@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// ledgerSQL creates the tables in which handlers record their calls. A start is a call of a handler. An effect is an idempotent write that
-// only the run with the highest fence may make.
+// ledgerSQL creates the tables in which handlers record their calls. Each row of starts is a call of a handler. Each row of effects is an
+// idempotent write that only the run with the highest fence may make.
 const (
 	ledgerSQL = `
 create table starts (job bigint not null, fence bigint not null, pod text not null, at timestamptz not null default clock_timestamp());
@@ -24,22 +24,22 @@ insert into effects as e (job, fence, n) values ($1, $2, $3)
 on conflict (job) do update set fence = excluded.fence, n = excluded.n where e.fence <= excluded.fence`
 )
 
-// work takes Millis, and then writes its effect. Its result is N.
+// work takes the given number of milliseconds and then writes its effect. Its result is N.
 type work struct{ N, Millis int }
 
 func (work) Kind() string { return "work" }
 
-// flaky is work that fails at its first attempt.
+// flaky is like work, but its first attempt fails.
 type flaky struct{ N int }
 
 func (flaky) Kind() string { return "flaky" }
 
-// link is one of Of steps, each of which returns the next one.
+// link is one of Of steps, each of which requests the next step.
 type link struct{ No, Of, Millis int }
 
 func (link) Kind() string { return "link" }
 
-// split fans out into work with the numbers from 1 to Of, and joins the sum.
+// split fans out into work jobs with the numbers from 1 to Of. The join checks their sum.
 type split struct{ Of, Millis int }
 
 func (split) Kind() string { return "split" }
@@ -48,7 +48,7 @@ type total struct{ Of int }
 
 func (total) Kind() string { return "total" }
 
-// register registers the kinds of these tests.
+// register registers the kinds that these tests use.
 func register(r *runner.Runner, pool *pgxpool.Pool) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[work]) (*runner.Outcome, error) {
 		return runner.Done(j.Args.N), act(ctx, pool, j, j.Args.N, j.Args.Millis)
@@ -97,7 +97,7 @@ type claimed interface {
 	PodName() string
 }
 
-// act records the start of a run, takes a while, and writes the effect of the run.
+// act records the start of a run, waits, and writes the effect of the run.
 func act(ctx context.Context, pool *pgxpool.Pool, j claimed, n, millis int) error {
 	if _, err := pool.Exec(ctx, `insert into starts (job, fence, pod) values ($1, $2, $3)`, j.ID(), j.Fence(), j.PodName()); err != nil {
 		return job.Retryable(err)

@@ -21,14 +21,14 @@ import (
 	"github.com/trapeze-run/trapeze/temporal"
 )
 
-// roleEnv is the environment variable that holds a role as JSON. If it is set, this binary runs as a pod or as a Temporal server.
+// roleEnv is the environment variable that holds a role as JSON. If it is set, the test binary runs as a pod or as a Temporal server.
 const roleEnv = "TRAPEZE_TEMPORAL_FAULTS"
 
-// role configures a process: a pod if Pod is set, otherwise a server.
+// role configures a process. The process is a pod if Pod is set, and a server otherwise.
 type role struct {
-	Pod      string // name of the pod
-	URL      string // of the database
-	Temporal string // address of the server
+	Pod      string // the pod's name
+	URL      string // the database's URL
+	Temporal string // the server's address
 	Prefix   string // see temporal.Options
 	Server   Options
 }
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// run acts until SIGTERM, or until stdin closes, because the test process has ended.
+// run acts in the role until SIGTERM arrives or stdin closes because the test process has ended.
 func (r role) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -69,7 +69,7 @@ func (r role) run() error {
 	return s.Stop()
 }
 
-// ready is printed by a server that responds.
+// ready is the line that a server prints once it responds.
 const ready = "the server responds"
 
 // pod is the main function of a host service.
@@ -110,5 +110,5 @@ func (r role) pod(ctx context.Context) error {
 	return run.Run(ctx)
 }
 
-// maxCrashes is higher than the number of faults of a test.
+// maxCrashes is higher than the number of faults in any test.
 const maxCrashes = 20

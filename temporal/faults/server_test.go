@@ -1,7 +1,7 @@
-// Package faults starts a Temporal server with SQLite on loopback, for tests and demonstrations. It keeps its data in memory or in a
-// file. A server that is killed and started again on its file continues.
+// Package faults starts a Temporal server with SQLite on loopback for tests and demonstrations. The server keeps its data in memory or in a
+// file. After it is killed, it can continue from its file.
 //
-// The package temporaltest of the server has no data in a file, which the tests that kill the server need.
+// The server's package temporaltest cannot store data in a file, which the tests that kill the server require.
 package faults
 
 import (
@@ -28,11 +28,11 @@ import (
 
 // Options configure a [Server].
 type Options struct {
-	// Namespaces are created with a retention of one day. Default: default.
+	// Namespaces are created with a retention of one day. The default is one namespace named default.
 	Namespaces []string
-	// File contains the data. It is created if it does not exist. Default: the data is in memory.
+	// File holds the data. It is created if it does not exist. By default, the data is kept in memory.
 	File string
-	// Port is the port of the server on 127.0.0.1. Default: a free port.
+	// Port is the server's port on 127.0.0.1. By default, a free port is used.
 	Port int
 }
 
@@ -44,12 +44,12 @@ type Server struct {
 
 const (
 	loopback = "127.0.0.1"
-	one      = "active" // the only cluster
-	// startWithin limits the time until the server responds.
+	one      = "active" // the name of the only cluster
+	// startWithin limits how long the server may take to respond.
 	startWithin = time.Minute
 )
 
-// Start starts a server, and returns when it responds.
+// Start starts a server and returns once it responds.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if len(o.Namespaces) == 0 {
 		o.Namespaces = []string{"default"}
@@ -112,7 +112,7 @@ func (s *Server) Address() string { return s.address }
 // Stop stops the server.
 func (s *Server) Stop() error { return s.server.Stop() }
 
-// configure returns the configuration of a server, after it has created the tables and the namespaces.
+// configure creates the tables and namespaces and returns the server's configuration.
 func configure(o Options) (*config.Config, error) {
 	ports, err := freePorts(8)
 	if err != nil {
@@ -171,23 +171,23 @@ func freePorts(n int) (ports []int, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer l.Close() // after the last one, so that the ports differ
+		defer l.Close() // closed only after the loop, so that the ports differ
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
 }
 
-// Quiet is a logger of clients that discards everything.
+// Quiet is a client logger that discards everything.
 type Quiet struct{}
 
-// Debug implements log.Logger of the SDK.
+// Debug implements the SDK's log.Logger.
 func (Quiet) Debug(string, ...any) {}
 
-// Info implements log.Logger of the SDK.
+// Info implements the SDK's log.Logger.
 func (Quiet) Info(string, ...any) {}
 
-// Warn implements log.Logger of the SDK.
+// Warn implements the SDK's log.Logger.
 func (Quiet) Warn(string, ...any) {}
 
-// Error implements log.Logger of the SDK.
+// Error implements the SDK's log.Logger.
 func (Quiet) Error(string, ...any) {}

@@ -22,20 +22,20 @@ import (
 	"github.com/trapeze-run/trapeze/temporal"
 )
 
-// world is a database with a lane of Temporal, a Temporal server, and pods, each in a process.
+// world is a database with a Temporal lane, a Temporal server, and pods. The server and each pod run in separate processes.
 type world struct {
 	*testing.T
 	is     *is.I
 	url    string
 	pool   *pgxpool.Pool
 	server *process
-	role   role           // of the pods
+	role   role           // the pods' role
 	client *runner.Runner // submits jobs but never runs them
 	pods   []*process
-	first  []int64 // the first jobs of the submitted pipelines
+	first  []int64 // the first job of each submitted pipeline
 }
 
-// newWorld prepares a database whose default lane belongs to an engine, and starts a Temporal server for it.
+// newWorld prepares a database whose default lane uses the given engine, and starts a Temporal server.
 func newWorld(t *testing.T, engine string) *world {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -60,7 +60,7 @@ func newWorld(t *testing.T, engine string) *world {
 	return w
 }
 
-// startServer starts the Temporal server on its file, and waits until it responds.
+// startServer starts the Temporal server with its data file and waits until the server responds.
 func (w *world) startServer() {
 	w.Helper()
 	w.server = w.launch("server", role{Server: w.role.Server}, "")
@@ -72,7 +72,7 @@ func (w *world) startServer() {
 	})
 }
 
-// start starts a pod with failpoints, and waits until it has registered.
+// start starts a pod with the given failpoints and waits until it has registered.
 func (w *world) start(name, failpoints string) *process {
 	w.Helper()
 	r := w.role
@@ -97,7 +97,7 @@ type process struct {
 	ended chan struct{}
 }
 
-// launch starts this binary in a role. The process ends with the test.
+// launch starts the test binary in a role. The process ends with the test.
 func (w *world) launch(name string, r role, failpoints string) *process {
 	w.Helper()
 	text, err := json.Marshal(r)
@@ -122,13 +122,13 @@ func (w *world) launch(name string, r role, failpoints string) *process {
 	return p
 }
 
-// kill kills the process with SIGKILL, and returns when it is gone.
+// kill sends SIGKILL to the process and returns once the process is gone.
 func (p *process) kill() {
-	_ = p.cmd.Process.Signal(syscall.SIGKILL) // fails if it has ended
+	_ = p.cmd.Process.Signal(syscall.SIGKILL) // fails if the process has already exited
 	<-p.ended
 }
 
-// alive reports whether the process runs.
+// alive reports whether the process is running.
 func (p *process) alive() bool {
 	select {
 	case <-p.ended:
@@ -144,7 +144,7 @@ func (p *process) waitKilled() {
 	p.w.wait(p.name+" has died", func() bool { return !p.alive() })
 }
 
-// within limits each wait. Temporal notices the death of a worker in the middle of a workflow task after ten seconds.
+// within limits each wait. If a worker dies during a workflow task, Temporal takes ten seconds to notice.
 const within = 3 * time.Minute
 
 func (w *world) wait(what string, cond func() bool) {
@@ -152,7 +152,6 @@ func (w *world) wait(what string, cond func() bool) {
 	pgtest.WaitFor(w.T, within, what, cond)
 }
 
-// submit submits a job.
 func (w *world) submit(args runner.Args, options ...runner.EnqueueOption) {
 	w.Helper()
 	w.first = append(w.first, podtest.Enqueue(w.T, w.client, args, options...))
@@ -176,13 +175,13 @@ func (w *world) endedJobs() int {
 	return podtest.One[int](w, w.pool, `select count(*) from trapeze.done`)
 }
 
-// handedOver makes the jobs whose start is not recorded due again at once, as if their forwarder had died half a minute ago.
+// handedOver makes the jobs whose start is not recorded due again immediately, as if their forwarder had died half a minute ago.
 func (w *world) handedOver() {
 	w.Helper()
 	podtest.Exec(w, w.pool, `update trapeze.outbox set seen_at = seen_at - interval '30 seconds' where run is null`)
 }
 
-// finish waits until all work is done, and checks that each job ended once.
+// finish waits until all work is done and checks that each job ended once.
 func (w *world) finish() {
 	w.Helper()
 	w.wait("every job has ended", func() bool {

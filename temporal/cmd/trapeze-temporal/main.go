@@ -1,5 +1,5 @@
-// Command trapeze-temporal is the trapeze command with the engine temporal and the example pipeline. A service that uses Temporal builds its
-// own command in the same way, with its handlers.
+// Command trapeze-temporal is the trapeze command with the Temporal engine and the example pipeline. A service that uses Temporal builds a
+// command in the same way, with its own handlers.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	os.Exit(app.Run(context.Background(), root, os.Args[1:]))
 }
 
-// register registers the example with writes that both engines run, and Temporal at TEMPORAL_ADDRESS.
+// register registers the example, with writes that work on both engines, and the Temporal server at TEMPORAL_ADDRESS.
 func register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error {
 	example := handlers.Options{Fenced: true}
 	if err := handlers.Setup(ctx, pool, example); err != nil {

@@ -1,8 +1,8 @@
-// Package activities calls the handlers of jobs as activities of Temporal. An activity needs no lease and no connection to PostgreSQL
-// for its checkpoints, progress and events: they are details of its heartbeats. Its verdict is written by the workflow.
+// Package activities runs job handlers as Temporal activities. An activity needs neither a lease nor a connection to PostgreSQL: its
+// checkpoints, progress and events travel in its heartbeat details, and the workflow writes its verdict.
 //
-// If a worker dies, Temporal misses its heartbeats, and another worker gets the activity with the latest details. A handler that returns an
-// error has not crashed: its error is a verdict, and PostgreSQL decides when the job runs again.
+// If a worker dies, its heartbeats stop, and Temporal passes the activity to another worker along with the latest details. A handler that
+// returns an error has not crashed: the error is a verdict, and PostgreSQL decides when the job runs again.
 package activities
 
 import (
@@ -28,28 +28,29 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// Handlers calls the registered handlers.
+// Handlers runs the registered handlers.
 type Handlers struct {
-	Engine *engine.Engine // with the registered kinds; its claims are not used
+	Engine *engine.Engine // holds the registered kinds; the engine claims no jobs
 	Client client.Client
-	Boot   string // id of this process
+	Boot   string // the id of this process
 	// Owns returns an error if the run belongs to another database. It is nil in a process without a connection to PostgreSQL.
 	Owns func(ctx context.Context, in wire.Run) error
-	// Reader returns the reads of an activity's job: results, branches and tokens. Nothing is written with it.
+	// Reader returns the writer through which an activity reads results, branches and tokens for its job. It writes nothing.
 	Reader func(ctx context.Context, in wire.Run) work.Writer
 }
 
-// Register registers an activity for each kind that the pod runs. If it gets an activity of another kind, Temporal offers that to the
-// workers again.
+// Register registers an activity for each kind that the pod runs. If the pod receives an activity of another kind, Temporal offers the
+// activity to the workers again.
 func (h *Handlers) Register(w worker.Registry) {
 	for _, kind := range h.Engine.HandledKinds {
 		w.RegisterActivityWithOptions(h.Run, activity.RegisterOptions{Name: kind})
 	}
 }
 
-// Run calls the handler of a job once. It returns an error only if the handler has to be called again, by this worker or another one.
+// Run calls the handler of a job once. It returns an error only if this or another worker must call the handler again, or if the run was
+// reset.
 func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err error) {
-	if h.Engine.Lanes.Drained() { // its worker is about to stop
+	if h.Engine.Lanes.Drained() { // the worker is about to stop
 		return v, temporal.NewApplicationErrorWithOptions("the pod is drained", "drained", temporal.ApplicationErrorOptions{NextRetryDelay: 200 * time.Millisecond})
 	}
 	if h.Owns != nil {
@@ -58,7 +59,7 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 		}
 	}
 	if run := activity.GetInfo(ctx).WorkflowExecution.RunID; run != in.Run {
-		return v, temporal.NewNonRetryableApplicationError("the run "+in.Run+" was reset to "+run, "reset", nil) // its fences would repeat
+		return v, temporal.NewNonRetryableApplicationError("the run "+in.Run+" was reset to "+run, "reset", nil) // the fences of the reset run would repeat
 	}
 	c, err := h.open(ctx, in)
 	if err != nil {
@@ -74,7 +75,7 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	c.details.Starts++
 	c.details.Attempt = c.attempt
 	if err := c.beat(ctx); err != nil {
-		return v, err // the handler was not called
+		return v, err // the handler has not been called
 	}
 	if err := failpoint.Hit(steps.Calling); err != nil {
 		return v, err
@@ -96,7 +97,7 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	c.watchdog.Stop()
 	cause := context.Cause(handling)
 	if ctx.Err() != nil && errors.Is(cause, context.Canceled) {
-		cause = job.ErrShutdown // the grace period of the worker is over
+		cause = job.ErrShutdown // the worker's grace period is over
 	}
 	close(returned)
 	<-beating
@@ -108,11 +109,11 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 		c.mu.Lock()
 		c.details.Starts--
 		c.mu.Unlock()
-		_ = c.beat(context.WithoutCancel(ctx)) // without it, the hand-back counts as a crash
+		_ = c.beat(context.WithoutCancel(ctx)) // without this heartbeat, the hand-back would count as a crash
 		return v, temporal.NewApplicationErrorWithOptions("handed back: the worker is shutting down", "handed_back",
 			temporal.ApplicationErrorOptions{NextRetryDelay: time.Millisecond})
 	case err != nil && errors.Is(cause, job.ErrLeaseLost):
-		return v, fmt.Errorf("handed back: %w", cause) // the result of a handler that has succeeded counts unless it was called elsewhere
+		return v, fmt.Errorf("handed back: %w", cause) // if the handler had succeeded, its result would count unless the handler was called elsewhere
 	case errors.Is(err, engine.ErrNoDatabase):
 		err = job.Permanent(fmt.Errorf("write in the commit that ends job %d: %w", in.ID, errInPostgreSQL))
 	}
@@ -123,11 +124,11 @@ func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err er
 	return v, err
 }
 
-// keepSlot completes the activity of a handler that ignores its cancelled context, and keeps its slot until the handler returns or the worker
-// stops.
+// keepSlot completes the activity of a handler that ignores its cancelled context, but keeps the slot occupied until the handler returns or
+// the worker stops.
 func (h *Handlers) keepSlot(ctx context.Context, c *call, v wire.Verdict, left <-chan struct{}) {
 	if err := h.Client.CompleteActivity(context.WithoutCancel(ctx), c.token, v, nil); err != nil {
-		return // the worker completes the activity, which frees the slot
+		return // Run returns the verdict instead, which completes the activity and frees the slot
 	}
 	select {
 	case <-left:
@@ -135,8 +136,8 @@ func (h *Handlers) keepSlot(ctx context.Context, c *call, v wire.Verdict, left <
 	}
 }
 
-// perform calls a handler and waits for its return. It stops waiting for a handler that ignores its cancelled context for too long: its
-// outcome no longer counts, and left is closed when it returns.
+// perform calls a handler and waits for it to return. If the handler ignores its cancelled context for too long, perform stops waiting: the
+// outcome no longer counts, and left is closed when the handler returns.
 func (h *Handlers) perform(ctx context.Context, a engine.Assignment, c *call) (o *work.Outcome, left <-chan struct{}, err error) {
 	type result struct {
 		outcome *work.Outcome
@@ -171,7 +172,7 @@ func (h *Handlers) perform(ctx context.Context, a engine.Assignment, c *call) (o
 	}
 }
 
-// verdict completes the verdict of a handler that returned.
+// verdict completes the verdict on a handler that has returned.
 func (c *call) verdict(v wire.Verdict, o *work.Outcome, err, cause error) (wire.Verdict, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +210,7 @@ func (h *Handlers) maxCrashes(in wire.Run, k *engine.Handler) int {
 	return cmp.Or(k.MaxCrashes, h.Engine.Opts.MaxCrashes)
 }
 
-// staleAfter returns how long a handler may go without a sign of life. A worker without a database does not know the setting of the lane.
+// staleAfter returns how long a handler may go without showing activity. A worker without a database does not know the lane's setting.
 func (h *Handlers) staleAfter(lane string, k *engine.Handler) time.Duration {
 	if k.StaleAfter != nil {
 		return *k.StaleAfter
@@ -220,7 +221,7 @@ func (h *Handlers) staleAfter(lane string, k *engine.Handler) time.Duration {
 	return h.Engine.Opts.StaleAfter
 }
 
-// open begins a call of the activity. It takes over the details of a call that crashed.
+// open begins a call of the activity. It takes over the details of the previous call if that call crashed.
 func (h *Handlers) open(ctx context.Context, in wire.Run) (*call, error) {
 	info := activity.GetInfo(ctx)
 	c := &call{Writer: h.Reader(ctx, in), client: h.Client, id: in.ID, token: info.TaskToken, attempt: int(info.Attempt), within: in.Heartbeat,
@@ -234,7 +235,7 @@ func (h *Handlers) open(ctx context.Context, in wire.Run) (*call, error) {
 	return c, nil
 }
 
-// crashes returns the number of crashes since the latest checkpoint, and counts a call that has not returned.
+// crashes returns the number of crashes since the latest checkpoint. Each call that has not returned counts as a crash.
 func (c *call) crashes(in wire.Run) int {
 	if c.details.Forgiven {
 		return c.details.Starts

@@ -22,33 +22,34 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// call is one call of the activity. It implements [work.Writer]: reads go to PostgreSQL, and notes become details of the heartbeats.
+// call is one call of the activity. It implements [work.Writer]: reads go to PostgreSQL, and progress, events and checkpoints go into the
+// heartbeat details.
 type call struct {
-	work.Writer // for reads
+	work.Writer // used for reads
 	client      client.Client
 	id          int64
 	token       []byte
-	attempt     int           // the number of calls of the activity, counted from 1, although an operator may have reset Temporal's count
-	within      time.Duration // after so long without a heartbeat, Temporal calls the handler elsewhere
-	grace       time.Duration // how long a handler may continue after its worker began to stop
+	attempt     int           // the number of this call of the activity, counted from 1; keeps rising even if an operator resets Temporal's count
+	within      time.Duration // how long heartbeats may be missing before Temporal calls the handler elsewhere
+	grace       time.Duration // how long a handler may continue after its worker has begun to stop
 	stop        <-chan struct{}
 	cancel      context.CancelCauseFunc
 	watchdog    watchdog.Watchdog
 
-	sending sync.Mutex // held until Temporal has answered, so that the order of heartbeats is the order of the details
-	mu      sync.Mutex // for the following fields
+	sending sync.Mutex // held until Temporal has replied, so that heartbeats carry the details in order
+	mu      sync.Mutex // guards the following fields
 	details wire.Details
-	keeping json.RawMessage // a checkpoint that is being sent
+	keeping json.RawMessage // the checkpoint that is being sent
 	over    bool            // the handler has returned
 }
 
-// maxEvents is the number of events that a run keeps. They are written to the job's history with its end.
+// maxEvents is the maximum number of events that a run keeps. They are written to the job's history when the run ends.
 const maxEvents = 1000
 
-// beats is the number of heartbeats in the time after which a worker counts as dead.
+// beats is the number of heartbeats that a worker sends within the heartbeat timeout, after which it counts as dead.
 const beats = 5
 
-// beat sends the details.
+// beat sends a heartbeat with the current details.
 func (c *call) beat(ctx context.Context) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -58,7 +59,8 @@ func (c *call) beat(ctx context.Context) error {
 	return c.send(ctx, d)
 }
 
-// send sends details. The caller holds sending. An operator has paused an activity, which then continues until its handler returns.
+// send sends a heartbeat with the given details. The caller must hold c.sending. If an operator has paused the activity, it continues until
+// its handler returns.
 func (c *call) send(ctx context.Context, d wire.Details) error {
 	ctx, cancel := context.WithTimeout(ctx, max(c.within/beats, time.Second))
 	defer cancel()
@@ -69,8 +71,8 @@ func (c *call) send(ctx context.Context, d wire.Details) error {
 	return err
 }
 
-// keepBeating sends heartbeats until the handler has returned, and cancels the handler's context when that is requested. A cancelled handler
-// may clean up; without heartbeats, its job would run again or end in the meantime.
+// keepBeating sends heartbeats until the handler has returned, and cancels the handler's context on request. A cancelled handler may need
+// time to clean up; without heartbeats, its job would run again or end in the meantime.
 func (c *call) keepBeating(ctx context.Context, returned <-chan struct{}, keepRunning bool) {
 	ctx = context.WithoutCancel(ctx)
 	ticker := time.NewTicker(c.within / beats)
@@ -101,7 +103,7 @@ func (c *call) keepBeating(ctx context.Context, returned <-chan struct{}, keepRu
 		case errors.As(err, &cancelled):
 			last = time.Now()
 			c.cancel(job.ErrCancelled)
-		case errors.Is(err, activity.ErrActivityReset): // an operator wants the handler to be called again
+		case errors.Is(err, activity.ErrActivityReset): // an operator has requested another call of the handler
 			last = time.Now()
 			c.cancel(job.ErrLeaseLost)
 		case errors.As(err, &unknown): // another worker has the activity, or the run was terminated
@@ -113,7 +115,7 @@ func (c *call) keepBeating(ctx context.Context, returned <-chan struct{}, keepRu
 	}
 }
 
-// errInPostgreSQL is returned by writes that need the transaction of the job's end.
+// errInPostgreSQL is returned for writes that must be part of the transaction that ends the job.
 var errInPostgreSQL = errors.New("a lane of Temporal has no transaction of PostgreSQL that belongs to the job: write on a pool of the handler's, " +
 	"idempotently and only if Job.Fence is not lower than the fence of the last write, or set the lane's engine to postgres")
 
@@ -173,7 +175,7 @@ func (c *call) fits(d wire.Details) error {
 	return wire.TooLarge("checkpoint and events", len(raw))
 }
 
-// Checkpoint implements [work.Writer]. It returns when Temporal has stored the checkpoint.
+// Checkpoint implements [work.Writer]. It returns once Temporal has stored the checkpoint.
 func (c *call) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	for backoff := wait.NewBackoff(); ; {
 		err := c.keep(ctx, v)
@@ -202,7 +204,7 @@ func (c *call) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	}
 }
 
-// keep stores a checkpoint, which resets the number of crashes: the job has made progress.
+// keep stores a checkpoint and resets the number of crashes, because the job has made progress.
 func (c *call) keep(ctx context.Context, v json.RawMessage) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()

@@ -18,19 +18,20 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// reader reads through the workflow of a run, for a process without a connection to PostgreSQL. It has only the reads of [work.Writer].
+// reader reads through a run's workflow, for a process without a connection to PostgreSQL. It implements only the read methods of
+// [work.Writer].
 type reader struct {
 	work.Writer
 	client        client.Client
 	workflow, run string
 }
 
-// Remote returns a [work.Writer] that reads through the workflow of a run.
+// Remote returns a [work.Writer] that reads through a run's workflow.
 func Remote(c client.Client, workflow, run string) work.Writer {
 	return &reader{client: c, workflow: workflow, run: run}
 }
 
-// read asks until the workflow answers, or ctx ends.
+// read repeats the request until the workflow replies or ctx is cancelled.
 func (r *reader) read(ctx context.Context, what wire.Read) (a wire.Answer, err error) {
 	for backoff := wait.NewBackoff(); ; {
 		var handle client.WorkflowUpdateHandle

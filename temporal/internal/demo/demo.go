@@ -1,5 +1,5 @@
-// Package demo runs the example pipeline on Trapeze's pods and on Temporal, kills the pod that runs it on either engine, and compares the
-// totals. It starts a PostgreSQL and a Temporal server, and stops both at the end.
+// Package demo runs the example pipeline on Trapeze's pods and on Temporal, kills the pod that is running it on each engine, and compares
+// the totals. It starts a PostgreSQL server and a Temporal server and stops both at the end.
 package demo
 
 import (
@@ -55,7 +55,7 @@ The demo starts a PostgreSQL and a Temporal server with its data in memory, and 
 	return c
 }
 
-// year is the year of the flights and their factors.
+// year is the year covered by the flights and their factors.
 const year = 2024
 
 // demo is one run of the demo.
@@ -66,7 +66,7 @@ type demo struct {
 	zero     time.Time
 }
 
-// schemaOf returns the schema of the example's tables on an engine, so that the runs share no data.
+// schemaOf returns the name of the schema for the example's tables. It depends on the engine, so that the runs share no data.
 func schemaOf(engine string) string { return "co2_" + engine }
 
 func run(parent context.Context, out io.Writer, engines []string) (err error) {
@@ -165,7 +165,7 @@ func (d *demo) fly(ctx context.Context, engine string) (_ []handlers.UnitTotal, 
 	return handlers.ReadTotals(ctx, d.pool, example, year)
 }
 
-// move moves the default lane to an engine, as trapeze lane set default --engine does.
+// move moves the default lane to an engine, like the command trapeze lane set default --engine.
 func move(ctx context.Context, r *runner.Runner, engine string) error {
 	if _, err := r.Admin().SetLane(ctx, job.DefaultLane, job.LaneChange{Engine: &engine}, "demo"); err != nil {
 		return err

@@ -23,10 +23,10 @@ import (
 	"github.com/trapeze-run/trapeze/temporal"
 )
 
-// podSettings is sent to a pod as the first line of its stdin.
+// podSettings configures a pod. It is sent as the first line of the pod's stdin.
 type podSettings struct{ Name, DatabaseURL, CO2, Temporal, Namespace string }
 
-// podCommand returns the command of a pod. The pod runs while its stdin is open, so it never outlives the demo.
+// podCommand returns the command that runs a pod. The pod runs until its stdin is closed, so it never outlives the demo.
 func podCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "pod", Hidden: true, Args: cobra.NoArgs,
@@ -48,7 +48,7 @@ func podCommand() *cobra.Command {
 	}
 }
 
-// run runs jobs until ctx is done.
+// run runs jobs until ctx is cancelled.
 func (p podSettings) run(ctx context.Context) error {
 	pool, err := pgxpool.New(ctx, p.DatabaseURL)
 	if err != nil {
@@ -70,7 +70,7 @@ func (p podSettings) run(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	// The heartbeat timeout is as long as the lease of a pod.
+	// The heartbeat timeout is the same as the duration of a pod's lease.
 	if err := temporal.Open(r, temporal.Options{Client: c, Namespace: p.Namespace, HeartbeatTimeout: 8 * time.Second}); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (d *demo) start(ctx context.Context, name string) (*podProcess, error) {
 	return p, nil
 }
 
-// kill kills the process with SIGKILL, so that it cannot clean up.
+// kill sends SIGKILL to the process, so that it cannot clean up.
 func (p *podProcess) kill() {
 	_ = p.cmd.Process.Kill() // fails only if the process has already exited
 	<-p.ended

@@ -1,11 +1,11 @@
-// Package forwarder carries jobs from the outbox to Temporal. Any number of forwarders may work at the same time, one in each pod, and each
-// of them may die at any point:
+// Package forwarder carries jobs from the outbox to Temporal. Any number of forwarders may work concurrently, one in each pod, and any of
+// them may die at any point:
 //
-//   - before it starts the workflow: the outbox returns the job again after 30 s, to any forwarder;
-//   - after it has started the workflow: the workflow records its start itself. If a second forwarder starts it again, Temporal
-//     answers that the workflow id is in use, for as long as it remembers the run; after that, the second run finds the epoch over.
+//   - before it starts the workflow: after 30 s, the outbox returns the job again, to any forwarder;
+//   - after it has started the workflow: the workflow itself records its start. If a second forwarder starts the workflow again,
+//     Temporal rejects the workflow id for as long as it remembers the run; after that, the second run finds that the epoch is over.
 //
-// The package also passes on cancel requests, and asks Temporal about runs that have not ended for a while.
+// The package also passes on cancel requests, and asks Temporal about runs that have been open for a while.
 package forwarder
 
 import (
@@ -35,41 +35,41 @@ import (
 // Forwarder starts and cancels the workflows of one engine.
 type Forwarder struct {
 	Client    client.Client
-	Converter converter.DataConverter // that of the client
+	Converter converter.DataConverter // the client's converter
 	Outbox    *outbox.Outbox
 	Names     Names
 	Database  string        // see [wire.Run]
 	Heartbeat time.Duration // see [wire.Run]
 	Log       *slog.Logger
 	Damped    *telemetry.Damped
-	Wake      wait.Signal // set when there may be due jobs or cancel requests
+	Wake      wait.Signal // set when jobs or cancel requests may be due
 
 	PollEvery      time.Duration // how often the outbox is read without a signal
-	ReconcileEvery time.Duration // how often Temporal is asked about runs that have not ended
+	ReconcileEvery time.Duration // how often Temporal is asked about open runs
 
 	failed bool // the latest attempt to forward jobs failed; used only by Run
 }
 
-// Names are the names that a database uses in Temporal. Databases that share a namespace need different prefixes.
+// Names generates the names that a database uses in Temporal. Databases that share a namespace need different prefixes.
 type Names struct{ Prefix string }
 
-// Queue returns the task queue of a lane. No lane's name contains a slash.
+// Queue returns the task queue of a lane. Lane names contain no slashes.
 func (n Names) Queue(lane string) string { return n.Prefix + "/" + lane }
 
-// Pods returns the task queue of all pods, on which they write to PostgreSQL. No lane's name contains a space.
+// Pods returns the task queue that all pods serve to write to PostgreSQL. Lane names contain no spaces.
 func (n Names) Pods() string { return n.Prefix + " pods" }
 
 // Workflow returns the workflow id of an epoch of a job.
 func (n Names) Workflow(id, epoch int64) string { return fmt.Sprintf("%s-%d-%d", n.Prefix, id, epoch) }
 
 const (
-	// atOnce is the number of jobs of each lane that one read of the outbox claims.
+	// atOnce is the maximum number of jobs that one read of the outbox claims in each lane.
 	atOnce = 200
-	// starts is the number of calls to Temporal at the same time.
+	// starts is the maximum number of concurrent calls to Temporal.
 	starts = 16
 )
 
-// Run forwards jobs until ctx ends.
+// Run forwards jobs until ctx is cancelled.
 func (f *Forwarder) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { f.reconcile(ctx) })
@@ -96,9 +96,9 @@ func (f *Forwarder) Run(ctx context.Context) {
 	}
 }
 
-// once forwards due jobs and cancel requests. It reports whether there may be more.
+// once forwards due jobs and cancel requests. It reports whether more may be due.
 func (f *Forwarder) once(ctx context.Context) (more bool, err error) {
-	if f.failed { // while Temporal does not answer, jobs wait in their lanes, where commands still apply to them
+	if f.failed { // while Temporal does not respond, jobs wait in their lanes, where commands can still reach them
 		if _, err := f.Client.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
 			return false, err
 		}
@@ -114,7 +114,7 @@ func (f *Forwarder) once(ctx context.Context) (more bool, err error) {
 	return len(due) >= atOnce || len(cancels) >= atOnce, errors.Join(err, failed)
 }
 
-// each calls do for all elements, several at a time, and returns the first errors.
+// each calls do for every element, with several calls running concurrently, and returns the first errors.
 func each[T any](list []T, do func(T) error) error {
 	var (
 		running sync.WaitGroup
@@ -141,8 +141,8 @@ func each[T any](list []T, do func(T) error) error {
 	return errors.Join(errs[:min(len(errs), 3)]...)
 }
 
-// Start starts the workflow of a job. If it is running already, Start records its start, because no run may have done so yet. A job whose
-// args Temporal would reject fails.
+// Start starts the workflow of a job. If the workflow is already running, Start records its start, because the run itself may not have done
+// so yet. If Temporal would reject the job's args, the job fails.
 func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 	if err := wire.TooLarge("args and checkpoint", len(i.Args)+len(i.Checkpoint)); err != nil {
 		return f.refuse(ctx, i, err)
@@ -157,7 +157,7 @@ func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		WorkflowIDConflictPolicy:                 enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		EnableEagerStart:                         true, // a worker of this process begins without another call, if it has a free slot
+		EnableEagerStart:                         true, // a worker in this process with a free slot begins without another call
 		StaticSummary:                            i.Kind,
 		Memo:                                     map[string]any{claim: i.ClaimedAt},
 	}, interpreter.Workflow, f.run(i))
@@ -185,11 +185,11 @@ func (f *Forwarder) refuse(ctx context.Context, i outbox.Item, why error) error 
 	return notStale(err)
 }
 
-// claim is the memo with the time of the claim for which a workflow was started. A job of another database with the same id and epoch was
-// claimed at another time.
+// claim is the name of the memo field that holds the time at which the job was claimed. It distinguishes the job from one with the same id
+// and epoch in another database, which was claimed at another time.
 const claim = "trapeze claim"
 
-// started records the start of a workflow that an earlier call has started.
+// started records the start of a workflow that was started by an earlier call.
 func (f *Forwarder) started(ctx context.Context, i outbox.Item, id, run string) error {
 	found, err := f.Client.DescribeWorkflowExecution(ctx, id, run)
 	if err != nil {
@@ -210,7 +210,7 @@ func notStale(err error) error {
 	return err
 }
 
-// Cancel passes on a cancel request. A run whose job has ended already is terminated.
+// Cancel passes on a cancel request. If the job has already ended, its run is terminated.
 func (f *Forwarder) Cancel(ctx context.Context, c outbox.Cancel) (err error) {
 	id := f.Names.Workflow(c.ID, c.Epoch())
 	if c.Reason == job.ReasonCancelled {

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// reconcile asks Temporal about runs that have not ended for a while, until ctx ends.
+// reconcile periodically asks Temporal about runs that have been open for a while, until ctx is cancelled.
 func (f *Forwarder) reconcile(ctx context.Context) {
 	ticker := time.NewTicker(f.ReconcileEvery)
 	defer ticker.Stop()
@@ -31,7 +31,7 @@ func (f *Forwarder) reconcile(ctx context.Context) {
 	}
 }
 
-// Reconcile asks Temporal about each run that no forwarder has examined for the given time.
+// Reconcile asks Temporal about each run that no forwarder has examined for the duration unseen.
 func (f *Forwarder) Reconcile(ctx context.Context, unseen time.Duration) error {
 	for {
 		list, err := f.Outbox.Lost(ctx, unseen, atOnce)
@@ -44,8 +44,8 @@ func (f *Forwarder) Reconcile(ctx context.Context, unseen time.Duration) error {
 	}
 }
 
-// examine asks Temporal about a run. A run that has ended wrote the end of its job first. If the job is still running here, the run was
-// ended from outside, or Temporal has lost it.
+// examine asks Temporal about a run. Before a run ends, it writes the end of its job. If a job is still running although its run has ended,
+// either the run was ended from outside or Temporal has lost it.
 func (f *Forwarder) examine(ctx context.Context, i outbox.Item) error {
 	id := f.Names.Workflow(i.ID, i.Epoch())
 	found, err := f.Client.DescribeWorkflowExecution(ctx, id, i.Run)
@@ -74,10 +74,10 @@ func (f *Forwarder) examine(ctx context.Context, i outbox.Item) error {
 	}
 }
 
-// historyService is the identity with which the server terminates runs that exceed its limits.
+// historyService is the identity under which the server terminates runs that exceed its limits.
 const historyService = "history-service"
 
-// limit returns the server's reason if the server itself has terminated a run, and an empty string if an operator has ended it.
+// limit returns the server's reason if the server itself terminated a run, or an empty string if an operator did.
 func (f *Forwarder) limit(ctx context.Context, id, run string) (why string, err error) {
 	last := f.Client.GetWorkflowHistory(ctx, id, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
 	for last.HasNext() {

@@ -1,14 +1,14 @@
-// Package interpreter is the workflow of a job. It records its start in the outbox, calls the handler as an activity, and settles the
-// verdict in PostgreSQL:
+// Package interpreter implements the workflow of a job. The workflow records its start in the outbox, calls the handler as an activity, and
+// settles the verdict in PostgreSQL:
 //
 //	begin ──▶ handler, on the lane's task queue ──▶ settle
 //	  │ another run has this epoch         │ cancel: the handler's context is cancelled, and its verdict is settled
 //	  ▼                                    │ crash of a worker: called again, up to the crash limit
 //	 end
 //
-// PostgreSQL decides what follows: a job that waits, for its next attempt or for its branches, is a row of PostgreSQL and not a workflow.
-// A workflow therefore has about twenty events, whatever its pipeline does, and its code has no state to version.
-// An outage of PostgreSQL adds at most a few dozen.
+// PostgreSQL decides how the job continues: a job that is waiting for its next attempt or for its branches is a row in PostgreSQL, not a
+// workflow. A workflow therefore has about twenty events no matter how complex the pipeline is, and its code has no state to version. An
+// outage of PostgreSQL adds at most a few dozen.
 package interpreter
 
 import (
@@ -21,17 +21,17 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// These are the names by which workers register the workflow and its local activities. A kind's name contains no space.
+// Workers register the workflow and its local activities under these names. Kind names contain no spaces.
 const (
 	Workflow = "trapeze job"
 	Begin    = "trapeze begin"
 	Settle   = "trapeze settle"
 )
 
-// UnknownKind is the type of the error with which Settle refuses a kind that has no handler in its process.
+// UnknownKind is the type of the error that Settle returns for a kind that has no handler in its process.
 const UnknownKind = "unknown_kind"
 
-// OtherDatabase is the type of the error with which a pod refuses the run of another database, which has the same prefix by mistake.
+// OtherDatabase is the type of the error that a pod returns for a run of another database that mistakenly uses the same prefix.
 const OtherDatabase = "other_database"
 
 // forever is longer than any job runs. Temporal requires a limit.
@@ -42,16 +42,17 @@ func Run(ctx workflow.Context, in wire.Run) error {
 	if err := serveReads(ctx, in); err != nil {
 		return err
 	}
-	toTheEnd, _ := workflow.NewDisconnectedContext(ctx) // a cancelled run still writes its end
+	toTheEnd, _ := workflow.NewDisconnectedContext(ctx) // even a cancelled run writes its end
 	if err := write(toTheEnd, in.Pods, &in.Run, Begin, in.Slim()); err != nil || in.Run == "" {
 		return err
 	}
 	verdict := call(ctx, in)
-	return write(toTheEnd, in.Pods, nil, Settle, in.Slim(), verdict) // the args may be as large as the verdict
+	return write(toTheEnd, in.Pods, nil, Settle, in.Slim(), verdict) // omits the args, which may be as large as the verdict
 }
 
-// write writes to PostgreSQL with a local activity. If PostgreSQL does not answer for a minute, or this pod has no handler for the kind and
-// does not know what follows, or has another database, write continues with an activity on the task queue of all pods, whose retries add nothing to the history.
+// write writes to PostgreSQL with a local activity. If that fails, write continues with an activity on the task queue of all pods, whose
+// retries add nothing to the history. The local activity fails if PostgreSQL does not respond for a minute, if this pod has no handler for
+// the kind and cannot tell how the job continues, or if this pod uses another database.
 func write(ctx workflow.Context, pods string, result any, name string, args ...any) error {
 	local := workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		ScheduleToCloseTimeout: time.Minute,
@@ -69,7 +70,7 @@ func write(ctx workflow.Context, pods string, result any, name string, args ...a
 	return workflow.ExecuteActivity(ctx, name, args...).Get(ctx, result)
 }
 
-// call calls the handler until it returns a verdict.
+// call has the handler called until it returns a verdict.
 func call(ctx workflow.Context, in wire.Run) (v wire.Verdict) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: forever,
@@ -87,12 +88,12 @@ func call(ctx workflow.Context, in wire.Run) (v wire.Verdict) {
 		v = wire.Verdict{Lost: err.Error()}
 	}
 	if died := (*temporal.TimeoutError)(nil); errors.As(err, &died) && died.HasLastHeartbeatDetails() {
-		_ = died.LastHeartbeatDetails(&v.Details) // a worker that died while its handler was being cancelled
+		_ = died.LastHeartbeatDetails(&v.Details) // the worker died while its handler was being cancelled
 	}
 	return v
 }
 
-// priority converts a job's priority, −100 to 100, to one of Temporal's five, of which 1 is the most urgent.
+// priority converts a job's priority, −100 to 100, to one of Temporal's five levels, where 1 is the most urgent.
 func priority(p int) int {
 	switch {
 	case p >= 50:

@@ -10,11 +10,13 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// Read is the name of the update with which a handler without a connection to PostgreSQL reads from it, and of the local activity that reads.
+// Read is the name of the update that a handler without a connection to PostgreSQL sends to read from it, and of the local activity that
+// performs the read.
 const Read = "trapeze read"
 
-// maxReads and maxReadBytes limit the answers of a run, because each answer is in its history twice: as the result of the local activity and
-// as that of the update. A Temporal server terminates runs with a history of 50 MB, and rejects more than 2,000 updates of a run.
+// maxReads and maxReadBytes limit the replies to a run's reads, because each reply is in the run's history twice: as the result of the
+// local activity and as the result of the update. A Temporal server terminates runs whose history exceeds 50 MB, and rejects more than
+// 2,000 updates per run.
 const (
 	maxReads     = 1000
 	maxReadBytes = 15_000_000
@@ -23,7 +25,7 @@ const (
 // TooMuch is the type of the error that rejects further reads.
 const TooMuch = "too_much"
 
-// serveReads answers the reads of the handler.
+// serveReads replies to the handler's reads.
 func serveReads(ctx workflow.Context, in wire.Run) error {
 	reads, bytes := 0, 0
 	in = in.Slim()

@@ -11,15 +11,15 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// Reader returns the writer of a run, which reads results, branches and tokens.
+// Reader returns the writer of a run, which can read results, branches and tokens.
 func (s *Settler) Reader(in wire.Run) work.Writer {
 	return s.Prepare(in.Claimed(), s.outbox.Lease(in.ID, in.Epoch)).Writer
 }
 
-// answerBytes is the approximate maximum size of an answer.
+// answerBytes is the approximate maximum size of a reply.
 const answerBytes = 500_000
 
-// Read answers a read of a handler without a connection to PostgreSQL.
+// Read performs a read for a handler without a connection to PostgreSQL.
 func (s *Settler) Read(ctx context.Context, in wire.Run, r wire.Read) (a wire.Answer, err error) {
 	if err := s.Owns(ctx, in); err != nil {
 		return a, err

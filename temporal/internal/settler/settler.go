@@ -1,6 +1,6 @@
-// Package settler is the side of a run that writes to PostgreSQL: it records the start of a run, and turns the verdict of a handler into
-// the end of its job, its next attempt, its branches and its next steps. It has an engine that acts for the holder of all claims of
-// Temporal. Completions of several runs therefore share commits, and every rule about what follows a job is that of package engine.
+// Package settler implements the part of a run that writes to PostgreSQL: it records the start of a run, and turns a handler's verdict into
+// the job's end, next attempt, branches and next steps. It uses an engine that acts for the holder of all Temporal claims. Completions of
+// several runs can therefore share a commit, and all rules about how a job continues come from package engine.
 package settler
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// Settler settles runs of one engine. Create it when all handlers are registered, call Live, and start the workers when it is ready.
+// Settler settles runs of one engine. Create it after all handlers have been registered, call Live, and start the workers once it is ready.
 type Settler struct {
 	*engine.Engine
 	pod    *pod.Pod
 	outbox *outbox.Outbox
 	ready  chan struct{}
-	// Database is the identity of the database. It is set when the settler is ready.
+	// Database is the identity of the database. It is set once the settler is ready.
 	Database string
 }
 
@@ -43,14 +43,14 @@ func New(p *pod.Pod, name string, o *outbox.Outbox) *Settler {
 	s.Engine = engine.New(p.Services, options, member{s})
 	for kind, k := range p.Kinds {
 		settled := *k
-		settled.Timeout, settled.KeepRunning = 0, true // the worker applies them
+		settled.Timeout, settled.KeepRunning = 0, true // the worker applies these options
 		s.Kinds[kind] = &settled
 	}
 	s.Handle([]string{})
 	return s
 }
 
-// Live serves the settler until ctx ends.
+// Live runs the settler until ctx is cancelled.
 func (s *Settler) Live(ctx context.Context) error {
 	b, err := s.first(ctx)
 	for err != nil {
@@ -74,18 +74,18 @@ func (s *Settler) first(ctx context.Context) (b store.Beat, err error) {
 	return member{s}.Heartbeat(ctx, s.Boot())
 }
 
-// Ready is closed when the settler knows the lanes of next steps.
+// Ready returns a channel that is closed when the settler knows the lanes of next steps.
 func (s *Settler) Ready() <-chan struct{} { return s.ready }
 
-// Register registers the local activities of the workflow.
+// Register registers the local activities that the workflow uses.
 func (s *Settler) Register(w worker.Registry) {
 	w.RegisterActivityWithOptions(s.Read, activity.RegisterOptions{Name: interpreter.Read})
 	w.RegisterActivityWithOptions(s.Begin, activity.RegisterOptions{Name: interpreter.Begin})
 	w.RegisterActivityWithOptions(s.Settle, activity.RegisterOptions{Name: interpreter.Settle})
 }
 
-// Begin records the start of the calling run, and returns its id. It returns an empty id if another run executes the epoch, or if the epoch is
-// over.
+// Begin records the start of the calling run and returns the run's id. It returns an empty id if another run executes the epoch or the
+// epoch is over.
 func (s *Settler) Begin(ctx context.Context, in wire.Run) (run string, err error) {
 	if err := s.Owns(ctx, in); err != nil {
 		return "", err
@@ -101,8 +101,8 @@ func (s *Settler) Begin(ctx context.Context, in wire.Run) (run string, err error
 	return run, err
 }
 
-// Owns returns an error if the run belongs to another database. A run from before the restore of a dump belongs to this one, if its claim is
-// in the dump.
+// Owns returns an error if the run belongs to another database. If this database was restored from a dump, an earlier run belongs to it if
+// the run's claim is in the dump.
 func (s *Settler) Owns(ctx context.Context, in wire.Run) error {
 	if in.Database == s.Database {
 		return nil
@@ -115,7 +115,7 @@ func (s *Settler) Owns(ctx context.Context, in wire.Run) error {
 	return err
 }
 
-// Settle writes the verdict of a run. It can be repeated.
+// Settle writes the verdict of a run. It is idempotent.
 func (s *Settler) Settle(ctx context.Context, in wire.Run, v wire.Verdict) error {
 	err := failpoint.Hit(steps.Settling)
 	if err == nil {
@@ -152,7 +152,7 @@ func (s *Settler) settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 	}
 	held, err := store.ClaimsToAdopt(ctx, s.Commands, lease.Pod, []job.Lease{lease})
 	if err != nil || len(held) == 0 {
-		return s.DBError(err) // it is settled, or a command has ended it
+		return s.DBError(err) // the verdict has been written, or a command has ended the job
 	}
 	a := held[0]
 	if s.Kinds[a.Kind] == nil {
@@ -179,13 +179,13 @@ func notStale(err error) error {
 	return err
 }
 
-// member makes the engine act for the holder of the claims. That holder has no row among the pods, so its lease is always valid, and it
+// member makes the engine act for the holder of the claims. Because the holder has no row among the pods, its lease is always valid, and it
 // claims nothing.
 type member struct{ s *Settler }
 
 func (m member) Open(context.Context) error { return nil }
 
-// Heartbeat reads the lanes and the kinds' lanes, which determine the lanes of next steps.
+// Heartbeat reads the lanes and the lanes of kinds, which determine in which lanes next steps run.
 func (m member) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	b, err := m.s.pod.Heartbeats.Heartbeat(ctx, boot, m.s.Opts.LeaseFor, false)
 	return store.Beat{Open: true, Now: b.Now, Left: m.s.Opts.LeaseFor, Lanes: b.Lanes, LaneKinds: b.LaneKinds, History: b.History}, err
@@ -206,7 +206,7 @@ func (member) PassOn(wake.Up) {}
 
 func (m member) Cancel(claim job.Lease, why job.Reason) { m.s.pod.Member.Cancel(claim, why) }
 
-// Claims reports that this process is not responsible for the claims: the reconciler is.
+// Claims reports that this process is not responsible for the claims; the reconciler is.
 func (m member) Claims(context.Context, string) ([]store.Held, bool, error) { return nil, false, nil }
 
 func (m member) ClaimMissing(*engine.Run) bool { return true }

@@ -1,16 +1,16 @@
-// Package steps names the steps of a job between PostgreSQL and Temporal. Tests with the build tag failpoints kill a pod at each of them; see
-// internal/failpoint.
+// Package steps names the steps of a job between PostgreSQL and Temporal. Tests with the build tag failpoints kill a pod at each step (see
+// internal/failpoint).
 package steps
 
 // The steps, in order.
 const (
-	Claimed  = "forward.claimed" // the forwarder has claimed a job; its workflow has not started
+	Claimed  = "forward.claimed" // the forwarder has claimed a job but not started its workflow
 	Started  = "forward.started" // Temporal has accepted the workflow
-	Begun    = "run.begun"       // the start of the run is recorded in PostgreSQL
+	Begun    = "run.begun"       // PostgreSQL has recorded the start of the run
 	Calling  = "run.calling"     // the handler is about to be called
-	Returned = "run.returned"    // the handler has returned; Temporal does not have its verdict
+	Returned = "run.returned"    // the handler has returned, but Temporal does not have the verdict yet
 	Settling = "run.settling"    // the verdict is about to be written to PostgreSQL
-	Written  = "run.written"     // the verdict is in PostgreSQL; Temporal does not know
+	Written  = "run.written"     // the verdict is in PostgreSQL, but Temporal does not know yet
 )
 
 // All lists the steps.

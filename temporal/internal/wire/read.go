@@ -6,13 +6,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Read is a question of a handler whose process has no connection to PostgreSQL.
+// Read is a read request from a handler whose process has no connection to PostgreSQL.
 type Read struct {
 	What  string `json:"what"`            // one of the constants below
-	After int    `json:"after,omitempty"` // the number of branches that were read before
+	After int    `json:"after,omitempty"` // the number of branches that have already been read
 }
 
-// These are the questions.
+// The kinds of read requests.
 const (
 	ParentResult = "parent_result"
 	OwnFailure   = "failure"
@@ -20,7 +20,7 @@ const (
 	Branches     = "branches"
 )
 
-// Answer is the answer to a [Read].
+// Answer is the reply to a [Read].
 type Answer struct {
 	Value    json.RawMessage `json:"value,omitempty"`
 	Branches []job.Branch    `json:"branches,omitempty"`
@@ -29,7 +29,7 @@ type Answer struct {
 	Error    string          `json:"error,omitempty"`
 }
 
-// Bytes returns the approximate size of an answer.
+// Bytes returns the approximate size of a reply.
 func (a *Answer) Bytes() int {
 	n := len(a.Value)
 	for i := range a.Branches {
@@ -38,5 +38,5 @@ func (a *Answer) Bytes() int {
 	return n
 }
 
-// BranchBytes returns the approximate size of a branch in an answer.
+// BranchBytes returns the approximate size of a branch in a reply.
 func BranchBytes(b *job.Branch) int { return len(b.JSON) + len(b.Error) + 200 }

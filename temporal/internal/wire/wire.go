@@ -1,7 +1,7 @@
-// Package wire defines what Temporal stores about a job: [Run], the input of its workflow and of its activity; [Details], the details of the
-// activity's heartbeats; and [Verdict], its result. All of them are JSON, and can be encrypted by the data converter of the client.
+// Package wire defines what Temporal stores about a job: [Run], the input of its workflow and activity; [Details], the details in the
+// activity's heartbeats; and [Verdict], the activity's result. All of them are JSON and can be encrypted by the client's data converter.
 //
-// Values of an older release must stay readable, because workflows outlive a deployment. Fields are only added.
+// Values written by an older release must stay readable, because workflows outlive deployments. Only add fields.
 package wire
 
 import (
@@ -16,11 +16,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// MaxBytes is the maximum size of a run, of the details of a heartbeat and of a verdict. By default, a Temporal server rejects values above
-// 2 MB.
+// MaxBytes is the maximum size of a run, of heartbeat details and of a verdict. By default, a Temporal server rejects values above 2 MB.
 const MaxBytes = 1_500_000
 
-// Run is one epoch of a job, in which its handler is called until it returns.
+// Run is one epoch of a job, during which its handler is called until it returns.
 type Run struct {
 	ID          int64           `json:"id"`
 	Epoch       int64           `json:"epoch"`
@@ -41,20 +40,20 @@ type Run struct {
 	Snoozes     int             `json:"snoozes,omitempty"`
 	Submitter   string          `json:"submitter,omitempty"`
 	Trace       string          `json:"trace,omitempty"`
-	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"` // of an earlier epoch
+	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"` // from an earlier epoch
 	CreatedAt   time.Time       `json:"created_at"`
 	ClaimedAt   time.Time       `json:"claimed_at"`
-	// Heartbeat is the time without a heartbeat after which the worker counts as dead.
+	// Heartbeat is how long a worker may send no heartbeat before it counts as dead.
 	Heartbeat time.Duration `json:"heartbeat"`
-	// Database is the identity of the database whose job it is; see [outbox.Outbox.Database].
+	// Database is the identity of the database that the job belongs to (see [outbox.Outbox.Database]).
 	Database string `json:"database,omitempty"`
-	// Run is the run id that is recorded as the start of the epoch. The input of the workflow does not have it.
+	// Run is the run id that was recorded at the start of the epoch. It is not part of the workflow's input.
 	Run string `json:"run,omitempty"`
 	// Pods is the task queue that all pods serve.
 	Pods string `json:"pods"`
 }
 
-// RunOf returns the run of an item of the outbox.
+// RunOf returns the run for an outbox item.
 func RunOf(i outbox.Item, heartbeat time.Duration) Run {
 	return Run{
 		ID: i.ID, Epoch: i.Epoch(), Kind: i.Kind, Lane: i.Lane, Subject: i.Subject, Args: i.Args, PipelineID: i.PipelineID, ParentID: i.ParentID,
@@ -91,23 +90,23 @@ func TooLarge(what string, bytes int) error {
 		job.ErrTooLarge, what, bytes, MaxBytes, job.EnginePostgreSQL))
 }
 
-// Details are stored by Temporal with each heartbeat of the activity, and passed to its next call after a crash.
+// Details are stored by Temporal with each heartbeat of the activity. After a crash, they are passed to the next call.
 type Details struct {
-	Starts     int              `json:"starts"` // calls of the handler since its latest checkpoint that have not returned
+	Starts     int              `json:"starts"` // handler calls since the latest checkpoint that have not returned
 	Checkpoint json.RawMessage  `json:"checkpoint,omitempty"`
 	Progress   job.Progress     `json:"progress,omitzero"`
 	Events     []store.Emission `json:"events,omitempty"`
-	Attempt    int              `json:"attempt,omitempty"`  // the highest number of a call
+	Attempt    int              `json:"attempt,omitempty"`  // the highest call number so far
 	Forgiven   bool             `json:"forgiven,omitempty"` // the run has stored a checkpoint, so crashes of earlier runs no longer count
 }
 
-// Verdict is the result of the activity: what the handler returned, and what it has noted.
+// Verdict is the result of the activity: the handler's return value, and the checkpoint, progress and events that it recorded.
 type Verdict struct {
-	Outcome *work.Outcome `json:"outcome,omitempty"` // nil if it failed, or succeeded without a result
+	Outcome *work.Outcome `json:"outcome,omitempty"` // nil if the handler failed, or succeeded without a result
 	Failure *Failure      `json:"failure,omitempty"`
-	Cause   string        `json:"cause,omitempty"`   // why its context was cancelled; see causes
-	Crashed string        `json:"crashed,omitempty"` // why the job has reached its crash limit; its handler was not called again
-	Lost    string        `json:"lost,omitempty"`    // why the activity has no result, although its handler may have run
+	Cause   string        `json:"cause,omitempty"`   // why the handler's context was cancelled; see causes
+	Crashed string        `json:"crashed,omitempty"` // why the job reached its crash limit; the handler was not called again
+	Lost    string        `json:"lost,omitempty"`    // why the activity has no result although its handler may have run
 	Took    time.Duration `json:"took"`
 	Began   time.Time     `json:"began,omitzero"`
 	Details Details       `json:"details,omitzero"`
@@ -133,7 +132,7 @@ func FailureOf(err error) *Failure {
 		After: wish.After, InvalidArgs: errors.Is(err, job.ErrInvalidArgs), TooLarge: errors.Is(err, job.ErrTooLarge)}
 }
 
-// Err returns the error of a handler, with the retry that it requests, or nil.
+// Err returns the handler's error, including the retry behavior that it requested, or nil.
 func (f *Failure) Err() error {
 	if f == nil {
 		return nil
@@ -150,7 +149,7 @@ func (f *Failure) Err() error {
 	return work.ReportedError(err, f.Class, f.Code)
 }
 
-// handlersError is a handler's error from which only its text and its class remain.
+// handlersError is a handler's error reduced to its text and class.
 type handlersError struct{ f *Failure }
 
 func (e handlersError) Error() string { return e.f.Message }
@@ -159,7 +158,7 @@ func (e handlersError) Is(target error) bool {
 	return target == job.ErrInvalidArgs && e.f.InvalidArgs || target == job.ErrTooLarge && e.f.TooLarge
 }
 
-// causes are the reasons for which a handler's context is cancelled and its outcome still counts.
+// causes are the reasons for cancelling a handler's context after which its outcome still counts.
 var causes = map[string]error{"cancelled": job.ErrCancelled, "timeout": job.ErrTimeout, "stale": job.ErrStale}
 
 // CauseOf encodes the cause of a cancelled context.
@@ -175,7 +174,7 @@ func CauseOf(err error) string {
 // CauseErr decodes the cause of a cancelled context.
 func (v *Verdict) CauseErr() error { return causes[v.Cause] }
 
-// Foreign marks all steps of the outcome as known elsewhere, because the worker has already checked their kinds.
+// Foreign marks all steps in the outcome as foreign, because the worker has already checked their kinds.
 func (v *Verdict) Foreign() {
 	o := v.Outcome
 	if o == nil {
