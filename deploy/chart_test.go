@@ -35,7 +35,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// helmChart is loaded once, because Helm logs each symbolic link.
+// helmChart is loaded only once, because Helm logs every symbolic link that it follows.
 var helmChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load("helm") })
 
 // render renders the chart with the values and decodes it strictly.
@@ -76,7 +76,7 @@ func render(values map[string]any) (release, error) {
 type release struct {
 	values  chartutil.Values
 	objects []any
-	pods    map[string]core.PodTemplateSpec // by the name of their Deployment or Job
+	pods    map[string]core.PodTemplateSpec // by the name of the Deployment or Job
 }
 
 // of returns the objects of one type.
@@ -89,7 +89,7 @@ func of[T any](r release) (found []*T) {
 	return found
 }
 
-// value returns a value of the chart, such as tls.secret.
+// value returns one of the chart's values, such as tls.secret.
 func (r release) value(t *testing.T, path string) any {
 	t.Helper()
 	v, err := r.values.PathValue(path)
@@ -99,7 +99,7 @@ func (r release) value(t *testing.T, path string) any {
 	return v
 }
 
-// releases calls check for the default values and for each values file in testdata.
+// releases calls check for the chart rendered with its default values and with each values file in testdata.
 func releases(t *testing.T, check func(t *testing.T, r release)) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) < 3 {
@@ -156,7 +156,7 @@ func TestEveryVariableExistsAndSecretsAreReferences(t *testing.T) {
 			is.Equal(slices.Contains(references, "DATABASE_URL"), !strings.HasSuffix(name, "-worker")) // workers have no database
 			is.Equal(slices.Contains(references, "TRAPEZE_TOKEN"), strings.HasSuffix(name, "-worker"))
 			for _, file := range []string{"TRAPEZE_TOKENS_FILE", "TRAPEZE_TLS_CERT", "TRAPEZE_TLS_KEY"} {
-				is.True(plain[file] == "" || mounted(pod.Spec, plain[file])) // the file exists
+				is.True(plain[file] == "" || mounted(pod.Spec, plain[file])) // the file must exist
 			}
 			for _, arg := range pod.Spec.Containers[0].Args {
 				if ca, ok := strings.CutPrefix(arg, "--ca="); ok {
@@ -167,7 +167,7 @@ func TestEveryVariableExistsAndSecretsAreReferences(t *testing.T) {
 	})
 }
 
-// mounted reports whether a read-only volume with a secret contains the file, which neither other users nor the program can change.
+// mounted reports whether the file comes from a read-only secret volume.
 func mounted(s core.PodSpec, file string) bool {
 	for _, m := range s.Containers[0].VolumeMounts {
 		for _, v := range s.Volumes {
@@ -181,7 +181,7 @@ func mounted(s core.PodSpec, file string) bool {
 	return false
 }
 
-// Each pod may need its grace period, and a few seconds more, after the time in which Services remove it.
+// A pod may take its grace period and a few seconds more, in addition to the time that Services need to remove it.
 func TestPodsGetTheirGracePeriodAndAMargin(t *testing.T) {
 	releases(t, func(t *testing.T, r release) {
 		is := is.New(t)
@@ -207,7 +207,7 @@ func variable(s core.PodSpec, name string) string {
 	return ""
 }
 
-// serves returns whether the API has a route. It needs no database, because only the routing counts.
+// serves returns a function that reports whether the API has a route. No database is needed, because only the routing is tested.
 func serves(t *testing.T) func(prefix, path string) bool {
 	t.Helper()
 	is := is.New(t)
@@ -240,7 +240,7 @@ func TestProbesAndScrapesUseRoutesThatExist(t *testing.T) {
 		for name, pod := range r.pods {
 			c := pod.Spec.Containers[0]
 			if !strings.HasSuffix(name, "-web") {
-				is.True(c.LivenessProbe == nil && c.ReadinessProbe == nil) // they serve no HTTP
+				is.True(c.LivenessProbe == nil && c.ReadinessProbe == nil) // these pods serve no HTTP
 				continue
 			}
 			is.Equal(c.LivenessProbe.HTTPGet.Path, prefix+"/healthz") // not /readyz, which depends on the database
@@ -262,7 +262,7 @@ func TestProbesAndScrapesUseRoutesThatExist(t *testing.T) {
 	})
 }
 
-// selected returns the names of the pods that a selector finds.
+// selected returns the names of the pods that a selector matches.
 func selected(t *testing.T, r release, s *meta.LabelSelector) (names []string) {
 	t.Helper()
 	selector, err := meta.LabelSelectorAsSelector(s)
@@ -299,7 +299,7 @@ func TestSelectorsFindTheirPodsAndNoOthers(t *testing.T) {
 			is.True(selector.Matches(labels.Set(service.Labels)))
 		}
 		for _, n := range of[networking.NetworkPolicy](r) {
-			is.Equal(len(selected(t, r, &n.Spec.PodSelector)), len(r.pods)) // also the migrations
+			is.Equal(len(selected(t, r, &n.Spec.PodSelector)), len(r.pods)) // includes the migration pods
 			is.Equal(n.Spec.PolicyTypes, []networking.PolicyType{"Ingress", "Egress"})
 			for _, rule := range n.Spec.Ingress {
 				is.True(len(rule.From) > 0) // an empty list would allow everyone
@@ -309,7 +309,7 @@ func TestSelectorsFindTheirPodsAndNoOthers(t *testing.T) {
 	})
 }
 
-// Each command of the chart exists, with its flags.
+// Every command in the chart exists and has the flags that the chart passes.
 func TestArgumentsAreCommands(t *testing.T) {
 	commands := read(t, "../docs/reference-commands.md")
 	releases(t, func(t *testing.T, r release) {
@@ -351,7 +351,7 @@ func TestMigrationsRunBeforePodsOfTheNewRelease(t *testing.T) {
 	})
 }
 
-// usesMetrics checks that all metrics in a text exist.
+// usesMetrics checks that all metrics named in a text exist.
 func usesMetrics(t *testing.T, text string) {
 	t.Helper()
 	known, found := column(t, "reference-metrics.md"), regexp.MustCompile(`\btrapeze_[a-z_]+`).FindAllString(text, -1)
@@ -372,7 +372,7 @@ func TestTheAutoscalerWatchesTheOldestJobOfLanes(t *testing.T) {
 		var scaled []string
 		for _, s := range of[ScaledObject](r) {
 			scaled = append(scaled, s.Spec.ScaleTargetRef.Name)
-			is.True(s.Spec.MinReplicaCount >= 1 && s.Spec.MaxReplicaCount > s.Spec.MinReplicaCount) // without pods, no metric is exported
+			is.True(s.Spec.MinReplicaCount >= 1 && s.Spec.MaxReplicaCount > s.Spec.MinReplicaCount) // with no pods, no metric would be exported
 			for _, trigger := range s.Spec.Triggers {
 				is.Equal(trigger.Type, "prometheus")
 				is.Equal(trigger.MetricType, autoscaling.ValueMetricType)
@@ -394,7 +394,7 @@ func TestTheAutoscalerWatchesTheOldestJobOfLanes(t *testing.T) {
 			is.Equal(d.Spec.Replicas == nil, slices.Contains(scaled, d.Name)) // an upgrade must not reset the number of pods
 			scaled = slices.DeleteFunc(scaled, func(name string) bool { return name == d.Name })
 		}
-		is.Equal(len(scaled), 0) // what is scaled exists
+		is.Equal(len(scaled), 0) // every scaled Deployment exists
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// The Compose library validates the file against its specification, which refuses unknown fields.
+// The Compose library validates the file against the Compose specification, which does not allow unknown fields.
 func TestTheComposeFileRunsHardenedPods(t *testing.T) {
 	is := is.New(t)
 	options, err := cli.NewProjectOptions([]string{"compose.yaml"}, cli.WithResolvedPaths(true))
@@ -22,7 +22,7 @@ func TestTheComposeFileRunsHardenedPods(t *testing.T) {
 
 	plain := map[string]string{}
 	for name, value := range pod.Environment {
-		is.True(value != nil) // a variable without a value would come from the caller's environment
+		is.True(value != nil) // without a value, the variable would be taken from the caller's environment
 		plain[name] = *value
 	}
 	checkEnvironment(t, plain)
@@ -43,11 +43,11 @@ func TestTheComposeFileRunsHardenedPods(t *testing.T) {
 	is.True(pod.ReadOnly)
 	is.Equal(pod.CapDrop, []string{"ALL"})
 	is.True(slices.Contains(pod.SecurityOpt, "no-new-privileges:true"))
-	is.Equal([]string(pod.HealthCheck.Test), []string{"CMD", "/trapeze", "ping"}) // the image's test runs it
+	is.Equal([]string(pod.HealthCheck.Test), []string{"CMD", "/trapeze", "ping"}) // the image's test runs this command
 	is.True(strings.Contains(read(t, "../docs/reference-commands.md"), "\n## trapeze "+pod.Command[0]+"\n"))
 	is.True(strings.HasSuffix(plain["TRAPEZE_HTTP_ADDR"], ":8080"))
 	is.Equal(pod.Ports[0].Target, uint32(8080))
-	is.Equal(pod.Ports[0].HostIP, "127.0.0.1") // a proxy with TLS makes it reachable for others
+	is.Equal(pod.Ports[0].HostIP, "127.0.0.1") // a TLS proxy makes the port reachable for others
 	is.Equal(pod.DependsOn["db"].Condition, "service_healthy")
 	is.True(project.Services["db"].HealthCheck != nil)
 }

@@ -1,4 +1,4 @@
-// Package deploy contains only tests of the files that run Trapeze: the Helm chart, the compose file and the systemd unit.
+// Package deploy contains only tests. They check the files for running Trapeze: the Helm chart, the compose file and the systemd unit.
 package deploy
 
 import (
@@ -22,7 +22,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// column returns the cells of a generated reference page's tables that stand in the first column, and the second cell of each.
+// column returns the first two columns of a generated reference page's tables, as a map from the first cell to the second.
 func column(t *testing.T, page string) map[string]string {
 	t.Helper()
 	cells := map[string]string{}
@@ -61,13 +61,13 @@ func checkEnvironment(t *testing.T, plain map[string]string, references ...strin
 	}
 }
 
-// accepted checks that a command with these variables accepts its configuration. Commands refuse conflicting variables, even those that they
-// do not use.
+// accepted checks that a command with these variables accepts them as its configuration. Commands reject conflicting variables, even those
+// that they do not use.
 func accepted(t *testing.T, variables map[string]string) {
 	t.Helper()
 	for _, set := range os.Environ() {
 		if name, _, _ := strings.Cut(set, "="); strings.HasPrefix(name, "TRAPEZE_") || name == "DATABASE_URL" {
-			t.Setenv(name, "") // restores it when the test ends
+			t.Setenv(name, "") // restores the variable when the test ends
 			_ = os.Unsetenv(name)
 		}
 	}
@@ -84,7 +84,8 @@ func withoutPassword(url string) bool {
 	return regexp.MustCompile(`^postgres://[^:@/]+@[^?]+(\?.*)?$`).MatchString(url) && !strings.Contains(url, "password=")
 }
 
-// margin is how much longer than its grace period a pod may take to exit: it hands jobs back, writes its last statistics and closes its row.
+// margin is how long a pod may take to exit after its grace period. In this time, it hands back jobs, writes its last statistics and closes
+// its row.
 const margin = 5 * time.Second
 
 func seconds(t *testing.T, text string) time.Duration {

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ScaledObject has the fields of KEDA's keda.sh/v1alpha1 that the chart uses (apis/keda/v1alpha1/scaledobject_types.go of KEDA 2.18). KEDA's own
-// module depends on all its scalers.
+// ScaledObject has the fields of KEDA's keda.sh/v1alpha1 that the chart uses (apis/keda/v1alpha1/scaledobject_types.go of KEDA 2.18).
+// KEDA's own module is not used, because it depends on all of KEDA's scalers.
 type ScaledObject struct {
 	meta.TypeMeta   `json:",inline"`
 	meta.ObjectMeta `json:"metadata"`
@@ -43,7 +43,7 @@ type ScaledObject struct {
 	} `json:"spec"`
 }
 
-// kinds returns the type of each kind that the chart may contain.
+// kinds maps each API version and kind that the chart may contain to a function that creates a value of its type.
 var kinds = map[string]func() any{
 	"apps/v1 Deployment":                      func() any { return new(apps.Deployment) },
 	"autoscaling/v2 HorizontalPodAutoscaler":  func() any { return new(autoscaling.HorizontalPodAutoscaler) },
@@ -57,8 +57,8 @@ var kinds = map[string]func() any{
 	"v1 Service":                              func() any { return new(core.Service) },
 }
 
-// decode decodes the documents of a manifest into the types of the Kubernetes API. It refuses unknown and duplicate fields, unknown kinds, and
-// field names in the wrong case.
+// decode decodes the documents of a manifest into the types of the Kubernetes API. It rejects unknown and duplicate fields, unknown kinds,
+// and field names in the wrong case.
 func decode(manifest string) (objects []any, err error) {
 	for _, document := range regexp.MustCompile(`(?m)^---\s*$`).Split(manifest, -1) {
 		if strings.TrimSpace(document) == "" {

@@ -12,7 +12,7 @@ import (
 
 const unit = "systemd/trapeze.service"
 
-// settings returns the values of a unit's settings, by section and name, such as Service.Type.
+// settings returns the unit's settings by section and name, such as Service.Type.
 func settings(t *testing.T) map[string][]string {
 	t.Helper()
 	found, section := map[string][]string{}, ""
@@ -39,7 +39,7 @@ func TestTheUnitStopsAsPodsNeedAndHasItsSecretsInFiles(t *testing.T) {
 	for _, e := range s["Service.Environment"] {
 		name, value, _ := strings.Cut(e, "=")
 		plain[name] = value
-		if file, ok := strings.CutPrefix(value, "%d/"); ok { // the folder of credentials
+		if file, ok := strings.CutPrefix(value, "%d/"); ok { // %d is the credentials directory
 			is.True(strings.Contains(strings.Join(s["Service.LoadCredential"], " "), file+":/etc/trapeze/"+file))
 		}
 	}
@@ -52,7 +52,8 @@ func TestTheUnitStopsAsPodsNeedAndHasItsSecretsInFiles(t *testing.T) {
 	is.Equal(s["Service.ExecStartPre"], []string{"/usr/local/bin/trapeze migrate up"})
 }
 
-// mostExposure is the highest accepted exposure level, times ten. systemd-analyze rates a unit without settings 9.6, and this one 1.2.
+// mostExposure is ten times the highest acceptable exposure level. systemd-analyze rates a unit without settings at 9.6 and this unit at
+// 1.2.
 const mostExposure = "15"
 
 func TestTheUnitIsValidAndHardened(t *testing.T) {
@@ -60,12 +61,12 @@ func TestTheUnitIsValidAndHardened(t *testing.T) {
 		t.Skip("systemd-analyze is not installed: install systemd to run this test")
 	}
 	is := is.New(t)
-	// The program does not have to be installed here.
+	// Replace the program's path, because the program need not be installed on this machine.
 	here := filepath.Join(t.TempDir(), "trapeze.service")
 	is.NoErr(os.WriteFile(here, []byte(strings.ReplaceAll(read(t, unit), "/usr/local/bin/trapeze", "/bin/true")), 0o644))
 	out, err := exec.Command("systemd-analyze", "verify", here).CombinedOutput()
 	is.NoErr(err)
-	is.Equal(string(out), "") // no unknown setting and no warning
+	is.Equal(string(out), "") // systemd reports no unknown settings and no warnings
 	out, err = exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold="+mostExposure, here).CombinedOutput()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	t.Log(lines[len(lines)-1])

@@ -1,5 +1,5 @@
-// Command gosec checks for dangerous mistakes. It uses only the rules of gosec, because gosec's own program takes twenty times as much to
-// download and build.
+// Command gosec checks for dangerous mistakes. It uses only gosec's rules, because downloading and building gosec's own program takes
+// twenty times as long.
 package main
 
 import (

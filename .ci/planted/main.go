@@ -1,5 +1,6 @@
-// Command planted plants bugs in the code, one at a time, and expects the tests to detect each of them. It does not change the source
-// files; see package overlay. It exits with code 1 if a bug survives without a stated reason, or if a text is not found exactly once.
+// Command planted plants bugs in the code, one at a time, and expects the tests to detect each of them. It does not change the source files
+// (see package overlay). It exits with code 1 if a bug survives without a stated reason, or if a text to replace does not occur exactly
+// once.
 //
 //	planted [-only text] [-timeout 15m] [-check] bugs.txt ...
 package main
@@ -25,8 +26,8 @@ func main() {
 	tags := flag.String("tags", "", "further build tags for the tests")
 	timeout := flag.Duration("timeout", 15*time.Minute, "limit for the tests of one package")
 	flag.Parse()
-	// A server that internal/testdb/with has started was migrated without the bug, so a bug in a migration would have no effect. Without one,
-	// each test process starts a server.
+	// A server started by internal/testdb/with was migrated without the bug, so a bug in a migration would have no effect. Without such a
+	// server, each test process starts a new one.
 	_ = os.Unsetenv(testdb.ServerVar)
 	if err := run(flag.Args(), *only, *tags, *timeout, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "planted:", err)
@@ -115,9 +116,8 @@ func packages(b overlay.Bug) []string {
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// find runs the tests until one fails and returns its name, or an empty string if none fails. The tests of make test come first; only if
-// none of them fails, those of the long leg run too. It returns an error if the code with the bug does not compile, or if none of the tests
-// exists.
+// find runs the tests until one fails and returns its name, or an empty string if none fails. It runs the tests of make test first, and the
+// long tests only if none of the former fails. It returns an error if the code with the bug does not compile or none of the tests exists.
 func find(b overlay.Bug, planted, further string, timeout time.Duration) (by string, err error) {
 	ran := false
 	for _, tags := range []string{"", "long"} {

@@ -1,5 +1,5 @@
-// Command chart draws the results of the benchmark, with one panel per workload and one bar per peer. A bar shows the median and the range
-// from the worst to the best round.
+// Command chart draws the results of the benchmark, with one panel per workload and one bar per peer. Each bar shows the median and the
+// range from the worst to the best round.
 //
 //	go run ./chart results.jsonl > peers.svg
 package main
@@ -23,7 +23,7 @@ type panel struct {
 	value                 func(result) float64
 }
 
-// result contains the fields of a driver's output line that the chart uses.
+// result contains the fields that the chart uses from a line of the driver's output.
 type result struct {
 	Peer     string             `json:"peer"`
 	Workload string             `json:"workload"`

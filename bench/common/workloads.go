@@ -73,7 +73,7 @@ func (b *bench) submit() {
 	finish(b.r, a, Snap(b.url), b.n, secs)
 }
 
-// pickUp runs W3, which measures the delay from submitting a job to an idle fleet until the job starts.
+// pickUp runs W3, which measures how long a job that is submitted to an idle fleet waits until it starts.
 func (b *bench) pickUp() {
 	ch := make(chan int64, 10)
 	stop, err := b.p.Start(b.ctx, b.url, b.workers, func(ctx context.Context, pl Payload, next func(Payload) error) error {
@@ -98,8 +98,8 @@ func (b *bench) pickUp() {
 // chainSteps is the number of steps in a chain.
 const chainSteps = 5
 
-// startChains starts the workers with a handler that enqueues the next step. times contains the start times of each chain's steps and is
-// guarded by mu. done receives each chain that has finished.
+// startChains starts the workers with a handler that enqueues the next step. times holds the start times of each chain's steps and is
+// guarded by mu. done receives each chain that finishes.
 func (b *bench) startChains() (times map[int][]time.Time, mu *sync.Mutex, done chan int, stop func()) {
 	if WritesRows() {
 		Exec(b.url, "create table bench_rows (chain int not null, step int not null)")

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-type set map[string]string // environment variables for one cell
+type set map[string]string // the environment variables of one cell
 
-// cells lists the environments by peer and workload. A workload that is not listed for a peer is skipped.
+// cells holds the environment of each cell, by peer and workload. A workload that is not listed for a peer is skipped.
 var cells = map[string]map[string]set{
 	"river": {"W1": {"N": "100000", "WORKERS": "1000"}, "W2": {"N": "100000"}, "W2T": {"N": "100000", "BATCH": "1000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
 		"W4C": {"N": "2000", "WORKERS": "1000"}, "W4T": {"N": "2000", "WORKERS": "1000"}, "W5": {"N": "1000000", "WORKERS": "1000"}, "W6": {"N": "2000"}},
@@ -36,7 +36,7 @@ var cells = map[string]map[string]set{
 	"trapeze-write": {"W4T": {"N": "2000", "WORKERS": "2000", "WRITE": "1"}},
 }
 
-// preload contains SQL that inserts the backlog for peers whose own API would be too slow for that.
+// preload contains SQL that inserts the backlog for peers whose API would be too slow.
 var preload = map[string]string{
 	"river": `insert into river_job(args,kind,max_attempts,priority,queue,scheduled_at,state) select '{"chain":1,"step":-1,"t":0}','noop',25,1,'default',now(),'available' from generate_series(1,%s)`,
 	"gue":   `insert into gue_jobs select lpad(i::text,26,'0'),0,now(),'noop','{"chain":1,"step":-1,"t":0}'::bytea,0,null,'q',now(),now() from generate_series(1,%s) i`,
@@ -87,9 +87,9 @@ func main() {
 
 type results map[string]map[string]map[string][]float64 // by workload, peer and metric
 
-// bench runs the adapters on one server, and some of them additionally on a second server with a different version.
+// bench runs the adapters on one server and, if requested, some of them also on a second server with a different version.
 type bench struct {
-	names   []string          // peers in the order of the first round; peers on the second server end with its suffix
+	names   []string          // peers in the order of the first round; the names of peers on the second server end with its suffix
 	path    map[string]string // adapter executables by peer
 	servers []*server
 	lines   *os.File
@@ -124,7 +124,7 @@ func (b *bench) find(peers, extra, bin string) {
 		if p == "" {
 			continue
 		}
-		exe, _, _ := strings.Cut(p, "-") // the rest of the name selects a variant of the same program
+		exe, _, _ := strings.Cut(p, "-") // the rest of the name selects a variant of the program
 		path, _ := filepath.Abs(filepath.Join(bin, exe))
 		if _, err := os.Stat(path); err != nil {
 			fmt.Fprintln(os.Stderr, "left out, for its adapter is not built:", p)
@@ -182,7 +182,7 @@ func (b *bench) floor(s *server, round int) {
 	b.note("pgbench"+s.suffix, "floor", round, m)
 }
 
-// cell runs one workload with one peer in a fresh database. It skips workloads that are not defined for the peer.
+// cell runs one workload with one peer in a fresh database. It skips workloads that are not listed for the peer.
 func (b *bench) cell(peer, work string, round int) {
 	s, name := b.of(peer)
 	env, ok := cells[name][work]

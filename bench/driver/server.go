@@ -18,7 +18,7 @@ type server struct {
 	programs, dir, port string
 	pid                 string // PID of the postmaster
 	version             string
-	suffix              string // suffix for the names of peers on this server: empty for the first server, and for example "@18" for a second one
+	suffix              string // appended to the names of peers on this server: empty for the first server, "@18" or similar for the second
 }
 
 // cleanup stops the servers and removes their directories.
@@ -39,7 +39,7 @@ func findPG() string {
 	if v := os.Getenv("PGBIN"); v != "" {
 		return v
 	}
-	if m, _ := filepath.Glob("/usr/lib/postgresql/*/bin"); len(m) > 0 { // the location on Debian
+	if m, _ := filepath.Glob("/usr/lib/postgresql/*/bin"); len(m) > 0 { // where Debian installs PostgreSQL
 		return m[len(m)-1]
 	}
 	p, _ := exec.LookPath("initdb")
@@ -114,8 +114,8 @@ func (s *server) fresh(template string) {
 	s.psql("postgres", "create database b1 template "+template)
 }
 
-// pgbench returns the number of commits per second when n clients each insert one row at a time for five seconds. A program that commits
-// every row separately cannot be faster on this machine.
+// pgbench returns how many commits per second n clients achieve if each inserts one row at a time for five seconds. No program that commits
+// every row separately can be faster on this machine.
 func (s *server) pgbench(n string) (float64, error) {
 	script := filepath.Join(s.dir, "floor.sql")
 	if err := os.WriteFile(script, []byte("insert into floor values (1);\n"), 0o644); err != nil {

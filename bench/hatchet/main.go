@@ -77,7 +77,8 @@ func (p *peer) Setup(_ context.Context, url string) error { return p.boot(url) }
 
 func (p *peer) Open(context.Context, string) error { return nil }
 
-// Close stops the engine in W6, where other processes take over. In other workloads, the worker that starts next uses the same engine.
+// Close stops the engine in W6, where other processes take over. In the other workloads, the engine keeps running for the worker that
+// starts next.
 func (p *peer) Close() {
 	if os.Getenv("WORKLOAD") == "W6" {
 		p.end()
@@ -99,7 +100,7 @@ func workflow(x common.Payload) string {
 	return "chain"
 }
 
-// Bulk returns when the runs are stored as messages in the database. Without a worker, the engine creates their tasks later.
+// Bulk returns once the runs are stored in the database as messages. If no worker is running, the engine creates their tasks later.
 func (p *peer) Bulk(_ context.Context, ps []common.Payload) error {
 	runs := make([]*client.WorkflowRun, len(ps))
 	for i, x := range ps {

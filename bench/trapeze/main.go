@@ -64,7 +64,7 @@ func (p *peer) Enqueue(ctx context.Context, x common.Payload) error {
 
 func (p *peer) Start(ctx context.Context, url string, workers int, h common.Handler) (func(), error) {
 	conns := 4
-	if common.WritesRows() { // the steps then use the host's pool, which gets the same size as River's
+	if common.WritesRows() { // in W4T, the steps use the host's pool, so it gets the same size as River's
 		conns = common.Env("CONNS", 20)
 	}
 	pool := common.Pool(ctx, url, int32(conns))
@@ -99,8 +99,8 @@ func (p *peer) Start(ctx context.Context, url string, workers int, h common.Hand
 	}, nil
 }
 
-// withRow adds a write of the W4T step's row to the commit that ends the step. Depending on WRITE, this is a separate transaction, or a
-// commit that several jobs share.
+// withRow makes the outcome write the W4T step's row. Depending on WRITE, the row is written in a separate transaction or in a commit that
+// several jobs share.
 func withRow(after *runner.Outcome, x common.Payload) *runner.Outcome {
 	if after == nil {
 		after = runner.Done(nil)

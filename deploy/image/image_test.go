@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const mostBytes = 25e6
 
-// built builds the image of cmd/trapeze and returns the path of its tarball.
+// built builds the image of cmd/trapeze and returns the path of the tarball.
 func built(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "image.tar")
@@ -80,8 +80,8 @@ func TestTheImageContainsAStaticProgramAnUnprivilegedUserAndCertificateAuthoriti
 	var names []string
 	for name, header := range headers {
 		names = append(names, strings.TrimSuffix(name, "/"))
-		is.Equal(header.Uid, 0)                // the program's user owns nothing
-		is.Equal(header.Mode&0o022, int64(0))  // and may write nothing
+		is.Equal(header.Uid, 0)                // the program's user owns no files
+		is.Equal(header.Mode&0o022, int64(0))  // and cannot write to any
 		is.Equal(header.Mode&0o7000, int64(0)) // no setuid
 	}
 	slices.Sort(names)
@@ -89,13 +89,13 @@ func TestTheImageContainsAStaticProgramAnUnprivilegedUserAndCertificateAuthoriti
 
 	program, err := elf.NewFile(bytes.NewReader(files["trapeze"]))
 	is.NoErr(err)
-	is.True(!slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })) // static
+	is.True(!slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })) // statically linked
 	here, err := filepath.Abs("../..")
 	is.NoErr(err)
 	home, err := os.UserHomeDir()
 	is.NoErr(err)
 	is.True(!bytes.Contains(files["trapeze"], []byte(here)))
-	is.True(!bytes.Contains(files["trapeze"], []byte(filepath.Join(home, "go")))) // no paths of this machine
+	is.True(!bytes.Contains(files["trapeze"], []byte(filepath.Join(home, "go")))) // the program contains no paths of this machine
 
 	authorities, rest, valid := 0, files["etc/ssl/certs/ca-certificates.crt"], time.Now()
 	for {
@@ -122,10 +122,10 @@ func TestTheImageContainsAStaticProgramAnUnprivilegedUserAndCertificateAuthoriti
 	is.NoErr(err)
 	before, err := os.ReadFile(first)
 	is.NoErr(err)
-	is.True(bytes.Equal(again, before)) // two builds give the same bytes
+	is.True(bytes.Equal(again, before)) // both builds produce the same bytes
 }
 
-// container runs the image's commands in its files, as its user, who cannot write anywhere. It needs root.
+// container runs the image's commands on the image's files and as the image's user, who cannot write anywhere. It requires root.
 type container struct {
 	t      *testing.T
 	config v1.Config
@@ -140,7 +140,7 @@ func newContainer(t *testing.T, path string, env ...string) *container {
 	}
 	is := is.New(t)
 	config, headers, files := contents(t, path)
-	root, err := os.MkdirTemp("", "trapeze-root-") // not t.TempDir, whose parents other users cannot enter
+	root, err := os.MkdirTemp("", "trapeze-root-") // not t.TempDir, because other users cannot enter its parent directories
 	is.NoErr(err)
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	is.NoErr(os.Chmod(root, 0o755))
@@ -156,7 +156,7 @@ func newContainer(t *testing.T, path string, env ...string) *container {
 	return &container{t, config.Config, root, append(slices.Clone(config.Config.Env), env...)}
 }
 
-// command returns a command of the image. Without arguments, it is the image's default command.
+// command returns a command that runs in the container. Without arguments, it returns the image's default command.
 func (c *container) command(args ...string) *exec.Cmd {
 	c.t.Helper()
 	uid, gid, _ := strings.Cut(c.config.User, ":")
@@ -185,7 +185,7 @@ func (c *container) run(args ...string) string {
 	return string(out)
 }
 
-// freePort returns a port on which nothing listens.
+// freePort returns a port that nothing listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -206,7 +206,7 @@ func TestTheImageRunsJobsAsAUserThatCannotWriteToItsFiles(t *testing.T) {
 	c.run("migrate", "up")
 	c.env = append(c.env, "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_HTTP_ADDR=127.0.0.1:"+freePort(t))
 	is.True(strings.HasPrefix(c.run("version"), "trapeze v1.2.3 "))
-	is.True(strings.Contains(c.run("cron", "next", "30 2 * * *", "--zone", "Europe/Paris"), "02:30")) // time zones without files
+	is.True(strings.Contains(c.run("cron", "next", "30 2 * * *", "--zone", "Europe/Paris"), "02:30")) // time zones work without zone files
 
 	serve := c.command()
 	out, err := serve.StdoutPipe()
@@ -224,7 +224,7 @@ func TestTheImageRunsJobsAsAUserThatCannotWriteToItsFiles(t *testing.T) {
 	is.True(ready.Ready)
 
 	check := c.config.Healthcheck.Test
-	is.Equal(check[:2], []string{"CMD", c.config.Entrypoint[0]}) // without a shell
+	is.Equal(check[:2], []string{"CMD", c.config.Entrypoint[0]}) // the health check needs no shell
 	is.Equal(c.run(check[2:]...), "ok\n")
 	is.Equal(c.run("ping", "--ready"), "ok\n")
 	c.run("enqueue", "demo.noop", "--wait")

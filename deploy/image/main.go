@@ -1,8 +1,8 @@
 // Command image builds a container image of a Trapeze program without a container daemon, and writes it as a tarball for `docker load`,
-// `podman load`, `crane push` or `skopeo copy`. Two builds of the same source give the same bytes.
+// `podman load`, `crane push` or `skopeo copy`. Two builds of the same source produce the same bytes.
 //
-// The image has no base: it contains the static program, the certificate authorities of Mozilla's trust store, and an unprivileged user. The
-// program includes the time zones (cmd/app imports time/tzdata).
+// The image has no base: it contains the static program, the certificate authorities of Mozilla's trust store, and an unprivileged user.
+// The program includes the time zones (cmd/app imports time/tzdata).
 package main
 
 import (
@@ -52,17 +52,17 @@ func main() {
 	fmt.Printf("%s: %s for linux/%s, %.1f MB compressed\n", o.out, o.tag, o.arch, float64(size)/1e6)
 }
 
-// user is the ID of the user and group that run the program, called nonroot as in other images without a distribution.
+// user is the user and group ID under which the program runs. Both are called nonroot, as in distroless images.
 const user = 65532
 
-// file is a file of the image.
+// file is a file in the image.
 type file struct {
 	name    string
 	mode    int64
 	content []byte
 }
 
-// build builds the program and its image, and returns the compressed size.
+// build builds the program and its image, and returns the image's compressed size.
 func build(o options) (size int64, err error) {
 	tag, err := name.NewTag(o.tag)
 	if err != nil {
@@ -72,7 +72,7 @@ func build(o options) (size int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// Two layers, because only the program changes with each release.
+	// The files are in two layers, because only the program changes with each release.
 	image := empty.Image
 	for _, files := range [][]file{
 		{
@@ -111,7 +111,8 @@ func build(o options) (size int64, err error) {
 		Cmd:          []string{"serve"},
 		ExposedPorts: map[string]struct{}{"8080/tcp": {}},
 		StopSignal:   "SIGTERM",
-		// Liveness, not readiness: some orchestrators restart an unhealthy container, which would only cancel running handlers.
+		// This checks liveness, not readiness. Some orchestrators restart unhealthy containers, and restarting a pod that is merely not
+		// ready would only cancel its running handlers.
 		Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/trapeze", "ping"}, Interval: 10 * time.Second, Timeout: 5 * time.Second, StartPeriod: 10 * time.Second, Retries: 3},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    "trapeze",
@@ -129,7 +130,8 @@ func build(o options) (size int64, err error) {
 	return size, tarball.WriteToFile(o.out, tag, image)
 }
 
-// compile returns the static program. It contains no paths of this machine and no state of the repository, so that it can be reproduced.
+// compile returns the statically linked program. The build is reproducible, because the program contains neither local paths nor the state
+// of the repository.
 func compile(o options) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "trapeze-image-")
 	if err != nil {
@@ -146,18 +148,18 @@ func compile(o options) ([]byte, error) {
 	return os.ReadFile(out)
 }
 
-// authorities returns the certificate authorities in PEM. It omits those that the trust store restricts in a way that PEM cannot express.
+// authorities returns the certificate authorities in PEM. It omits authorities with restrictions that PEM cannot express.
 func authorities() []byte {
 	var all bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			_ = pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a buffer never fails
+			_ = pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // writes to a buffer never fail
 		}
 	}
 	return all.Bytes()
 }
 
-// archive returns a layer with the files and their directories. All belong to root and have no time.
+// archive returns a layer with the files and their directories. All of them belong to root and have a modification time of zero.
 func archive(files []file) ([]byte, error) {
 	var buffer bytes.Buffer
 	w, made := tar.NewWriter(&buffer), map[string]bool{".": true}

@@ -1,4 +1,4 @@
-// Package documented contains the code shown in the guides in docs. A test in cmd/trapeze checks that they match.
+// Package documented contains the code shown in the guides in docs. A test in cmd/trapeze checks that the code and the guides match.
 package documented
 
 import (

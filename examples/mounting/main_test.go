@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const token = "a-token-of-twenty-characters"
 
-// host is a running service that has Trapeze mounted in it, together with a browser client.
+// host is a running service with Trapeze mounted in it, together with an HTTP client that acts as a browser.
 type host struct {
 	t       *testing.T
 	url     string
@@ -98,7 +98,7 @@ func TestEachRouterServesDashboardAPIAndSignInBelowThePrefix(t *testing.T) {
 				"Accept", page, "Content-Type", "application/x-www-form-urlencoded", "Origin", h.url)
 			is.Equal(at, "/trapeze/ui/")
 			is.Equal(status, http.StatusOK)
-			is.True(strings.Contains(text, "ana")) // the cookie signs the user in
+			is.True(strings.Contains(text, "ana")) // the cookie identifies the user
 			status, text, _ = h.send("GET", "/trapeze/ui/jobs", "", "Accept", page)
 			is.Equal(status, http.StatusOK)
 			is.True(strings.Contains(text, "echo")) // the job that the API call submitted
@@ -106,7 +106,7 @@ func TestEachRouterServesDashboardAPIAndSignInBelowThePrefix(t *testing.T) {
 			is.Equal(status, http.StatusOK)
 			at1, err := url.Parse(h.url + "/hello")
 			is.NoErr(err)
-			is.Equal(len(h.browser.Jar.Cookies(at1)), 0) // the session cookie applies only under the prefix
+			is.Equal(len(h.browser.Jar.Cookies(at1)), 0) // the browser sends the session cookie only under the prefix
 		})
 	}
 }
@@ -141,7 +141,7 @@ func TestTheServiceRunsAsTheEnvironmentSays(t *testing.T) {
 	is.NoErr(<-ended)
 }
 
-// signedIn stands in for a session mechanism that the host service already has.
+// signedIn stands in for the host service's existing session mechanism.
 func signedIn(request *http.Request) (user string, ok bool) {
 	cookie, err := request.Cookie("host_session")
 	if err != nil {
@@ -168,7 +168,7 @@ func TestAHostsOwnSessionOpensTheDashboard(t *testing.T) {
 	is.True(strings.Contains(text, "bo"))
 	json := []string{"Content-Type", "application/json", "Cookie", "host_session=bo"}
 	status, _, _ = h.send("POST", "/trapeze/jobs", `{"kind":"echo"}`, append(json, "Origin", "https://evil.example")...)
-	is.Equal(status, http.StatusForbidden) // a request from a page with a different origin
+	is.Equal(status, http.StatusForbidden) // the request comes from a page with a different origin
 	status, _, _ = h.send("POST", "/trapeze/jobs", `{"kind":"echo"}`, append(json, "Origin", h.url)...)
 	is.Equal(status, http.StatusAccepted)
 }

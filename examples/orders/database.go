@@ -21,8 +21,8 @@ func createTables(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// openDatabase returns url unless it is empty. Otherwise it starts a PostgreSQL server, which stops with the program, and returns the
-// server's address. A real service does not need this function, because it has a DATABASE_URL.
+// openDatabase returns url unless it is empty. Otherwise, it starts a PostgreSQL server that stops with the program, and returns that
+// server's URL. A real service does not need this function, because DATABASE_URL is set.
 func openDatabase(ctx context.Context, url string) (string, func(), error) {
 	if url != "" {
 		return url, func() {}, nil

@@ -29,8 +29,8 @@ func (Ship) Kind() string    { return "ship" }
 func (Release) Kind() string { return "release" }
 func (Refund) Kind() string  { return "refund" }
 
-// fulfil returns an order's pipeline. It declares the refund with the charge step, even though the outcome of charge below also declares
-// it, because a pod can crash after the request to the provider and before the handler returns its outcome.
+// fulfil returns an order's pipeline. The pipeline declares the refund for the charge step, although the outcome of charge below declares
+// it too: a pod can crash between the request to the provider and the return of the outcome.
 func fulfil(o Order) runner.Args {
 	return runner.Chain(
 		runner.Step(Charge{Order: o.ID, Cents: o.Cents, Card: o.Card}, runner.OnFailureOrCancel(Refund{o.ID})),
@@ -52,7 +52,7 @@ func (s *service) register(r *runner.Runner) {
 }
 
 // charge requests the payment from the provider and then waits for the provider's webhook without using a slot or a goroutine. After a
-// crash or a lost reply it may send the request twice. The provider charges only once, because both requests carry the order's ID as their
+// crash or a lost reply, it may send the request twice. The provider charges only once, because both requests carry the order's ID as their
 // idempotency key.
 func (s *service) charge(ctx context.Context, j *runner.Job[Charge]) (*runner.Outcome, error) {
 	token, err := j.Token(ctx)
@@ -65,7 +65,7 @@ func (s *service) charge(ctx context.Context, j *runner.Job[Charge]) (*runner.Ou
 	return runner.Deferred(1).OnFailureOrCancel(Refund{j.Args.Order}), err
 }
 
-// reserve takes the item from the stock in the commit that ends the job, so this happens exactly once.
+// reserve takes the item from the stock in the commit that ends the job, so the item is taken exactly once.
 func (s *service) reserve(_ context.Context, j *runner.Job[Reserve]) (*runner.Outcome, error) {
 	return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
 		taken, err := tx.Exec(ctx, `update stock set items_left = items_left - 1 where item = $1 and items_left > 0`, j.Args.Item)
@@ -99,7 +99,7 @@ func (s *service) release(_ context.Context, j *runner.Job[Release]) (*runner.Ou
 	}), nil
 }
 
-// refund undoes charge. If the refund comes first, it prevents a late charge.
+// refund undoes charge. If the refund reaches the provider before the charge, it prevents the charge.
 func (s *service) refund(ctx context.Context, j *runner.Job[Refund]) (*runner.Outcome, error) {
 	if err := s.ask(ctx, "/refunds", j.Args.Order, Payment{}); err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func (s *service) endpoints(r *runner.Runner) http.Handler {
 		}
 		return answer(c, err)
 	})
-	e.DELETE("/orders/:id", func(c echo.Context) error { // completed steps are undone
+	e.DELETE("/orders/:id", func(c echo.Context) error { // cancelling undoes the completed steps
 		o, err := s.order(c)
 		if err == nil {
 			_, err = r.Admin().AbortPipeline(c.Request().Context(), o.Pipeline, "customer")
@@ -52,7 +52,7 @@ func (s *service) endpoints(r *runner.Runner) http.Handler {
 		return answer(c, err)
 	})
 	e.POST("/payments/:job", func(c echo.Context) error { return paid(c, r) })
-	e.POST("/reports/:day", func(c echo.Context) error { // a request during an unfinished report does not start a second one
+	e.POST("/reports/:day", func(c echo.Context) error { // a request while a report is unfinished does not start a second report
 		_, err := r.Enqueue(c.Request().Context(), DailyReport{Day: c.Param("day")}, runner.Unique(c.Param("day"), runner.WhileActive))
 		return answer(c, err)
 	})
@@ -73,7 +73,7 @@ func (s *service) place(c echo.Context, r *runner.Runner) error {
 		made, err := tx.Exec(ctx, `insert into orders (id, item, region, cents, card) values ($1, $2, $3, $4, $5) on conflict do nothing`,
 			o.ID, o.Item, o.Region, o.Cents, o.Card)
 		if err != nil || made.RowsAffected() == 0 {
-			return err // the order was placed before
+			return err // the order already exists
 		}
 		options := []runner.EnqueueOption{runner.Subject("order " + o.ID), runner.Pipeline("order " + o.ID)}
 		if o.Cents >= large {
@@ -89,8 +89,8 @@ func (s *service) place(c echo.Context, r *runner.Runner) error {
 	return answer(c, err)
 }
 
-// paid handles the payment provider's webhook. It completes the deferred job with the ID and token that were sent to the provider. The
-// provider repeats the call until it gets a reply, so the call may arrive twice, but a part is completed only once.
+// paid handles the payment provider's webhook. It uses the ID and token that were sent to the provider to complete the deferred job. The
+// provider repeats the call until it receives a reply, so the call may arrive twice, but the job is completed only once.
 func paid(c echo.Context, r *runner.Runner) error {
 	id, err := strconv.ParseInt(c.Param("job"), 10, 64)
 	if err != nil {
@@ -107,7 +107,7 @@ func paid(c echo.Context, r *runner.Runner) error {
 	token := strings.TrimPrefix(c.Request().Header.Get("Authorization"), "Bearer ")
 	err = r.Complete(c.Request().Context(), id, token, receipt, options...)
 	if errors.Is(err, runner.ErrAlreadyTerminal) {
-		err = nil // the job was cancelled or is complete, and the provider can do nothing about it
+		err = nil // the job was cancelled or has already completed, and there is nothing that the provider could do about it
 	}
 	return answer(c, err)
 }
@@ -121,7 +121,7 @@ func (s *service) order(c echo.Context) (o Order, err error) {
 	return o, err
 }
 
-// answer sends a success status, or the status and message for err.
+// answer sends a success status, or the status and message that correspond to err.
 func answer(c echo.Context, err error) error {
 	switch {
 	case err == nil:

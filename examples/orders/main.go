@@ -1,4 +1,4 @@
-// Command orders is a small order service. An order is charged, reserved and shipped, or else refunded. README.md contains a tour.
+// Command orders is a small order service. Each order is charged, reserved and shipped, or else refunded. README.md contains a tour.
 //
 //	main.go      the program: database, runner, HTTP server
 //	http.go      the endpoints: place, approve, cancel and read orders; the payment provider's webhook
@@ -38,11 +38,11 @@ func main() {
 type service struct {
 	pool     *pgxpool.Pool
 	provider string // URL of the payment provider
-	address  string // URL of this service, for calls by the provider
+	address  string // URL of this service, where the provider sends its webhooks
 }
 
-// options returns the options of every pod. All pods together send at most two requests at a time to the payment provider. The other kinds
-// need a lane too, because a step without one runs in the lane of the previous step.
+// options returns the options of every pod. All pods together send at most two concurrent requests to the payment provider. The other kinds
+// need a lane, too, because a step without one runs in the lane of the previous step.
 func options() runner.Options {
 	two := 2
 	return runner.Options{Lanes: []runner.LaneSetup{
@@ -51,7 +51,7 @@ func options() runner.Options {
 	}}
 }
 
-// run serves until ctx is cancelled. It prints the URLs to open.
+// run serves until ctx is cancelled. It prints the service's URLs.
 func run(ctx context.Context, database, address string, out io.Writer) error {
 	database, closeDatabase, err := openDatabase(ctx, database)
 	if err != nil {

@@ -24,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// shop is the service, with pods that crash where a test wants them to and a payment provider whose webhooks the test delivers.
+// shop is the service with pods that crash where the test tells them to, and with a payment provider whose webhooks are delivered by the
+// test.
 type shop struct {
 	*runnertest.Harness
 	t        *testing.T
@@ -44,14 +45,14 @@ func open(t *testing.T) *shop {
 	t.Cleanup(provider.Close)
 	s := &service{pool: pool, provider: provider.URL}
 	h := runnertest.New(t, pool, options(), s.register)
-	h.Patience = 2 * time.Minute // several tests share the machine
+	h.Patience = 2 * time.Minute // several tests share the machine, so waits may take long
 	front := httptest.NewServer(s.endpoints(h.Runner()))
 	t.Cleanup(front.Close)
 	s.address = front.URL
 	return &shop{h, t, pool, p, front.URL}
 }
 
-// order places an order. Calling it twice for the same order is allowed.
+// order places an order. It can be called twice for the same order.
 func (s *shop) order(id, item, region, card string, cents int) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"item":%q,"region":%q,"card":%q,"cents":%d}`, item, region, card, cents)
@@ -97,7 +98,7 @@ func (s *shop) settled() {
 	is.NoErr(rows.Err())
 	var total int
 	is.NoErr(s.pool.QueryRow(s.t.Context(), `select sum(items_left) + (select count(*) from reservations) from stock`).Scan(&total))
-	is.Equal(total, 103) // items that are not in stock are reserved anyway
+	is.Equal(total, 103) // whether in stock or reserved, no item was lost
 }
 
 func call(t *testing.T, method, url, body string) (int, string) {
@@ -126,7 +127,7 @@ func TestNoOrderIsChargedTwiceAndEachIsShippedOrRefundedWhateverDies(t *testing.
 			is := is.New(t)
 			s := open(t)
 			for _, kind := range []string{"charge", "reserve", "ship", "release", "refund"} {
-				s.DieAt(at, kind) // one crash after another; all five must happen
+				s.DieAt(at, kind) // one crash after another; all five must occur
 			}
 			s.order("moon", "lamp", "moon", "visa", 4200)
 			s.finish()
@@ -137,14 +138,14 @@ func TestNoOrderIsChargedTwiceAndEachIsShippedOrRefundedWhateverDies(t *testing.
 			is.Equal(s.Deaths(), 5)
 			is.Equal(s.state("moon"), "refunded")
 			is.Equal(s.state("fine"), "shipped")
-			is.Equal(s.state("poor"), "refunded") // the card was never charged
-			is.Equal(s.state("none"), "refunded") // out of stock
+			is.Equal(s.state("poor"), "refunded") // the card was declined
+			is.Equal(s.state("none"), "refunded") // the item is out of stock
 			s.settled()
 		})
 	}
 }
 
-// The provider received three requests, but the handler never returned. The refund still follows, because the pipeline declares it.
+// The provider receives three requests, but the handler never returns. The refund still follows, because the pipeline declares it.
 func TestAnOrderWhoseChargeKillsEveryPodIsRefunded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -155,7 +156,7 @@ func TestAnOrderWhoseChargeKillsEveryPodIsRefunded(t *testing.T) {
 	s.order("1", "lamp", "north", "visa", 4200)
 	s.finish()
 	is.Equal(s.state("1"), "refunded")
-	is.Equal(s.provider.charges["1"], 1) // the card had been charged
+	is.Equal(s.provider.charges["1"], 1) // the card was charged before the refund
 	s.settled()
 }
 
@@ -171,7 +172,7 @@ func TestAnOrderPlacedManyTimesAtOnceIsOneOrder(t *testing.T) {
 	s.finish()
 	is.Equal(len(s.Jobs("charge")), 1)
 	is.Equal(s.Jobs("charge")[0].Lane, "payments")
-	is.Equal(s.Jobs("ship")[0].Lane, "warehouse") // it uses no slot in the payments lane
+	is.Equal(s.Jobs("ship")[0].Lane, "warehouse") // the job does not use a slot in the payments lane
 	is.Equal(s.state("1"), "shipped")
 	s.settled()
 }
@@ -184,12 +185,12 @@ func TestAWebhookThatComesTwiceOrWithAWrongTokenChangesNothing(t *testing.T) {
 	s.RunUntilIdle()
 	paid := s.provider.receipts["1"]
 	status, _ := call(t, "POST", paid.Webhook, `{"number":"forged"}`)
-	is.Equal(status, http.StatusNotFound) // without the token
+	is.Equal(status, http.StatusNotFound) // a webhook without the token is rejected
 	is.Equal(s.state("1"), "placed")
 	s.finish()
 	s.provider.receipts["1"] = paid // as if the provider had not received the reply
 	s.finish()
-	is.Equal(len(s.provider.receipts), 0) // the provider has now received the reply
+	is.Equal(len(s.provider.receipts), 0) // now the provider has received the reply
 	is.Equal(s.state("1"), "shipped")
 	s.settled()
 }
@@ -221,7 +222,7 @@ func TestAnOrderThatIsCancelledWhileItsPaymentIsUnderWayIsRefunded(t *testing.T)
 	is := is.New(t)
 	s := open(t)
 	s.order("1", "lamp", "north", "visa", 4200)
-	s.RunUntilIdle() // charged, but the webhook has not arrived yet
+	s.RunUntilIdle() // the charge has been requested, but the webhook has not arrived yet
 	status, _ := call(t, "DELETE", s.url+"/orders/1", "")
 	is.Equal(status, http.StatusAccepted)
 	s.finish()
@@ -254,7 +255,7 @@ func TestTheReportHasALineForEachRegion(t *testing.T) {
 		`[{"cents":0,"region":"moon","shipped":0},{"cents":4200,"region":"north","shipped":1},{"cents":1500,"region":"south","shipped":2}]`)
 
 	s.DieAt(runnertest.AfterClaim, "store_report")
-	s.Enqueue(DailyReport{}) // submits the same job as the schedule: a report for the previous day, which had no orders
+	s.Enqueue(DailyReport{}) // submits the same job as the schedule, a report for the previous day, which had no orders
 	s.finish()
 	var yesterday string
 	is.NoErr(s.pool.QueryRow(t.Context(), `select day::text from reports where day <> $1::text::date`, day).Scan(&yesterday))
@@ -274,7 +275,7 @@ func TestTheReportIsMadeEveryMorning(t *testing.T) {
 	}
 }
 
-// The test runs the commands in README.md in order against the program. A comment in a command block is text that the response must
+// The test runs the commands in README.md against the program, in order. Each comment in a command block is text that the response must
 // eventually contain.
 func TestTheReadmesTourWorks(t *testing.T) {
 	t.Parallel()
@@ -289,7 +290,7 @@ func TestTheReadmesTourWorks(t *testing.T) {
 
 	command := regexp.MustCompile(`(?m)^curl (?:-X (\w+) )?http://127\.0\.0\.1:8090(\S+)(?: -d '(.*)')?(?: +# (.*))?$`)
 	commands := command.FindAllStringSubmatch(string(readme), -1)
-	is.Equal(len(commands), strings.Count(string(readme), "\ncurl ")) // the test understood every command
+	is.Equal(len(commands), strings.Count(string(readme), "\ncurl ")) // the test parsed every command
 	for _, c := range commands {
 		method, path, body, want := c[1], c[2], c[3], c[4]
 		if method == "" {

@@ -13,7 +13,7 @@ import (
 type Payment struct {
 	Cents   int64
 	Card    string
-	Webhook string // URL that receives the Receipt, repeatedly until it accepts it
+	Webhook string // URL to which the Receipt is sent, repeatedly until it is accepted
 	Token   string // sent with the Receipt
 }
 
@@ -24,12 +24,12 @@ type Receipt struct {
 }
 
 // provider simulates a payment provider and keeps its books in memory. It behaves like a real one: requests with the same Idempotency-Key
-// count as one payment, the result arrives later by webhook, and a failed webhook is repeated.
+// count as one payment, the result arrives later by webhook, and failed webhooks are repeated.
 type provider struct {
 	http.ServeMux
 	mu       sync.Mutex
-	charges  map[string]int // number of charges by key
-	refunds  map[string]int // number of refunds by key
+	charges  map[string]int // number of charges by idempotency key
+	refunds  map[string]int // number of refunds by idempotency key
 	closed   map[string]bool
 	receipts map[string]Payment // receipts that have not been delivered
 }
@@ -65,7 +65,7 @@ func (p *provider) refund(key string, _ Payment) {
 	}
 }
 
-// deliver sends the receipts that are due, and returns how many were accepted.
+// deliver sends all undelivered receipts and returns how many were accepted.
 func (p *provider) deliver(ctx context.Context) (arrived int) {
 	p.mu.Lock()
 	due := make(map[string]Payment, len(p.receipts))

@@ -19,14 +19,14 @@ func (DailyReport) Kind() string  { return "daily_report" }
 func (RegionReport) Kind() string { return "region_report" }
 func (StoreReport) Kind() string  { return "store_report" }
 
-// Line is the line of a report for one region.
+// Line is a report's line for one region.
 type Line struct {
 	Region  string `json:"region"`
 	Shipped int    `json:"shipped"`
 	Cents   int64  `json:"cents"`
 }
 
-// dailyReport submits one job for each region with orders, and a join that runs when all of them have ended.
+// dailyReport submits one job for each region with orders, and a join that runs once all of them have ended.
 func (s *service) dailyReport(ctx context.Context, j *runner.Job[DailyReport]) (*runner.Outcome, error) {
 	day := j.Args.Day
 	if day == "" {
@@ -59,7 +59,7 @@ func (s *service) storeReport(ctx context.Context, j *runner.Job[StoreReport]) (
 	for branch, err := range j.Branches(ctx) {
 		var line Line
 		if err == nil {
-			err = branch.Result(&line) // if a region failed, there is no report, because it would be incomplete
+			err = branch.Result(&line) // if a region's job failed, no report is stored, because it would be incomplete
 		}
 		if err != nil {
 			return nil, err
@@ -72,7 +72,7 @@ func (s *service) storeReport(ctx context.Context, j *runner.Job[StoreReport]) (
 	}), nil
 }
 
-// report responds with the report of a day.
+// report responds with the report for a day.
 func (s *service) report(c echo.Context) error {
 	var lines json.RawMessage
 	err := s.pool.QueryRow(c.Request().Context(), `select lines from reports where day::text = $1`, c.Param("day")).Scan(&lines)

@@ -31,7 +31,7 @@ type program struct {
 	env  []string
 }
 
-// build compiles the example as users compile their own program.
+// build compiles the example in the way that users compile their programs.
 func build(t *testing.T) program {
 	t.Helper()
 	p := program{t: t, file: filepath.Join(t.TempDir(), "greeter"), env: []string{"DATABASE_URL=" + pgtest.EmptyURL(t), "TRAPEZE_HTTP_ADDR=127.0.0.1:0"}}
@@ -52,11 +52,11 @@ func (p program) run(args ...string) (out, errs string, code int) {
 	var stdout, stderr bytes.Buffer
 	c := exec.Command(p.file, args...)
 	c.Env, c.Stdout, c.Stderr = p.env, &stdout, &stderr
-	_ = c.Run() // checked by the exit code
+	_ = c.Run() // the exit code shows whether the command failed
 	return stdout.String(), stderr.String(), c.ProcessState.ExitCode()
 }
 
-// start starts a command that runs until the test ends, and returns its first line, decoded from JSON.
+// start starts a command that runs until the test ends, and returns the first line of its output, decoded from JSON.
 func (p program) start(args ...string) (ready map[string]any) {
 	p.t.Helper()
 	is := is.New(p.t)
@@ -68,7 +68,7 @@ func (p program) start(args ...string) (ready map[string]any) {
 	is.NoErr(c.Start())
 	p.t.Cleanup(func() {
 		is.NoErr(c.Process.Signal(syscall.SIGTERM))
-		if err := c.Wait(); err != nil { // it drains and exits
+		if err := c.Wait(); err != nil { // the command drains and exits
 			p.t.Errorf("%s: %v\n%s", args[0], err, log.String())
 		}
 	})
@@ -84,7 +84,7 @@ func TestTheProgramHasAllCommandsAndItsOwnHandlers(t *testing.T) {
 
 	out, _, code := p.run("version")
 	is.Equal(code, 0)
-	is.True(strings.HasPrefix(out, "greeter ")) // the program uses its own name
+	is.True(strings.HasPrefix(out, "greeter ")) // the program shows its own name
 	out, _, _ = p.run("enqueue", "--help")
 	is.True(strings.Contains(out, "greeter enqueue"))
 	is.True(!strings.Contains(out, "  trapeze "))
@@ -97,7 +97,7 @@ func TestTheProgramHasAllCommandsAndItsOwnHandlers(t *testing.T) {
 	ready := p.start("serve")
 	out, _, code = p.run("enqueue", "greet", "--args", `{"name":"ada"}`, "--wait", "--json")
 	is.Equal(code, 0)
-	is.True(strings.Contains(out, `"hello ada"`)) // its handler ran
+	is.True(strings.Contains(out, `"hello ada"`)) // the program's handler ran
 	_, errs, code = p.run("enqueue", "greet", "--server", ready["http"].(string))
 	is.Equal(errs, "")
 	is.Equal(code, 0)
@@ -105,11 +105,11 @@ func TestTheProgramHasAllCommandsAndItsOwnHandlers(t *testing.T) {
 	is.Equal(code, 0)
 	is.True(strings.Contains(out, "schema"))
 	_, errs, code = p.run("demo")
-	is.Equal(code, 2) // the command is part of trapeze itself, like the worked example
+	is.Equal(code, 2) // only the trapeze command itself has demo
 	is.True(strings.Contains(errs, "greeter --help"))
 }
 
-// A program can add middleware to its pods and to its workers.
+// A program can add middleware to both its pods and its workers.
 func TestAProgramSetsOptionsThatHaveNoVariable(t *testing.T) {
 	seen := make(chan string, 10)
 	o := app.Options{
@@ -156,12 +156,12 @@ func TestAProgramSetsOptionsThatHaveNoVariable(t *testing.T) {
 				start(t, "worker", "--server", url)
 			}
 			is.Equal(app.Run(t.Context(), app.Command(o), []string{"enqueue", "greet", "--server", url}), 0)
-			is.Equal(<-seen, where) // the middleware was called there
+			is.Equal(<-seen, where) // the middleware was called in this process
 		})
 	}
 }
 
-// The Go code in the guide must occur in the examples, line by line.
+// Every line of Go code in the guide must also occur in the examples.
 func TestTheGuideShowsCodeOfTheExamples(t *testing.T) {
 	is := is.New(t)
 	known, shown := map[string]bool{}, 0
@@ -188,7 +188,7 @@ func TestTheGuideShowsCodeOfTheExamples(t *testing.T) {
 			}
 		}
 	}
-	is.True(shown > 30) // code was found in the guide
+	is.True(shown > 30) // the test found code in the guide
 }
 
 func TestTheProgramIsARemoteWorkerToo(t *testing.T) {

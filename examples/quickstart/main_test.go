@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("QUICKSTART") != "" { // run this process as the program
+	if os.Getenv("QUICKSTART") != "" { // run the example program in this process
 		main()
 		return
 	}
@@ -26,7 +26,7 @@ func TestTheReadmesProgramRunsAsItIsOnAnEmptyDatabase(t *testing.T) {
 	is.NoErr(err)
 	source, err := os.ReadFile("main.go")
 	is.NoErr(err)
-	_, program, _ := strings.Cut(string(source), "\n") // without its first comment
+	_, program, _ := strings.Cut(string(source), "\n") // without the comment in the first line
 	is.True(strings.Contains(string(readme), "```go\n"+program+"```"))
 
 	self, err := os.Executable()

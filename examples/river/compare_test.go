@@ -35,7 +35,7 @@ type program interface {
 	Stop(ctx context.Context) error
 }
 
-// database returns a database that contains the tables of River, of Trapeze and of the program itself.
+// database returns a database with the tables of River, Trapeze and the program itself.
 func database(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	is := is.New(t)
@@ -59,12 +59,12 @@ func TestBothProgramsDoTheSame(t *testing.T) {
 	use(t, pool, r, "river")
 	use(t, pool, z, "trapeze")
 
-	// This lists the effects of every kind except heartbeat, because the number of heartbeat jobs depends on how long the test takes.
+	// The map lists the effects of every kind except heartbeat. The number of heartbeat jobs depends on how long the test takes.
 	want := map[string]int{
-		"mail to ada": 1, "mail to ben": 1, "mail to cyd": 1, // each mail succeeds after the mail server was busy once
+		"mail to ada": 1, "mail to ben": 1, "mail to cyd": 1, // each address gets its mail on the second attempt, because the mail server is busy at first
 		"arrived parcel":        1,                      // after a snooze, which does not count as a failure
-		"try of welcome":        7,                      // two attempts for each of three addresses, and one for "nobody"
-		"failed try of welcome": 3,                      // none for "nobody", whose job is cancelled or fails permanently
+		"try of welcome":        7,                      // two attempts for each of three addresses, plus one for "nobody"
+		"failed try of welcome": 3,                      // none for "nobody", whose job is cancelled or fails permanently at once
 		"try of track":          2, "try of invoice": 1, // submitting the same invoice twice creates one job
 		"try of slow": 1, "failed try of slow": 1,
 	}
@@ -103,7 +103,7 @@ func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 	tx, err := pool.Begin(ctx)
 	is.NoErr(err)
 	is.NoErr(p.SignUp(ctx, tx, "eve"))
-	is.NoErr(tx.Rollback(ctx)) // because of the rollback, eve gets no mail
+	is.NoErr(tx.Rollback(ctx)) // because the transaction is rolled back, eve gets no mail
 	is.NoErr(p.Import(ctx, []string{"ben", "cyd", "nobody"}))
 	_, err = p.Watch(ctx, "parcel", 200*time.Millisecond)
 	is.NoErr(err)
@@ -120,7 +120,7 @@ func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 	is.True(isNew)
 	second, isNew, err := p.Bill(ctx, name+"-1")
 	is.NoErr(err)
-	is.True(!isNew) // its first job is still running
+	is.True(!isNew) // the first job for this invoice is still running
 	is.Equal(first, second)
 	is.NoErr(tx.Rollback(ctx))
 	output, err := p.Output(ctx, first)
@@ -128,7 +128,7 @@ func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 	is.Equal(output, `"paid `+name+`-1"`)
 }
 
-// River finishes the jobs that it already has, Trapeze runs the new ones, and River's scheduled jobs are moved to Trapeze.
+// River finishes its existing jobs, Trapeze runs the new ones, and River's scheduled jobs are moved to Trapeze.
 func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -176,19 +176,19 @@ func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
 	})
 	did := w.Record()
 	for i := range 50 {
-		is.Equal(did[fmt.Sprint("mail to old", i)], 1) // by River
-		is.Equal(did[fmt.Sprint("mail to new", i)], 1) // by Trapeze
+		is.Equal(did[fmt.Sprint("mail to old", i)], 1) // run by River
+		is.Equal(did[fmt.Sprint("mail to new", i)], 1) // run by Trapeze
 		is.Equal(did[fmt.Sprint("arrived far", i)], 0) // not due yet
 	}
 	var later int
 	is.NoErr(pool.QueryRow(ctx, `
 		select count(*) from trapeze.job
 		where kind = 'track' and state = 'pending' and run_after between now() + interval '50 minutes' and now() + interval '61 minutes'`).Scan(&later))
-	is.Equal(later, 50) // their due times have not changed
+	is.Equal(later, 50) // the due times have not changed
 	is.NoErr(z.Stop(ctx))
 }
 
-// Any error rolls back the move. Here the error is a kind without a handler.
+// Any error rolls back the move. Here, the error is that a kind has no handler.
 func TestAMoveThatFailsMovesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -200,7 +200,7 @@ func TestAMoveThatFailsMovesNothing(t *testing.T) {
 		_, err := r.Watch(ctx, fmt.Sprint("far", i), time.Hour)
 		is.NoErr(err)
 	}
-	unknowing, err := runner.New(pool, runner.Options{}) // without handlers, it rejects every kind as unknown
+	unknowing, err := runner.New(pool, runner.Options{}) // a runner without handlers rejects every kind as unknown
 	is.NoErr(err)
 	defer unknowing.Close()
 	moved, err := moving.Move(ctx, r.Client(), unknowing)
@@ -212,8 +212,8 @@ func TestAMoveThatFailsMovesNothing(t *testing.T) {
 	is.NoErr(r.Stop(ctx))
 }
 
-// The code in the guide must match the programs. It may be indented less, and an empty line in the guide stands for any number of omitted
-// lines.
+// The code in the guide must match the programs. The guide's code may be indented less, and an empty line in it stands for any number of
+// omitted lines.
 func TestTheGuideShowsCodeOfThePrograms(t *testing.T) {
 	is := is.New(t)
 	guide, err := os.ReadFile("../../docs/migrating/river.md")

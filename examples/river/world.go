@@ -1,5 +1,5 @@
-// Package world is the environment of a small program that is written for River in withriver and for Trapeze in withtrapeze. The guide
-// docs/migrating/river.md compares the two and takes its code from these packages.
+// Package world provides the environment for a small program of which there are two versions: withriver uses River and withtrapeze uses
+// Trapeze. The guide docs/migrating/river.md compares the two and shows their code.
 package world
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// World simulates the systems that the handlers call, and records the effects.
+// World simulates the systems that the handlers call, and records their effects.
 type World struct {
 	mu     sync.Mutex
 	did    map[string]int
@@ -52,7 +52,7 @@ func (w *World) first(what string) bool {
 // ErrNoAddress is returned by Send for an address that does not exist.
 var ErrNoAddress = errors.New("no such address")
 
-// Send sends an email. The first one to an address fails; emails to an unknown address always fail.
+// Send sends an email. The first email to an address fails, and emails to an unknown address always fail.
 func (w *World) Send(to string) error {
 	if to == "nobody" {
 		return ErrNoAddress
@@ -64,7 +64,7 @@ func (w *World) Send(to string) error {
 	return nil
 }
 
-// Arrived reports whether a parcel has arrived. It returns false on the first call for a parcel, then true.
+// Arrived reports whether a parcel has arrived. It returns false on the first call for a parcel and true after that.
 func (w *World) Arrived(parcel string) bool { return !w.first("parcel " + parcel) }
 
 // Pay inserts an invoice into the ledger.

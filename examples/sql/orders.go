@@ -24,7 +24,7 @@ type Ship struct{ Order int }
 // Kind returns the kind of the job.
 func (Ship) Kind() string { return "ship" }
 
-// Order is a row for GORM, Bun and sqlx.
+// Order is a row of the table orders, as GORM, Bun and sqlx use it.
 type Order struct {
 	No int `gorm:"primaryKey" bun:",pk"`
 }
@@ -56,7 +56,7 @@ func WithGORM(tx *gorm.DB, no int) error {
 	return err
 }
 
-// WithBun uses a Bun transaction. Bun formats placeholders itself, but the *sql.Tx inside its transaction does not.
+// WithBun uses a Bun transaction. It submits the job with the embedded *sql.Tx, because Bun formats placeholders itself.
 func WithBun(ctx context.Context, tx bun.Tx, no int) error {
 	if _, err := tx.NewInsert().Model(&Order{no}).Exec(ctx); err != nil {
 		return err

@@ -102,8 +102,8 @@ func libraries(t *testing.T, address string) map[string]begin {
 	}
 }
 
-// asRole returns the address with a new role whose password lib/pq accepts. The test's own role cannot be used, because its password is
-// hashed with a single iteration.
+// asRole creates a role with a password that lib/pq accepts, and returns the address with this role. The test's own role cannot be used,
+// because its password is hashed with a single iteration.
 func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 	t.Helper()
 	role := fmt.Sprint("orders_", rand.Uint64())
@@ -118,7 +118,7 @@ func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 		}
 	})
 	if !strings.Contains(address, "sslmode=") {
-		address = testdb.WithParameter(address, "sslmode=disable") // lib/pq requires TLS otherwise
+		address = testdb.WithParameter(address, "sslmode=disable") // otherwise, lib/pq requires TLS
 	}
 	if !strings.Contains(address, "://") {
 		return address + " user=" + role + " password=" + password
@@ -131,8 +131,8 @@ func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 	return at.String()
 }
 
-// After a thousand random commits, rollbacks and killed clients with each library, every stored order has a job, no other jobs exist, and
-// each job has run exactly once.
+// The test commits, rolls back and kills a thousand transactions at random with each library. Afterwards, every stored order has a job, no
+// other jobs exist, and each job has run exactly once.
 func TestAnOrderHasItsJobIfAndOnlyIfItIsThere(t *testing.T) {
 	for name := range libraries(t, pgtest.URL(t)) {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAnOrderHasItsJobIfAndOnlyIfItIsThere(t *testing.T) {
 				switch rand.IntN(5) {
 				case 0:
 					is.NoErr(tx.rollback())
-				case 1: // the server closes its connection
+				case 1: // the server closes the connection
 					_, err := pool.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
 						where datname = current_database() and state = 'idle in transaction' and pid <> pg_backend_pid()`)
 					is.NoErr(err)

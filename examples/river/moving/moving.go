@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Open returns the number of River's jobs that have not ended. When it returns 0, River can be removed.
+// Open returns the number of River's jobs that have not ended. Once it returns 0, River can be removed.
 func Open(ctx context.Context, client *river.Client[pgx.Tx]) (int, error) {
 	list, err := client.JobList(ctx, river.NewJobListParams().First(10_000).States(
 		rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateRunning, rivertype.JobStateScheduled))
@@ -23,9 +23,9 @@ func Open(ctx context.Context, client *river.Client[pgx.Tx]) (int, error) {
 	return len(list.Jobs), nil
 }
 
-// Move moves up to a hundred of River's scheduled jobs to Trapeze in one transaction, and returns their number. Their kinds and JSON
-// arguments stay the same. Attempts are reset. Call it until it returns 0. An error, for example because River has started one of the jobs
-// in the meantime, means that nothing was moved and that Move can be called again.
+// Move moves up to a hundred of River's scheduled jobs to Trapeze in one transaction, and returns how many it moved. The jobs keep their
+// kinds and JSON arguments, but their attempts are reset. Call Move until it returns 0. If Move returns an error, for example because River
+// has started one of the jobs in the meantime, nothing was moved and Move can be called again.
 func Move(ctx context.Context, client *river.Client[pgx.Tx], r *runner.Runner) (moved int, err error) {
 	err = r.Tx(ctx, func(tx pgx.Tx) error {
 		list, err := client.JobListTx(ctx, tx, river.NewJobListParams().First(100).States(rivertype.JobStateScheduled))

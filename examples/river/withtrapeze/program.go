@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-// Migrate creates Trapeze's tables, in a separate schema.
+// Migrate creates Trapeze's tables in a separate schema.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return migrate.Up(ctx, pool, runner.Options{})
 }

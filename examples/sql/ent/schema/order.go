@@ -11,12 +11,12 @@ import (
 // Order is a row of the table orders.
 type Order struct{ ent.Schema }
 
-// Fields are its columns.
+// Fields returns the table's columns.
 func (Order) Fields() []ent.Field {
 	return []ent.Field{field.Int("id").StorageKey("no")}
 }
 
-// Annotations name its table.
+// Annotations returns the table's name.
 func (Order) Annotations() []schema.Annotation {
 	return []schema.Annotation{entsql.Annotation{Table: "orders"}}
 }
