@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// order resembles the arguments of a web shop's job, with IDs, numbers, and text that compresses like real text.
+// order resembles the arguments of a web shop's job. It has IDs, numbers, and text that compresses like real text.
 type order struct {
 	ID       string      `json:"id"`
 	Customer string      `json:"customer"`
@@ -39,7 +39,7 @@ func phrase(rnd *rand.Rand, n int) (text string) {
 	return text[:len(text)-1]
 }
 
-// newOrder returns an order of about the given JSON size, and its exact size in bytes.
+// newOrder returns an order whose JSON has about the given size, and the exact size in bytes.
 func newOrder(rnd *rand.Rand, bytes int) (o order, size int, err error) {
 	o = order{ID: fmt.Sprintf("%016x", rnd.Uint64()), Customer: fmt.Sprintf("c-%08d", rnd.IntN(1e8)), Note: phrase(rnd, 12),
 		Placed: fmt.Sprintf("2026-%02d-%02dT%02d:%02d:%02dZ", 1+rnd.IntN(12), 1+rnd.IntN(28), rnd.IntN(24), rnd.IntN(60), rnd.IntN(60))}

@@ -19,7 +19,7 @@ type arrival struct {
 
 func (arrival) Kind() string { return "bench.arrival" }
 
-// arrivals is an open-loop load: jobs are submitted at predetermined times, no matter how earlier jobs progress. The same seed always
+// arrivals is an open-loop load: jobs are submitted at predetermined times, whether or not earlier jobs have finished. The same seed always
 // produces the same intervals.
 type arrivals struct {
 	N     int           `json:"n"`
@@ -77,7 +77,7 @@ func (w *waits) all() (list []float64) {
 	return list
 }
 
-// take returns the delays since the previous call of all or take, sorted. It returns an error unless there are n.
+// take returns the delays since the previous call of all or take, sorted. It returns an error unless there are exactly n.
 func (w *waits) take(n int) (list []float64, err error) {
 	list = w.all()
 	if len(list) != n {

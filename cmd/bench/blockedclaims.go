@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// blockedClaims measures claims and submissions while the queue contains jobs that the pod cannot claim. It varies how many such jobs there
-// are and why they cannot be claimed.
+// blockedClaims measures claims and submissions while the queue contains jobs that the pod cannot claim. It varies the number of these jobs
+// and the reason why they cannot be claimed.
 func (b *lab) blockedClaims(ctx context.Context) (l line, err error) {
 	l = line{What: "up to 100 claims for ten slots, each from the start of the lane, and 200 single submissions to a pod with ten slots, while n jobs wait that it cannot claim: of one busy subject, of a kind that no pod handles, or in a full lane",
 		Goal: "claim p50 ≤ 2 ms with 200,000 such jobs"}
@@ -106,7 +106,7 @@ func (b *lab) besideBlocked(ctx context.Context, shape string, n int) (claims, s
 	}
 	defer st.Close()
 	boot := uuid.NewString()
-	const lease = 15 * time.Second // the other pod would treat a much longer lease as lapsed
+	const lease = 15 * time.Second // with a much longer lease, the other pod would consider this lease expired
 	kinds := []string{noop{}.Kind(), about{}.Kind()}
 	if err := st.Register(ctx, store.PodInfo{Boot: boot, Name: "bench", Kinds: kinds, Slots: 10}, lease); err != nil {
 		return nil, nil, err
@@ -143,7 +143,7 @@ func (b *lab) blockedHead(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// pastHead returns the time to run n free jobs behind a blocked head, and the number of jobs at the head that finished in that time.
+// pastHead returns how long it takes to run n free jobs behind a blocked head, and how many jobs at the head finish in that time.
 func (b *lab) pastHead(ctx context.Context, n, head int) (seconds float64, ended int, err error) {
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {

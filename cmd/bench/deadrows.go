@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// deadRows measures a pod's performance while another connection holds a snapshot, which prevents the removal of dead rows.
+// deadRows measures a pod's performance while another connection holds a snapshot, so that dead rows cannot be removed.
 func (b *lab) deadRows(ctx context.Context) (l line, err error) {
 	n, more := b.size(300_000), b.size(20_000)
 	l = line{What: fmt.Sprintf("a snapshot is held open while one pod with 500 slots runs %d jobs, whose dead rows are kept; then single submissions, chains of five one at a time, and %d more jobs; then the same after the snapshot is released and the tables are vacuumed", n, more),

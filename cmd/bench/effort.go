@@ -35,7 +35,7 @@ func (g *rig) measure(ctx context.Context, do func() error) (e effort, err error
 	return e, nil
 }
 
-// workOff starts the pod with a backlog of n jobs, and returns the cost of running jobs until all have succeeded.
+// workOff starts the pod with a backlog of n jobs, waits until all have succeeded, and returns the cost.
 func (g *rig) workOff(ctx context.Context, n int) (e effort, err error) {
 	if err := g.tidy(ctx); err != nil {
 		return e, err
@@ -50,7 +50,7 @@ func (g *rig) workOff(ctx context.Context, n int) (e effort, err error) {
 	return e, g.succeeded(ctx, n)
 }
 
-// succeeded returns an error unless the database contains exactly n jobs and all have succeeded.
+// succeeded returns an error unless the database contains exactly n jobs, all of which have succeeded.
 func (g *rig) succeeded(ctx context.Context, n int) error {
 	var submitted, succeeded int
 	err := g.pool.QueryRow(ctx, `select (select count(*) from trapeze.jobs),

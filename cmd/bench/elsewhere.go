@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// elsewhere measures how long a job waits for its handler when another process submits it.
+// elsewhere measures how long a job waits for its handler to start if another process submits it.
 func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 	l = line{What: "another process submits no-op jobs one by one (open loop), and a pod with default options runs them: from the time each was due until its handler starts; idle: intervals of 60 ms plus an exponential part with a mean of 60 ms",
 		Goal: "idle with notifications ≤ River's from another process"}
@@ -56,7 +56,7 @@ func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 }
 
 // elsewhereOnce runs a pod that connects to the database over the given route and polls at the given interval, where 0 means the default.
-// Another process submits jobs over the same route. elsewhereOnce returns the delays of the jobs and how late each submission was.
+// Another process submits jobs over the same route. elsewhereOnce returns how long each job waited and how late each submission was.
 func (b *lab) elsewhereOnce(ctx context.Context, w route, poll time.Duration, load arrivals) (list, late []float64, err error) {
 	g, err := b.rigOn(ctx, w, runner.Options{PollEvery: poll})
 	if err != nil {

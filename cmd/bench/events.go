@@ -44,7 +44,7 @@ func (b *lab) events(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// reporterDrain drains n jobs, each of which emits the given number of events, and checks that all events were stored.
+// reporterDrain drains n jobs that each emit the given number of events, and checks that all events were stored.
 func (b *lab) reporterDrain(ctx context.Context, n, events int) (e effort, err error) {
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {

@@ -25,7 +25,7 @@ type fanJoin struct{}
 
 func (fanJoin) Kind() string { return "bench.join" }
 
-// fanOut measures a fan-out of 10,000 empty children, and the join that follows.
+// fanOut measures a fan-out of 10,000 empty children, and the join that follows them.
 func (b *lab) fanOut(ctx context.Context) (l line, err error) {
 	n := b.size(10_000)
 	rounds := 5
@@ -115,7 +115,7 @@ func (b *lab) fanOut(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// arrived waits up to two minutes for a time on a channel.
+// arrived waits up to two minutes for a channel to deliver a time.
 func arrived(ctx context.Context, at <-chan time.Time) (time.Time, error) {
 	select {
 	case moment := <-at:

@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fewSlots measures jobs on a pod with few slots whose database is about 1 ms away. In each of three rounds, it measures both ways to
-// commit completions and claims: together and separately.
+// fewSlots measures jobs on a pod that has few slots and whose database is about 1 ms away. Three times, it measures both ways of
+// committing completions and claims: together and separately.
 func (b *lab) fewSlots(ctx context.Context) (l line, err error) {
 	n := b.size(3000)
 	l = line{What: "3,000 jobs of 5 ms, one pod with 5 slots, 0.5 ms to the database in each direction; ends and claims in one commit, and in two (NoClaimAhead), three alternating rounds"}
@@ -50,7 +50,7 @@ func (b *lab) workOffFewSlots(ctx context.Context, n int, apart bool) (e effort,
 	}
 	g.end = append(g.end, g.pool.Close, g.r.Close)
 	runner.Handle(g.r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) {
-		time.Sleep(5 * time.Millisecond) // the job's work
+		time.Sleep(5 * time.Millisecond) // simulates the job's work
 		return nil, nil
 	})
 	if _, err := g.r.EnqueueMany(ctx, copies(noop{}, n)); err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fleet measures fleets of different sizes, each pod in a separate process. It uses its own server, because it needs pg_stat_statements.
+// fleet measures fleets of different sizes, each pod in a separate process. It starts a separate server, because it needs
+// pg_stat_statements.
 func (b *lab) fleet(ctx context.Context) (l line, err error) {
 	idle, load := b.length(20*time.Second), arrivals{N: b.size(4000), Seed: 7, Mean: 5 * time.Millisecond}
 	l = line{What: fmt.Sprintf("fleets of pods with default options and 4 host connections, each pod in a separate process: idle for %s, after 100 s in which it closes the connections of its start; then another process submits no-op jobs to one lane, 200 jobs/s (open loop), for 100 s, in which connections are opened and plans prepared, then %d more that are measured; then each pod runs 50 queries on its host's pool; then kill -9 of a pod. The processor time per job is that of server and pods, less what they use when idle", idle, load.N),
@@ -33,7 +34,7 @@ func (b *lab) fleet(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// fleetSizes parses a comma-separated list of numbers of pods.
+// fleetSizes parses a comma-separated list of fleet sizes.
 func fleetSizes(list string) (sizes []int, err error) {
 	for one := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(one)
@@ -62,8 +63,8 @@ func (b *lab) fleetOnce(ctx context.Context, l *line, n int, idle time.Duration,
 	if err != nil {
 		return err
 	}
-	first := load // opens connections and prepares plans, which a constant load does once
-	first.N *= 5  // the same for all fleets, because vacuuming its rows is part of the measured cost
+	first := load // this warm-up load opens connections and prepares plans, which happens only once under a constant load
+	first.N *= 5  // the same number for all fleets, because vacuuming the rows is part of the measured cost
 	if _, err := submitElsewhere(ctx, task{Pool: m.url, Load: first}); err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ type meters struct {
 	url    string
 	crew   crew
 	pool   *pgxpool.Pool
-	before int // jobs that have ended before the measured load
+	before int // the number of jobs that ended before the measured load
 }
 
 func (m *meters) set(name string, value float64) { m.l.set(m.name+name, value) }
@@ -133,7 +134,7 @@ func (m *meters) start(ctx context.Context, n int) (stop func(), err error) {
 	return func() { m.crew.kill(); m.pool.Close() }, nil
 }
 
-// idle measures the fleet while it has no jobs. It first waits until the connections that an idle pod does not need have been closed.
+// idle measures the fleet while it has no jobs. First, it waits until idle pods have closed the connections that they do not need.
 func (m *meters) idle(ctx context.Context, length time.Duration) (spent, error) {
 	pause(ctx, m.length(100*time.Second))
 	s, err := m.during(ctx, func() error { pause(ctx, length); return ctx.Err() })
@@ -146,7 +147,7 @@ func (m *meters) idle(ctx context.Context, length time.Duration) (spent, error) 
 	return s, err
 }
 
-// loaded measures the fleet while another process submits jobs. quiet is the usage of the idle fleet.
+// loaded measures the fleet while another process submits jobs. quiet is the idle fleet's resource usage.
 func (m *meters) loaded(ctx context.Context, load arrivals, quiet spent) error {
 	var late []float64
 	s, err := m.during(ctx, func() (err error) {
@@ -186,12 +187,12 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// spent is the resource usage of a fleet during a phase. Processor times are in milliseconds.
+// spent is the resource usage of a fleet during a phase. CPU times are in milliseconds.
 type spent struct {
 	seconds, server, pods, statements float64
-	connections                       float64 // the highest number
+	connections                       float64 // maximum
 	wakes, claims, notes              float64
-	beat                              float64 // mean time of a heartbeat's statement, in milliseconds
+	beat                              float64 // mean duration of a heartbeat's statement in milliseconds
 }
 
 // during measures the resource usage of the fleet while do runs.
@@ -233,7 +234,7 @@ func (m *meters) during(ctx context.Context, do func() error) (s spent, err erro
 	return s, err
 }
 
-// mostConnections returns the highest number of connections until ctx ends, without those of the meters.
+// mostConnections returns the highest number of connections until ctx is cancelled, excluding those of the meters.
 func (m *meters) mostConnections(ctx context.Context) (most float64) {
 	for ctx.Err() == nil {
 		var n float64
@@ -246,7 +247,7 @@ func (m *meters) mostConnections(ctx context.Context) (most float64) {
 	return most
 }
 
-// counts returns a function that reports whether a query counts n.
+// counts returns a function that reports whether the query returns the count n.
 func (m *meters) counts(n int, sql string, args ...any) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		var found int
@@ -255,7 +256,7 @@ func (m *meters) counts(n int, sql string, args ...any) func(context.Context) (b
 	}
 }
 
-// runQueries runs n jobs that use their host's pool.
+// runQueries runs n jobs whose handlers use the host's pool.
 func (m *meters) runQueries(ctx context.Context, n int) error {
 	r, err := runner.New(m.pool, runner.Options{})
 	if err != nil {
@@ -274,7 +275,7 @@ func (m *meters) ended(ctx context.Context, kind string, n int) error {
 	return until(ctx, 5*time.Minute, "all jobs have ended", func() (bool, error) { return all(ctx) })
 }
 
-// killOne kills the last pod, and returns how long it took until another pod closed its row.
+// killOne kills the last pod and returns how long it took another pod to close its row.
 func (m *meters) killOne(ctx context.Context) (noticed time.Duration, err error) {
 	killed := time.Now()
 	m.crew[len(m.crew)-1:].kill()

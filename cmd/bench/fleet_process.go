@@ -25,14 +25,14 @@ import (
 // hostConnections is the size of a fleet pod's host pool.
 const hostConnections = 4
 
-// query is a job that uses a connection of its host's pool for a while.
+// query is a job that uses a connection from the host's pool for a while.
 type query struct{}
 
 func (query) Kind() string { return "bench.query" }
 
-// fleetPodProcess runs a pod with default options and a host pool of four connections until SIGTERM. For each line on stdin, it prints an
-// answer: to "delays", the delays from due to start of the arrivals that it has run since, in milliseconds; to "heard", the number of
-// notifications that it has received.
+// fleetPodProcess runs a pod with default options and a host pool of four connections until SIGTERM. It replies to each line on stdin: to
+// "delays" with the delays, in milliseconds, between due time and start of the arrivals that it has run since the previous "delays", and to
+// "heard" with the number of notifications that it has received.
 func fleetPodProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -79,7 +79,7 @@ func fleetPodProcess() error {
 	return r.Run(ctx)
 }
 
-// crew is a fleet of pods, each in a separate process, on the same database.
+// crew is a fleet of pods that share a database, each in a separate process.
 type crew []*crewPod
 
 type crewPod struct {
@@ -112,7 +112,7 @@ func startCrew(ctx context.Context, url string, n int) (c crew, err error) {
 	return c, nil
 }
 
-// cpu returns the processor time that the processes have used.
+// cpu returns the CPU time that the processes have used.
 func (c crew) cpu() (used time.Duration) {
 	for _, p := range c {
 		if one, ok := readProcess(fmt.Sprintf("/proc/%d", p.cmd.Process.Pid)); ok {
@@ -149,7 +149,7 @@ func (c crew) heard() (total float64, err error) {
 	return total, nil
 }
 
-// kill kills the processes with SIGKILL.
+// kill sends SIGKILL to the processes.
 func (c crew) kill() {
 	for _, p := range c {
 		if p.cmd.ProcessState == nil {

@@ -10,18 +10,18 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These constants define the length of the history. The pods prune nothing here, because the workload does the pruning itself to measure
-// it.
+// These constants define the length of the history. The pods prune nothing, because the workload prunes the history itself to measure the
+// cost.
 const (
 	growthDays      = 10 // days of finished jobs
 	growthEventDays = 30
-	growthRounds    = 5 // days that are filled and pruned after the first measurement
+	growthRounds    = 5 // number of days that are filled and pruned after the first measurement
 	growthLater     = 2 // the number of additional days for which failed and cancelled jobs are kept
 )
 
 var growthKeeps = runner.Options{Slots: 100, RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1}
 
-// growth fills a database with a long history and compares it with an empty one. Then it simulates the passing of several days.
+// growth fills a database with a long history and compares it with an empty one. It then simulates the passing of several days.
 func (b *lab) growth(ctx context.Context) (l line, err error) {
 	perDay := b.size(10_000_000) / growthDays
 	l = line{What: fmt.Sprintf("%d days of %d finished jobs each (a third of them in chains of three, one in 500 failed or cancelled) and %d days of events, against an empty database on the same server, in alternating rounds; then %d days pass, and the oldest are pruned under load",
@@ -58,7 +58,7 @@ func (b *lab) growth(ctx context.Context) (l line, err error) {
 // growthTurns is the number of measurements of each database.
 const growthTurns = 11
 
-// growthCompared measures both databases alternately. It reports the medians of both, and the median of their ratios.
+// growthCompared measures both databases alternately. It reports the medians for both databases and the median of the ratios.
 func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) error {
 	sides := []*growthSide{}
 	for _, g := range []*rig{empty, full} {
@@ -91,8 +91,7 @@ func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) err
 }
 
 // history is a database that contains many days. Day 0 is the oldest day of events; finished jobs begin growthEventDays - growthDays later.
-// The rounds use today and the following days. New rows therefore always have the latest times and go at the end of every index, as in
-// production.
+// The rounds use today and the following days, so new rows always have the latest times and go to the end of every index, as in production.
 type history struct {
 	g      *rig
 	perDay int
@@ -125,8 +124,8 @@ begin
 	end loop;
 end $$`
 
-// growthJobsSQL fills part of a day in one transaction. It inserts jobs, their results, and the pipelines of chains. The third step of
-// every hundredth chain failed, and one job in a thousand was cancelled.
+// growthJobsSQL fills part of a day in one transaction. It inserts jobs, their ends, and the pipelines of chains. The third step of every
+// hundredth chain failed, and one job in a thousand was cancelled.
 const growthJobsSQL = `
 with job as materialized (
 	select $1::bigint + n as id, n, case when n % 10 < 3 then n % 10 else 0 end as step,
@@ -146,7 +145,7 @@ select id, s.state, case when s.state = 'succeeded' then 'ok' else 'error' end, 
 	1, '00000000-0000-4000-8000-000000000001', 3, 1, 1, 0, 0, 'default', at, at + $3::float8 * interval '1 second', pg_current_xact_id(), pg_current_xact_id()
 from job cross join lateral (select case n % 1000 when 2 then 'failed' when 505 then 'cancelled' else 'succeeded' end as state) s`
 
-// growthEventsSQL inserts the three events of each job. As in the batches of a busy pod, twenty jobs share a row.
+// growthEventsSQL inserts the three events of each job. Twenty jobs share a row, as in the batches of a busy pod.
 const growthEventsSQL = `
 insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, at)
 select array_agg($1::bigint + n order by n), array_agg(e.no), array_agg(1::bigint), '00000000-0000-4000-8000-000000000001',
@@ -155,7 +154,7 @@ from generate_series($4::int, $5::int - 1) n
 cross join (values (1, '', 'pending', 'job.enqueued'), (2, 'pending', 'running', 'job.claimed'), (3, 'running', 'succeeded', 'job.succeeded')) e(no, was, now, event)
 group by n / 20, e.no, e.was, e.now, e.event`
 
-// fill fills all days except the days that the rounds use.
+// fill fills all days except those that the rounds use.
 func (h *history) fill(ctx context.Context) error {
 	for h.next < growthEventDays {
 		if err := h.fillDay(ctx); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// growthRetired simulates the passing of days. Each round fills one day, and then deletes the day that has become too old while jobs run.
+// growthRetired simulates the passing of days. Each round fills one day and then, while jobs run, deletes the day that has become too old.
 func (b *lab) growthRetired(ctx context.Context, l *line, h *history) error {
 	g := h.g
 	pod, err := runner.New(g.pool, growthKeeps)
@@ -69,7 +69,7 @@ func (b *lab) growthRetired(ctx context.Context, l *line, h *history) error {
 			l.set(when+", due to start p99 ms "+span.name, quantile(span.took, 0.99))
 		}
 		at := time.Now()
-		if _, err := g.pool.Exec(ctx, `vacuum analyze`); err != nil { // stands in for a day's vacuum runs, because a day passes in a minute here
+		if _, err := g.pool.Exec(ctx, `vacuum analyze`); err != nil { // stands in for a day's vacuum runs, because a simulated day takes only a minute
 			return err
 		}
 		l.set(when+", vacuum s", time.Since(at).Seconds())
@@ -80,7 +80,7 @@ func (b *lab) growthRetired(ctx context.Context, l *line, h *history) error {
 	return nil
 }
 
-// during submits jobs at the load's rate until do returns, and then waits for them to finish.
+// during submits jobs at the load's rate until do returns, and then waits for the jobs to finish.
 func (p *soakLoad) during(ctx context.Context, g *rig, do func() error) error {
 	loading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -99,13 +99,13 @@ func (p *soakLoad) during(ctx context.Context, g *rig, do func() error) error {
 	return err
 }
 
-// retired holds the results of one round of retention.
+// retired holds the results of retention in one round.
 type retired struct {
 	jobs, pipelines             int
 	forgetting, events, pruning time.Duration
 }
 
-// retire deletes the data that becomes too old after one more day, as the maintenance tasks do.
+// retire deletes the data that has become too old after one more day, as the maintenance tasks do.
 func (h *history) retire(ctx context.Context) (r retired, err error) {
 	st := inside.Of(h.g.r).Store
 	at := time.Now()
@@ -131,5 +131,5 @@ func (h *history) retire(ctx context.Context) (r retired, err error) {
 // since returns a retention period that has expired for all days before day n.
 func (h *history) since(n int) time.Duration { return time.Since(h.day(n)) - time.Minute }
 
-// unpaced lets maintenance continue without a pause.
+// unpaced lets maintenance continue without pauses.
 func unpaced(ctx context.Context) error { return ctx.Err() }

@@ -63,7 +63,7 @@ func (s *growthSide) note(name string, value float64) {
 	s.seen[name] = append(s.seen[name], value)
 }
 
-// round runs each measurement once: it drains n jobs, runs chains one at a time, and repeats each read ten times.
+// round runs each measurement once: it drains n jobs, runs the given number of chains one at a time, and repeats each read ten times.
 func (s *growthSide) round(ctx context.Context, n, chains int) error {
 	if err := s.drain(ctx, n); err != nil {
 		return fmt.Errorf("drain: %w", err)
@@ -98,7 +98,7 @@ func (s *growthSide) drain(ctx context.Context, n int) error {
 	return nil
 }
 
-// chains measures n chains of five steps on the idle pod, one at a time.
+// chains measures n chains of five steps, which run one at a time on the idle pod.
 func (s *growthSide) chains(ctx context.Context, n int) error {
 	var gaps, first, called []float64
 	for range n {
@@ -128,7 +128,7 @@ func (s *growthSide) chains(ctx context.Context, n int) error {
 	return nil
 }
 
-// reads measures the queries sent by an idle pod, and the queries sent by dashboard and API users.
+// reads measures the queries that an idle pod sends, and those that users of the dashboard and the API send.
 func (s *growthSide) reads(ctx context.Context) error {
 	st := inside.Of(s.g.r).Store
 	page, err := view.Jobs(ctx, st, job.Filter{})

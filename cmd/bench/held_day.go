@@ -16,15 +16,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These constants describe an ordinary day's load, which consists of submissions and the heartbeats of a pod. A third of the submissions
-// have a second step.
+// These constants describe the load of an ordinary day: submissions and a pod's heartbeats. A third of the submissions have a second step.
 const (
 	heldJobsASecond  = 10.0
 	heldBeatsASecond = 0.5
 	heldThird        = 3
 )
 
-// heldTables lists the tables whose sizes are measured. It does not include the user's table, which is named written.
+// heldTables lists the tables whose sizes are measured. The user's table, which is named written, is not one of them.
 var heldTables = []string{"jobs", "live", "done", "job_events", "pods"}
 
 // heldJob is a job that writes a row when it succeeds.
@@ -35,8 +34,8 @@ type heldJob struct {
 
 func (heldJob) Kind() string { return "bench.held" }
 
-// heldDay compresses a day's jobs and heartbeats into minutes, at half the pod's capacity. A snapshot is held from beginning to end. Scale
-// 0.1 means 2.4 hours of the same load.
+// heldDay compresses a day's jobs and heartbeats into minutes, at half the pod's capacity. A snapshot is held throughout. A scale of 0.1
+// means 2.4 hours of the same load.
 func (b *lab) heldDay(ctx context.Context) (l line, err error) {
 	hours := 24 * b.scale
 	n := int(heldJobsASecond * 3600 * hours)
@@ -104,7 +103,7 @@ func (b *lab) heldDay(ctx context.Context) (l line, err error) {
 	return l, os.WriteFile(chartFile, soakChart(watch), 0o644)
 }
 
-// heldRig creates a database with the user's table. Autovacuum runs more often than usual on its server, because a day is compressed into
+// heldRig creates a database with the user's table. On its server, autovacuum runs more often than usual, because a day is compressed into
 // minutes.
 func (b *lab) heldRig(ctx context.Context) (g *rig, done func(), err error) {
 	if g, err = b.rig(ctx, runner.Options{}); err != nil {
@@ -140,7 +139,7 @@ func (g *rig) handleHeld(load *soakLoad) {
 	})
 }
 
-// heldCapacity returns how many submissions per second a pod can handle when the submitters are not throttled. It uses a separate database.
+// heldCapacity returns how many submissions per second a pod can handle if submissions are not throttled. It uses a separate database.
 func (b *lab) heldCapacity(ctx context.Context, length time.Duration) (float64, error) {
 	g, done, err := b.heldRig(ctx)
 	if err != nil {
@@ -178,8 +177,8 @@ func (g *rig) heldChecked(ctx context.Context, sent int) error {
 	return g.counted(ctx, all, `select count(distinct (n, step)) from written`)
 }
 
-// heldFigures reports the latencies in the first and the last 24th of the run, and the sizes and dead rows at the end. A 24th represents an
-// hour at scale 1.
+// heldFigures reports the latencies in the first and the last 24th of the run, and the sizes and dead rows at the end. At scale 1, a 24th
+// represents an hour.
 func heldFigures(l *line, w *soakWatch) {
 	hour := w.length.Seconds() / 24
 	var p50 [2]float64
@@ -206,7 +205,7 @@ func heldFigures(l *line, w *soakWatch) {
 	}
 }
 
-// heldReleased releases the snapshot and reports how many dead rows remain after a vacuum.
+// heldReleased releases the snapshot, vacuums, and reports how many dead rows remain.
 func (g *rig) heldReleased(ctx context.Context, l *line, release func()) error {
 	release()
 	at := time.Now()
@@ -247,7 +246,7 @@ func (p *heldProber) poll(ctx context.Context) (float64, error) {
 	return ms(time.Since(at)), err
 }
 
-// beat sends heartbeats until ctx is done. rate is the number of heartbeats per second.
+// beat sends heartbeats until ctx is cancelled. rate is the number of heartbeats per second.
 func (p *heldProber) beat(ctx context.Context, rate float64) error {
 	began := time.Now()
 	for i := 1; ; i++ {

@@ -69,7 +69,7 @@ func (b *lab) fresh(ctx context.Context) (url string, drop func(), err error) {
 	return url, drop, nil
 }
 
-// rig is the setup for one benchmark: a runner with its own connection pool on a fresh database.
+// rig is the setup for one benchmark: a fresh database and a runner with a separate connection pool.
 type rig struct {
 	pool *pgxpool.Pool
 	r    *runner.Runner
@@ -113,7 +113,7 @@ func (g *rig) close() {
 	}
 }
 
-// unfinished returns a positive number if any job has not finished, and 0 otherwise.
+// unfinished returns a positive number if any job is unfinished, and 0 otherwise.
 func (g *rig) unfinished(ctx context.Context) (n int, err error) {
 	err = g.pool.QueryRow(ctx, `select (select count(*) from (select from trapeze.live limit 1) l) + (select count(*) from (select from trapeze.parked limit 1) p)`).Scan(&n)
 	return n, err

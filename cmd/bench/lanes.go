@@ -17,7 +17,7 @@ type nap struct {
 
 func (nap) Kind() string { return "bench.nap" }
 
-// trial is one configuration in which jobs of 1 ms each are drained.
+// trial is one configuration in which jobs of 1 ms are drained.
 type trial struct {
 	name  string
 	pods  int
@@ -27,7 +27,7 @@ type trial struct {
 	rates []float64
 }
 
-// lanes measures the cost of a limit across all pods. For comparison, it runs pods that have the same number of slots and no limit.
+// lanes measures the cost of a limit across all pods. It compares limited lanes with pods that have the same number of slots and no limit.
 func (b *lab) lanes(ctx context.Context) (l line, err error) {
 	rounds := b.size(3)
 	l = line{What: fmt.Sprintf("jobs of 1 ms on eight pods in one process (default slots unless stated), from the first start to the last finish, median of %d alternating rounds; checks that no more jobs run at once than the lane allows", rounds),

@@ -47,17 +47,17 @@ var workloads = []workload{
 	{"pages", (*lab).pages},
 }
 
-// whenNamed lists workloads that run only if they are named. For example, growth takes half an hour and 15 GB of disk space.
+// whenNamed lists workloads that run only if they are named. The workload growth, for example, takes half an hour and 15 GB of disk space.
 var whenNamed = []string{"growth", "held-day", "pages"}
 
-// processes maps a first argument to the function to run. This program uses it to start itself as a child process.
+// processes maps the program's first argument to a function. The program uses it to run itself as a child process.
 var processes = map[string]func() error{
 	"pod":       podProcess,
 	"fleet-pod": fleetPodProcess,
 	"submitter": submitterProcess,
 }
 
-// workload is one benchmark. The lab's scale multiplies its sizes.
+// workload is one benchmark. Its sizes are multiplied by the lab's scale.
 type workload struct {
 	name string
 	do   func(*lab, context.Context) (line, error)

@@ -1,5 +1,6 @@
 // Command bench measures the performance of Trapeze, mostly through its public API, with default options unless a result states otherwise.
-// It uses the server at DATABASE_URL, or else starts a PostgreSQL with fsync and synchronous_commit on. list.go lists the workloads.
+// It uses the server at DATABASE_URL or, if DATABASE_URL is not set, starts a PostgreSQL server with fsync and synchronous_commit on. The
+// workloads are listed in list.go.
 //
 //	go run ./cmd/bench                        everything except workloads that must be named
 //	go run ./cmd/bench -only drain,chains     some workloads

@@ -66,7 +66,7 @@ func (b *lab) mixed(ctx context.Context) (l line, err error) {
 	return l, g.succeeded(ctx, total)
 }
 
-// saturate submits jobs from several goroutines without pauses for the given time, and returns the number of jobs.
+// saturate submits jobs from several goroutines without pausing for the given time, and returns how many it submitted.
 func (g *rig) saturate(ctx context.Context, enqueuers int, length time.Duration) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

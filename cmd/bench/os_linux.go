@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// waitUntil blocks until the given time, with a precision of about 0.1 ms. A timer of the Go runtime may be up to a millisecond late in an
-// idle process.
+// waitUntil blocks until the given time, with a precision of about 0.1 ms. In an idle process, the Go runtime's timers may fire up to a
+// millisecond late.
 func waitUntil(until time.Time) {
 	for left := time.Until(until); left > 0; left = time.Until(until) {
 		for short := syscall.NsecToTimespec(int64(min(left, 100*time.Millisecond))); syscall.Nanosleep(&short, &short) == syscall.EINTR; {
@@ -14,7 +14,7 @@ func waitUntil(until time.Time) {
 	}
 }
 
-// ownCPU returns the processor time that this process has used.
+// ownCPU returns the CPU time that this process has used.
 func ownCPU() (used time.Duration, known bool) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// pagesStatsSQL inserts statistics for 30 days. They are summed over all pods by hour, except for the last two hours, which are by minute.
+// pagesStatsSQL inserts statistics for 30 days. They are hourly sums over all pods, except for the last two hours, which have a row per
+// minute.
 const pagesStatsSQL = `
 insert into trapeze.stats (at, lane, kind, state, boot, jobs, wait, run)
 select at, 'default', 'kind.' || k, state, boot, 60, array_fill(3, array[20]), array_fill(3, array[20])
@@ -24,8 +25,8 @@ from (
 	select at, '00000000-0000-4000-8000-000000000001' from generate_series(date_trunc('hour', now()) - interval '1 hour', now(), interval '1 minute') at
 ) t, generate_series(0, 19) k, unnest(array['succeeded', 'failed']) state`
 
-// pages measures every page of the dashboard with ten million finished jobs. Pages do not share their data between requests, so each
-// request reads everything again.
+// pages measures every page of the dashboard with ten million finished jobs. No data is cached between requests, so each request reads
+// everything again.
 func (b *lab) pages(ctx context.Context) (l line, err error) {
 	const requests = 20
 	perDay := b.size(10_000_000) / growthDays

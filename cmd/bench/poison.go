@@ -18,11 +18,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// poisonBatch is the number of jobs that are submitted or finish together.
+// poisonBatch is the number of jobs that are submitted together or finish together.
 const poisonBatch = 500
 
-// poisoned describes one phase of a job's life and the ways to poison a batch in that phase. The first way leaves the batch unpoisoned.
-// once runs one batch and returns how long its other members took.
+// poisoned describes one phase of a job's life and the ways to poison a batch in that phase. The first way leaves the batch clean. once
+// runs one batch and returns how long the jobs that are not poisoned took.
 type poisoned struct {
 	side  string
 	with  []string
@@ -30,8 +30,8 @@ type poisoned struct {
 	after func(ctx context.Context) error // checks the results of all batches
 }
 
-// poison measures how much a poisoned job, which PostgreSQL or Trapeze rejects, delays the other jobs in its batch. It checks that the
-// poisoned job has no other effect on them.
+// poison measures how much a poisoned job, which PostgreSQL or Trapeze rejects, delays the other jobs in its batch. It also checks that the
+// poisoned job has no other effect on these jobs.
 func (b *lab) poison(ctx context.Context) (l line, err error) {
 	rounds := b.size(20)
 	l = line{What: fmt.Sprintf("%d jobs submitted together (calls of EnqueueMany; one transaction with keys), and %d steps that finish together and start their next steps (one pod with %[1]d slots, a unique index of the host on the args), one of which is rejected; time until the others are stored, after a resubmission if necessary, or until their next steps run; medians of %[3]d rounds",
@@ -103,7 +103,7 @@ func (g *rig) counted(ctx context.Context, want int, sql string, args ...any) er
 	return nil
 }
 
-// poisonCalls submits each batch with one call. Because the whole call is rejected, the caller resubmits the other jobs.
+// poisonCalls submits each batch with one call. The whole call is rejected, so the caller resubmits the other jobs.
 type poisonCalls struct {
 	g    *rig
 	good int
@@ -121,7 +121,7 @@ func (p *poisonCalls) once(ctx context.Context, with string) (time.Duration, err
 	for i := range list {
 		list[i] = poisonJob{"nothing wrong"}
 	}
-	at := poisonBatch - 1 // late in the batch, when most of its work is done
+	at := poisonBatch - 1 // late in the batch, after most of the work has been done
 	var want error
 	switch with {
 	case "oversized":
@@ -194,8 +194,9 @@ func (p *poisonKeys) check(ctx context.Context) error {
 	return p.g.counted(ctx, p.good, `select count(*) from trapeze.jobs join trapeze.done d using (id) where kind = 'bench.keyed' and d.state = 'succeeded'`)
 }
 
-// poisonSteps finishes steps together, each with a next step. The host has its own index on the arguments of the next steps, so that
-// PostgreSQL rejects the poisoned one because of a duplicate key, a value too large for an index, or an invalid date.
+// poisonSteps finishes steps together, each with a next step. A unique index and a check constraint that the host has added cover the
+// arguments of the next steps. PostgreSQL therefore rejects the poisoned step because of a duplicate key, a value that is too large for an
+// index, or an invalid date.
 type poisonSteps struct {
 	g       *rig
 	round   atomic.Pointer[poisonRound]
@@ -204,7 +205,7 @@ type poisonSteps struct {
 	refused int
 }
 
-// poisonRound is one batch. Its steps wait until gate is closed, and the last next step to begin sends its start time on rung.
+// poisonRound is one batch. Its steps wait until gate is closed. The next step that starts last sends its start time on rung.
 type poisonRound struct {
 	gate chan struct{}
 	left atomic.Int64
@@ -245,7 +246,7 @@ func newPoisonSteps(g *rig) *poisonSteps {
 	return p
 }
 
-// prepare creates the index and the job that holds the conflicting key. That job has no next step.
+// prepare creates the index, the constraint, and the job that holds the conflicting key. That job has no next step.
 func (p *poisonSteps) prepare(ctx context.Context) error {
 	for _, sql := range []string{
 		`create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'bench.after'`,
@@ -309,7 +310,7 @@ func (p *poisonSteps) once(ctx context.Context, with string) (time.Duration, err
 	}
 }
 
-// check checks the results of all batches. Every step except the poisoned ones must have succeeded, and must have exactly one next step,
+// check checks the results of all batches. Every step except the poisoned ones must have succeeded and must have exactly one next step,
 // which must also have succeeded.
 func (p *poisonSteps) check(ctx context.Context) error {
 	const ended = `select count(*) from trapeze.jobs j join trapeze.done d using (id) where `

@@ -145,10 +145,10 @@ auth_type = any
 pool_mode = transaction
 `
 
-// notInstalled is the result of a workload that requires PgBouncer on a machine without it.
+// notInstalled is the result of a workload that requires PgBouncer if PgBouncer is not installed.
 const notInstalled = "not measured: there is no pgbouncer on this machine"
 
-// errNoPgbouncer is returned on a machine without PgBouncer.
+// errNoPgbouncer means that PgBouncer is not installed on this machine.
 var errNoPgbouncer = errors.New("pgbouncer is not installed")
 
 // startPgbouncer starts PgBouncer. It returns errNoPgbouncer if PgBouncer is not installed.
@@ -183,7 +183,7 @@ func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
 	}
 	args := []string{"-q", file}
 	if os.Geteuid() == 0 {
-		args = []string{"-q", "-u", "nobody", file} // PgBouncer refuses to run as root, and reads its configuration before it changes the user
+		args = []string{"-q", "-u", "nobody", file} // PgBouncer refuses to run as root, and reads its configuration before it switches users
 	}
 	p.cmd = exec.Command(bin, args...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said

@@ -10,7 +10,7 @@ import (
 
 var fourPriorities = []int{-50, 0, 10, 60}
 
-// priorities measures how fast jobs with different priorities are drained, and how well their order is kept.
+// priorities measures how fast jobs with different priorities are drained, and how closely their order is followed.
 func (b *lab) priorities(ctx context.Context) (l line, err error) {
 	calls := b.size(20)
 	l = line{What: "40,000 no-op jobs in calls of 500 with one of four priorities in turn, the most urgent last; one pod with 100 slots, and four with 25; pairs with different priorities in which the less urgent job was claimed first, according to the history",
@@ -65,8 +65,8 @@ func (b *lab) prioritiesOnce(ctx context.Context, pods, calls int) (rate, share 
 	return rate, share, err
 }
 
-// outOfOrder returns the share of job pairs with different priorities in which the less urgent job was claimed earlier. Jobs claimed by the
-// same statement count as simultaneous. It returns an error unless n jobs were claimed.
+// outOfOrder considers all pairs of jobs with different priorities and returns the share in which the less urgent job was claimed first.
+// Jobs claimed by the same statement count as simultaneous. outOfOrder returns an error unless n jobs were claimed.
 func (g *rig) outOfOrder(ctx context.Context, n int) (share float64, err error) {
 	rows, err := g.pool.Query(ctx, `select e.at, d.priority, count(*) from trapeze.job_event e join trapeze.done d on d.id = e.job
 		where e.event = 'job.claimed' group by e.at, d.priority order by e.at, d.priority desc`)
@@ -82,7 +82,7 @@ func (g *rig) outOfOrder(ctx context.Context, n int) (share float64, err error) 
 		if err := rows.Scan(&at, &priority, &count); err != nil {
 			return 0, err
 		}
-		// Rows with the same time are sorted most urgent first, so simultaneous claims never count as out of order.
+		// Rows with the same time are sorted by urgency, so simultaneous claims never count as out of order.
 		for other, earlier := range claimed {
 			if other < priority {
 				wrong += earlier * count

@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// reportFor is the time for which the handler reports progress.
+// reportFor is how long the handler reports progress.
 const reportFor = 2 * time.Second
 
-// progress measures the database load of a handler that reports progress 10,000 times a second, and then that of a handler that emits
+// progress measures the database load of a handler that reports progress 10,000 times a second, and then the load of a handler that emits
 // events at the same rate.
 func (b *lab) progress(ctx context.Context) (l line, err error) {
 	l = line{What: "one handler that calls Progress 10,000 times a second for 2 s, and then one that calls Emit as often: number of statements that write them",
@@ -38,7 +38,7 @@ func (b *lab) progress(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// runReporter runs one job that emits evenly over time, as its arguments specify. It counts the statements that write progress and events.
+// runReporter runs one job that emits progress or events evenly over time, as args specifies. It counts the statements that write them.
 func (b *lab) runReporter(ctx context.Context, args reporter) (seconds float64, writes int64, err error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func emittedAll(j job.Job, args reporter) error {
 	if args.Notes > 0 && (j.Progress == nil || *j.Progress.Done != int64(args.Notes)) {
 		return errors.New("the last progress note is missing")
 	}
-	// The job itself has two or three events: one or two for its creation and claim, and one for its completion.
+	// In addition, there are two or three events about the job: one or two for its creation and claim, and one for its completion.
 	if told := j.EventNo; told < args.Events+2 || told > args.Events+3 {
 		return fmt.Errorf("%d events, want %d plus the events of the job itself", told, args.Events)
 	}

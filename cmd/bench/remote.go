@@ -32,7 +32,7 @@ func (b *lab) remote(ctx context.Context) (l line, err error) {
 		Goal: "≥ 1,223 jobs/s with 8 workers, no rollbacks, ≤ 1.6 transactions per job; 20 workers are not slower than 8"}
 	sizes := []int{8, 20}
 	rates, commits, rollbacks := map[int][]float64{}, map[int][]float64{}, map[int][]float64{}
-	for range rounds { // alternate, because the machine's speed varies over time
+	for range rounds { // alternate between the sizes, because the machine's speed varies over time
 		for _, workers := range sizes {
 			rate, committed, rolledBack, err := b.remoteRound(ctx, n, workers)
 			if err != nil {
@@ -131,7 +131,7 @@ func (b *lab) remoteRound(ctx context.Context, n, workers int) (rate, commits, r
 // moved holds the numbers of committed and rolled-back transactions of a database.
 type moved struct{ commits, rollbacks float64 }
 
-// transactions reads a database's statistics. Idle sessions report theirs with a delay of at most a second.
+// transactions reads a database's statistics. Idle sessions report their statistics with a delay of at most a second.
 func transactions(ctx context.Context, url string) (m moved, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -142,8 +142,8 @@ func transactions(ctx context.Context, url string) (m moved, err error) {
 	return m, err
 }
 
-// remoteBacklog measures how the cost of claiming jobs for a remote worker depends on the size of the backlog. It runs the statement for
-// ten free slots alternately on a database with a small backlog and on one with a large backlog.
+// remoteBacklog measures how the cost of claiming jobs for a remote worker depends on the size of the backlog. It dispatches jobs for ten
+// free slots, alternating between databases with small and large backlogs.
 func (b *lab) remoteBacklog(ctx context.Context) (l line, err error) {
 	little, much, others, rounds, few := 100, b.size(1_000_000), b.size(200_000), b.size(300), b.size(20)
 	l = line{What: fmt.Sprintf("a dispatch for 10 free slots with a backlog of %d, of %d, and of %d behind %d jobs of kinds that the worker does not run; alternating, %d times each, the last one %d times; claimed jobs are returned; without autovacuum", little, much, little, others, rounds, few),
@@ -185,7 +185,7 @@ func (b *lab) remoteBacklog(ctx context.Context) (l line, err error) {
 type backlog struct {
 	*rig
 	name        string
-	own, others int // the other kinds' jobs come before the jobs of the worker's own kinds
+	own, others int // jobs of the worker's kinds, and jobs of other kinds that come before them
 	st          *store.Store
 	boot        string
 	before      float64
@@ -198,7 +198,7 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 		return err
 	}
 	for kind, n := range map[string]int{"bench.other": g.others, remoteNoop{}.Kind(): g.own} {
-		// The jobs are submitted in portions, because a million in a single call would need a gigabyte for arguments.
+		// The jobs are submitted in several calls, because the arguments of a million jobs would take a gigabyte of memory.
 		priority := runner.Priority(0)
 		if kind == "bench.other" {
 			priority = runner.Priority(1)
@@ -224,7 +224,7 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 	if err := g.tidy(ctx); err != nil {
 		return err
 	}
-	// Autovacuum is disabled, because its page reads would be counted together with the page reads of the claims.
+	// Autovacuum is disabled, because its page reads would be added to those of the claims.
 	if _, err := g.pool.Exec(ctx, `alter table trapeze.live set (autovacuum_enabled = off); alter table trapeze.jobs set (autovacuum_enabled = off)`); err != nil {
 		return err
 	}
@@ -238,7 +238,8 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 	return err
 }
 
-// dispatch claims jobs for ten slots, with as many claim statements as a pod would use for a worker. It then returns the jobs to the queue.
+// dispatch claims jobs for ten slots, using as many claim statements as a pod would use for a worker. It then returns the jobs to the
+// queue.
 func (g *backlog) dispatch(ctx context.Context) error {
 	sent := time.Now()
 	want := store.Want{Lane: job.DefaultLane, N: 10, Since: g.since}

@@ -44,7 +44,7 @@ func (b *lab) retries(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// flakyDrain drains n jobs. The given number of these jobs, spread evenly, fail on their first attempt.
+// flakyDrain drains n jobs. On their first attempt, the given number of them fail. The failing jobs are spread evenly.
 func (b *lab) flakyDrain(ctx context.Context, n, failing int) (e effort, err error) {
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {

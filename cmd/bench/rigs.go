@@ -12,10 +12,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// rigs is a set of pods in this process that share a fresh database, each with its own pool. The first pod created the database.
+// rigs is a set of pods in this process that share a fresh database, each with its own pool. The first pod's rig creates and drops the
+// database.
 type rigs []*rig
 
-// rigs creates n pods without starting them. It calls handle to register the handlers of each pod.
+// rigs creates n pods without starting them. It calls handle for each pod to register the handlers.
 func (b *lab) rigs(ctx context.Context, n int, o runner.Options, handle func(*runner.Runner)) (f rigs, err error) {
 	for i := range n {
 		var g *rig

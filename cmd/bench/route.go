@@ -57,7 +57,7 @@ func (b *lab) rigOn(ctx context.Context, w route, o runner.Options) (*rig, error
 	return g, nil
 }
 
-// runner returns a runner and its own pool.
+// runner returns a runner and the pool that it uses.
 func (w route) runner(ctx context.Context, url string, o runner.Options) (*pgxpool.Pool, *runner.Runner, error) {
 	o.DirectURL = w.direct(url)
 	address, err := w.pool(url)

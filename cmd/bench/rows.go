@@ -12,7 +12,7 @@ import (
 
 const writeRow = `insert into written (chain, step) values ($1, $2)`
 
-// rows measures chains whose steps write to a user's table in the transaction that finishes the step.
+// rows measures chains whose steps write to a user's table in the transaction that ends the step.
 func (b *lab) rows(ctx context.Context) (line, error) {
 	return b.writeRows(ctx, "InTx", func(o *runner.Outcome, s step) *runner.Outcome {
 		return o.InTx(func(ctx context.Context, tx pgx.Tx) error {

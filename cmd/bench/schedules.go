@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// schedules measures how fast one pod processes schedules that are due at the same time. For each schedule, the pod records the occurrence,
-// submits the job and plans the next occurrence.
+// schedules measures how fast one pod processes schedules that are all due at the same time. For each schedule, the pod records the
+// occurrence, submits the job, and plans the next occurrence.
 func (b *lab) schedules(ctx context.Context) (l line, err error) {
 	n := b.size(10_000)
 	l = line{What: fmt.Sprintf("%d schedules that are due at the same time, missed occurrences skipped; one pod; the rate from the first decision to the last", n),

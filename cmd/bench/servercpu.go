@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// tick is the unit of the times in Linux's /proc/PID/stat. It is the same on all machines, see USER_HZ in proc_pid_stat(5).
+// tick is the unit of the times in Linux's /proc/PID/stat. It is the same on all machines (see USER_HZ in proc_pid_stat(5)).
 const tick = 10 * time.Millisecond
 
-// serverCPU returns the processor time used by the server's processes, including those that have exited. known is true only if the server
-// runs on this machine and the system is Linux.
+// serverCPU returns the CPU time used by the server's processes, including those that have exited. known is true only if the server runs on
+// this machine and the system is Linux.
 func (b *lab) serverCPU(ctx context.Context) (used time.Duration, known bool) {
 	postmaster, ok := b.postmaster(ctx)
 	if !ok {
@@ -63,8 +63,8 @@ func (b *lab) postmaster(ctx context.Context) (pid int, ok bool) {
 // process holds the relevant fields of /proc/PID/stat.
 type process struct {
 	pid, parent   int
-	own, children time.Duration // processor time; children counts exited child processes that were waited for
-	threads       time.Duration // processor time of all threads, in multiples of a tick
+	own, children time.Duration // CPU time; children counts child processes that have exited and were waited for
+	threads       time.Duration // CPU time of all threads, in multiples of a tick
 }
 
 // readProcess reads a process from /proc/PID.
@@ -73,11 +73,11 @@ func readProcess(dir string) (p process, ok bool) {
 	if err != nil {
 		return p, false
 	}
-	name := strings.LastIndex(string(text), ") ") // the program name in parentheses may contain any character
+	name := strings.LastIndex(string(text), ") ") // the program name is in parentheses and may contain any character
 	if name < 0 {
 		return p, false
 	}
-	// fields[0] is field 3 in the manual, the state.
+	// fields[0] is field 3 (state) in the manual.
 	fields := strings.Fields(string(text[name+2:]))
 	if len(fields) < 15 {
 		return p, false
@@ -91,7 +91,7 @@ func readProcess(dir string) (p process, ok bool) {
 	p.threads = time.Duration(number(fields[11])+number(fields[12])) * tick
 	p.own = p.threads
 	p.children = time.Duration(number(fields[13])+number(fields[14])) * tick
-	// A server process has a single thread, so this is its total time, in nanoseconds.
+	// A server process has a single thread, so the first number is its total CPU time in nanoseconds.
 	if exact, err := os.ReadFile(filepath.Join(dir, "schedstat")); err == nil {
 		if running, _, ok := strings.Cut(string(exact), " "); ok {
 			p.own = time.Duration(number(running))

@@ -84,7 +84,7 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 		}
 	})
 	g.start(ctx)
-	watcher, err := g.second(ctx, runner.Options{Disabled: true}) // a second pod, which would take over jobs if their lease were not renewed
+	watcher, err := g.second(ctx, runner.Options{Disabled: true}) // a second pod that takes over jobs if their lease is not renewed
 	if err != nil {
 		return err
 	}

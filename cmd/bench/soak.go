@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These are fractions of the soak's duration. For example, in a soak of 10 minutes, the snapshot is held from minute 3 to minute 6. The
+// These are fractions of the soak's duration. In a soak of 10 minutes, for example, the snapshot is held from minute 3 to minute 6, and the
 // drift compares the last two minutes with minutes 1 to 3.
 const (
 	soakHeldFrom, soakHeldTo   = 0.3, 0.6
@@ -22,11 +22,11 @@ const (
 	soakLateFrom               = 0.8
 )
 
-// soakRetention keeps finished jobs and their history for a second. Because retention drops whole UTC days, a shorter period would make no
-// difference. Yesterday's jobs are dropped, and today's jobs are kept until midnight regardless of the setting.
+// soakRetention keeps finished jobs and their history for a second. A shorter period would make no difference, because retention drops
+// whole UTC days: yesterday's jobs are dropped, and today's jobs are kept until midnight regardless of the setting.
 var soakRetention = runner.Options{RetainSucceeded: time.Second, RetainFailed: time.Second, RetainCancelled: time.Second, RetainEvents: time.Second}
 
-// soak first measures the pod's capacity. It then runs jobs at half that rate, samples the tables, and plots the result.
+// soak first measures the pod's capacity. It then submits jobs at half that rate, samples the tables, and plots the result.
 func (b *lab) soak(ctx context.Context) (l line, err error) {
 	length := max(time.Duration(b.scale*float64(10*time.Minute)), 10*time.Second)
 	every := max(length/300, 200*time.Millisecond)
@@ -93,7 +93,7 @@ func (g *rig) soakRun(ctx context.Context, length time.Duration, load *soakLoad,
 		func() error { return load.submit(ctx, began, length) },
 		func() error { return watch.run(ctx, began) },
 		func() error {
-			if watch.held.Load() { // the snapshot is held from the beginning
+			if watch.held.Load() { // the caller already holds a snapshot
 				return nil
 			}
 			return g.soakSnapshot(ctx, watch, began, length)
@@ -114,7 +114,7 @@ func (g *rig) soakRun(ctx context.Context, length time.Duration, load *soakLoad,
 	return g.drained(ctx)
 }
 
-// soakSnapshot holds a snapshot of the whole database during the middle of the soak. Rows that die in that time cannot be vacuumed.
+// soakSnapshot holds a snapshot of the whole database during the middle of the soak. Rows that die during that time cannot be vacuumed.
 func (g *rig) soakSnapshot(ctx context.Context, watch *soakWatch, began time.Time, length time.Duration) error {
 	if err := soakUntil(ctx, began.Add(soakShare(length, soakHeldFrom))); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (g *rig) soakChecked(ctx context.Context, load *soakLoad) error {
 	return g.counted(ctx, 0, `select count(*) from trapeze.done where finished_at < $1::timestamptz`, load.today)
 }
 
-// soakFigures adds the figures of the soak to the result.
+// soakFigures adds the soak's figures to the result.
 func soakFigures(l *line, w *soakWatch) {
 	var early, held, late soakSpan
 	for _, s := range w.samples {
@@ -202,7 +202,7 @@ type soakSpan struct {
 	jobs      int
 	seconds   float64
 	latencies []float64
-	dead      int64 // the maximum over all samples, for all tables together
+	dead      int64 // the maximum over all samples of the total for all tables
 	live      int64 // the maximum size of the live table with its indexes, in bytes
 }
 

@@ -15,7 +15,7 @@ const (
 	plotTop, plotBottom     = 34, 180
 )
 
-// chartStyle is readable on light and dark backgrounds. Colour-blind readers can tell the curves apart too.
+// chartStyle is readable on light and dark backgrounds. Color-blind readers can tell the curves apart, too.
 const chartStyle = `
 svg { --paper: #ffffff; --ink: #1f2328; --faint: #d0d7de; --held: #0072b2; --c0: #0072b2; --c1: #c2570c; --c2: #007a5a; --c3: #a3468a; --c4: #6b7280; }
 @media (prefers-color-scheme: dark) {
@@ -126,7 +126,7 @@ func (p panel) draw(out *bytes.Buffer, w *soakWatch) {
 	}
 }
 
-// scale returns a function that maps a value to its vertical position, and the values to label on the axis.
+// scale returns a function that maps a value to its vertical position, and the values that are labeled on the axis.
 func (p panel) scale(samples []soakSample) (y func(float64) float64, ticks []float64) {
 	low, high := math.Inf(1), 0.0
 	for _, s := range samples {
@@ -161,7 +161,7 @@ func (p panel) scale(samples []soakSample) (y func(float64) float64, ticks []flo
 	}, ticks
 }
 
-// heldSpan returns the times between which the snapshot was held, in seconds since the start.
+// heldSpan returns when the snapshot was held, in seconds since the start.
 func heldSpan(samples []soakSample) (from, to float64) {
 	for _, s := range samples {
 		if s.Held && from == 0 {
@@ -174,7 +174,7 @@ func heldSpan(samples []soakSample) (from, to float64) {
 	return from, to
 }
 
-// niceStep rounds up to 1, 2 or 5 times a power of ten.
+// niceStep rounds least up to 1, 2 or 5 times a power of ten.
 func niceStep(least float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(least)))
 	for _, factor := range []float64{1, 2, 5} {

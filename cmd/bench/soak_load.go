@@ -27,8 +27,8 @@ type saturating struct{}
 
 func (saturating) Kind() string { return "bench.saturating" }
 
-// soakCapacity returns the rate in jobs per second at which jobs can be submitted and run when the submitters are not throttled. It uses a
-// separate pod. Afterwards it backdates the jobs to yesterday, so that retention can drop them.
+// soakCapacity returns how many jobs per second can be submitted and run if submissions are not throttled. It uses a separate pod.
+// Afterwards, it backdates the jobs to yesterday, so that retention can drop them.
 func (g *rig) soakCapacity(ctx context.Context, length time.Duration) (rate float64, err error) {
 	r, err := runner.New(g.pool, runner.Options{RetainSucceeded: -1, RetainEvents: -1})
 	if err != nil {
@@ -65,8 +65,8 @@ func (g *rig) soakCapacity(ctx context.Context, length time.Duration) (rate floa
 	return rate, g.tidy(ctx)
 }
 
-// dateBack moves all finished jobs and all events to yesterday. It uses one transaction on a new connection, because a session reports its
-// dead rows when it closes. The vacuum that follows is therefore counted after those dead rows.
+// dateBack moves all finished jobs and all events to yesterday. It uses a new connection, because a session reports its dead rows when it
+// closes: the statistics then include the dead rows before the vacuum that follows.
 func (g *rig) dateBack(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, g.url)
 	if err != nil {
@@ -82,7 +82,7 @@ func (g *rig) dateBack(ctx context.Context) error {
 	})
 }
 
-// soakLoad submits jobs at a steady rate, regardless of how they progress, and records how long each took to start.
+// soakLoad submits jobs at a steady rate, whether or not earlier jobs have finished, and records how long each job took to start.
 type soakLoad struct {
 	rate  float64                                               // jobs per second
 	today time.Time                                             // start of the UTC day; jobs that finished earlier belong to the capacity run
@@ -110,7 +110,7 @@ func (p *soakLoad) handle(r *runner.Runner) {
 	}
 }
 
-// note records that a job has started, and its latency.
+// note records the start of a job and its latency.
 func (p *soakLoad) note(due int64) {
 	waited := ms(time.Since(time.Unix(0, due)))
 	p.begun.Add(1)
@@ -128,8 +128,8 @@ func (p *soakLoad) take() []float64 {
 	return taken
 }
 
-// submit submits jobs for the given time. The due times are fixed in advance. If a submission is late because the previous one was slow,
-// its latency includes that delay.
+// submit submits jobs for the given time. The due times are fixed in advance: if a slow submission delays the next one, the next job's
+// latency includes the delay.
 func (p *soakLoad) submit(ctx context.Context, began time.Time, length time.Duration) error {
 	return bySubmitters(ctx, func(ctx context.Context, first int) error {
 		for i := first; ; i += soakSubmitters {

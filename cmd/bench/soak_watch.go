@@ -14,7 +14,7 @@ import (
 // soakTables lists the sampled tables. The sizes of a table's partitions are added up.
 var soakTables = []string{"jobs", "live", "done", "job_events"}
 
-// soakSample holds the values at one point in time, and the changes since the previous sample.
+// soakSample holds the values at one point in time and the changes since the previous sample.
 type soakSample struct {
 	At      float64              `json:"at_s"` // seconds since the start of the soak
 	Seconds float64              `json:"seconds"`
@@ -22,7 +22,7 @@ type soakSample struct {
 	Rate    float64              `json:"jobs_per_s"`
 	P50     float64              `json:"due_to_start_p50_ms"`
 	P99     float64              `json:"due_to_start_p99_ms"`
-	Poll    float64              `json:"poll_ms,omitempty"` // duration of a claim that finds no job
+	Poll    float64              `json:"poll_ms,omitempty"` // how long a claim that finds no job takes
 	Held    bool                 `json:"snapshot_held"`
 	Tables  map[string]soakTable `json:"tables"`
 
@@ -53,7 +53,7 @@ type soakWatch struct {
 }
 
 func (w *soakWatch) run(ctx context.Context, began time.Time) error {
-	conn, err := pgx.Connect(ctx, w.g.url) // a separate connection, so that samples do not wait for the load
+	conn, err := pgx.Connect(ctx, w.g.url) // a separate connection, so that sampling does not wait for the load
 	if err != nil {
 		return err
 	}

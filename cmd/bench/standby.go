@@ -50,12 +50,12 @@ func (b *lab) standby(ctx context.Context) (l line, err error) {
 // idlePeriod holds the measurements of an idle period.
 type idlePeriod struct {
 	seconds                  float64
-	counts                   map[string]int // statements by class
-	client, server           float64        // processor time in seconds
+	counts                   map[string]int // number of statements by class
+	client, server           float64        // CPU time in seconds
 	clientKnown, serverKnown bool
 }
 
-// standbyOnce starts pods, waits until they have settled, and then measures them while they are idle for the given time.
+// standbyOnce starts pods, waits until they have settled, and measures them while they are idle for the given time.
 func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (s idlePeriod, err error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 		runner.Handle(r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
 		fleet.start(ctx)
 	}
-	// By then, every connection has been opened and used, and the first poll of the lanes is done.
+	// Once this is true, every connection has been opened and used, and the lanes have been polled for the first time.
 	err = until(ctx, time.Minute, "the pods together have listened and polled once each, and sent three heartbeats each", func() (bool, error) {
 		t := heard.counts()
 		return t["listen"] >= pods && t["poll"] >= pods && t["heartbeat"] >= 3*pods, nil
@@ -143,7 +143,7 @@ func classOf(sql string) string {
 	return "other"
 }
 
-// tally counts statements by class, and their total under "statements".
+// tally counts statements by class. The total is counted under "statements".
 type tally struct {
 	mu      sync.Mutex
 	byClass map[string]int
@@ -166,7 +166,8 @@ func (t *tally) counts() map[string]int {
 	return maps.Clone(t.byClass)
 }
 
-// pool returns a pool that counts the statements of its connections, including connections that a runner opens with its configuration.
+// pool returns a pool that counts the statements of its connections, including connections that a runner opens with the pool's
+// configuration.
 func (t *tally) pool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {

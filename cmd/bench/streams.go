@@ -18,7 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// streams measures the cost of a client with an idle stream, and the delay of an event while thousands of clients are connected.
+// streams measures the cost of a client with an idle stream, and how long an event takes to arrive while thousands of clients are
+// connected.
 func (b *lab) streams(ctx context.Context) (l line, err error) {
 	n := b.size(2000)
 	l = line{What: "idle clients that each watch a job, a pipeline or everything: memory of the pod, including the clients' sockets; then the delay from a submission to its event on another stream, 100 times",
@@ -85,7 +86,7 @@ func (b *lab) streams(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// watchRaw opens a stream and reads its snapshot. The client side uses only a socket.
+// watchRaw opens a stream and reads its snapshot. The client consists only of a socket.
 func watchRaw(address, path string) (net.Conn, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {

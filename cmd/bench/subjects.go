@@ -26,7 +26,7 @@ func (about) Kind() string { return "bench.about" }
 
 const manySubjects = 1000
 
-// subjects measures how fast a backlog is drained if jobs with the same subject must not overlap.
+// subjects measures how fast a backlog is drained if jobs with the same subject cannot overlap.
 func (b *lab) subjects(ctx context.Context) (l line, err error) {
 	n := b.size(20_000)
 	l = line{What: "20,000 no-op jobs, each with one of 1,000 subjects (Zipf, s = 1.1), one pod with 100 slots; checks that jobs of one subject never overlap",
@@ -84,7 +84,7 @@ func (b *lab) subjects(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// enqueueAbout submits one job for each subject in a list. It uses transactions of 500 jobs, and runs three of them in parallel.
+// enqueueAbout submits one job for each subject in a list. It submits 500 jobs per transaction and runs three transactions in parallel.
 func (g *rig) enqueueAbout(ctx context.Context, list []int) error {
 	parts := make(chan []int, len(list)/500+1)
 	for part := range slices.Chunk(list, 500) {

@@ -24,7 +24,7 @@ type task struct {
 }
 
 // submitterProcess is a program that submits jobs but never runs any. It first submits a no-op job to open the connections. It then submits
-// the load, and prints the sorted delays of those submissions in milliseconds.
+// the load and prints a sorted list of how late each submission was, in milliseconds.
 func submitterProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -52,7 +52,8 @@ func submitterProcess() error {
 	return json.NewEncoder(os.Stdout).Encode(late)
 }
 
-// submitElsewhere lets another process submit jobs. Once that process has exited, submitElsewhere returns how late each submission was.
+// submitElsewhere has another process submit the jobs of a task. Once the process has exited, submitElsewhere returns how late each
+// submission was.
 func submitElsewhere(ctx context.Context, t task) (late []float64, err error) {
 	self, err := os.Executable()
 	if err != nil {

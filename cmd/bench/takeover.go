@@ -46,7 +46,7 @@ func podProcess() error {
 	return r.Run(ctx)
 }
 
-// takeover sends SIGKILL to a pod with 50 running jobs, and measures how long it takes until each job runs on another pod.
+// takeover sends SIGKILL to a pod with 50 running jobs and measures how long each job takes to start on another pod.
 func (b *lab) takeover(ctx context.Context) (l line, err error) {
 	rounds := b.size(10)
 	l = line{What: fmt.Sprintf("kill -9 of a pod with %d running jobs (64 slots, a shutdown grace of 1 ms, otherwise defaults: lease 8 s, heartbeat 2 s, poll 10 s), seconds until each job runs on another pod, %d rounds", takeoverJobs, rounds),
@@ -96,7 +96,7 @@ func (b *lab) takeoverOnce(ctx context.Context) ([]float64, error) {
 		return nil, err
 	}
 	defer second.kill()
-	// The kill happens at a random time relative to the heartbeats of both pods.
+	// Kill the pod at a random time relative to the heartbeats of both pods.
 	select {
 	case <-time.After(5*time.Second + time.Duration(rand.IntN(2000))*time.Millisecond):
 	case <-ctx.Done():
@@ -159,7 +159,7 @@ func startPod(ctx context.Context, url, name string) (*pod, error) {
 	return &pod{cmd}, nil
 }
 
-// kill kills the process with SIGKILL.
+// kill sends SIGKILL to the process.
 func (p *pod) kill() {
 	if p.cmd.ProcessState == nil {
 		_ = p.cmd.Process.Kill()

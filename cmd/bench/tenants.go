@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// tenants measures jobs in a few of many limited lanes, as with a lane for each tenant.
+// tenants measures jobs that are spread over a few of many limited lanes, as if each tenant had a lane.
 func (b *lab) tenants(ctx context.Context) (l line, err error) {
 	const pods = 5
 	lanes, jobs, rounds := b.size(2000), 200, 5
@@ -45,7 +45,7 @@ func (b *lab) tenants(ctx context.Context) (l line, err error) {
 		}
 		b.printf("tenants round %d: %.2f s", round+1, took.Seconds())
 		seconds = append(seconds, took.Seconds())
-		pause(ctx, b.length(6*time.Second)) // the pods return their unused slots
+		pause(ctx, b.length(6*time.Second)) // gives the pods time to return their unused slots
 	}
 	server, known := b.serverCPU(ctx)
 	began := time.Now()
@@ -59,7 +59,7 @@ func (b *lab) tenants(ctx context.Context) (l line, err error) {
 	return l, g.succeeded(ctx, rounds*jobs)
 }
 
-// submitToTenants submits jobs to lanes chosen at random, and returns how long it took from the commit until all have ended.
+// submitToTenants submits jobs to lanes chosen at random and returns how long they took to end after the commit.
 func (g *rig) submitToTenants(ctx context.Context, random *rand.Rand, lanes, jobs int) (took time.Duration, err error) {
 	var committed time.Time
 	err = g.r.Tx(ctx, func(tx pgx.Tx) error {

@@ -64,7 +64,7 @@ func (b *lab) drain(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// handoff measures the time between two steps on an idle pod, and the delay between a submission and its start.
+// handoff measures the delay between two steps on an idle pod, and the delay between a submission and the start of its job.
 func (b *lab) handoff(ctx context.Context) (l line, err error) {
 	n := b.size(300)
 	l = line{What: "chains of five steps, one at a time: from one handler start to the next, and from submission to the first start",

@@ -1,5 +1,5 @@
-// Command torture runs a small fleet, injects faults determined by a seed, and checks the recorded history. See package command, or run it
-// with -help.
+// Command torture runs a small fleet, injects faults determined by a seed, and checks the recorded history. See package command, or run the
+// program with -help.
 package main
 
 import (
