@@ -2,15 +2,15 @@ package checker
 
 import "github.com/trapeze-run/trapeze/job"
 
-// budgetsHold (I5) checks attempts and crashes. No job may exceed its attempts, and a hand-back, a snooze or a crash must not use up an
-// attempt. A job that reaches the crash limit must not be claimed again. The job's row must agree with its history.
+// budgetsHold (I5) checks attempts and crashes. No job may exceed its attempt limit, and a hand-back, a snooze or a crash must not use up
+// an attempt. A job that has reached its crash limit must not be claimed again. The job's row must agree with its history.
 func budgetsHold(v *view, f *Finding) {
 	most := v.run.Settings.MaxCrashes
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || len(s.claims) == 0 {
 			continue
 		}
-		limit := 1 // the default for kinds and jobs that set no limit
+		limit := 1 // the default for kinds and jobs without a limit
 		if s.job.MaxAttempts != nil {
 			limit = *s.job.MaxAttempts
 		}
@@ -25,7 +25,7 @@ func budgetsHold(v *view, f *Finding) {
 				}
 			case e.Event == "job.handed_back" || e.Event == "job.retry_later" || e.Event == "job.recovered":
 				attempt--
-			case e.Event == "job.operator_retry" && e.To != job.Waiting: // waits for its branches again, without using an attempt
+			case e.Event == "job.operator_retry" && e.To != job.Waiting: // a retry to the waiting state starts no new attempt, because the job waits for its branches again
 				attempt, crashes = 0, 0
 			}
 			if !recovers(e) {
@@ -53,8 +53,8 @@ func budgetsHold(v *view, f *Finding) {
 	}
 }
 
-// mayBeAhead reports whether the claim that the event ends may have been made ahead of time, before there was a free slot. That is possible
-// for a job's first claim, if the job was pending before and has neither a subject nor a unique key.
+// mayBeAhead reports whether the claim that the event ends may have been made ahead of time, before a slot was free. This is possible only
+// for the first claim of a pending job that has neither a subject nor a unique key.
 func mayBeAhead(s *story, end *job.Event) bool {
 	first := s.claims[0]
 	return first.end == end && !first.born && s.job.Subject == "" && s.job.UniqueKey == nil

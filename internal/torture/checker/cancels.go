@@ -7,12 +7,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// stuckAfter is how long a handler may ignore the cancellation of its context before its job is finished without it.
+// stuckAfter is how long a handler may ignore the cancellation of its context before its job ends without it.
 const stuckAfter = 10 * time.Second
 
-// cancelReaches (I9) checks cancel and stop commands. The response must be correct. A job whose cancel was accepted must end as cancelled,
-// regardless of what its handler does. If nothing disturbs the pod, the handler's context must end within a heartbeat interval plus one
-// second, and the job must end soon after that.
+// cancelReaches (I9) checks cancel and stop commands. The response must be correct. Once the cancel of a job has been accepted, the job
+// must end as cancelled whether its handler succeeds or fails. If nothing disturbs the pod, the handler's context must be cancelled within
+// a heartbeat interval plus one second, and the job must end soon after that.
 func cancelReaches(v *view, f *Finding) {
 	for i := range v.run.Calls {
 		switch c := &v.run.Calls[i]; c.Verb {
@@ -36,7 +36,7 @@ func cancelReaches(v *view, f *Finding) {
 				end := cancelWins(s, i, f)
 				v.reaches(s, open, e, end, f)
 			}
-			if e.Event == "job.cancelled" && e.From == job.Running && e.Actor != "system" && e.Actor != "handler" { // an operator stopped it
+			if e.Event == "job.cancelled" && e.From == job.Running && e.Actor != "system" && e.Actor != "handler" { // an operator stopped the job
 				v.reaches(s, open, e, e, f)
 			}
 		}
@@ -49,7 +49,7 @@ func (v *view) toldTheTruth(c *history.Call, f *Finding) {
 		return
 	}
 	by := c.Ended.Add(sameClock)
-	asked, ends := false, map[job.State]bool{} // according to the response
+	asked, ends := false, map[job.State]bool{} // by the time of the response
 	for _, e := range s.events {
 		if !e.At.After(by) {
 			asked = asked || e.Event == "job.cancel_requested" || e.Event == "job.cancelled"
@@ -60,7 +60,7 @@ func (v *view) toldTheTruth(c *history.Call, f *Finding) {
 	}
 	last := s.events[len(s.events)-1]
 	switch {
-	case c.Outcome == history.OK && job.State(c.State).Terminal(): // this includes jobs that had already ended
+	case c.Outcome == history.OK && job.State(c.State).Terminal(): // covers jobs that had already ended
 		f.judge(ends[job.State(c.State)], c.Job, "the response to call %d says that job %d is %s, but it was not by %s", c.N, c.Job, c.State, clock(c.Ended))
 	case c.Outcome == history.OK:
 		f.judge(asked && (last.To == job.Cancelled || !last.To.Terminal() || s.triedAgain()), c.Job, "the response to call %d says that job %d will be cancelled, but it is %s",
@@ -72,8 +72,8 @@ func (v *view) toldTheTruth(c *history.Call, f *Finding) {
 	}
 }
 
-// cancelWins checks that a job ends as cancelled after event i accepted the cancel. It returns the event that ended the job, or nil if the
-// job has not ended.
+// cancelWins checks that a job ends as cancelled after event i, in which its cancel was accepted. It returns the event that ended the job,
+// or nil if the job has not ended.
 func cancelWins(s *story, i int, f *Finding) *job.Event {
 	for _, e := range s.events[i+1:] {
 		if e.To == e.From {
@@ -86,7 +86,7 @@ func cancelWins(s *story, i int, f *Finding) *job.Event {
 	return nil
 }
 
-// reaches checks how soon the handler of claim c is notified of the cancel, and how soon the job ends.
+// reaches checks how soon the handler of claim c learns of the cancel, and how soon the job ends.
 func (v *view) reaches(s *story, c *claim, asked, end *job.Event, f *Finding) {
 	if c == nil || c.start() == nil {
 		return

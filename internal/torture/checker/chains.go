@@ -2,9 +2,9 @@ package checker
 
 import "github.com/trapeze-run/trapeze/job"
 
-// oneNextStep (I6) checks that a successful step has exactly the next step that it requested or that was declared. Other jobs must have no
-// next step. The next step must carry the compensations of the steps before it, and must be created in the transaction that ends its
-// predecessor.
+// oneNextStep (I6) checks that each successful step has exactly one next step if its handler requested one or one was declared, and that no
+// other job has a next step. A next step must match the request or declaration, carry the compensations of the steps before it, and be
+// created in the transaction that ends its predecessor.
 func oneNextStep(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -60,15 +60,14 @@ func creationOf(s *story) *job.Event {
 	return s.events[0]
 }
 
-// chainsComplete (I13) checks that a pipeline with several steps has every step up to the current one. All steps before the current one
-// must have succeeded. The pipeline is done only when its last step succeeds. Any other outcome must be visible in the step where it
-// occurred.
+// chainsComplete (I13) checks that a pipeline with several steps has all steps up to the current one, and that all steps before the current
+// one have succeeded. The pipeline is done only when its last step succeeds. Any other outcome must be visible in the step that caused it.
 func chainsComplete(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || s.job.ParentID != nil {
 			continue
 		}
-		want := len(stepsAfter(s.job)) // kinds that request steps inside a chain may have more steps
+		want := len(stepsAfter(s.job)) // the minimum; some kinds request further steps inside a chain
 		if want == 0 && len(s.next) == 0 {
 			continue
 		}
@@ -97,7 +96,7 @@ func chainsComplete(v *view, f *Finding) {
 	}
 }
 
-// stepsHaveParents (I18) checks that every step but the first has an existing parent, which is the previous step of the same pipeline. The
+// stepsHaveParents (I18) checks that the parent of every step but the first exists and is the previous step of the same pipeline. The
 // pipeline's first job must exist, and no pipeline may exceed the length limit.
 func stepsHaveParents(v *view, f *Finding) {
 	for _, s := range v.ordered {

@@ -10,8 +10,8 @@ import (
 
 // Finding is the result of checking one invariant.
 type Finding struct {
-	Invariant  string // the invariant's number in the list, such as "I3"
-	Claim      string // what must hold, in one line
+	Invariant  string // the invariant's number, such as "I3"
+	Claim      string // the property that must hold, in one line
 	Checked    int    // number of items that could be checked
 	Violations []Violation
 }
@@ -68,7 +68,7 @@ func Check(run *history.Run) []Finding {
 // Vacuous reports whether a finding proves nothing because there was nothing to check.
 func Vacuous(f Finding) bool { return f.Checked == 0 }
 
-// judge counts an item, and records a violation unless holds is true. It returns holds.
+// judge counts an item as checked and records a violation unless holds is true. It returns holds.
 func (f *Finding) judge(holds bool, job int64, format string, args ...any) bool {
 	f.Checked++
 	if !holds {
@@ -77,12 +77,12 @@ func (f *Finding) judge(holds bool, job int64, format string, args ...any) bool 
 	return holds
 }
 
-// accuse records a violation without counting an item, for an item that is counted elsewhere.
+// accuse records a violation for an item that is counted elsewhere.
 func (f *Finding) accuse(job int64, format string, args ...any) {
 	f.Violations = append(f.Violations, Violation{Job: job, What: fmt.Sprintf(format, args...)})
 }
 
-// NotYet lists the invariants that are not checked, and why.
+// NotYet lists the invariants that are not checked, with the reasons.
 var NotYet = []struct{ Invariant, Why string }{
 	{"I12", "no demo kind has a timeout, so no handler has a deadline"},
 	{"I15", "the records do not include the schema; pods refuse to start on an incompatible one, and a run needs them to start"},

@@ -12,7 +12,7 @@ import (
 
 const joinOfTwo = `{"n":2,"child":{"kind":"demo.noop","args":{}},"join":{"kind":"demo.noop","args":{}}}`
 
-// uneventful returns a correct run that gives every invariant something to check.
+// uneventful returns a correct run that contains something to check for every invariant.
 func uneventful(t *testing.T) *past {
 	p := begin(t)
 	p.submit("demo.noop", `{}`, key("a")).claim("pod1").succeed()
@@ -22,12 +22,12 @@ func uneventful(t *testing.T) *past {
 	p.submit("demo.noop", `{}`).claim("worker1").succeed()
 	p.submit("demo.effect", `{"n":1}`).claim("pod1").line("effect", "").succeed()
 
-	// Chains, both declared and requested by a handler.
+	// These are chains, both declared and requested by a handler.
 	p.submit("demo.noop", `{}`, chain(stepOf("demo.sleep", `{"ms":5}`), stepOf("demo.echo", `[1]`))).claim("pod1").hand().hand().succeed()
 	p.submit("demo.chain", `{"steps":[{"kind":"demo.noop","args":{}},{"kind":"demo.fail","args":{}}]}`).claim("pod2").hand().hand().fail()
 	undone(p).fail().followed().claim("pod1").succeed()
 
-	// A fan-out with its join.
+	// This is a fan-out with its join.
 	fanned := p.submit("demo.fanout", joinOfTwo).claim("pod1")
 	for _, b := range fanned.fanOut() {
 		b.claim("pod2").succeed()
@@ -41,14 +41,14 @@ func uneventful(t *testing.T) *past {
 	a.succeed()
 	b.claim("pod2").succeed()
 
-	// Cancels.
+	// These jobs are cancelled or stopped.
 	p.submit("demo.sleep", `{"ms":5000}`).cancelPending()
 	c := p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").askCancel()
 	p.pass(500 * time.Millisecond)
 	c.line("ctx_done", "cancelled by an operator").cancelled().command("cancel", "cancelled", "", nil).command("stop", "", "already_terminal", nil)
 	p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").stop()
 
-	// Retries and delayed jobs.
+	// These jobs are snoozed or delayed.
 	p.submit("demo.retry_later", `{"times":1,"delay_ms":200}`).claim("pod1").retryLater(200 * time.Millisecond).claim("pod2").succeed()
 	p.submit("demo.sleep", `{"ms":5}`, delay(time.Second)).promote(time.Second).claim("pod1").succeed()
 
@@ -71,7 +71,7 @@ func uneventful(t *testing.T) *past {
 // eventful adds faults and their consequences to the uneventful run.
 func eventful(t *testing.T) *past {
 	p := uneventful(t)
-	// A pod is killed and another pod takes over its job.
+	// A pod is killed, and another pod takes over its job.
 	killed := p.submit("demo.sleep", `{"ms":2000}`).claim("pod2")
 	p.pass(1200 * time.Millisecond)
 	p.fault("F1", "kill", "pod2", 0, func() { p.kill("pod2") })
@@ -127,7 +127,7 @@ func TestARunInWhichNothingIsWrongIsGreenAndEveryInvariantIsJudged(t *testing.T)
 	findings := Check(eventful(t).done())
 	is.Equal(len(findings), len(invariants)) // all invariants are checked
 	for i, f := range findings {
-		is.Equal(f.Invariant, invariants[i].name) // in order
+		is.Equal(f.Invariant, invariants[i].name) // in the same order
 		for _, v := range f.Violations {
 			t.Errorf("%s reports a false violation: %s", f.Invariant, v.What)
 		}
@@ -142,6 +142,6 @@ func TestAnEmptyRunProvesNothing(t *testing.T) {
 	is := is.New(t)
 	for _, f := range Check(&history.Run{}) {
 		is.True(Vacuous(f))            // nothing to check
-		is.Equal(len(f.Violations), 0) // there is no violation either
+		is.Equal(len(f.Violations), 0) // and no violation
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// demoArgs contains those arguments of the demo kinds that the checker needs.
+// demoArgs contains the arguments of demo kinds that the checker needs.
 type demoArgs struct {
 	MS    int64      `json:"ms"`
 	N     int        `json:"n"`
@@ -25,14 +25,14 @@ type demoArgs struct {
 }
 
 func demoArgsOf(j *job.Job) (a demoArgs) {
-	_ = json.Unmarshal(j.Args, &a) // arguments that do not match belong to another kind
+	_ = json.Unmarshal(j.Args, &a) // if the arguments do not match, they belong to another kind
 	return a
 }
 
 // DemoKinds returns the demo kinds in sorted order.
 func DemoKinds() []string { return slices.Sorted(maps.Keys(demoKinds)) }
 
-// demoKinds lists the kinds that a pod handles, unless it was started with only some of them. Remote workers handle all but demo.tx.
+// demoKinds lists the kinds that a pod handles unless it was started with a subset. Remote workers handle all of them except demo.tx.
 var demoKinds = map[string]bool{
 	"demo.noop": true, "demo.echo": true, "demo.result": true, "demo.sleep": true, "demo.progress": true, "demo.fail": true,
 	"demo.flaky": true, "demo.panic": true, "demo.exit": true, "demo.goexit": true, "demo.spin": true, "demo.block": true,
@@ -44,7 +44,7 @@ func endless(j *job.Job) bool {
 	return j.Kind == "demo.block" || j.Kind == "demo.spin" && demoArgsOf(j).MS == 0
 }
 
-// stepsAfter lists the steps that follow when a job succeeds. The steps that its handler requests come first, then the declared ones.
+// stepsAfter lists the steps that follow if a job succeeds: first the steps that its handler requests, then the declared steps.
 func stepsAfter(j *job.Job) (steps []job.Step) {
 	return append(askedFor(j), job.Following(j.Planned)...)
 }
@@ -70,7 +70,7 @@ func sameSteps(a, b []job.Step) bool {
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // sameJSON reports whether two texts encode the same JSON value. Numbers must have the same digits, but object members may be in any order.
-// An empty text means the empty object, as it does in a submission without arguments.
+// Empty text stands for the empty object, as in a submission without arguments.
 func sameJSON(a, b json.RawMessage) bool {
 	a, b = bytes.TrimSpace(a), bytes.TrimSpace(b)
 	if bytes.Equal(a, b) {
@@ -90,7 +90,7 @@ func decoded(raw json.RawMessage) (value any, ok bool) {
 	return value, decoder.Decode(&value) == nil
 }
 
-// canonical returns a text that is identical for equal JSON values.
+// canonical returns a text that is the same for all encodings of a JSON value.
 func canonical(raw json.RawMessage) string {
 	value, ok := decoded(bytes.TrimSpace(raw))
 	if !ok {

@@ -1,7 +1,7 @@
 package checker
 
 // endsOnce (I2) checks that a job's history has one end per epoch. Only an on-failure event or an operator's retry may follow the end, and
-// the job's row must agree with it.
+// the job's row must agree with its history.
 func endsOnce(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || len(s.events) == 0 && !s.job.State.Terminal() {

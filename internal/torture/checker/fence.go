@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sameClock is the largest difference between two programs' readings of the machine's clock. The database rounds its timestamps.
+// sameClock is the maximum difference between two programs' readings of the machine's clock. The database rounds its timestamps.
 const sameClock = 5 * time.Millisecond
 
 // fenceHolds (I3) checks fencing:
@@ -63,7 +63,7 @@ func writesFenced(s *story, f *Finding) {
 	}
 }
 
-// startsClaimed finds handlers that started without a claim, or before the claim's transaction began.
+// startsClaimed checks that no handler started without a claim or before the claim's transaction began.
 func (v *view) startsClaimed(s *story, f *Finding) {
 	for _, l := range s.lines {
 		if l.Event != "start" {
@@ -78,9 +78,9 @@ func (v *view) startsClaimed(s *story, f *Finding) {
 	}
 }
 
-// closedStaysClosed reports a boot that claims jobs after its row was closed, and a process that continues under the old boot ID. The row
-// must have been closed before a job is taken back from the boot. If no job was taken back, the row counts as closed shortly after the time
-// of its event.
+// closedStaysClosed reports a boot that claims jobs after its row was closed, and a process that continues under the old boot ID. If a job
+// was taken back from the boot, the row must have been closed before. Otherwise, the row counts as closed shortly after the time of its
+// event.
 func (v *view) closedStaysClosed(b *boot, f *Finding) {
 	if b.closed.IsZero() {
 		return
@@ -100,20 +100,20 @@ func (v *view) closedStaysClosed(b *boot, f *Finding) {
 		return
 	}
 	for _, other := range b.life.boots {
-		// A remote worker may have joined again earlier for a different reason, so that this row expired.
+		// A remote worker may already have joined again for a different reason and left this row to expire.
 		if other.joined.After(b.closed) || b.life.remote() && other.joined.After(b.joined) {
 			f.Checked++
 			return
 		}
 	}
-	// The process learns that its row was closed with its second heartbeat at the latest.
+	// The process learns from its second heartbeat at the latest that its row was closed.
 	enough := 3*v.run.Settings.Heartbeat + v.slack
 	if v.ableFor(b.life, b.closed, b.life.Ended, enough) {
 		f.judge(false, 0, "%s was declared dead at %s and continued undisturbed, but never took a new boot ID", b.name(), clock(b.closed))
 	}
 }
 
-// rowsOnce checks the rows that demo.tx wrote in the transactions that finished its jobs.
+// rowsOnce checks the rows that demo.tx wrote in the transactions that ended its jobs.
 func rowsOnce(v *view, f *Finding) {
 	if v.run.Rows == nil {
 		return

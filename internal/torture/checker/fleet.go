@@ -46,7 +46,7 @@ func (v *view) fleetHolds(f *Finding) {
 		}
 	}
 	for lane, list := range turns {
-		slices.SortFunc(list, func(a, b turn) int { // a job that ends makes room for one that starts at the same time
+		slices.SortFunc(list, func(a, b turn) int { // at equal times, jobs that end come first, because they make room for jobs that start
 			return cmp.Or(a.at.Compare(b.at), compareBool(a.began, b.began), cmp.Compare(a.c.of.id, b.c.of.id))
 		})
 		running := map[*claim]bool{}
@@ -96,7 +96,7 @@ func (v *view) fleetSampled(limits map[string]limits, f *Finding) {
 	}
 }
 
-// heldUntil returns the time until which a claim counts toward its lane's limit.
+// heldUntil returns until when a claim counts toward its lane's limit.
 func (v *view) heldUntil(c *claim) time.Time {
 	until := time.Unix(math.MaxInt32, 0)
 	if c.end != nil {
@@ -113,12 +113,12 @@ func (v *view) heldUntil(c *claim) time.Time {
 	return later(b.closed, c.event.At)
 }
 
-// limitsReadSince returns a time at or after which the pod must have read the limits that it knew when it made the claim.
+// limitsReadSince returns a time such that the pod must have read the limits that it applied to the claim at that time or later.
 func (v *view) limitsReadSince(c *claim) time.Time {
 	return v.trouble.lastCalm(v.boot(c.boot).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
 }
 
-// lastCalm returns the start of the latest period of length d, before the given time, in which nothing disturbed the pod.
+// lastCalm returns the start of the latest period of length d, before the given time, during which nothing disturbed the pod.
 func (t trouble) lastCalm(pod string, at time.Time, d time.Duration) time.Time {
 	spans := slices.Concat(t.all, t.about(pod))
 	slices.SortFunc(spans, func(a, b span) int { return b.to.Compare(a.to) })
@@ -134,14 +134,14 @@ func (t trouble) lastCalm(pod string, at time.Time, d time.Duration) time.Time {
 	return from
 }
 
-// limits contains the limits across all pods that may have been in force in a lane. Each lasts from when its change was sent until the next
-// change succeeded.
+// limits contains the limits across all pods that may have been in force in a lane. Each limit lasts from when its change was sent until
+// the next change succeeded.
 type limits []struct {
 	span
 	slots int
 }
 
-// most returns the largest limit that may have been in force between two times. Before the first change, no limit is known.
+// most returns the largest limit that may have been in force between two times. known is false if no change had been sent by then.
 func (l limits) most(from, to time.Time) (slots int, known bool) {
 	for _, one := range l {
 		if one.meets(from, to) {

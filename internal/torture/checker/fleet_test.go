@@ -21,7 +21,7 @@ func (p *past) limitNow(slots int, outcome string) {
 		Outcome: outcome})
 }
 
-// limited starts one job in the limited lane on each of the given pods.
+// limited starts a job in the limited lane on each of the given pods.
 func limited(p *past, pods ...string) (list []*tale) {
 	for _, pod := range pods {
 		list = append(list, p.submit("demo.noop", `{}`, lane("limited")).claim(pod))
@@ -168,7 +168,7 @@ var fleetInnocents = []struct {
 		j := limited(p, "pod2")[0]
 		p.quiet("pod2")
 		p.podEvent("pod.lapsed", "pod2", p.pods["pod2"].boot)
-		p.fault("F36", "clock_forward", "", time.Second, nil) // this fault is the reason
+		p.fault("F36", "clock_forward", "", time.Second, nil) // explains why the lease expired early
 		p.quietly("pod2")
 		succeed(limited(p, "pod1"))
 		j.recover().claim("pod1").succeed()
@@ -212,5 +212,5 @@ func TestALimitedLaneIsJudgedByEventsAndBySamples(t *testing.T) {
 	var f Finding
 	look(p.done()).fleetHolds(&f)
 	is.Equal(len(f.Violations), 0)
-	is.True(f.Checked >= 2+9) // two claims, and the samples of one second
+	is.True(f.Checked >= 2+9) // two claims and the samples of one second
 }

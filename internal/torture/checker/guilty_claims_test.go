@@ -48,7 +48,7 @@ var lostCrimes = []crime{
 	{"I2", "an epoch that was never opened", nil, func(r *history.Run) { r.Jobs[0].Epoch = 2 }},
 }
 
-// stolen returns a job that was taken from a frozen pod and is running on another, together with the job as the frozen pod knows it.
+// stolen returns a job that was taken from a frozen pod and is running on another pod, and the job as the frozen pod knows it.
 func stolen(p *past) (now, before *tale) {
 	now = sleeper(p, "pod3")
 	former := *now

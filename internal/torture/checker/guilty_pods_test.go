@@ -164,7 +164,7 @@ var podCrimes = []crime{
 
 // queue submits two waiting jobs, the first before the second.
 func queue(p *past, first, second []with) (a, b *tale) {
-	sleeper(p, "pod1").succeed() // shows that the pod knows their kind
+	sleeper(p, "pod1").succeed() // shows that the pod handles their kind
 	return p.submit("demo.sleep", `{"ms":1}`, first...), p.submit("demo.sleep", `{"ms":1}`, second...)
 }
 
@@ -216,7 +216,7 @@ var orderCrimes = []crime{
 	{"I24", "connections that stay", nil, inTheEnd(func(n *history.PodNumbers) { n.Connections += 20 })},
 }
 
-// inTheEnd changes the resource usage that samples report for pods during the quiet tail.
+// inTheEnd returns a function that changes the pods' resource usage in the samples of the quiet tail.
 func inTheEnd(change func(*history.PodNumbers)) func(*history.Run) {
 	return func(r *history.Run) {
 		for i := range r.Samples {

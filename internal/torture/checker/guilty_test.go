@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// crime is one way to break an invariant. It consists of the events that lead up to the violation and a change to the records.
+// crime is one way to break an invariant: events that lead up to the violation, and optionally a change to the records.
 type crime struct {
 	invariant, name string
-	live            func(p *past)        // what happens
+	live            func(p *past)        // makes the events happen
 	forge           func(r *history.Run) // changes the records; nil leaves them unchanged
 }
 
@@ -24,7 +24,7 @@ func sleeper(p *past, pod string) *tale { return p.submit("demo.sleep", `{"ms":5
 // last returns a pointer to the last element of a list.
 func last[T any](list []T) *T { return &list[len(list)-1] }
 
-// row returns the row of the first job that matches.
+// row returns the row of the first job for which find returns true.
 func row(r *history.Run, find func(job.Job) bool) *job.Job {
 	return &r.Jobs[slices.IndexFunc(r.Jobs, find)]
 }

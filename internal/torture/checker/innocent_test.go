@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// innocent lists runs that look wrong but are not. They contain races that the rules allow, and faults that explain what happened.
+// innocent lists runs that seem wrong but are not. They contain races that the rules allow, or faults that explain the records.
 var innocent = []struct {
 	name  string
 	live  func(p *past)
@@ -69,7 +69,7 @@ var innocent = []struct {
 	{"fires that were missed while the database was down and replaced by one", func(p *past) {
 		anchor := p.schedule("s", "@every 10s", false, time.Time{})
 		p.fault("F20", "down", "", 95*time.Second, nil)
-		p.fire("s", anchor.Add(30*time.Second), 2) // the latest occurrence that is already a minute late
+		p.fire("s", anchor.Add(30*time.Second), 2) // the latest occurrence that is more than a minute late
 		for n := 4; n <= 9; n++ {
 			p.fire("s", anchor.Add(time.Duration(n)*10*time.Second), 0)
 		}
@@ -141,7 +141,7 @@ var innocent = []struct {
 			p.start("pod2")
 			p.pass(10 * time.Millisecond)
 			j.claim("pod3")
-			j.row.Crashes = 0 // its checkpoint reset the count
+			j.row.Crashes = 0 // the job's checkpoint reset the count
 			j.retryLater(10 * time.Millisecond)
 		}
 		j.claim("pod1").succeed()
@@ -313,7 +313,7 @@ var innocent = []struct {
 		slow.claim("pod1")
 		for i, c := range p.run.Calls {
 			if c.Job == slow.row.ID {
-				p.run.Calls[i].Ended = p.now // when other processes could first see it
+				p.run.Calls[i].Ended = p.now // before this, other processes could not see the job
 			}
 		}
 		slow.succeed()

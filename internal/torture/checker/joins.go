@@ -5,10 +5,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// joinsHold (I13b) checks fan-outs. A job that fans out must have as many branches as it requested, all created in the transaction in which
-// it began to wait. Its outcome must follow from its policy and the outcomes of its branches, and it must not succeed before all branches
-// have ended. A job that never waited must have no branches. [oneNextStep] checks what follows the join. A pipeline's status must match its
-// jobs.
+// joinsHold (I13b) checks fan-outs. A job that fans out must have as many branches as it requested, and all of them must have been created
+// in the transaction in which the job began to wait. The job's outcome must follow from its policy and its branches' outcomes, and the job
+// must not succeed before all branches have ended. A job that never waited must have no branches. [oneNextStep] checks what follows the
+// join. A pipeline's status must match its jobs.
 func joinsHold(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || s.job.Kind != "demo.fanout" && len(s.branches) == 0 {
@@ -67,7 +67,7 @@ func (s *story) endsAsItsBranches(f *Finding, failFast bool) {
 		len(s.branches))
 }
 
-// tail returns the last of the steps after a job, or the job itself if there are none.
+// tail returns the last step that follows a job, or the job itself if there are none.
 func (s *story) tail() *story {
 	at := s
 	for range job.MaxChainSteps {
@@ -79,7 +79,7 @@ func (s *story) tail() *story {
 	return at
 }
 
-// checkStatus compares a pipeline's reported status with the status that follows from its jobs.
+// checkStatus compares a pipeline's reported status with the status that its jobs imply.
 func (v *view) checkStatus(p *history.Pipeline, f *Finding) {
 	first := v.stories[p.ID]
 	if first == nil || first.job == nil {
@@ -99,7 +99,7 @@ func (v *view) checkStatus(p *history.Pipeline, f *Finding) {
 			return
 		}
 		if p.Status == job.PipelinePartial && want == job.PipelineSucceeded && j.job.GroupID != nil && j.triedAgain() {
-			want = job.PipelinePartial // it had failed; retrying a branch after its fan-out ended does not change the pipeline
+			want = job.PipelinePartial // the pipeline had failed, and retrying a branch after the end of its fan-out does not change that
 		}
 		if want == job.PipelineSucceeded && j.job.State != job.Succeeded {
 			want = job.PipelinePartial

@@ -9,10 +9,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// unlimited is the slot count of a lane that may use all slots of its pod.
+// unlimited is the slot count of a lane that may use all of a pod's slots.
 const unlimited = -1
 
-// rule is a setting of a lane or of the whole queue. It is in force from the response to one change until the next change is sent.
+// rule is a setting of a lane or of the whole queue. It is certain to be in force from the response to its change until the next change is
+// sent.
 type rule struct {
 	span
 	slots int // slots per pod
@@ -21,7 +22,7 @@ type rule struct {
 }
 
 // lanes contains the settings of the lanes and of the whole queue, taken from the operator's calls. While a change is in progress, the
-// setting is unknown. For every lane but the default one, it is also unknown before the first change.
+// setting is unknown. For all lanes except the default lane, the setting is also unknown before the first change.
 type lanes struct {
 	byName map[string][]rule
 	gate   []rule

@@ -6,7 +6,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fencesPerEpoch is the number of fences that a job has in each database epoch. The fence modulo this number counts the job's claims.
+// fencesPerEpoch is the number of fences that a job has in each database epoch. The fence modulo this number is the number of claims in
+// that epoch.
 const fencesPerEpoch = 10_000_000_000
 
 // moves maps each event that Trapeze itself writes to the state transitions that it may record. Events written by handlers record no

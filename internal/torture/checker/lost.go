@@ -6,8 +6,8 @@ import (
 )
 
 // nothingLost (I1) checks that every accepted submission and every job in the history is exported exactly once. No job may exist that was
-// not submitted, such as the second job of a submission whose outcome is unknown. By the end of the quiet tail, every job must have ended
-// or must state what it is waiting for.
+// not submitted; a submission with an unknown outcome, for example, must not create two jobs. By the end of the quiet tail, every job must
+// have ended or state a reason for waiting.
 func nothingLost(v *view, f *Finding) {
 	for i := range v.run.Calls {
 		c := &v.run.Calls[i]
@@ -32,9 +32,9 @@ func nothingLost(v *view, f *Finding) {
 	}
 }
 
-// mayWait reports whether a job has a valid reason not to have ended by the end of the quiet tail. It may be due later, have a kind without
-// a handler, be in a lane or a queue that is closed, or never end by itself. A fan-out may also be waiting for a branch that has a valid
-// reason.
+// mayWait reports whether a job has a valid reason not to have ended by the end of the quiet tail. The job may be due later, have a kind
+// without a handler, be in a closed lane, be held back by a paused queue, or never end by itself. A fan-out may also be waiting for a
+// branch that has a valid reason.
 func (v *view) mayWait(s *story) bool {
 	if endless(s.job) {
 		return true
@@ -53,8 +53,8 @@ func (v *view) mayWait(s *story) bool {
 	return j.State == job.Pending && (due || unknown || v.lanes.shut(j.Lane, end))
 }
 
-// unexplainedJobs reports jobs that no accepted submission explains. A submission whose outcome is unknown explains one job; several that
-// share an idempotency key explain one job together.
+// unexplainedJobs reports jobs that no accepted submission explains. A submission whose outcome is unknown explains one job. Several of
+// these submissions with the same idempotency key explain one job in total.
 func (v *view) unexplainedJobs(f *Finding) {
 	accepted, settled := map[int64]bool{}, map[string]bool{}
 	for i := range v.run.Calls {
@@ -65,7 +65,7 @@ func (v *view) unexplainedJobs(f *Finding) {
 			}
 		}
 	}
-	for i := range v.run.Fires { // the jobs that schedules submitted are checked by [schedulesFire]
+	for i := range v.run.Fires { // jobs submitted by schedules are checked by [schedulesFire]
 		if id := v.run.Fires[i].Job; id != nil {
 			accepted[*id] = true
 		}

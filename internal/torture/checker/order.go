@@ -11,11 +11,11 @@ import (
 // same priority and an earlier due time. A submission that starts on insert must not pass a job of equal or higher priority, and a next
 // step must not pass a job of higher priority.
 //
-// A claim is compared only with jobs that it must have seen and could have taken. Those jobs were visible before the claim began, according
-// to the response to their submission. They were still waiting after the claim was committed, according to the first line of its handler.
-// They have no subject, unique key or crash, because each of these may delay a job. The claiming process handles their kind, and no
-// operator command affects them in the meantime. The claimed jobs have no subject, because the next job of a subject is claimed out of turn
-// when it becomes free. Nothing disturbs the database in the meantime.
+// A claim is compared only with jobs that it must have seen and could have taken. These jobs were visible before the claim began, according
+// to the response to their submission, and were still waiting after the claim was committed, according to the first line of its handler.
+// They have no subject, unique key or crash, each of which may delay a job. The claiming process handles their kind, and no operator
+// command affects them in the meantime. The claimed jobs have no subject, because the next job of a subject is claimed out of turn when the
+// subject becomes free. Nothing disturbs the database in the meantime.
 func orderHolds(v *view, f *Finding) {
 	type lane struct{ passed, claimed []*wait }
 	byName, names := map[string]*lane{}, []string{}
@@ -55,17 +55,18 @@ func orderHolds(v *view, f *Finding) {
 	}
 }
 
-// seen returns the time from which every process could see a waiting job, regardless of the load. For a submitted job this is the time of
-// the response. The time of its event would be too early: it is when a transaction began that may have contained several statements. If the
-// transaction may have been open for longer than claims allow for, the job can stay hidden behind a low-water mark until the next poll.
+// seen returns the time from which every process could see a waiting job, regardless of the load. For a submitted job, this is the time of
+// the response. The event's time would be too early, because it is the start time of a transaction that may have contained several
+// statements. If the transaction may have been open for longer than claims allow for, the job may be hidden behind a low-water mark until
+// the next poll.
 func (v *view) seen(w *wait) time.Time {
-	if w.since.Event == "job.handed_back" { // its due time is older than marks that are valid until the next poll and then read again
+	if w.since.Event == "job.handed_back" { // the job's due time may be older than low-water marks, which remain valid until the next poll and are then read again
 		return v.visibleFrom(w).Add(v.run.Settings.Poll + markScan)
 	}
 	if w.since.Event != "job.enqueued" || w.of.job.ParentID != nil {
 		return v.visibleFrom(w)
 	}
-	at := w.to // without a response, the job is not compared
+	at := w.to // if there is no response, the job is not compared
 	for _, c := range v.calls[w.of.id] {
 		if c.Verb == "submit" && c.Outcome == history.OK {
 			answered := c.Ended
@@ -78,11 +79,11 @@ func (v *view) seen(w *wait) time.Time {
 	return at
 }
 
-// markScan is the maximum duration of the scan that replaces expired marks, on a machine that is busy with faults. Claims keep starting at
-// the expired marks until it ends; see ADR 0014.
+// markScan is the maximum duration of the scan that replaces expired marks on a machine that is busy with faults. Until the scan ends,
+// claims keep starting at the expired marks (see ADR 0014).
 const markScan = time.Second
 
-// openWithin is how long a submission's transaction may stay open without claims overlooking the job. It mirrors freshSince in the claim
+// openWithin is how long a submission's transaction may stay open before claims may miss the job. It mirrors freshSince in the claim
 // statement.
 const openWithin = 200 * time.Millisecond
 
@@ -103,17 +104,17 @@ func (v *view) visibleFrom(w *wait) time.Time {
 	return at
 }
 
-// heldUp reports whether a job may have become visible long after the time of its event. The event carries the time at which its
-// transaction began, and each further statement of that transaction had to reach the database.
+// heldUp reports whether a job may have become visible long after its event's time. That time is when the transaction began, and each
+// further statement of the transaction had to reach the database.
 func (v *view) heldUp(w *wait) bool {
 	from := w.since.At
 	return (w.since.Event == "job.enqueued" || w.since.Event == "job.operator_retry") && !v.trouble.stillForAll(from, from.Add(v.commitWithin()))
 }
 
-// commitWithin returns the time within which every transaction is certain to be committed, as long as nothing disturbs the database.
+// commitWithin returns how long a transaction may take to commit if nothing disturbs the database.
 func (v *view) commitWithin() time.Duration { return v.slack / 2 }
 
-// goesFirst compares a claim with the jobs that were waiting the whole time.
+// goesFirst compares a claim with the jobs that were waiting throughout the claim.
 func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 	at := w.claim.event.At
 	over := at.Add(v.commitWithin())
@@ -147,7 +148,8 @@ func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 	}
 }
 
-// unknownFor is how long a command that got no response may keep its row locked after its client gave up, because its pod may be frozen.
+// unknownFor is how long a command without a response may keep its row locked after the client has given up. The command's pod may be
+// frozen.
 const unknownFor = 10 * time.Second
 
 // touched reports whether a command, such as a cancel, may have locked the row of a waiting job.
@@ -169,8 +171,8 @@ func (w *wait) touched(v *view, from, to time.Time) bool {
 	return false
 }
 
-// niced reports whether a job's priority changed during the given period, or so shortly before the period that a claim may have seen either
-// value.
+// niced reports whether a job's priority changed during the given period, or so shortly before it that a claim may have seen either
+// priority.
 func (w *wait) niced(v *view, from, to time.Time) bool {
 	from = from.Add(-v.commitWithin())
 	for _, e := range w.of.events {
@@ -186,7 +188,7 @@ func (w *wait) niced(v *view, from, to time.Time) bool {
 	return false
 }
 
-// priorityAt returns a job's priority at the given time. It starts from the job's row and undoes later changes.
+// priorityAt returns a job's priority at the given time. It starts with the priority in the job's row and undoes later changes.
 func (s *story) priorityAt(at time.Time) int {
 	priority := s.job.Priority
 	for i := len(s.events) - 1; i >= 0 && s.events[i].At.After(at); i-- {

@@ -2,8 +2,7 @@ package checker
 
 import "time"
 
-// promptly is the maximum time for cancelling a handler's context. The time starts when the handler's process can run and knows that the
-// handler must stop.
+// promptly is the maximum time that a process may take to cancel a handler's context once it can run and knows that the handler must stop.
 const promptly = time.Second
 
 // ownersExclude (I4) checks that a job has one owner at a time:
@@ -11,7 +10,7 @@ const promptly = time.Second
 //   - Claims of a job do not overlap in its history, and each starts at most one handler.
 //   - A job is taken only from a pod whose row was closed, and a row is closed only after its lease has expired.
 //   - External effects were accepted in the order of their fences.
-//   - Handlers of one job overlap only if the earlier one was told to stop in time.
+//   - Handlers of the same job overlap only if the earlier one was told to stop in time.
 func ownersExclude(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -35,14 +34,14 @@ func ownersExclude(v *view, f *Finding) {
 		if !b.lapsed || b.leaseSeen.IsZero() || v.skewedAt(b.closed) {
 			continue
 		}
-		tooFar := b.leaseSeen.After(b.closed.Add(2 * v.run.Settings.Lease)) // only a clock jump can cause this
+		tooFar := b.leaseSeen.After(b.closed.Add(2 * v.run.Settings.Lease)) // only a clock jump can cause so large a difference
 		f.judge(tooFar || !b.leaseSeen.After(b.closed), 0, "%s was declared dead at %s, but its lease lasted until %s", b.name(), clock(b.closed),
 			clock(b.leaseSeen))
 	}
 }
 
-// formerStopped checks a claim's handler that was still running when the next claim's handler started. If the ledger has no end line for
-// the handler, it ended with its process or cannot be judged, unless its kind never ends by itself.
+// formerStopped checks a claim's handler that was still running when the next claim's handler started. A handler without an end line in the
+// ledger ended with its process or cannot be judged, unless its kind never ends by itself.
 func (v *view) formerStopped(c, next *claim, f *Finding) {
 	b := v.boot(c.boot)
 	if c.start() == nil || next.start() == nil || c.end == nil || b.life == nil {
@@ -59,7 +58,7 @@ func (v *view) formerStopped(c, next *claim, f *Finding) {
 	// A pod that hands back or stops a remote worker's job may not have been able to notify the worker yet.
 	if far := b.life.remote(); !recovers(c.end) && !far {
 		if c.ctxDone == nil && !v.trouble.still(b.pod, c.end.At.Add(-promptly), began.T) {
-			return // the process may not have had time to report it
+			return // the process may not have had time to report the cancellation
 		}
 		f.judge(c.ctxDone != nil && c.ctxDone.N < began.N, c.of.id, "job %d: the handler with fence %d was still running with a live context when fence %d started after %s",
 			c.of.id, c.fence, next.fence, c.end.Event)

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// past is a fabricated run. It is built step by step, together with the records that every component would have written. Each step advances
-// the time by one millisecond, and [past.pass] advances it further.
+// past is a fabricated run. It is built step by step and contains the records that every component would have written. Each step advances
+// the time by one millisecond; [past.pass] advances it by more.
 type past struct {
 	t     *testing.T
 	run   *history.Run
@@ -21,12 +21,12 @@ type past struct {
 	pods  map[string]*place
 }
 
-// place is a pod's place in the fleet with its current process.
+// place is a pod's place in the fleet and its current process.
 type place struct {
 	name  string
 	now   *history.Process
 	boot  string
-	beats map[string][]span // by boot ID, the periods in which its process sent heartbeats
+	beats map[string][]span // by boot ID, the periods in which the process sent heartbeats
 	boots int
 }
 
@@ -45,7 +45,7 @@ func begin(t *testing.T) *past {
 	}
 	p.pass(time.Second)
 	p.run.Settings.Began = p.now
-	p.pass(10 * time.Second) // long enough that no process counts as new any longer
+	p.pass(10 * time.Second) // long enough that no process counts as new
 	return p
 }
 
@@ -64,7 +64,7 @@ func (p *past) start(name string) {
 	if name == "worker1" {
 		one.now.Via, one.now.Slots = []string{"pod1", "pod2"}, 4
 	}
-	for n, other := range p.pods { // append may have moved the list to a new address
+	for n, other := range p.pods { // append may have moved the elements
 		for i := range p.run.Pods {
 			if other.now != nil && p.run.Pods[i].Pod == n {
 				other.now = &p.run.Pods[i]
@@ -94,7 +94,7 @@ func (p *past) podEvent(event, pod, boot string) {
 
 // quiet pauses the heartbeats of a pod's current boot, and beat resumes them.
 func (p *past) quiet(name string) {
-	if beats := p.pods[name].beats[p.pods[name].boot]; len(beats) > 0 { // there are none after the boot was declared dead
+	if beats := p.pods[name].beats[p.pods[name].boot]; len(beats) > 0 { // empty once the boot has been declared dead
 		last(beats).to = p.now
 	}
 }
@@ -122,7 +122,7 @@ func (p *past) term(name string, takes time.Duration) {
 	one.now.Ended = p.step()
 }
 
-// lapse lets the lease of a quiet pod expire. The other pods then declare that pod dead.
+// lapse lets the lease of a quiet pod expire. The other pods then declare the pod dead.
 func (p *past) lapse(name string) {
 	one := p.pods[name]
 	beats := one.beats[one.boot]
@@ -131,14 +131,14 @@ func (p *past) lapse(name string) {
 	p.quietly(name)
 }
 
-// quietly makes a boot that was declared dead disappear from the samples.
+// quietly removes a boot that was declared dead from the samples.
 func (p *past) quietly(name string) {
 	one := p.pods[name]
 	one.beats["lapsed "+one.boot] = append(one.beats[one.boot], span{p.now, p.now})
 	delete(one.beats, one.boot)
 }
 
-// fault carries out a fault from the list.
+// fault injects a fault and records it.
 func (p *past) fault(name, verb, pod string, lasts time.Duration, do func()) {
 	f := history.Fault{Act: history.Act{No: len(p.run.Faults) + 1, Fault: name, Verb: verb, Pod: pod, For: lasts}, Began: p.step(), Struck: 1}
 	at := len(p.run.Faults)
@@ -150,7 +150,7 @@ func (p *past) fault(name, verb, pod string, lasts time.Duration, do func()) {
 	p.run.Faults[at].Healed = p.now
 }
 
-// operate records a change to a lane, or to the queue state if lane is empty.
+// operate records a change to a lane or, if lane is empty, to the queue state.
 func (p *past) operate(lane string, slots int, open bool) {
 	c := history.Call{N: len(p.run.Calls) + 1, Verb: "lane", Lane: lane, SlotsPerPod: &slots, Enabled: &open, Began: p.step(), Ended: p.step(), Outcome: history.OK}
 	if shut := !open; lane == "" {
@@ -179,7 +179,7 @@ func (p *past) done() *history.Run {
 	return p.run
 }
 
-// sample records a sample every 100 ms and the resource usage of the pods every second.
+// sample records a sample every 100 ms and the pods' resource usage every second.
 func (p *past) sample() {
 	n := 0
 	for at := p.run.Settings.Began; at.Before(p.run.Settings.Ended); at = at.Add(100 * time.Millisecond) {
@@ -208,7 +208,7 @@ func (p *past) sample() {
 	}
 }
 
-// leaseAt records the lease that a boot's latest heartbeat set. A boot sends one heartbeat per second.
+// leaseAt records the lease as set by a boot's latest heartbeat. A boot sends one heartbeat per second.
 func (p *past) leaseAt(one *history.Sample, boot string, beats []span) {
 	var last, gone time.Time
 	if id, lapsed := cutPrefix(boot, "lapsed "); lapsed {

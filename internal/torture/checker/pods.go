@@ -14,15 +14,15 @@ type boot struct {
 	id        string
 	pod       string
 	life      *life     // nil if no process reported this boot ID
-	joined    time.Time // time of its event, or zero if there is none
-	closed    time.Time // time of the first event that closed it, or zero if there is none
-	reclosed  bool      // another event closed it again
-	lapsed    bool      // whether other pods closed it
-	recovered time.Time // time when its jobs were first taken back, or zero if they never were
-	leaseSeen time.Time // the latest lease expiry that a sample shows
-	seen      time.Time // time of the latest sample that shows its row as open
+	joined    time.Time // when it joined, or zero if no event shows that
+	closed    time.Time // when its row was first closed, or zero if no event shows that
+	reclosed  bool      // its row was closed again by another event
+	lapsed    bool      // other pods closed its row
+	recovered time.Time // when a job was first taken back from it, or zero if none was
+	leaseSeen time.Time // latest lease expiry in any sample
+	seen      time.Time // time of the latest sample in which its row is open
 	claims    []*claim
-	kinds     map[string]bool // kinds that it claimed
+	kinds     map[string]bool // kinds of the jobs that it claimed
 }
 
 // life describes one process of a pod.
@@ -40,7 +40,7 @@ func (v *view) boot(id string) *boot {
 	return b
 }
 
-// podEvent records an event that belongs to no job.
+// podEvent records an event that is not about a job.
 func (v *view) podEvent(e *job.Event) {
 	if e.Boot == nil {
 		return
@@ -72,7 +72,7 @@ func (v *view) assignBoots() {
 		}
 	}
 	slices.SortFunc(v.lives, func(a, b *life) int { return cmp.Compare(a.Started.UnixNano(), b.Started.UnixNano()) })
-	for _, b := range v.boots { // boots that no process reported
+	for _, b := range v.boots { // boots that no process has reported
 		if b.life == nil && b.pod != "" {
 			for _, l := range v.lives {
 				if l.Pod == b.pod && !b.joined.Before(l.Started) && !b.joined.After(l.Ended) {
@@ -90,13 +90,14 @@ func (v *view) assignBoots() {
 	}
 }
 
-// able reports whether a process could work throughout the given period, which means that it was ready, not shutting down and undisturbed.
+// able reports whether a process could work throughout the given period, because it was ready, was not shutting down, and was not
+// disturbed.
 func (v *view) able(l *life, from, to time.Time) bool {
 	return l.Ready != nil && !l.Ready.After(from) && l.Ended.After(to) && (l.TermAt == nil || l.TermAt.After(to)) &&
 		v.trouble.calm(l.Pod, from, to)
 }
 
-// ableFor reports whether a process could work for the given duration without interruption at some point in the period.
+// ableFor reports whether the given period contains an interval of the given duration throughout which a process could work.
 func (v *view) ableFor(l *life, from, to time.Time, long time.Duration) bool {
 	for ; !from.Add(long).After(to); from = from.Add(v.run.Settings.Heartbeat) {
 		if v.able(l, from, from.Add(long)) {
@@ -106,7 +107,7 @@ func (v *view) ableFor(l *life, from, to time.Time, long time.Duration) bool {
 	return false
 }
 
-// name returns a readable name for a boot.
+// name returns a human-readable name for a boot.
 func (b *boot) name() string {
 	if b.pod == "" {
 		return "boot " + short(b.id)
@@ -114,10 +115,10 @@ func (b *boot) name() string {
 	return b.pod + " (boot " + short(b.id) + ")"
 }
 
-// short returns the beginning of a boot ID, which is enough to recognize it.
+// short returns the first characters of a boot ID, which are enough to recognize it.
 func short(id string) string { return id[:min(8, len(id))] }
 
-// quietEnd returns the time at which the quiet tail ended and the pods were told to shut down.
+// quietEnd returns when the quiet tail ended and the pods were told to shut down.
 func (v *view) quietEnd() time.Time {
 	end := v.run.Settings.Ended
 	for _, l := range v.lives {

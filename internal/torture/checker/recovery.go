@@ -4,7 +4,7 @@ import "time"
 
 // orphansRecovered (I10) checks recovery. A pod whose lease has expired must be declared dead, and its jobs must be taken back, within one
 // poll interval, as long as another pod is working normally. A recovered job must run as soon as a pod that can run it has a free slot. The
-// expiry of a lease is known only if a sample shows it and no later heartbeat could have extended the lease.
+// expiry of a lease is known only if a sample shows it and no later heartbeat can have extended the lease.
 func orphansRecovered(v *view, f *Finding) {
 	for _, b := range v.boots {
 		if !b.lapsed || b.leaseSeen.IsZero() || !b.closed.Before(b.seen.Add(v.run.Settings.Lease)) || v.skewedAt(b.closed) {
@@ -14,7 +14,7 @@ func orphansRecovered(v *view, f *Finding) {
 		if v.otherCouldRecover(b, b.leaseSeen, due) {
 			f.judge(!b.closed.After(due), 0, "%s was declared dead %s after its lease had expired", b.name(), b.closed.Sub(b.leaseSeen))
 		}
-		taken := later(b.closed, due).Add(time.Second) // a job whose row was locked is taken back with the next poll
+		taken := later(b.closed, due).Add(time.Second) // a job whose row was locked is taken back in the next poll
 		for _, c := range b.claims {
 			if c.end == nil || !recovers(c.end) || c.of.tampered || !v.otherCouldRecover(b, b.leaseSeen, taken) {
 				continue

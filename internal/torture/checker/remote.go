@@ -10,7 +10,7 @@ import (
 // remote reports whether a process is a remote worker.
 func (l *life) remote() bool { return len(l.Via) > 0 }
 
-// slotsOf returns how many handlers a process may run at the same time.
+// slotsOf returns how many handlers a process may run concurrently.
 func (v *view) slotsOf(l *life) int {
 	if l.Slots > 0 {
 		return l.Slots
@@ -18,13 +18,13 @@ func (v *view) slotsOf(l *life) int {
 	return v.run.Settings.Slots
 }
 
-// podsRun reports whether any pod has run a kind. Kinds for which it returns false run only on remote workers.
+// podsRun reports whether any pod has run a kind. If none has, only remote workers run the kind.
 func (v *view) podsRun(kind string) bool {
 	return slices.ContainsFunc(v.lives, func(l *life) bool { return !l.remote() && l.knows(kind) })
 }
 
-// addPodTroubles adds the troubles of a remote worker's pods to its own: the faults that hit the pods, and the periods in which the pods
-// had no process.
+// addPodTroubles adds to a remote worker's troubles those of the pods that serve it: the faults that hit the pods, and the periods in which
+// the pods had no process.
 func (t *trouble) addPodTroubles(v *view) {
 	t.far = map[string][]span{}
 	for _, l := range v.lives {
@@ -41,8 +41,8 @@ func (t *trouble) addPodTroubles(v *view) {
 	}
 }
 
-// absences returns the periods in which a pod's place had no process that takes work. Each period begins when the previous process ended,
-// or when it was told to end.
+// absences returns the periods in which a pod's place had no process that accepts work. Each period begins when the previous process ended
+// or was told to end.
 func (v *view) absences(pod string) (list []span) {
 	var from time.Time
 	for _, l := range v.lives {
@@ -65,9 +65,9 @@ func (v *view) absences(pod string) (list []span) {
 	return list
 }
 
-// acknowledged reports whether a remote worker is certain to have acknowledged a claim by the given time. A worker that is not delayed does
-// so immediately. A claim without an acknowledgment is handed back after two heartbeat intervals, without using up an attempt, so the
-// worker has acknowledged any claim that it has held for longer.
+// acknowledged reports whether a remote worker is certain to have acknowledged a claim by the given time. An undisturbed worker
+// acknowledges its claims immediately. Unacknowledged claims are handed back after two heartbeat intervals without using up an attempt, so
+// a worker has acknowledged any claim that it has held for longer.
 func (v *view) acknowledged(c *claim, l *life, by time.Time) bool {
 	at := c.start().T.Add(promptly)
 	if at.Before(by) && v.trouble.still(l.Pod, c.event.At, at) {
@@ -77,9 +77,9 @@ func (v *view) acknowledged(c *claim, l *life, by time.Time) bool {
 }
 
 // workersKeepTheirs (I10b) checks that a remote worker's lease depends on its row, not on its stream or its pods. A worker keeps its jobs
-// until its lease expires, regardless of what happens to its connections and to the pods that serve it. Other processes may hand back only
-// claims that the worker cannot have acknowledged. A worker that dies must be declared dead, which counts as a crash of its running jobs. A
-// job may succeed on a worker only after a handler has returned there.
+// until its lease expires, even if its connections break or the pods that serve it die. Other processes may hand back only claims that the
+// worker cannot have acknowledged. A worker that dies must be declared dead, which counts as a crash of its running jobs. A job may succeed
+// on a worker only after a handler has returned there.
 func workersKeepTheirs(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// takenBack hands a job back while its worker is still running it.
+// takenBack hands back a job while its worker is still running it.
 func (t *tale) takenBack() *tale {
 	t.leave("job.handed_back", job.Pending, "system")
 	t.row.Attempt--

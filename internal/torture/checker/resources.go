@@ -6,24 +6,24 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// These constants limit what a demo pod may use beyond what its handlers hold, and how much its usage may grow during the run. Each slot
-// needs a handler, a connection to the ledger and a share of the pools.
+// These constants limit the resources that a demo pod may use in addition to those that its handlers hold, and how much its usage may grow
+// during the run. Each slot needs a handler, a connection to the ledger and a share of the pools.
 const (
 	mostGoroutines  = 400
 	mostFiles       = 300
 	mostConnections = 24
 	mostRSS         = 768 << 20 // bytes; the race detector needs several times as much
-	moreGoroutines  = 60        // kept-alive connections of clients and to the ledger
+	moreGoroutines  = 60        // kept-alive connections, both from clients and to the ledger
 	moreFiles       = 40
 	moreConnections = 10 // pools grow under load
-	// A handler of demo.fanout builds its children before their number is checked, and a remote worker encodes them too: 939,450 children took
-	// 400 MiB in a pod. The collector returns the memory to the system minutes later.
+	// The handler of demo.fanout builds its children before their number is checked, and a remote worker also encodes them. In a pod,
+	// 939,450 children took 400 MiB. The garbage collector returns the memory to the system only minutes later.
 	bytesOfChild = 1 << 10
 )
 
 // resourcesBounded (I24) checks that no sample shows a pod above these limits, and that a pod uses little more at the end of the quiet tail
-// than in its first sample. What its handlers leak, hold or build is subtracted (see heldBy), as are stuck handlers and the sockets of
-// clients that gave up, because a starved pod closes those only when it gets CPU time again.
+// than in its first sample. Goroutines and memory that handlers leak, hold or build are subtracted (see heldBy), and so are stuck handlers.
+// Open files are not judged while a pod is starved, because it closes the sockets of clients that gave up only once it gets CPU time again.
 func resourcesBounded(v *view, f *Finding) {
 	for _, l := range v.lives {
 		if l.Ready == nil {

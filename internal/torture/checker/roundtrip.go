@@ -8,8 +8,8 @@ import (
 )
 
 // roundTrip (I21) checks that a job matches its submission in kind, subject, lane, priority, arguments and declared steps. The arguments
-// must be the same JSON value, with every digit. The result of demo.echo must equal its arguments. Submissions that share a unique key may
-// differ, but one of them must match the job.
+// must be the same JSON value down to the last digit. The result of demo.echo must equal its arguments. Submissions that share a unique key
+// may differ, but one of them must match the job.
 func roundTrip(v *view, f *Finding) {
 	for id, calls := range v.calls {
 		s := v.stories[id]
@@ -33,7 +33,7 @@ func roundTrip(v *view, f *Finding) {
 			continue
 		}
 		shared := wrong != nil && wrong.Unique != "" && s.job.UniqueKey != nil && *s.job.UniqueKey == wrong.Unique
-		// The submission that created the job may have an unknown outcome. The job then need not match any submission that was answered.
+		// If the submission that created the job has an unknown outcome, the job need not match any of the submissions that got a response.
 		f.judge(wrong == nil || shared && (fits || v.unknownWith(wrong.Unique)), id, "job %d differs from what call %d submitted: %s", id,
 			callNo(wrong), what)
 	}
@@ -46,7 +46,7 @@ func roundTrip(v *view, f *Finding) {
 
 // differs names the first property in which a job differs from its submission, or returns "" if there is none.
 func differs(c *history.Call, s *story) string {
-	j, priority := s.job, s.priorityAt(time.Time{}) // as of the job's creation
+	j, priority := s.job, s.priorityAt(time.Time{}) // the priority at the job's creation
 	var declared []job.Step
 	if c.Chain != nil {
 		declared = c.Chain

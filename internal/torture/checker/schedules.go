@@ -13,10 +13,10 @@ import (
 )
 
 // schedulesFire (I19) checks schedules between consecutive changes. The checker computes the expected occurrences from the expression
-// itself, up to the one that was due next when the schedule changed. Every occurrence must be processed at most once. An occurrence may be
-// missing only if a later one counts it as missed and it was more than a minute late. No occurrence may be processed early or, if a pod was
-// working normally, long after it was due. Each occurrence that fired must have exactly one existing job and one event, and every scheduled
-// job must belong to an occurrence.
+// itself, up to the one that was due next when the schedule changed. No occurrence may be processed twice. An occurrence may be missing
+// only if it was more than a minute late and a later occurrence counts it as missed. No occurrence may be processed early or, if a pod was
+// working normally, long after it was due. Each occurrence that fired must have exactly one job, which exists, and one event, and every
+// scheduled job must belong to an occurrence.
 func schedulesFire(v *view, f *Finding) {
 	fires := map[string][]*history.Fire{}
 	for i := range v.run.Fires {
@@ -45,7 +45,7 @@ func schedulesFire(v *view, f *Finding) {
 	v.firesAreRecorded(f)
 }
 
-// between returns the regular occurrences after one time and up to another, without those that an operator triggered.
+// between returns the regular occurrences after one time and up to another, excluding those that an operator triggered.
 func between(list []*history.Fire, after, until time.Time) (found []*history.Fire) {
 	for _, one := range list {
 		if !one.Manual && one.FireAt.After(after) && !one.FireAt.After(until) {
@@ -63,8 +63,8 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 		}
 		return
 	}
-	// At the end of the run, occurrences are allowed while any pod is running, but not required once the first pod has been told to shut
-	// down.
+	// At the end of the run, occurrences are allowed as long as any pod is running, but are no longer required once the first pod has been
+	// told to shut down.
 	until, by, undecided := v.run.Settings.Ended, v.quietEnd(), (*time.Time)(nil)
 	if next != nil {
 		until, by, undecided = next.At, next.At, next.Undecided
@@ -92,7 +92,7 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 	}
 }
 
-// decided checks the row of an occurrence. The left argument contains the preceding occurrences that have no row.
+// decided checks the row of an occurrence. left contains the preceding occurrences that have no row.
 func (v *view) decided(r *history.Fire, left []time.Time, f *Finding) {
 	f.judge(len(left) == r.Missed, jobOf(r), "schedule %q: the fire for %s reports %d missed fires before it, but there are %d", r.Schedule,
 		clock(r.FireAt), r.Missed, len(left))
@@ -121,7 +121,7 @@ func (v *view) late(fire, by time.Time) bool {
 }
 
 // firesOf computes the occurrences of a schedule from its anchor up to the given time. It supports "@every D", counted from the anchor, and
-// the six-field cron expression for every N-th second of a minute.
+// six-field cron expressions for every Nth second of a minute.
 func firesOf(s *history.Schedule, until time.Time) (list []time.Time) {
 	if text, ok := strings.CutPrefix(s.Expression, "@every "); ok {
 		every, err := time.ParseDuration(text)

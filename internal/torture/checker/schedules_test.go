@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedule records the current state of a schedule and its next occurrence that has not been processed.
+// schedule records the current state of a schedule, including its first unprocessed occurrence.
 func (p *past) schedule(name, expression string, paused bool, undecided time.Time) time.Time {
 	one := history.Schedule{N: int64(len(p.run.Schedules) + 1), At: p.step(), Schedule: name, Expression: expression, Paused: paused, Anchor: p.now}
 	if !undecided.IsZero() {
@@ -23,7 +23,7 @@ func (p *past) schedule(name, expression string, paused bool, undecided time.Tim
 	return p.now
 }
 
-// fire processes an occurrence now and adds its job. The occurrence also counts the given number of missed occurrences before it.
+// fire processes an occurrence now, after the given number of missed occurrences, and adds its job.
 func (p *past) fire(name string, at time.Time, missed int) *tale {
 	t := p.add(job.Job{Kind: "demo.noop", Args: json.RawMessage(`{}`), Lane: "default"})
 	p.xid++
@@ -35,7 +35,7 @@ func (p *past) fire(name string, at time.Time, missed int) *tale {
 	return t.claim("pod1").succeed()
 }
 
-// fires records a schedule that fires three times, every two seconds, and is then paused.
+// fires records a schedule that fires three times at intervals of two seconds and is then paused.
 func (p *past) fires(name string) {
 	anchor := p.schedule(name, "@every 2s", false, time.Time{})
 	for n := 1; n <= 3; n++ {

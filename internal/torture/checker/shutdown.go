@@ -6,14 +6,14 @@ import "time"
 // pod must not claim a job or start a handler. It must hand back every unfinished job and exit within its grace period plus two seconds.
 // The exit code must be 0 even if the machine or the database is in trouble.
 func shutdownGraceful(v *view, f *Finding) {
-	more := v.slack / 2 // extra time for a loaded machine
+	more := v.slack / 2 // a loaded machine may take longer
 	for _, l := range v.lives {
 		if l.TermAt == nil || l.Signal != "" || len(l.Fired) > 0 || v.diedOfAJob(l) {
 			continue
 		}
 		calm := v.trouble.calm(l.Pod, *l.TermAt, l.Ended)
 		if l.Ready == nil && !calm {
-			continue // the signal may have arrived while the pod was unable to start
+			continue // the signal may have arrived when the pod was unable to start
 		}
 		f.judge(l.Exit == 0, 0, "%s (process %d), which was told to shut down at %s, exited with code %d", l.Pod, l.PID, clock(*l.TermAt), l.Exit)
 		if l.Ready == nil || !calm {

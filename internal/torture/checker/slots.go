@@ -7,9 +7,9 @@ import (
 )
 
 // slotsHold (I16) checks that the handlers of one process, counted over all its boots, never exceed its slots. The handlers in one lane
-// must not exceed the lane's limit in that process. Handlers start and end in the order of the ledger. A limit counts once every pod has
-// received it, and handlers that were running when the limit was lowered may continue. [view.fleetHolds] checks the limits across all
-// processes.
+// must not exceed the lane's limit in that process. The order in which handlers start and end is taken from the ledger. A limit applies
+// once every pod has received it, and handlers that were running when a limit was lowered may continue. [view.fleetHolds] checks the limits
+// across all processes.
 func slotsHold(v *view, f *Finding) {
 	v.fleetHolds(f)
 	type turn struct {
@@ -30,7 +30,7 @@ func slotsHold(v *view, f *Finding) {
 				continue
 			}
 			turns = append(turns, turn{start.N, start.T, c, b.life, true})
-			// If a handler has no last line, all that is known is that it did not end before its claim did.
+			// If a handler has no last line, it is known only that it did not end before its claim.
 			switch {
 			case c.done != nil:
 				turns = append(turns, turn{c.done.N, c.done.T, c, b.life, false})

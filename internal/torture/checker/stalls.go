@@ -6,11 +6,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// stallFrom is how long a sample, or one of the sampler's small commits, must take to show that the machine is in trouble. Other programs
-// may be keeping its disk or processors busy, which must not count against the fleet. Shorter delays are within the slack of every check.
+// stallFrom is the duration from which a sample, or one of the sampler's small commits, shows that the machine is in trouble. Other
+// programs may be keeping its disk or CPUs busy, which must not count against the fleet. Shorter delays are within the slack of every
+// check.
 const stallFrom = time.Second
 
-// stallsOf finds the periods in which the machine itself was slow. Signs are slow samples, slow commits and gaps between samples.
+// stallsOf finds the periods in which the machine itself was slow, as shown by slow samples, slow commits and gaps between samples.
 func stallsOf(run *history.Run) (list []span) {
 	var last time.Time
 	for _, s := range run.Samples {
@@ -28,11 +29,11 @@ func stallsOf(run *history.Run) (list []span) {
 	return list
 }
 
-// starvedFrom is the share of time that a pod's threads together must spend waiting for a processor before the machine is considered too
-// busy for the pod's timing to be judged. On an otherwise idle machine, the share is a few hundredths.
+// starvedFrom is the share of time that a pod's threads together must spend waiting for a CPU before the machine is considered too busy for
+// the pod's timing to be judged. On an otherwise idle machine, the share is a few percent.
 const starvedFrom = 0.5
 
-// starvedPods returns, for each pod, the periods in which its threads waited for a processor for at least that share of the time.
+// starvedPods returns, for each pod, the periods in which its threads spent at least that share of the time waiting for a CPU.
 func starvedPods(run *history.Run) map[string][]span {
 	found := map[string][]span{}
 	type look struct {

@@ -35,7 +35,7 @@ func TestAPodThatGetsNoProcessorIsInTrouble(t *testing.T) {
 	look(0, 7, 90*time.Second) // waiting before the first sample does not count
 	look(1, 7, 90*time.Second+100*time.Millisecond)
 	look(2, 7, 92*time.Second)
-	look(3, 8, 99*time.Second) // a different process
+	look(3, 8, 99*time.Second) // a different process in the same place
 	look(4, 8, 99*time.Second)
 	is.Equal(starvedPods(&run), map[string][]span{"pod1": {{began.Add(time.Second), began.Add(2 * time.Second)}}})
 }

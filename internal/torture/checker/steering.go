@@ -38,7 +38,7 @@ func (v *view) steered(c *history.Call, f *Finding) {
 	}
 }
 
-// priorityAfter returns a job's priority after the job's event i.
+// priorityAfter returns a job's priority after its event i.
 func (s *story) priorityAfter(i int) int {
 	for _, e := range s.events[i+1:] {
 		if e.Event == "job.niced" {
@@ -48,7 +48,7 @@ func (s *story) priorityAfter(i int) int {
 	return s.job.Priority
 }
 
-// triedAgain reports whether an operator retried the job or one of the steps after it.
+// triedAgain reports whether an operator retried the job or one of the steps that follow it.
 func (s *story) triedAgain() bool {
 	at := s
 	for range job.MaxChainSteps {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// subjectsExclude (I8) checks that no sample shows two running jobs of the same kind and subject, and that no two of their claims overlap.
-// A claim is known to last from its handler's first line to the event that ends it. If the first line is missing, the claim counts from
+// subjectsExclude (I8) checks that no sample shows two running jobs of the same kind and subject, and that claims of such jobs do not
+// overlap. A claim is certain to last from its handler's first line to the event that ends it. Without a first line, the claim counts from
 // shortly after its event.
 func subjectsExclude(v *view, f *Finding) {
 	type key struct{ kind, subject string }

@@ -23,7 +23,7 @@ type running struct {
 	fence    int64
 }
 
-// with modifies a submission.
+// with modifies the call that submits a job.
 type with func(*history.Call)
 
 func subject(s string) with          { return func(c *history.Call) { c.Subject = s } }
@@ -36,7 +36,7 @@ func outcome(o string) with          { return func(c *history.Call) { c.Outcome 
 func chain(steps ...job.Step) with   { return func(c *history.Call) { c.Chain = steps } }
 func stepOf(kind, a string) job.Step { return job.Step{Kind: kind, Args: json.RawMessage(a)} }
 
-// submit submits a job, which is pending afterwards.
+// submit submits a job, which is then pending.
 func (p *past) submit(kind, args string, more ...with) *tale {
 	c := history.Call{N: len(p.run.Calls) + 1, Client: 1, Verb: "submit", Pod: "pod1", Began: p.step(), Outcome: history.OK, Status: 202, State: "pending",
 		Kind: kind, Args: json.RawMessage(args)}
@@ -83,7 +83,7 @@ func (p *past) add(j job.Job) *tale {
 	return t
 }
 
-// event writes an event in the current transaction and moves the job to its target state.
+// event writes an event in the current transaction and puts the job into the event's target state.
 func (t *tale) event(name string, from, to job.State, actor string) *job.Event {
 	t.row.EventNo++
 	id, no := t.row.ID, t.row.EventNo
@@ -158,7 +158,7 @@ func (t *tale) taken(pod string, born bool) *tale {
 	return t
 }
 
-// claim records a claim by a pod that then starts its handler.
+// claim records a claim by a pod that then starts the handler.
 func (t *tale) claim(pod string) *tale { return t.take(pod).line("start", "poll") }
 
 // leave ends a claim.
@@ -186,7 +186,7 @@ func (t *tale) fail() *tale {
 	return t
 }
 
-// hand records a success whose next step starts on insert in the same pod.
+// hand records a success after which the next step starts on insert in the same pod.
 func (t *tale) hand() *tale {
 	t.succeed()
 	steps := stepsAfter(&t.row)
@@ -216,7 +216,7 @@ func (t *tale) followed() *tale {
 	return next
 }
 
-// fanOut records a run of demo.fanout, after which the job waits for its pending branches.
+// fanOut records that demo.fanout returns and the job begins to wait for its branches.
 func (t *tale) fanOut() (branches []*tale) {
 	t.line("end", "ok").leave("job.waiting", job.Waiting, "handler")
 	parent := t.row.ID
@@ -230,7 +230,7 @@ func (t *tale) fanOut() (branches []*tale) {
 	return branches
 }
 
-// joined ends a waiting job. Its join starts on insert.
+// joined ends a waiting job and starts its join on insert.
 func (t *tale) joined(status job.Status) *tale {
 	t.p.xid++
 	t.event("job.succeeded", job.Waiting, job.Succeeded, "system")
@@ -249,7 +249,7 @@ func (t *tale) handBack() *tale {
 	return t
 }
 
-// retry schedules the job for a retry and promotes it after the delay.
+// retry records a failed attempt and, after the delay, the promotion of the job.
 func (t *tale) retry(wait time.Duration) *tale {
 	return t.line("end", "no").fields(t.leave("job.retried", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds()).promote(wait)
 }
@@ -280,7 +280,7 @@ func (t *tale) recover() *tale {
 	return t.fields(t.leave(name, to, "system"), `{"reason":"lease_lapsed","boot":%q,"crashes":%d}`, boot, t.row.Crashes)
 }
 
-// command records a call that cancels or stops the job, and applies the effect that its response reports.
+// command records a call that cancels or stops the job, and calls do to apply its effect.
 func (t *tale) command(verb, state, code string, do func()) *tale {
 	c := history.Call{N: len(t.p.run.Calls) + 1, Client: 1, Verb: verb, Pod: "pod1", Began: t.p.step(), Job: t.row.ID, Outcome: history.OK, State: state, Code: code}
 	if code != "" {
@@ -312,7 +312,7 @@ func (t *tale) cancelPending() *tale {
 	})
 }
 
-// stop ends a running job immediately. Its handler is notified.
+// stop ends a running job immediately. The handler learns of the stop.
 func (t *tale) stop() *tale {
 	t.command("stop", "cancelled", "", func() { t.leave("job.cancelled", job.Cancelled, "api") })
 	return t.line("ctx_done", "stopped by an operator").line("end", "stopped by an operator")
@@ -339,7 +339,7 @@ func (t *tale) nice(priority int) *tale {
 	return t
 }
 
-// stale records that the result of a former owner was discarded.
+// stale records that the result of the previous owner was discarded.
 func (t *tale) stale(fence int64) *tale {
 	t.p.xid++
 	e := t.event("job.stale_result", t.row.State, t.row.State, "system")

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// around is how much of the fleet's history a timeline shows before and after the history of its job.
+// around is how far a timeline extends into the fleet's history before and after its job's history.
 const around = 5 * time.Second
 
 // moment is one line of a timeline.
@@ -112,7 +112,7 @@ func (v *view) callMoments(id int64) (list []moment) {
 	return list
 }
 
-// sampleMoments returns the times at which the samples began and stopped showing each claim.
+// sampleMoments returns when each claim first appeared in the samples and when it disappeared from them.
 func (v *view) sampleMoments(id int64) (list []moment) {
 	var seen []history.Running
 	for i := range v.run.Samples {

@@ -42,7 +42,7 @@ func TestOfWhatIsNotThereATimelineTellsNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	is.Equal(Timeline(&history.Run{}, 0), "") // job 0 has no timeline
-	is.Equal(Timeline(&history.Run{}, 7), "") // neither has an unknown job
+	is.Equal(Timeline(&history.Run{}, 7), "") // an unknown job has no timeline either
 }
 
 func TestJSONIsComparedByValueAndNumbersByTheirDigits(t *testing.T) {
@@ -52,13 +52,13 @@ func TestJSONIsComparedByValueAndNumbersByTheirDigits(t *testing.T) {
 		{`{"a":1,"b":[true,null]}`, ` { "b" : [ true , null ] , "a" : 1 } `}, {`"é"`, `"\u00e9"`}, {``, `{}`}, {`12345678901234567890123`, `12345678901234567890123`},
 	} {
 		is.True(sameJSON([]byte(same[0]), []byte(same[1])))
-		is.Equal(canonical([]byte(same[0])), canonical([]byte(same[1]))) // equal values have the same canonical text
+		is.Equal(canonical([]byte(same[0])), canonical([]byte(same[1]))) // equal values have the same canonical form
 	}
 	for _, other := range [][2]string{
 		{`12345678901234567890123`, `12345678901234567890124`}, {`1`, `1.0`}, {`1e2`, `100`}, {`[1,2]`, `[2,1]`}, {`"1"`, `1`}, {`null`, `{}`}, {`{"a":1}`, `{"a":1,"b":2}`},
 	} {
 		is.True(!sameJSON([]byte(other[0]), []byte(other[1])))
-		is.True(canonical([]byte(other[0])) != canonical([]byte(other[1]))) // different values have different canonical texts
+		is.True(canonical([]byte(other[0])) != canonical([]byte(other[1]))) // different values have different canonical forms
 	}
 }
 
@@ -79,7 +79,7 @@ func TestALongRunIsJudgedInSeconds(t *testing.T) {
 			t.Errorf("%s: %s", f.Invariant, v.What)
 		}
 	}
-	if took := time.Since(began); took > 30*time.Second { // a generous limit, for a busy machine
+	if took := time.Since(began); took > 30*time.Second { // generous, because the machine may be busy
 		t.Errorf("%d jobs and %d events took %s", len(r.Jobs), len(r.Events), took)
 	} else {
 		t.Logf("%d jobs and %d events took %s", len(r.Jobs), len(r.Events), took)

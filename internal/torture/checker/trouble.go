@@ -10,30 +10,30 @@ type span struct{ from, to time.Time }
 
 func (s span) meets(from, to time.Time) bool { return !s.from.After(to) && !s.to.Before(from) }
 
-// harmless lists the faults that slow nothing down.
+// harmless lists faults that slow nothing down.
 var harmless = []string{
-	"F1", "F5", "F6", "F10", // the end of a process, which its record shows
-	"F9", "F11", "F12", "F13", "F15", "F16", // jobs that are faults themselves
-	"F25", "F49", // clients that disconnect, or send the same submission
+	"F1", "F5", "F6", "F10", // the process ends, which its record shows
+	"F9", "F11", "F12", "F13", "F15", "F16", // the fault is a job
+	"F25", "F49", // clients disconnect or repeat a submission
 	"F33", "F34", "F35", // a stuck listener, forged notifications, and a long-lived snapshot
 }
 
 // clockJump is the fault that changes the database's clock, as far as leases can tell.
 const clockJump = "F36"
 
-// trouble contains the periods in which the database or a pod was disturbed. Every check of timing consults it.
+// trouble contains the periods in which the database or a pod was disturbed. Every timing check consults it.
 type trouble struct {
 	all        []span            // affects every pod
 	of         map[string][]span // by pod
-	far        map[string][]span // by remote worker, including the troubles of its pods
-	shortOfCPU map[string][]span // by pod, the periods in which it was short of CPU time
+	far        map[string][]span // by remote worker, including the troubles of the pods that serve it
+	shortOfCPU map[string][]span // by pod, the periods in which it lacked CPU time
 	skewed     []span            // periods in which a fault had changed the leases in the database
 	settle     time.Duration     // recovery time after a fault was undone
 }
 
 // troubleOf derives the troubles of a run from its faults. A fault that names no pod affects all pods. A fault with a negative number was
-// injected into an idle fleet and excuses no pod, because the pods had nothing else to do. For a failpoint, only its name is recorded, not
-// the time at which it was triggered. If one was triggered in a process, the process therefore counts as disturbed for its whole life.
+// injected into an idle fleet and excuses no pod, because the pods had nothing else to do. The records show which failpoints were triggered
+// in a process but not when, so a process with a triggered failpoint counts as disturbed for its whole life.
 func troubleOf(v *view) trouble {
 	s := v.run.Settings
 	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), shortOfCPU: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
@@ -70,8 +70,8 @@ func (t trouble) about(pod string) []span {
 	return t.of[pod]
 }
 
-// calm reports whether nothing disturbed the database or the pod during the given period, or so shortly before the period that the effect
-// may still have lasted. An empty pod name means the database alone.
+// calm reports whether nothing disturbed the database or the pod during the given period, or so shortly before it that the effects may have
+// lasted into the period. An empty pod name stands for the database alone.
 func (t trouble) calm(pod string, from, to time.Time) bool {
 	return t.still(pod, from.Add(-t.settle), to)
 }
@@ -82,7 +82,7 @@ func (t trouble) still(pod string, from, to time.Time) bool {
 	return !slices.ContainsFunc(t.all, meets) && (pod == "" || !slices.ContainsFunc(t.about(pod), meets))
 }
 
-// stillForAll reports whether nothing disturbed the database or any pod during the given period. Remote workers are ignored, because jobs
+// stillForAll reports whether nothing disturbed the database or any pod during the given period. It ignores remote workers, because jobs
 // are never submitted through them.
 func (t trouble) stillForAll(from, to time.Time) bool {
 	for pod := range t.of {
@@ -93,7 +93,7 @@ func (t trouble) stillForAll(from, to time.Time) bool {
 	return t.still("", from, to)
 }
 
-// quietAfter returns the first time, not before from, at which nothing has disturbed the pod for the duration d.
+// quietAfter returns the earliest end of a period of length d that begins at from or later and during which nothing disturbed the pod.
 func (t trouble) quietAfter(pod string, from time.Time, d time.Duration) time.Time {
 	spans := slices.Concat(t.all, t.about(pod))
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
@@ -105,12 +105,12 @@ func (t trouble) quietAfter(pod string, from time.Time, d time.Duration) time.Ti
 	return from.Add(d)
 }
 
-// starved reports whether a pod was short of CPU time at the given time, or so shortly before that time that it may still be catching up.
+// starved reports whether a pod lacked CPU time at the given time, or so shortly before that it may still have been catching up.
 func (t trouble) starved(pod string, at time.Time) bool {
 	return slices.ContainsFunc(t.shortOfCPU[pod], func(s span) bool { return s.meets(at.Add(-t.settle), at) })
 }
 
-// skewedAt reports whether a fault changed the leases in the database around the given time.
+// skewedAt reports whether a fault had changed leases in the database around the given time.
 func (v *view) skewedAt(at time.Time) bool {
 	reach := 2 * v.run.Settings.Lease
 	return slices.ContainsFunc(v.trouble.skewed, func(s span) bool { return s.meets(at.Add(-reach), at.Add(reach)) })

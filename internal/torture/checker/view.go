@@ -21,12 +21,12 @@ type view struct {
 	boots     map[string]*boot
 	lives     []*life // sorted by start time
 	trouble   trouble
-	calls     map[int64][]*history.Call // by the job that they name
+	calls     map[int64][]*history.Call // by the job that the call names
 	lanes     lanes
 	waits     []*wait
 	looked    []freeSlots
-	claimed   map[*life][]*wait // by claiming process, in order; nil until it is built
-	slack     time.Duration     // how much longer any reaction may take on a loaded machine
+	claimed   map[*life][]*wait // by claiming process, in order; nil until needed
+	slack     time.Duration     // how much longer reactions may take on a loaded machine
 }
 
 // story contains all records of one job.
@@ -37,13 +37,13 @@ type story struct {
 	events   []*job.Event
 	claims   []*claim
 	lines    []*history.Line
-	next     []*story // its next steps
-	branches []*story // the first job of each branch of its fan-out
-	onFail   []*story // its on-failure jobs
-	tampered bool     // a fault changed its rows directly
+	next     []*story // the job's next steps
+	branches []*story // the first job of each branch of the job's fan-out
+	onFail   []*story // the job's on-failure jobs
+	tampered bool     // a fault wrote directly to the job's rows
 }
 
-// claim is one claim of a job. It lasts from the event that records it to the event that ends it.
+// claim is one claim of a job. It lasts from the event that records the claim to the event that ends it.
 type claim struct {
 	of      *story
 	fence   int64
@@ -52,7 +52,7 @@ type claim struct {
 	end     *job.Event // nil if the claim has not ended
 	born    bool       // started on insert
 	starts  []*history.Line
-	ctxDone *history.Line // the handler's context ended
+	ctxDone *history.Line // the handler's context was cancelled
 	done    *history.Line // the handler returned
 }
 
@@ -188,7 +188,7 @@ func (c *claim) start() *history.Line {
 	return c.starts[0]
 }
 
-// returnedAt returns the time at which the claim's handler reported its return, or the zero time if it never did.
+// returnedAt returns when the claim's handler reported that it had returned, or the zero time if it never did.
 func (c *claim) returnedAt() time.Time {
 	if c.done == nil {
 		return time.Time{}
@@ -217,21 +217,21 @@ func bootOf(e *job.Event) string {
 	return *e.Boot
 }
 
-// claims reports whether an event is a claim. leaves reports whether an event ends a claim, and recovers whether it ends one because the
-// lease of the claim's pod expired.
+// claims reports whether an event is a claim. leaves reports whether an event ends a claim. recovers reports whether an event ends a claim
+// because the lease of its pod expired.
 func claims(e *job.Event) bool { return e.To == job.Running && e.From != job.Running }
 func leaves(e *job.Event) bool { return e.From == job.Running && e.To != job.Running }
 func recovers(e *job.Event) bool {
 	return e.Event == "job.recovered" || leaves(e) && fieldsOf(e).Boot != ""
 }
 
-// fields contains the fields that the checker reads from events that Trapeze itself writes. Only recovery events name a boot.
+// fields contains the event fields that the checker reads. They are in events that Trapeze itself writes. Only recovery events name a boot.
 type fields struct {
 	Reason  string `json:"reason"`
 	Boot    string `json:"boot"`
 	Crashes int    `json:"crashes"`
 	DelayMS int64  `json:"delay_ms"`
-	Before  int    `json:"before"` // priority before the change
+	Before  int    `json:"before"` // the priority before the change
 	Job     string `json:"job"`    // the on-failure job
 }
 
@@ -248,7 +248,7 @@ func xid(e *job.Event) string {
 	return id
 }
 
-// tamperedWith returns the IDs of the jobs whose rows a fault wrote to. The fault's note contains one ID under "job" or a list under
+// tamperedWith returns the IDs of the jobs whose rows a fault modified. The fault's note contains one ID under "job" or a list of IDs under
 // "jobs".
 func tamperedWith(f history.Fault) (ids []int64) {
 	for _, key := range []string{"job", "jobs"} {

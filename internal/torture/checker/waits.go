@@ -8,22 +8,22 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// wait is a period in which a job was due and pending.
+// wait is a period during which a job was due and pending.
 type wait struct {
 	of        *story
 	since     *job.Event
 	until     *job.Event // nil if the job was still waiting at the end
 	claim     *claim     // the claim that ended the wait, or nil
 	to        time.Time
-	ready     time.Time // the job's rank among jobs of equal priority
+	ready     time.Time // ranks the job among jobs of equal priority
 	ranked    bool      // whether ready is known
-	recovered bool      // taken back from a dead pod, so the job goes first in its lane
-	crashed   bool      // recovered at some time before, so the job may have to wait its turn
-	born      bool      // started on insert, without waiting
+	recovered bool      // the job was taken back from a dead pod and goes first in its lane
+	crashed   bool      // the job has been recovered at least once, so it may have to wait its turn
+	born      bool      // the job started on insert, without waiting
 }
 
-// waitsOf returns every wait in the run. A delayed job is not due; its wait begins when it is promoted. If a job may have been submitted
-// with a delay and was never promoted, it is unknown whether the job was waiting.
+// waitsOf returns every wait in the run. A delayed job is not due, so its wait begins when it is promoted. If a job was never promoted but
+// may have been submitted with a delay, it is unknown whether it was waiting.
 func (v *view) waitsOf() (list []*wait) {
 	delayed := map[int64]time.Duration{}
 	for _, calls := range v.calls {
@@ -68,7 +68,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 			}
 			continue
 		case e.From == job.Pending && e.Event != "job.promoted":
-			continue // the event is only a note
+			continue // this event is only a note
 		case e.Event == "job.enqueued":
 			ready, ranked = e.At, true
 			next := i + 1
@@ -96,7 +96,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 	return list
 }
 
-// prompt returns the maximum time that a pod may take to find a job that it can run. Polling is the slowest way to find it.
+// prompt returns the maximum time that a pod may take to find a job that it can run. Polling is the slowest way to find one.
 func (v *view) prompt() time.Duration {
 	return v.run.Settings.Poll + v.run.Settings.Poll/10 + v.slack
 }
@@ -162,8 +162,8 @@ func (v *view) handlersAt() []map[*life]int {
 	return counts
 }
 
-// handlerEnd returns a time by which the claim's handler was certain to have returned. This is the time of its last line or, without one,
-// the end of its process.
+// handlerEnd returns a time by which the claim's handler must have returned: the time of its last line or, without one, the end of its
+// process.
 func (c *claim) handlerEnd(l *life) time.Time {
 	if c.done != nil {
 		return c.done.T
@@ -172,8 +172,9 @@ func (c *claim) handlerEnd(l *life) time.Time {
 }
 
 // idleMeanwhile finds a process that could have run a waiting job and had free slots for longer than it may take to find the job. A process
-// is not idle while it claims jobs that go first in the lane. Its slots are free then, and claiming can take a while on a busy machine.
-// Jobs in limited lanes, with a subject or key, or with crashes may have other reasons to wait and are skipped.
+// that is claiming jobs that go before the waiting job does not count as idle, although its slots are free: claiming can take a while on a
+// busy machine. Jobs that may have other reasons to wait are skipped: those in limited lanes, those with a subject or key, and those with
+// crashes.
 func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 	enough, since := v.prompt(), w.since.At
 	if v.heldUp(w) {
@@ -182,7 +183,7 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 	if w.to.Sub(since) < enough || w.of.job.Subject != "" || w.of.job.UniqueKey != nil || w.of.job.Crashes > 1 {
 		return nil, from
 	}
-	told := v.run.Settings.Heartbeat + v.slack // until every pod has received a lane change
+	told := v.run.Settings.Heartbeat + v.slack // how long a lane change may take to reach every pod
 	looks := v.slotsOverTime()
 	first, _ := slices.BinarySearchFunc(looks, since, func(l freeSlots, at time.Time) int { return l.at.Compare(at) })
 	began, before := map[*life]time.Time{}, since
@@ -205,14 +206,14 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 				return l, began[l]
 			}
 			if look.at.Sub(began[l]) >= enough {
-				began[l] = began[l].Add(v.run.Settings.Poll / 2) // the process could not claim jobs the whole time, so continue from a later start
+				began[l] = began[l].Add(v.run.Settings.Poll / 2) // the process could not work throughout this time, so try a later start
 			}
 		}
 	}
 	return nil, from
 }
 
-// claimsAhead reports whether a process claimed a job that goes before the waiting job in the same lane during the given period.
+// claimsAhead reports whether, during the given period, a process claimed a job that goes before the waiting job in its lane.
 func (v *view) claimsAhead(l *life, w *wait, from, to time.Time) bool {
 	if v.claimed == nil {
 		v.claimed = map[*life][]*wait{}

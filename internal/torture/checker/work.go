@@ -13,8 +13,8 @@ const inEvery = 10 * time.Second
 // left without a handler while its pod is working normally.
 //
 // The run is divided into windows of ten seconds. Only windows in which a pod is working normally and has free slots count. If jobs became
-// due in the first half of such a window, the window must contain a claim or a finish. If handlers returned in the first half, it must
-// contain a finish.
+// due in the first half of such a window, the window must contain the start or end of a claim. If handlers returned in the first half, it
+// must contain the end of a claim.
 func workGoesOn(v *view, f *Finding) {
 	for _, w := range v.waits {
 		if w.recovered || w.born {
@@ -47,7 +47,7 @@ func workGoesOn(v *view, f *Finding) {
 	}
 }
 
-// leftWithoutHandler reports whether a claim had no handler although its process worked normally for long enough to start one, or to
+// leftWithoutHandler reports whether a claim had no handler although its process worked normally for long enough to start one or to
 // discover that a reply was lost.
 func (v *view) leftWithoutHandler(c *claim, l *life) bool {
 	until := earlier(l.Ended, v.run.Settings.Ended)
@@ -60,10 +60,10 @@ func (v *view) leftWithoutHandler(c *claim, l *life) bool {
 	return v.ableFor(l, c.event.At, until, v.prompt()+v.run.Settings.Heartbeat)
 }
 
-// window contains what happened in ten seconds of a run.
+// window counts the occurrences in ten seconds of a run.
 type window struct {
 	span
-	due, returned  int // jobs that became due and handlers that returned in the first half
+	due, returned  int // jobs that became due, and handlers that returned, in the first half
 	claimed, ended int // claims that were made, and claims that ended
 }
 
@@ -77,7 +77,7 @@ func (v *view) windows() []window {
 	in := func(at time.Time) (w *window, first bool) {
 		i := int(at.Sub(s.Began) / inEvery)
 		if at.Before(s.Began) || i >= len(list) {
-			return &window{}, false // outside all windows
+			return &window{}, false // the time is outside all windows
 		}
 		return &list[i], at.Sub(list[i].from) < inEvery/2
 	}
@@ -90,7 +90,7 @@ func (v *view) windows() []window {
 		for _, c := range one.claims {
 			w, _ := in(c.event.At)
 			w.claimed++
-			// If a claim was lost or stopped before its handler returned, there is nothing left to write.
+			// If a claim was lost or stopped before its handler returned, no outcome is left to write.
 			far := v.boot(c.boot).life != nil && v.boot(c.boot).life.remote()
 			gone := far || c.end != nil && (recovers(c.end) || c.end.At.Before(c.returnedAt()))
 			if w, first := in(c.returnedAt()); first && c.done != nil && !gone && !one.tampered {
