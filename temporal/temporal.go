@@ -64,7 +64,7 @@ type Options struct {
 	UI string
 	// HandlersElsewhere means that the pod only forwards jobs and writes their ends, while programs that call [Work] run the handlers.
 	HandlersElsewhere bool
-	// HeartbeatTimeout is how long a worker may send no heartbeat before it counts as dead and its jobs run elsewhere. A cancel request
+	// HeartbeatTimeout is the time without a heartbeat after which a worker counts as dead and its jobs run elsewhere. A cancel request
 	// reaches a handler within a fifth of this time. The default is 20 s.
 	HeartbeatTimeout time.Duration
 	// PollEvery is how often the outbox is read if no notification arrives. The default is 1 s.

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// reportFor is how long the handler reports progress.
+// reportFor is the duration for which the handler reports progress.
 const reportFor = 2 * time.Second
 
 // progress measures the database load of a handler that reports progress 10,000 times a second, and then the load of a handler that emits

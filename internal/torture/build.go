@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// module and program name the code under test. The build tag adds failpoints, which do nothing unless they are enabled.
+// module and program name the code under test. The build tag compiles in failpoints, which do nothing unless they are enabled.
 const (
 	module  = "github.com/trapeze-run/trapeze"
 	program = module + "/cmd/trapeze"
 	tags    = "failpoints"
 )
 
-// Build builds the program under test. On request, it adds the race detector and a planted mutant. It needs the go command, the module's
-// sources around the current directory and, for the race detector, a C compiler.
+// Build builds the program under test, optionally with the race detector and a planted mutant. It needs the go command, the sources of the
+// module that contains the current directory and, for the race detector, a C compiler.
 func Build(ctx context.Context, path string, race bool, mutant string) error {
 	args := []string{"build", "-tags", tags, "-o", path}
 	if race {

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	clientPatience = 3 * time.Second // how long a client waits for a response
+	clientPatience = 3 * time.Second // timeout for a response
 	knownAtMost    = 400             // number of recent jobs that commands can target
-	unsent         = "unsent"        // error code of a call of which no byte was sent
+	unsent         = "unsent"        // error code of a call whose request was never sent
 )
 
 // Crowd is the set of numbered clients that send HTTP requests to the pods and record the responses. Client 0 stands for the nemesis, the
-// operators and the tests of the idle fleet. The methods of Crowd are safe for concurrent use.
+// operators and the tests of the idle fleet. The methods are safe for concurrent use.
 type Crowd struct {
 	w     *World
 	http  *http.Client
@@ -33,7 +33,7 @@ type Crowd struct {
 	known []int64 // the most recent successfully submitted jobs
 }
 
-// NewCrowd returns the crowd of a world.
+// NewCrowd returns a crowd for a world.
 func NewCrowd(w *World) *Crowd {
 	return &Crowd{w: w, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: 10 * time.Second}}}
 }
@@ -91,7 +91,7 @@ func (c *Crowd) begin(client int, verb string, pod *Pod) history.Call {
 	return call
 }
 
-// send makes a call, waits for its response, and records both.
+// send makes a call, waits for the response, and records both.
 func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, path string, body []byte) {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
@@ -134,15 +134,15 @@ func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, 
 	}
 }
 
-// answer represents a pod's response.
+// answer is the body of a pod's response.
 type answer struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
 	Code  string `json:"code"` // error code
 }
 
-// outcomeOf returns the outcome of a call as the client knows it from the response. After a server error, the outcome is unknown unless the
-// error code guarantees that nothing was done.
+// outcomeOf returns the outcome of a call according to its response. After a server error, the outcome is unknown unless the error code
+// guarantees that nothing was done.
 func outcomeOf(status int, code string) string {
 	switch {
 	case status < 300:
@@ -153,7 +153,7 @@ func outcomeOf(status int, code string) string {
 	return history.Unknown
 }
 
-// learn remembers a job as a target for commands.
+// learn remembers a job, so that commands can target it.
 func (c *Crowd) learn(id int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +172,7 @@ func (c *Crowd) pick(at float64) (int64, bool) {
 	return c.known[int(at*float64(len(c.known)))], true
 }
 
-// pod returns the first pod, starting with the n-th, that has a running HTTP server.
+// pod returns the first pod with a running HTTP server, starting the search with the nth pod.
 func (c *Crowd) pod(n int) (*Pod, bool) {
 	pods := c.w.Pods()
 	for i := range pods {

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// export writes the records that the system itself keeps. All pods have exited by then, so the files show the same state.
+// export writes the records that the system itself keeps. By then, all pods have exited, so all files show the same state.
 func (w *World) export(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportWithin)
 	defer cancel()
@@ -22,7 +22,7 @@ func (w *World) export(ctx context.Context) error {
 		w.exportFires(ctx), w.exportSchedules(ctx))
 }
 
-// exportRows exports the rows that demo.tx jobs wrote in the transactions that finished them. exportPipelines exports the status of the
+// exportRows exports the rows that demo.tx jobs wrote in the transactions that ended them. exportPipelines exports the status of the
 // pipelines.
 func (w *World) exportRows(ctx context.Context) error {
 	return exportQuery[history.Row](ctx, w, history.RowsFile, `select job_id, fence, n from trapeze.demo_rows order by job_id, fence, n`)

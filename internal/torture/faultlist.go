@@ -6,13 +6,13 @@ import "slices"
 type Fault struct {
 	Name      string   // such as "F24"
 	What      string   // a short description
-	Injectors []string // the injectors with which the nemesis causes it, if any
-	Always    string   // how every run causes it anyway, if so
-	Cannot    string   // why no run can cause it, if so
+	Injectors []string // the injectors that the nemesis can use to cause it, if any
+	Always    string   // how every run causes it anyway, if applicable
+	Cannot    string   // why no run can cause it, if applicable
 }
 
 // Faults lists the kinds of faults that a fleet on one machine can encounter, except those specific to operators and schedules. A run
-// injects the faults that have injectors. How often it injects each depends on the weights of the injectors.
+// injects only faults that have injectors, and the weights of the injectors determine how often.
 var Faults = []Fault{
 	{Name: "F1", What: "pods killed, one or all together, at any moment or exactly between two statements", Injectors: of("F1")},
 	{Name: "F2", What: "zombie: a pod frozen beyond its lease, then resumed", Injectors: of("F2")},
@@ -51,8 +51,8 @@ var Faults = []Fault{
 	{Name: "F33", What: "a listener stuck in a transaction, so that notifications pile up", Injectors: of("F33")},
 	{Name: "F34", What: "a storm of forged notifications", Injectors: of("F34")},
 	{Name: "F35", What: "a long transaction that holds the oldest snapshot", Injectors: of("F35")},
-	// libfaketime has no effect on Go programs, which read the clock without libc. The clock itself is shared by the whole machine, so it
-	// cannot be changed.
+	// libfaketime has no effect on Go programs, which read the clock without libc. The clock itself cannot be changed, because the whole
+	// machine shares it.
 	{Name: "F36", What: "the database's clock jumps by an hour, as far as leases can tell", Injectors: of("F36")},
 	{Name: "F37", What: "migrations by many pods at once",
 		Always: "every run begins with all pods starting at once on an empty database"},

@@ -56,7 +56,7 @@ func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 	var left []string
 	is.NoErr(w.Admin.QueryRow(t.Context(), `select array(select r.rolname || ' ' || s.setconfig::text from pg_db_role_setting s join pg_roles r on r.oid = s.setrole
 		where s.setconfig::text not like '{role=%}' union all select 'tablespace ' || spcname from pg_tablespace where spcname = 'small')`).Scan(&left))
-	is.Equal(left, []string{}) // no changed setting and no tablespace is left behind
+	is.Equal(left, []string{}) // no setting remains changed, and no tablespace is left behind
 }
 
 // well waits until each pod has successfully run a new job.

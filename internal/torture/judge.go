@@ -16,14 +16,14 @@ type Verdict struct {
 	Findings []checker.Finding // one per invariant
 }
 
-// Counts summarizes what was done to the fleet, what the fleet did, and how often its safeguards were needed.
+// Counts summarizes the faults that the fleet suffered, the work that it did, and how often its safeguards were needed.
 type Counts struct {
 	Faults    int `json:"faults"`
 	Missed    int `json:"missed"` // faults that had no effect
 	Failed    int `json:"failed"` // faults that could not be injected
 	Kills     int `json:"kills"`
-	Stops     int `json:"stops"` // freezes of a pod, a remote worker or the server
-	Cuts      int `json:"cuts"`  // cuts of connections and replies
+	Stops     int `json:"stops"` // pods, remote workers and servers that were frozen
+	Cuts      int `json:"cuts"`  // connections and replies that were cut
 	Restarts  int `json:"restarts"`
 	Jobs      int `json:"jobs"`
 	Chains    int `json:"chains"`
@@ -35,21 +35,21 @@ type Counts struct {
 	Retries   int `json:"retries"` // retries by operators
 	Niced     int `json:"niced"`   // priority changes
 
-	// Starved is the average number of seconds per second that a pod's threads waited for a processor. It measures the load from outside
-	// the torture. On an otherwise idle machine, it is a few hundredths.
+	// Starved is the average number of seconds per second that a pod's threads waited for a CPU. It measures the load from other programs.
+	// On an otherwise idle machine, it is a few hundredths.
 	Starved float64 `json:"starved"`
 }
 
-// Judge judges a run's records. It checks the invariants of the system, two invariants of the processes themselves, and whether the tests
-// of the idle fleet were performed.
+// Judge judges a run's records. It checks the invariants of the system, two invariants of the processes, and whether the tests of the idle
+// fleet were performed.
 func Judge(r *history.Run) Verdict {
 	return Verdict{Narrowed: r.Settings.Narrowed, Counts: count(r), Findings: append(checker.Check(r), noRaces(r), noSuicide(r),
 		asked(r, "wakes", lostWakeUp, "a fleet at rest was given jobs that no pod was notified of"),
 		asked(r, "cancels", lateCancel, "jobs were cancelled on a fleet at rest at the last moment"), asked(r, "replies", lostReply, "a fleet at rest lost replies"))}
 }
 
-// asked counts how often a test of the idle fleet was performed. The invariants judge the results of the test, but a run in which the test
-// could not be performed proves less.
+// asked counts how often a test of the idle fleet was performed. The test's results are judged by the invariants, but a run in which the
+// test could not be performed proves less.
 func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	f := checker.Finding{Invariant: name, Claim: claim}
 	for _, one := range r.Faults {
@@ -60,8 +60,8 @@ func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	return f
 }
 
-// Broken returns the findings that make the run count as broken. These are findings with violations and, unless the run was narrowed to a
-// few faults, findings that checked nothing.
+// Broken returns the findings because of which the run counts as broken: those with violations and, unless the run was narrowed to a few
+// faults, those that checked nothing.
 func (v Verdict) Broken() (list []checker.Finding) {
 	for _, f := range v.Findings {
 		if len(f.Violations) > 0 || !v.Narrowed && checker.Vacuous(f) {
@@ -124,7 +124,7 @@ func count(r *history.Run) Counts {
 	return c
 }
 
-// remote counts the claims for remote workers. It also counts how often a chain moved from a pod to a remote worker or back.
+// remote counts the claims for remote workers, and how often a chain moved from a pod to a remote worker or back.
 func remote(r *history.Run) (claims, crossings int) {
 	far, on := map[string]bool{}, map[int64]bool{}
 	for _, p := range r.Pods {
@@ -149,7 +149,7 @@ func remote(r *history.Run) (claims, crossings int) {
 	return claims, crossings
 }
 
-// starvation returns the average time per second that pods spent waiting for a processor.
+// starvation returns the average time per second that pods spent waiting for a CPU.
 func starvation(r *history.Run) float64 {
 	type look struct {
 		at      time.Time
@@ -174,8 +174,7 @@ func starvation(r *history.Run) float64 {
 	return waited.Seconds() / total.Seconds()
 }
 
-// noRaces checks for reports from the race detector. Without the detector there is nothing to check, but this finding then does not count
-// as one that checked nothing.
+// noRaces checks for reports from the race detector. Processes without the detector cannot report races but count as checked all the same.
 func noRaces(r *history.Run) checker.Finding {
 	f := checker.Finding{Invariant: "races", Claim: "no process has a data race"}
 	for _, p := range r.Pods {
@@ -187,7 +186,7 @@ func noRaces(r *history.Run) checker.Finding {
 	return f
 }
 
-// noSuicide checks that no process exited by itself, and that every process that was told to exit during the quiet tail did so.
+// noSuicide checks that no process exited on its own and that no process had to be killed because it ignored the final SIGTERM.
 func noSuicide(r *history.Run) checker.Finding {
 	f := checker.Finding{Invariant: "exits", Claim: "no process exits unless it is told to"}
 	for _, p := range r.Pods {
@@ -206,7 +205,7 @@ func noSuicide(r *history.Run) checker.Finding {
 			}
 		case p.StoppedBy != "" || killedByAJob(r, p):
 		case p.Ready == nil && p.Exit == unavailable:
-			// A process that cannot reach the database reports that and exits.
+			// A process that cannot reach the database reports the problem and exits.
 		default:
 			accuse("exited without being told to")
 		}
@@ -221,8 +220,7 @@ const unavailable = 3
 var deadly = []string{"demo.exit", "demo.panic", "demo.hog"}
 
 // killedByAJob reports whether a process was running a job that may have killed it. A process that takes a new boot ID after losing its
-// lease may exit before it has logged that ID. All lines from the process's pod between the start and the end of the process therefore
-// count.
+// lease may exit before it has logged the ID, so all of the pod's ledger lines between the start and the end of the process count.
 func killedByAJob(r *history.Run, p history.Process) bool {
 	open := map[string]bool{}
 	for _, l := range r.Ledger {

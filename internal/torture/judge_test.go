@@ -71,7 +71,7 @@ func TestARunWhoseWritesAreAllLostIsAccused(t *testing.T) {
 	}
 	is.Equal(lost(), 0) // the rows were not exported
 	is.NoErr(os.WriteFile(filepath.Join(dir, history.RowsFile), nil, 0o600))
-	is.Equal(lost(), 1) // the table was empty
+	is.Equal(lost(), 1) // the rows were exported, but there were none
 }
 
 func TestADataRaceBreaksTheVerdict(t *testing.T) {

@@ -13,23 +13,23 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// ledger plays the outside world: an HTTP server to which the demo handlers send one line per request. It numbers the lines in a total
-// order. It also acts as a resource that enforces fencing tokens: it refuses an effect whose fence is lower than the highest seen for its
-// job.
+// ledger simulates the outside world. It is an HTTP server to which the demo handlers send one line per request, and it numbers all lines
+// consecutively. It also acts as a resource that enforces fencing tokens: it refuses an effect whose fence is lower than the highest fence
+// that it has seen for the job.
 type ledger struct {
 	listener net.Listener
 	server   *http.Server
 	served   sync.WaitGroup
 	fail     func(error)
 
-	mu      sync.Mutex // held while a line is numbered and written, so that the file is in order
+	mu      sync.Mutex // held while a line is numbered and written, so that the file is in order of the numbers
 	lines   *history.Writer
 	n       int64
 	highest map[int64]int64 // the highest fence seen, by job ID
 	refused int
 }
 
-// startLedger starts a ledger that writes to the run's folder. It calls fail with any error that breaks the ledger.
+// startLedger starts a ledger that writes to the run's folder. The ledger calls fail if an error prevents it from recording lines.
 func startLedger(dir string, fail func(error)) (*ledger, error) {
 	lines, err := history.NewWriter(dir, history.LedgerFile)
 	if err != nil {
@@ -54,7 +54,7 @@ func (l *ledger) url() string { return "http://" + l.listener.Addr().String() + 
 // ServeHTTP receives one line.
 func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
-	if err != nil { // the sender died halfway through the request
+	if err != nil { // the sender died during the request
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -85,7 +85,7 @@ func (l *ledger) take(line *history.Line) {
 	}
 }
 
-// close shuts the server down immediately. All processes that could still send reports have been killed.
+// close shuts the server down immediately. By then, all processes that could send reports have exited.
 func (l *ledger) close() error {
 	err := l.server.Close()
 	l.served.Wait()

@@ -48,7 +48,7 @@ func TestTheLedgerRefusesAnEffectBelowTheHighestFenceOfItsJob(t *testing.T) {
 	is.NoErr(l.close())
 	lines, err := history.ReadLines[history.Line](dir + "/" + history.LedgerFile)
 	is.NoErr(err)
-	is.Equal(len(lines), 7) // refused lines are recorded too
+	is.Equal(len(lines), 7) // refused lines are recorded, too
 	for i, line := range lines {
 		is.Equal(line.Refused, i == 3)
 	}
@@ -72,8 +72,8 @@ func TestTheLedgerGivesATotalOrder(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(lines), 400)
 	for i, line := range lines {
-		is.Equal(line.N, int64(i+1))                    // in file order
-		is.True(i == 0 || !line.T.Before(lines[i-1].T)) // the lines are in time order
+		is.Equal(line.N, int64(i+1))                    // the numbers follow the order of the file
+		is.True(i == 0 || !line.T.Before(lines[i-1].T)) // and so do the times
 	}
 }
 
@@ -87,5 +87,5 @@ func TestWholeLinesAreHandedOn(t *testing.T) {
 		is.NoErr(err)
 		is.Equal(n, len(part))
 	}
-	is.Equal(got, []string{"one", "two", "three", ""}) // the last line is incomplete
+	is.Equal(got, []string{"one", "two", "three", ""}) // the incomplete last line is not passed on
 }

@@ -20,24 +20,24 @@ import (
 // podLogs is the subfolder of a run's folder that holds the processes' logs.
 const podLogs = "pods"
 
-// The reasons why a process was told to exit.
+// The reasons for a process to exit.
 const (
 	byASignal    = "signal"
 	byAFailpoint = "failpoint"
 )
 
-// life is one process that occupies a place.
+// life is one process in a place.
 type life struct {
 	place  *place
 	cmd    *exec.Cmd
 	log    *os.File
-	record history.Process // guarded by place.mu, as is url
+	record history.Process // guarded by place.mu, like url
 	url    string
 	ready  chan struct{} // closed when the process has reported that it is ready
 	ended  chan struct{} // closed when the process has exited and its record has been written
 }
 
-// begin starts the n-th process of a place. The process dies when the torture does, even if it is frozen.
+// begin starts the n-th process of a place. On Linux, the process dies together with the torture, even if it is frozen.
 func begin(p *place, n int, env []string) (*life, error) {
 	l := &life{place: p, ready: make(chan struct{}), ended: make(chan struct{})}
 	name := filepath.Join(podLogs, fmt.Sprintf("%s-%d.log", p.name, n))
@@ -51,15 +51,15 @@ func begin(p *place, n int, env []string) (*life, error) {
 	l.cmd.Env = env
 	l.cmd.Stdout, l.cmd.Stderr = &lines{each: l.said}, &lines{each: l.said}
 	l.cmd.WaitDelay = 2 * time.Second
-	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the torture, not the pods
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the torture and not the pods
 	dieWithUs(l.cmd.SysProcAttr)
 	l.record = p.about
 	l.record.Log, l.record.Race, l.record.Started = name, p.w.Settings.Race, time.Now()
 
 	started := make(chan error)
 	go func() {
-		// The kernel sends the parent-death signal when the thread that started the child ends. This goroutine therefore keeps its thread
-		// until the child has exited.
+		// The kernel sends the parent-death signal when the thread that started the child ends. This goroutine therefore holds on to its
+		// thread until the child has exited.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if err := l.cmd.Start(); err != nil {
@@ -68,7 +68,7 @@ func begin(p *place, n int, env []string) (*life, error) {
 		}
 		l.record.PID = l.cmd.Process.Pid
 		started <- nil
-		_ = l.cmd.Wait() // the process state describes how it ended
+		_ = l.cmd.Wait() // ProcessState describes how the process ended
 		l.end()
 	}()
 	if err := <-started; err != nil {
@@ -77,7 +77,7 @@ func begin(p *place, n int, env []string) (*life, error) {
 	return l, nil
 }
 
-// end records how the process ended and marks its place as empty.
+// end records how the process ended and frees its place.
 func (l *life) end() {
 	p := l.place
 	p.mu.Lock()
@@ -120,10 +120,10 @@ func (l *life) said(line []byte) {
 	}
 }
 
-// introductions lists the log messages with which a process announces a new boot ID.
+// introductions lists the log messages that announce a new boot ID.
 var introductions = []string{"runner started", "pod registered again", "remote worker started", "lease lost: registering again with a new worker id"}
 
-// saidObject processes a line of JSON output, which is the readiness message or a log entry.
+// saidObject processes a line of JSON output, which is either the readiness message or a log entry.
 func (l *life) saidObject(line []byte) {
 	var one struct {
 		Ready bool   `json:"ready"`
@@ -140,7 +140,7 @@ func (l *life) saidObject(line []byte) {
 		l.record.Ready, l.url = &now, one.HTTP
 		close(l.ready)
 	}
-	if one.Msg == "remote worker accepted" { // the message is from this pod
+	if one.Msg == "remote worker accepted" { // logged by a pod, so the place is the pod's
 		l.place.w.serves(one.Pod, l.place.name)
 	}
 	if (one.Ready || slices.Contains(introductions, one.Msg)) && one.Boot != "" && !slices.Contains(l.record.Boots, one.Boot) {
@@ -149,7 +149,7 @@ func (l *life) saidObject(line []byte) {
 	}
 }
 
-// cleanEnvironment returns the current environment without the variables that would affect the program under test.
+// cleanEnvironment returns the current environment without variables that would affect the program under test.
 func cleanEnvironment() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "TRAPEZE_") || strings.HasPrefix(e, "PG") || strings.HasPrefix(e, "DATABASE_URL=") ||
@@ -157,24 +157,24 @@ func cleanEnvironment() []string {
 	})
 }
 
-// environment returns the environment for all processes of the fleet.
+// environment returns the environment variables that all processes of the fleet need.
 func (w *World) environment(name string) []string {
 	s := w.Settings
 	return append(cleanEnvironment(),
 		"TRAPEZE_POD="+name, "TRAPEZE_SHUTDOWN_GRACE="+s.Grace.String(), "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_LEDGER_URL="+w.ledger.url(),
 		"TRAPEZE_LOG_FORMAT=json",
-		"GORACE=atexit_sleep_ms=10", // the default delay of one second would distort the shutdown time
+		"GORACE=atexit_sleep_ms=10", // the default of one second would distort the shutdown time
 	)
 }
 
-// lines is a writer that passes on complete lines without their line endings. The callee may append to the bytes.
+// lines is a writer that passes complete lines, without their line endings, to each. The function may append to the slice.
 type lines struct {
 	mu   sync.Mutex
 	part []byte
 	each func([]byte)
 }
 
-// mostLine is the maximum number of bytes kept of a line that has not ended yet.
+// mostLine is the maximum number of bytes that are kept of an incomplete line.
 const mostLine = 1 << 20
 
 func (w *lines) Write(b []byte) (int, error) {

@@ -16,7 +16,7 @@ func simple(kind, args string, a ...any) submission {
 // step converts the submission to a chain step.
 func (s submission) step() job.Step { return job.Step{Kind: s.Kind, Args: s.Args} }
 
-// mix lists what clients submit, with a weight for each.
+// mix lists the submissions that clients make, with their weights.
 var mix = []struct {
 	weight int
 	make   func(*errands) submission
@@ -37,7 +37,7 @@ var mix = []struct {
 	{30, func(k *errands) submission {
 		return simple("demo.fail", `{"message":"no %d","permanent":%t}`, k.n, k.r.IntN(2) == 0)
 	}},
-	{8, func(k *errands) submission { return simple("demo.fail", `{"bytes_b64":"/wAg7aCA4pyT"}`) }}, // not valid text
+	{8, func(k *errands) submission { return simple("demo.fail", `{"bytes_b64":"/wAg7aCA4pyT"}`) }}, // not valid UTF-8
 	{50, func(k *errands) submission {
 		s := simple("demo.flaky", `{"p":0.5}`)
 		s.MaxAttempts = k.number(1, 5)
@@ -48,7 +48,7 @@ var mix = []struct {
 	{40, func(k *errands) submission { return k.declaredChain() }},
 	{40, func(k *errands) submission { return k.carriedChain() }},
 	{25, func(k *errands) submission { return k.fanOut() }},
-	{1, func(k *errands) submission { return simple("demo.fanout", `{"n":%d}`, k.number(10_001, 2_000_000)) }}, // rejected as a whole
+	{1, func(k *errands) submission { return simple("demo.fanout", `{"n":%d}`, k.number(10_001, 2_000_000)) }}, // too many children, so the fan-out is rejected
 	{100, func(k *errands) submission {
 		s := simple("demo.sleep", `{"ms":%d}`, k.number(10, 300))
 		s.Subject = k.subject()
@@ -63,7 +63,7 @@ var mix = []struct {
 	}},
 	{25, func(k *errands) submission {
 		s := k.declaredChain()
-		s.Lane = limitedLane // also the lane of the steps that name none
+		s.Lane = limitedLane // also applies to steps that name no lane
 		return s
 	}},
 	{40, func(k *errands) submission {
@@ -84,7 +84,7 @@ var mix = []struct {
 	{60, func(k *errands) submission { return simple("demo.effect", `{"n":%d}`, k.number(1, 5)) }},
 	{3, func(k *errands) submission { return simple("demo.nobody", `{}`) }},               // an unknown kind
 	{4, func(k *errands) submission { return simple("demo.sleep", `{"ms":"soon"}`) }},     // args that are invalid for the kind
-	{3, func(k *errands) submission { return simple("demo.echo", `{"nul":"a\u0000b"}`) }}, // cannot be stored
+	{3, func(k *errands) submission { return simple("demo.echo", `{"nul":"a\u0000b"}`) }}, // text that cannot be stored
 	{3, func(k *errands) submission { return submission{Kind: "demo.noop", Lane: "no"} }}, // a lane that does not exist
 }
 
@@ -115,7 +115,7 @@ func (k *errands) step() job.Step {
 	case 8:
 		s = simple("demo.echo", `{"step":%d}`, k.n)
 	case 9:
-		s = simple("demo.flaky", `{"p":0.1}`) // makes a chain fail occasionally
+		s = simple("demo.flaky", `{"p":0.1}`) // makes a chain fail now and then
 	}
 	step := job.Step{Kind: s.Kind, Args: s.Args}
 	switch k.r.IntN(20) {
@@ -162,7 +162,7 @@ func (k *errands) carriedChain() submission {
 	brings["steps"] = steps
 	args, err := json.Marshal(brings)
 	if err != nil {
-		panic(err) // cannot fail for strings and numbers
+		panic(err) // marshaling strings and numbers cannot fail
 	}
 	s := submission{Kind: "demo.chain", Args: args}
 	if k.r.IntN(2) == 0 {
@@ -179,8 +179,8 @@ type fan struct {
 	Policy string    `json:"policy,omitempty"`
 }
 
-// fanOut returns a fan-out with 2 to 50 children. The children are jobs that all end at the same time, jobs that partly fail, chains, or
-// fan-outs with 2 to 4 children. Most fan-outs have a join, and some have a declared step after it.
+// fanOut returns a fan-out with 2 to 50 children. The children are jobs that all end at about the same time, jobs of which some fail,
+// chains, or fan-outs with 2 to 4 children. Most fan-outs have a join, and some have a declared step after it.
 func (k *errands) fanOut() submission {
 	f := fan{N: k.number(2, 12), Child: k.child()}
 	switch k.r.IntN(8) {
@@ -210,7 +210,7 @@ func (k *errands) fanOut() submission {
 func (f fan) args() json.RawMessage {
 	args, err := json.Marshal(f)
 	if err != nil {
-		panic(err) // cannot fail for strings and numbers
+		panic(err) // marshaling strings and numbers cannot fail
 	}
 	return args
 }

@@ -11,7 +11,7 @@ import (
 //go:embed mutants.txt
 var mutantList string
 
-// Mutant is a bug planted in the program under test, which the torture must detect.
+// Mutant is a bug that is planted in the program under test and that the torture must detect.
 type Mutant struct {
 	overlay.Bug
 	Name, Mistake string

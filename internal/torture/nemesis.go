@@ -12,12 +12,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// undoWithin is the time limit for an injector to undo its fault.
+// undoWithin limits how long an injector may take to undo its fault.
 const undoWithin = 15 * time.Second
 
-// Inject causes the faults of a plan and records the result of each. Each fault starts at its planned time, and faults may overlap. Inject
-// returns when every fault has been undone; if ctx ends, it undoes them early. A fault that cannot be injected is noted in its record and
-// is not an error. A plan made for another fleet is an error.
+// Inject causes the faults in a plan and records the result of each. Faults start at their planned times and may overlap. Inject returns
+// once all faults have been undone; if ctx is cancelled, it undoes them early. If a fault cannot be injected, its record says why, but
+// Inject does not return an error. It returns an error if the plan was made for another fleet.
 //
 // The crowd submits the jobs that are themselves faults.
 func Inject(ctx context.Context, crowd *Crowd, plan []history.Act) error {
@@ -51,8 +51,7 @@ type nemesis struct {
 	pods  map[string]chan struct{} // held while a fault affects this pod or worker
 }
 
-// inject causes one planned fault. Faults that do not overlap in the plan do not overlap here either, even if one takes longer than
-// planned.
+// inject causes one planned fault. Faults with the same target never overlap, even if one takes longer than planned.
 func (n *nemesis) inject(ctx context.Context, act history.Act) {
 	v, _ := injectorNamed(act.Verb)
 	s := &injection{w: n.w, crowd: n.crowd, ctx: ctx, act: act}
@@ -89,20 +88,20 @@ func (n *nemesis) inject(ctx context.Context, act history.Act) {
 // errOver means that the run ended before the fault could be injected.
 var errOver = errors.New("the run is over")
 
-// injection is a fault that is being injected. The injector's function injects the fault, waits with waitPlanned for the planned duration,
-// and always undoes the fault before it returns. The methods of injection are safe for concurrent use.
+// injection is a fault that is being injected. The injector's function injects the fault, calls waitPlanned to wait for the planned
+// duration, and always undoes the fault before it returns. The methods of injection are safe for concurrent use.
 type injection struct {
 	w     *World
 	crowd *Crowd
 	ctx   context.Context // cancelled when the run ends
 	act   history.Act
 
-	// If the fault has a target, these are the target's place and the pod or worker there.
+	// These are the target's place and the pod or worker there, if the fault has a target.
 	at     *place
 	pod    *Pod
 	worker *Worker
 
-	began time.Time // when the fault began, if it needed preparation
+	began time.Time // when the fault began if it needed preparation, or zero
 
 	mu     sync.Mutex
 	struck int
@@ -130,7 +129,7 @@ func (s *injection) hit(n int) {
 	s.struck += n
 }
 
-// note adds a fact to the fault's record for the checker.
+// note adds a fact for the checker to the fault's record.
 func (s *injection) note(key string, value any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +139,7 @@ func (s *injection) note(key string, value any) {
 	s.noted[key] = value
 }
 
-// outcome returns the number of hits, and the plan's note with the facts that were added.
+// outcome returns the number of hits, and the plan's note together with the facts that were added.
 func (s *injection) outcome() (int, map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +154,7 @@ func (s *injection) outcome() (int, map[string]any) {
 	return s.struck, s.noted
 }
 
-// waitPlanned waits for the planned duration of the fault or until the run is over.
+// waitPlanned waits for the fault's planned duration or until the run is over.
 func (s *injection) waitPlanned() { s.wait(s.act.For) }
 
 // wait waits for d and returns false if the run ended first.
@@ -171,7 +170,7 @@ func (s *injection) until(d time.Duration, met func() bool) bool {
 	return true
 }
 
-// alive waits until the process is ready, because it may have been killed a moment before.
+// alive waits until the target's process is ready, because an earlier process may just have been killed.
 func (s *injection) alive() error {
 	if !s.until(5*time.Second, s.at.Ready) {
 		if s.ctx.Err() != nil {
@@ -187,7 +186,7 @@ func (s *injection) healing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(s.ctx), undoWithin)
 }
 
-// connect opens a superuser session that is not affected by the settings that faults change.
+// connect opens a superuser session that settings changed by faults do not affect.
 func (s *injection) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := s.w.Admin.Config().ConnConfig
 	config.ConnectTimeout = 5 * time.Second

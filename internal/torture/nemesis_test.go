@@ -18,7 +18,7 @@ func TestAPlanOfAnotherFleetIsRefusedBeforeAnythingIsDone(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			err := Inject(t.Context(), NewCrowd(&World{}), []history.Act{act})
-			is.True(err != nil) // the error names the planned fault
+			is.True(err != nil) // the planned fault is rejected
 		})
 	}
 }

@@ -17,14 +17,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// sessionsSQL counts each pod's sessions by state: busy, waiting inside the server, or waiting for the client. Each pod has its own role.
+// sessionsSQL counts each pod's sessions by state: busy, waiting inside the server, or waiting for the client. Each pod has a separate
+// role.
 const sessionsSQL = `
 select usename::text, case when state = 'active' then coalesce(wait_event_type || '/' || wait_event, 'busy') else coalesce(state, '') end,
 	count(*)::int
 from pg_stat_activity where usename like 'pod%' group by 1, 2`
 
 // numbers reads the resource usage of all pods concurrently, so that a frozen pod does not delay the others. For workers, it reads only the
-// numbers that the operating system reports.
+// numbers that are available from the operating system.
 func (s *sampler) numbers(ctx context.Context) ([]history.PodNumbers, error) {
 	sessions := s.sessions(ctx)
 	places := s.w.places()
@@ -80,7 +81,7 @@ func (s *sampler) sessions(ctx context.Context) map[string]map[string]int {
 	return count
 }
 
-// metrics reads a pod's own metrics.
+// metrics reads the metrics that a pod exports.
 func (s *sampler) metrics(ctx context.Context, url string, into *history.PodNumbers) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *sampler) metrics(ctx context.Context, url string, into *history.PodNumb
 	}
 }
 
-// openFiles returns the number of a process's open file descriptors, or -1 if the process is gone or the number is not available.
+// openFiles returns the number of a process's open file descriptors, or -1 if it cannot be determined.
 func openFiles(pid int) int {
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
@@ -113,7 +114,7 @@ func openFiles(pid int) int {
 	return len(list)
 }
 
-// starved returns how long the threads of a process have waited for a processor, or 0 if that time is not available.
+// starved returns how long the threads of a process have waited for a CPU, or 0 if this cannot be determined.
 func starved(pid int) (sum time.Duration) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, name := range threads {
@@ -129,7 +130,7 @@ func starved(pid int) (sum time.Duration) {
 	return sum
 }
 
-// residentBytes returns a process's resident memory, or -1 if the process is gone or the size is not available.
+// residentBytes returns a process's resident memory, or -1 if it cannot be determined.
 func residentBytes(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // narrowLane is a lane with few slots per pod.
 const narrowLane = "narrow"
 
-// narrowSlots is the default number of slots per pod in that lane.
+// narrowSlots is the default number of slots per pod in the narrow lane.
 const narrowSlots = 2
 
 // limitedLane is a lane with few slots across all pods, and limitedSlots is the default number of slots.
@@ -20,7 +20,7 @@ const (
 	limitedSlots = 3
 )
 
-// operator changes lanes and the queue state directly in the database while jobs are running.
+// operator changes lanes and the queue state while jobs are running. It writes directly to the database.
 type operator struct {
 	c *Crowd
 	r *rand.Rand
@@ -34,7 +34,7 @@ func (o *operator) prepare(ctx context.Context) error {
 	return err
 }
 
-// run makes a change every few seconds until ctx ends, and then opens all lanes and the queue again.
+// run makes a change every few seconds until ctx is cancelled, and then reopens all lanes and the queue.
 func (o *operator) run(ctx context.Context) {
 	for sleep(ctx, 3*time.Second+time.Duration(o.r.IntN(5000))*time.Millisecond) {
 		switch o.r.IntN(14) {
@@ -69,14 +69,14 @@ func (o *operator) run(ctx context.Context) {
 	o.gate(opening, false)
 }
 
-// lane sets the narrow lane's slots, where -1 means no limit, and whether the lane is enabled.
+// lane sets the narrow lane's number of slots per pod, where -1 means no limit, and enables or disables the lane.
 func (o *operator) lane(ctx context.Context, slots int, enabled bool) {
 	call := history.Call{Verb: "lane", Lane: narrowLane, SlotsPerPod: &slots, Enabled: &enabled}
 	const sql = `update trapeze.lanes set slots_per_pod = nullif($2, -1), enabled = $3 where name = $1`
 	o.do(ctx, call, sql, narrowLane, slots, enabled)
 }
 
-// limit sets the limited lane's slots across all pods.
+// limit sets the limited lane's number of slots across all pods.
 func (o *operator) limit(ctx context.Context, slots int) {
 	o.do(ctx, history.Call{Verb: "lane", Lane: limitedLane, Slots: &slots}, `update trapeze.lanes set slots = $2 where name = $1`, limitedLane, slots)
 }
@@ -85,8 +85,8 @@ func (o *operator) gate(ctx context.Context, paused bool) {
 	o.do(ctx, history.Call{Verb: "gate", Paused: &paused}, `update trapeze.gate set paused = $1`, paused)
 }
 
-// do executes a statement until it succeeds or ctx ends. Each attempt is recorded as a separate call, because even a failed attempt may
-// have taken effect.
+// do executes a statement until it succeeds or ctx is cancelled. It records each attempt as a separate call, because even a failed attempt
+// may have taken effect.
 func (o *operator) do(ctx context.Context, call history.Call, sql string, args ...any) {
 	for {
 		call.N, call.Began = int(o.c.calls.Add(1)), time.Now()

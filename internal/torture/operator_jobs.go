@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// These queries select jobs for the steward: an unsuccessful job of a kind that can be retried any number of times, and a waiting job. They
-// include fan-outs and their branches.
+// These queries select jobs for the steward: an unsuccessful job of a kind that can be retried any number of times, or a waiting job.
+// Fan-outs and their branches can be selected too.
 const (
 	toRetrySQL = `
 select d.id from trapeze.done d join trapeze.jobs j on j.id = d.id where d.state in ('failed', 'cancelled')
@@ -28,7 +28,7 @@ type steward struct {
 	r *rand.Rand
 }
 
-// run retries or reprioritizes a job about every half second until ctx ends.
+// run retries or reprioritizes a job about every half second until ctx is cancelled.
 func (s *steward) run(ctx context.Context) {
 	for n := 0; sleep(ctx, time.Duration(100+s.r.IntN(800))*time.Millisecond); n++ {
 		verb, sql := "retry", toRetrySQL
@@ -41,7 +41,7 @@ func (s *steward) run(ctx context.Context) {
 		err := s.c.w.Admin.QueryRow(looking, sql).Scan(&id)
 		cancel()
 		if err != nil {
-			continue // there is no such job, or the database is down
+			continue // no job matches, or the database is down
 		}
 		if pod, ok := s.c.pod(at); ok {
 			s.c.steer(context.WithoutCancel(ctx), pod, verb, id, priority)

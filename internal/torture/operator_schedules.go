@@ -12,9 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// schedulesTable holds the torture's own record of each version of a schedule, with the first occurrence that had not been processed at the
-// time of the change. A trigger writes the record in the transaction that makes the change, so that the order of changes and occurrences is
-// certain.
+// schedulesTable creates the table in which the torture records each version of a schedule, with the first occurrence that was unprocessed
+// at the time of the change. A trigger writes the record in the transaction that makes the change, so the order of changes and occurrences
+// is certain.
 const schedulesTable = `
 create table torture_schedules (n bigserial, at timestamptz not null default clock_timestamp(), schedule text not null,
 	expression text not null, paused boolean not null, anchor timestamptz not null, undecided timestamptz);
@@ -37,16 +37,15 @@ select (select count(distinct f.schedule) = $1 from trapeze.schedule_fires f whe
 )
 
 // theSchedules lists the schedules of every run with their names, initial expressions and policies for missed occurrences. The last
-// schedule is never changed. If no pod can process occurrences for two seconds, several of that schedule's occurrences are processed
-// together.
+// schedule is never changed, and fires so often that several of its occurrences are processed together if no pod works for two seconds.
 var theSchedules = []struct{ name, expression, missed string }{
 	{"tick", "@every 2s", "catch_up"},
 	{"cron", "*/3 * * * * *", "coalesce"},
 	{"steady", "*/1 * * * * *", "catch_up"},
 }
 
-// rhythms lists the expressions that the torture gives to schedules. The checker supports only expressions of these two forms: a fixed
-// interval, and every N-th second of a minute.
+// rhythms lists the expressions that the torture uses for schedules. The checker supports only these two forms: a fixed interval, and every
+// Nth second of a minute.
 var rhythms = []string{"@every 2s", "@every 3s", "@every 1500ms", "*/2 * * * * *", "*/3 * * * * *", "*/5 * * * * *"}
 
 // calendar is an operator who creates and changes schedules.
@@ -69,8 +68,8 @@ func (k *calendar) prepare(ctx context.Context) error {
 	return nil
 }
 
-// run changes a schedule every few seconds until ctx ends. Each time, it pauses the schedule for a while, changes its expression, or
-// triggers it.
+// run changes a schedule every few seconds until ctx is cancelled. Each time, it pauses the schedule for a while, changes its expression,
+// or triggers it.
 func (k *calendar) run(ctx context.Context) {
 	for sleep(ctx, 3*time.Second+time.Duration(k.r.IntN(6000))*time.Millisecond) {
 		name := theSchedules[k.r.IntN(len(theSchedules)-1)].name
@@ -88,8 +87,8 @@ func (k *calendar) run(ctx context.Context) {
 	}
 }
 
-// schedule sends an operator's command and reports whether the command succeeded. It retries until a response reports success or the time
-// limit is reached. It sends a trigger only once, because the schedule could otherwise fire twice.
+// schedule sends an operator's command and reports whether it succeeded. It retries until a response reports success or the time limit is
+// reached. A trigger is sent only once, because otherwise the schedule could fire twice.
 func (c *Crowd) schedule(ctx context.Context, verb, name, method, path, body string) bool {
 	ctx, cancel := context.WithTimeout(ctx, undoWithin)
 	defer cancel()
@@ -111,8 +110,9 @@ func (c *Crowd) schedule(ctx context.Context, verb, name, method, path, body str
 	}
 }
 
-// EndSchedules waits until every schedule has fired again after the faults have been undone, and then pauses them all. A schedule that
-// fires wakes pods, which would hide a pod that does not wake by itself. The checker detects a fleet that no longer fires schedules.
+// EndSchedules waits until every schedule has fired again after the faults have been undone, and then pauses them all. The pause is
+// necessary because firing schedules wake pods, which would hide a missed wake-up. If the fleet no longer fires schedules, the checker
+// detects it.
 func (c *Crowd) EndSchedules(ctx context.Context) error {
 	c.w.enter("last fires", restWithin)
 	for _, s := range theSchedules {

@@ -13,26 +13,26 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// restartAfter is how long a place stays empty before its next process starts, as under an orchestrator.
+// restartAfter is the time for which a place stays empty before its next process starts, as under an orchestrator.
 const restartAfter = time.Second
 
 // ErrNoProcess is returned by commands to a place that has no process.
 var ErrNoProcess = errors.New("the place has no process")
 
-// place is a slot in the fleet for a pod or a remote worker. Its processes come and go. About a second after one ends, the next one starts,
+// place is a slot in the fleet for a pod or a remote worker. About a second after one of its processes ends, the next process starts,
 // unless the place is held down. Its methods are safe for concurrent use.
 type place struct {
 	w       *World
 	name    string
 	command string          // subcommand of the program
 	env     func() []string // extra environment variables
-	about   history.Process // fields that all its process records share
+	about   history.Process // fields that are the same in all records of its processes
 
 	mu      sync.Mutex
 	now     *life // the current process, or nil
 	lives   int
 	boot    string
-	emptied time.Time     // when the last process ended
+	emptied time.Time     // when the latest process ended
 	held    int           // number of HoldDown calls that have not been released
 	changed chan struct{} // closed and replaced when any of these fields changes
 }
@@ -76,7 +76,7 @@ func (p *place) Signal(s syscall.Signal) error {
 	if p.now == nil {
 		return ErrNoProcess
 	}
-	// The signal is recorded first, so that a process killed by it does not appear to have exited on its own.
+	// Record the signal before sending it, so that a process that it kills does not appear to have exited on its own.
 	r := &p.now.record
 	switch s {
 	case syscall.SIGTERM:
@@ -97,7 +97,7 @@ func (p *place) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Kill kills the process with SIGKILL and returns when it has exited.
+// Kill sends SIGKILL to the process and returns once the process has exited.
 func (p *place) Kill() error {
 	p.mu.Lock()
 	one := p.now
@@ -126,7 +126,7 @@ func (p *place) WaitExit(ctx context.Context) error {
 }
 
 // Start starts a process in the place, with env added to its environment, and waits until the process is ready. If a process is already
-// running, Start waits for that one and ignores env.
+// running, Start waits for that process and ignores env.
 func (p *place) Start(ctx context.Context, env ...string) error {
 	one, err := p.launch(env...)
 	if err != nil {
@@ -159,7 +159,7 @@ func (p *place) launch(env ...string) (*life, error) {
 	return one, nil
 }
 
-// HoldDown keeps the place empty, once its process has exited, until release is called. It does not stop the process.
+// HoldDown prevents new processes from starting in the place until release is called. It does not stop the current process.
 func (p *place) HoldDown() (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,12 +168,12 @@ func (p *place) HoldDown() (release func()) {
 	return sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.held = max(p.held-1, 0) // the quiet tail may already have released it
+		p.held = max(p.held-1, 0) // the quiet tail may already have reset the count
 		p.note()
 	})
 }
 
-// release undoes every HoldDown.
+// release undoes all HoldDown calls.
 func (p *place) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +187,7 @@ func (p *place) note() {
 	p.changed = make(chan struct{})
 }
 
-// keep starts a process whenever the place has been empty for a while, until ctx ends.
+// keep starts a process whenever the place has been empty for a while, until ctx is cancelled.
 func (p *place) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.mu.Lock()

@@ -11,18 +11,18 @@ import (
 
 // PlanOptions limits what a plan may contain.
 type PlanOptions struct {
-	For     time.Duration // length of the run, by the end of which every fault is over; the default is 1 minute
-	Pods    int           // number of pods, pod1 … podN; the default is 3
-	Workers int           // number of remote workers, worker1 … workerN; the default is none
-	Only    []string      // names of faults such as F24; if empty, all faults
+	For     time.Duration // length of the run, by the end of which every fault has been undone; the default is 1 minute
+	Pods    int           // number of pods, named pod1 to podN; the default is 3
+	Workers int           // number of remote workers, named worker1 to workerN; the default is 0
+	Only    []string      // names of faults, such as F24; if empty, all faults are used
 }
 
-// These constants set the pace of a plan. Two outages of the whole fleet are at least airBetween apart. A test checks that an outage,
-// including recovery, is not longer than longestOutage.
+// These constants set the pace of a plan. Outages of the whole fleet are at least airBetween apart. A test checks that no outage, including
+// recovery, takes longer than longestOutage.
 const (
 	firstAct      = 3 * time.Second
 	actsApart     = 5 * time.Second // on average
-	comeBack      = 4 * time.Second // until a pod that was hit is working again
+	comeBack      = 4 * time.Second // how long a pod that was hit needs to recover
 	airBetween    = 5 * time.Second
 	longestOutage = 15 * time.Second
 )
@@ -40,29 +40,29 @@ const (
 // injector is one way to inject a fault.
 type injector struct {
 	name, fault string
-	weight      float64 // its probability relative to the others
+	weight      float64 // probability relative to the other injectors
 	aim         aim
 	shortest    time.Duration // minimum duration
 	longest     time.Duration // maximum duration
 	few, many   int           // minimum and maximum of [history.Act].Number
 	most        int           // maximum number of uses per run, or 0 for no limit
-	room        time.Duration // the time that must remain in the run
+	room        time.Duration // time that must remain in the run
 	note        func(r *rand.Rand, a *history.Act, pods int)
 	do          func(s *injection) error
 }
 
-// injectors lists all injectors. The weights follow public reports of what breaks job runners. A tenth of all faults come from the workload
-// instead, in the form of commands that race with jobs.
+// injectors lists all injectors. The weights are based on public reports of problems in job runners. Commands that race with jobs, a tenth
+// of all faults, come from the workload instead.
 var injectors = slices.Concat(processInjectors, failpointInjectors, backlogInjectors, networkInjectors, databaseInjectors, jobInjectors, workerInjectors)
 
-// The independent random number streams derived from a seed.
+// The independent random number streams that are derived from a seed.
 const (
 	nemesisStream uint64 = iota + 1
 	failpointStream
 	workloadStream
 )
 
-// PlanFor returns the plan for a seed. The same seed and options always give the same plan.
+// PlanFor returns the plan for a seed. The same seed and options always produce the same plan.
 func PlanFor(seed uint64, o PlanOptions) []history.Act {
 	if o.For <= 0 {
 		o.For = time.Minute
@@ -81,14 +81,13 @@ func PlanFor(seed uint64, o PlanOptions) []history.Act {
 		if p.opens(at) || p.act(at) {
 			at += actsApart/2 + time.Duration(p.r.Int64N(int64(actsApart))).Round(time.Millisecond)
 		} else {
-			at += 500 * time.Millisecond // no fault fits yet
+			at += 500 * time.Millisecond // no fault fits at this time
 		}
 	}
 	return p.plan
 }
 
-// opening lists the injectors with which every unrestricted plan starts. Without them, a short plan might leave an invariant with nothing
-// to check.
+// opening lists the injectors that start every unrestricted plan. Without them, a short plan might give some invariants nothing to check.
 var opening = []string{"kill", "worker_kill"}
 
 // opens plans the next fault of the opening. It returns false once the opening is over.
@@ -138,8 +137,9 @@ func (p *planner) act(at time.Duration) bool {
 	return true
 }
 
-// fits reports whether v may begin at the given time. It must end before the run does and must not be active already. It must leave at
-// least one pod unaffected. If it affects all pods, the fleet must have had time to recover since the last outage.
+// fits reports whether v may begin at the given time. It must end before the run ends and must not be active already. If it affects a
+// single pod, at least one other pod must be unaffected. If it affects all pods, the fleet must have had time to recover from the last
+// outage.
 func (p *planner) fits(v injector, at time.Duration) bool {
 	if at+max(v.shortest, v.room) > p.For || p.until[v.name] > at || v.most > 0 && p.done[v.name] >= v.most {
 		return false
@@ -200,7 +200,7 @@ func (p *planner) add(v injector, at time.Duration) {
 	p.plan = append(p.plan, a)
 }
 
-// points reports whether an injector uses failpoints, which have their own random number stream.
+// points reports whether an injector uses failpoints, which use a separate random number stream.
 func (v injector) points() bool {
 	return slices.ContainsFunc(failpointInjectors, func(f injector) bool { return f.name == v.name })
 }
@@ -213,5 +213,5 @@ func injectorNamed(name string) (injector, bool) {
 	return injectors[i], true
 }
 
-// podName returns the name of the i-th pod, counting from 0.
+// podName returns the name of the ith pod, counting from 0.
 func podName(i int) string { return fmt.Sprint("pod", i+1) }

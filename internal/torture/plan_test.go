@@ -23,10 +23,10 @@ func TestASeedHasOnePlan(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for seed := range uint64(50) {
-		is.Equal(text(seed), text(seed)) // the same seed gives the same plan
+		is.Equal(text(seed), text(seed)) // the same seed produces the same plan
 		seen[text(seed)] = true
 	}
-	is.Equal(len(seen), 50) // another seed gives another plan
+	is.Equal(len(seen), 50) // different seeds produce different plans
 }
 
 func TestAPlanIsBusyAndEndsInTime(t *testing.T) {
@@ -40,7 +40,7 @@ func TestAPlanIsBusyAndEndsInTime(t *testing.T) {
 		is.Equal([]string{plan[0].Verb, plan[1].Verb}, opening)
 		for i, a := range plan {
 			is.Equal(a.No, i+1)
-			is.True(a.At+a.For <= o.For)            // healed before the quiet tail
+			is.True(a.At+a.For <= o.For)            // undone before the quiet tail
 			is.True(i == 0 || a.At >= plan[i-1].At) // in time order
 			v, _ := injectorNamed(a.Verb)
 			is.True(a.Pod == "" || a.Pod <= podName(o.Pods-1) || v.aim == atWorker && a.Pod <= workerName(o.Workers-1)) // the target is a member of the fleet
@@ -58,7 +58,7 @@ func TestSomePodIsLeftAloneExceptForMoments(t *testing.T) {
 	for seed := range uint64(200) {
 		o := PlanOptions{For: 3 * time.Minute, Pods: 3 + int(seed%4), Workers: 2}
 		plan := PlanFor(seed, o)
-		out := time.Duration(0) // how long no pod has been working
+		out := time.Duration(0) // time since a pod was last working
 		for at := time.Duration(0); at < o.For; at += 100 * time.Millisecond {
 			if anyWell(plan, o.Pods, at) {
 				out = 0
@@ -81,7 +81,7 @@ func anyWell(plan []history.Act, pods int, at time.Duration) bool {
 			return false
 		}
 		if v.aim == atWorker {
-			continue // a pod that was killed is soon back, and no other fault waits for it
+			continue // a killed pod is soon back, so the next fault does not wait for it
 		}
 		ill[a.Pod] = a.Pod != ""
 	}
@@ -99,10 +99,10 @@ func TestAPlanHoldsOnlyWhatWasAskedFor(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			plan := PlanFor(1, PlanOptions{For: 5 * time.Minute, Pods: 3, Workers: 2, Only: []string{f.Name}})
-			is.True(len(plan) > 2) // the fault can occur
+			is.True(len(plan) > 2) // the fault can be planned
 			for _, a := range plan {
 				is.Equal(a.Fault, f.Name)
-				is.True(slices.Contains(f.Injectors, a.Verb)) // one of the fault's injectors is used
+				is.True(slices.Contains(f.Injectors, a.Verb)) // only the fault's injectors are used
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func TestEveryFaultIsListedOnceWithItsWayOrItsReason(t *testing.T) {
 			}
 		}
 		is.Equal(ways, 1)     // exactly one of these: injectors, an explanation of how every run causes the fault, or a reason why no run can
-		is.True(f.What != "") // described for readers
+		is.True(f.What != "") // the fault has a description
 	}
 	is.Equal(names, want) // each fault is listed exactly once
 	injectorsOf := map[string]bool{}

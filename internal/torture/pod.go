@@ -33,7 +33,7 @@ func (p *Pod) URL() string {
 	return p.now.url
 }
 
-// address returns the host and port from that URL.
+// address returns the network and the address of the pod's HTTP server.
 func (p *Pod) address() (network, address string) {
 	return "tcp", strings.TrimPrefix(p.URL(), "http://")
 }

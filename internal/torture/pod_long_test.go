@@ -41,7 +41,7 @@ func TestAPlaceIsFilledAgainUnlessItIsHeldDown(t *testing.T) {
 	is.Equal(p.PID(), pid)
 
 	is.NoErr(p.Kill())
-	is.Equal(p.PID(), 0)             // Kill has waited until the process exited
+	is.Equal(p.PID(), 0)             // Kill waited until the process had exited
 	is.Equal(p.Kill(), ErrNoProcess) // there is nothing left to kill
 	until(t, "the next process", isReady)
 	is.True(p.Boot() != first) // a new process has a new boot ID
@@ -93,7 +93,7 @@ func TestACloseLeavesNothingBehind(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(w.startPods(ctx))
 	pod, worker, server, home, program := w.Pods()[0].PID(), w.Workers()[0].PID(), w.Server().PID(), w.Server().Dir(), w.binary
-	is.NoErr(w.Pods()[0].Signal(syscall.SIGSTOP)) // as a fault may leave it
+	is.NoErr(w.Pods()[0].Signal(syscall.SIGSTOP)) // frozen, as a fault may leave it
 	is.NoErr(w.Workers()[0].Signal(syscall.SIGSTOP))
 	is.NoErr(syscall.Kill(w.Server().PID(), syscall.SIGSTOP))
 	cancel()
@@ -103,6 +103,6 @@ func TestACloseLeavesNothingBehind(t *testing.T) {
 	}
 	for _, path := range []string{home, program} {
 		_, err := os.Stat(path)
-		is.True(os.IsNotExist(err)) // the folder was removed
+		is.True(os.IsNotExist(err)) // the folder or file was removed
 	}
 }

@@ -45,7 +45,7 @@ func (w *World) noteCall(one any) {
 	w.submitted++
 }
 
-// fail records that the torture itself has failed, which ends the run.
+// fail records that the torture test itself has failed, which ends the run.
 func (w *World) fail(err error) {
 	w.log.Error("the torture test itself failed", "err", err)
 	w.mu.Lock()
@@ -63,7 +63,7 @@ func (w *World) failure() error {
 
 // Progress describes how far a run has come.
 type Progress struct {
-	Phase     string        // current activity, as text for the user
+	Phase     string        // current activity, in words for the user
 	Elapsed   time.Duration // time since the phase began
 	Total     time.Duration // length or time limit of the phase, or 0 if unknown
 	Faults    int           // recorded faults, and tests of the idle fleet

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	askFor     = 8 * time.Second  // how long each test is repeated
-	restWithin = 15 * time.Second // how long the fleet may take to become idle first
-	wakeWithin = 8 * time.Second  // how long a job may wait if no pod was notified of it; longer than a poll and than the checker allows
+	askFor     = 8 * time.Second  // duration for which each test is repeated
+	restWithin = 15 * time.Second // time that the fleet may take to become idle before the tests
+	wakeWithin = 8 * time.Second  // time that a job may wait if no pod was notified of it; longer than a poll interval and than the checker allows
 )
 
-// These are the tests of an idle fleet. Each is recorded under this name, in the place of an injector.
+// These are the tests of an idle fleet. Each test is recorded under its name, like an injector.
 const (
 	lostWakeUp = "lost_wake_up"
 	lateCancel = "late_cancel"
@@ -36,9 +36,9 @@ const (
 )
 
 // AskAtRest runs three tests on the fleet once all faults have been undone and the fleet is idle. In a busy fleet, two of them would show
-// nothing: its pods are woken all the time, which hides a missed wake-up, and every fault makes pods search for claims whose replies were
-// lost. The third test, a cancel at the last moment, needs a timing that clients rarely hit. The test with lost replies comes last, because
-// it wakes pods later. Each test is repeated, because a pod may still be searching for claims after an earlier fault.
+// nothing: pods are woken all the time, which hides missed wake-ups, and every fault makes pods search for claims whose replies were lost.
+// The third test, a cancel at the last moment, needs a timing that clients rarely achieve. The test with lost replies comes last, because
+// it causes wake-ups later. Each test is repeated, because a pod may still be searching for claims after an earlier fault.
 func (c *Crowd) AskAtRest(ctx context.Context) error {
 	questions := []struct {
 		fault, verb string
@@ -69,8 +69,9 @@ func (c *Crowd) AskAtRest(ctx context.Context) error {
 	return nil
 }
 
-// unheard submits a job without any pod being notified, using a program that runs no jobs. It terminates every pod's listening session and
-// blocks new ones until the job is stored. All other sessions remain open. It returns the number of listening sessions that it terminated.
+// unheard submits a job of which no pod is notified. It uses a program that runs no jobs, terminates every pod's listening session, and
+// blocks new listening sessions until the job is stored. All other sessions remain open. It returns the number of listening sessions that
+// it terminated.
 func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err error) {
 	defer func() {
 		for _, p := range c.w.Pods() {
@@ -101,17 +102,16 @@ func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err e
 	return id, struck, err
 }
 
-// replies lists the replies that an idle fleet loses. Each is the reply to the statement that contains text. The sent query returns true
-// once the statement has been sent.
+// replies lists the replies that an idle fleet loses. Each entry stands for the reply to the statement that contains text. The query sent
+// returns true once that statement has been sent.
 var replies = []struct{ text, sent string }{
-	{text: submitText}, // submissions are made through one pod at a time
+	{text: submitText}, // a submission goes through a single pod
 	{claimText, `select not exists (select from trapeze.live where id = $1 and state = 'pending')`},
 	{finishText, endedSQL},
 }
 
-// unanswered cuts a reply. It rotates between the reply to a submission, the reply to the claim of a job that all pods are notified of, and
-// the reply to the finish of a job with a next step. It returns the number of replies that were cut. Some of these may belong to claims
-// that found no job.
+// unanswered cuts a reply. In turn, this is the reply to a submission, to the claim of a job of which all pods were notified, and to the
+// finish of a job with a next step. It returns the number of replies that were cut. Some of these may belong to claims that found no job.
 func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, err error) {
 	pods, reply := c.w.Pods(), replies[n%len(replies)]
 	if reply.text == submitText {
@@ -143,9 +143,9 @@ func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, er
 const lastMomentSQL = `select l.id, l.pod::text from trapeze.live l join trapeze.jobs j on j.id = l.id
 	where j.pipeline_id = $1 and l.state = 'running' and l.kind in ('demo.tx', 'demo.sleep')`
 
-// cancelled cancels a running job through a different pod, so that the job's own pod learns of the cancel only with its next heartbeat. It
-// alternates between two kinds of jobs: one of several that queue their writes and end together, and a chain step with a compensation. It
-// returns the number of accepted cancels.
+// cancelled cancels a running job through a different pod, so that the job's pod does not learn of the cancel until its next heartbeat. It
+// alternates between one of several jobs that queue their writes and end together, and a chain step with a compensation. It returns the
+// number of accepted cancels.
 func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err error) {
 	what, many := simple("demo.chain", `{"steps":[{"kind":"demo.sleep","args":{"ms":1500}}],"undo":{"kind":"demo.echo","args":{"at rest":%d}}}`, n), 1
 	if n%2 == 0 {
@@ -156,7 +156,7 @@ func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err
 		if id, err = c.announce(ctx, what); err != nil {
 			return id, 0, err
 		}
-		if pipeline == 0 || id%2 == 0 { // demo.tx queues its writes for every second job
+		if pipeline == 0 || id%2 == 0 { // demo.tx queues its writes only for every second job
 			pipeline = id
 		}
 	}
@@ -165,7 +165,7 @@ func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return id, 0, errors.New("no job to cancel is running")
 		}
-		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // there is no such row yet
+		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // fails until there is such a row
 	}
 	for _, p := range c.w.Pods() {
 		if p.Boot() != boot {
@@ -202,7 +202,7 @@ func (c *Crowd) elsewhere(ctx context.Context, s submission, submit func(context
 	return id, err
 }
 
-// ask repeats a query until it returns true, and reports whether it did so within d.
+// ask repeats a query until it returns true, and reports whether this happened within d.
 func (w *World) ask(ctx context.Context, d time.Duration, sql string, args ...any) (yes bool) {
 	for deadline := time.Now().Add(d); time.Now().Before(deadline) && ctx.Err() == nil; pause(ctx, sampleEvery) {
 		asking, cancel := context.WithTimeout(ctx, sampleWithin)

@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// After a missed heartbeat, the pod checks its listening session. The session's latest statement is then no longer LISTEN.
+// After a missed heartbeat, a pod checks its listening session, so the session's latest statement is no longer LISTEN.
 func TestAFleetAtRestIsAskedAlsoAfterItsListenersWereChecked(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -34,14 +34,14 @@ func TestAFleetAtRestIsAskedAlsoAfterItsListenersWereChecked(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(struck, 2)
 	is.True(w.ask(t.Context(), wakeWithin, endedSQL, id))
-	for n := range 2 { // a job that shares its commit with others, and a chain step
+	for n := range 2 { // first a job that shares its commit with others, and then a chain step
 		id, struck, err := crowd.cancelled(t.Context(), n)
 		is.NoErr(err)
 		is.Equal(struck, 1)
 		is.True(w.ask(t.Context(), wakeWithin, endedSQL, id))
 		is.True(w.ask(t.Context(), wakeWithin, `select state = 'cancelled' from trapeze.job where id = $1`, id))
 	}
-	for n := range 2 * len(replies) { // each submission goes through one pod
+	for n := range 2 * len(replies) { // twice for each reply; the submissions go through different pods
 		id, struck, err := crowd.unanswered(t.Context(), n)
 		is.NoErr(err)
 		is.True(struck > 0)

@@ -15,23 +15,23 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Time limits for the parts of a run, beyond its planned duration. A run ends no matter what happens to its world.
+// These time limits apply to the parts of a run in addition to its planned duration. They make every run end, even if its world is broken.
 const (
-	startWithin  = 90 * time.Second // for the first pods to become ready
+	startWithin  = 90 * time.Second // for the first processes to become ready
 	healWithin   = 20 * time.Second // for the nemesis and the clients to finish, and again for the server to respond
-	stopWithin   = 20 * time.Second // for a pod that does not exit, beyond the grace period
+	stopWithin   = 20 * time.Second // for a process to exit, in addition to the grace period
 	exportWithin = 2 * time.Minute
 )
 
-// Script defines what is done to a world during a run. Each function returns soon after its context is cancelled.
+// Script defines the actions in a run. Each function returns soon after its context is cancelled.
 type Script struct {
-	Plan   []history.Act                                      // recorded before anything is done
+	Plan   []history.Act                                      // recorded before the run begins
 	Inject func(context.Context, *World, []history.Act) error // injects the faults of the plan
 	Work   func(context.Context, *World) error                // submits jobs
 	AtRest func(context.Context, *World) error                // runs the tests of the idle fleet before the quiet tail; may be nil
 }
 
-// NewScript returns the script for the world's seed. It uses every fault, or only the named ones. To replay a plan, replace the script's
+// NewScript returns the script for the world's seed. It uses all faults or only the named ones. To replay a plan, replace the script's
 // Plan.
 func NewScript(w *World, only ...string) Script {
 	crowd := NewCrowd(w)
@@ -49,7 +49,7 @@ func NewScript(w *World, only ...string) Script {
 }
 
 // Torture runs a script in the world and leaves complete records in the world's folder. It returns an error if the torture itself fails or
-// ctx ends. [Judge] determines what the records prove.
+// ctx is cancelled. [Judge] judges the records.
 func (w *World) Torture(ctx context.Context, s Script) error {
 	if err := w.writePlan(s.Plan); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (w *World) Torture(ctx context.Context, s Script) error {
 	return w.writeSettings()
 }
 
-// startPods starts a process in every place and keeps the places filled. Workers start once there are pods to accept them.
+// startPods starts a process in every place and keeps the places filled. Workers start once the pods are ready to accept them.
 func (w *World) startPods(ctx context.Context) error {
 	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("not within %s", startWithin))
 	defer cancel()
@@ -130,7 +130,7 @@ func startAll(ctx context.Context, places []*place) error {
 	return errors.Join(errs...)
 }
 
-// act runs the nemesis and the clients until the time is up. It then waits a little longer for the ones that have not finished.
+// act runs the nemesis and the clients until the time is up. If they have not finished by then, act waits a little longer.
 func (w *World) act(ctx context.Context, s Script) error {
 	acting, cancel := context.WithTimeout(ctx, w.Duration)
 	defer cancel()
@@ -169,7 +169,7 @@ func (w *World) part(ctx context.Context, name string, do func() error) error {
 	return nil
 }
 
-// heal undoes any damage that the nemesis may have left behind. It waits until the server responds and every place has a ready process.
+// heal undoes any damage that the nemesis may have left behind and waits until the server responds and every place has a ready process.
 func (w *World) heal(ctx context.Context) error {
 	w.thawServer()
 	for _, p := range w.pods {
@@ -180,7 +180,7 @@ func (w *World) heal(ctx context.Context) error {
 	}
 	for _, p := range w.places() {
 		p.release()
-		_ = p.Signal(syscall.SIGCONT) // there may be no process
+		_ = p.Signal(syscall.SIGCONT) // fails if there is no process
 	}
 	if err := w.wakeServer(ctx); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (w *World) heal(ctx context.Context) error {
 	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("%s have passed since the faults", startWithin))
 	defer cancel()
 	for _, p := range w.places() {
-		for p.Start(within) != nil { // its keeper retries too
+		for p.Start(within) != nil { // the place's keeper retries, too
 			if within.Err() != nil {
 				return fmt.Errorf("%s did not become ready: %w", p.name, context.Cause(within))
 			}
@@ -198,7 +198,7 @@ func (w *World) heal(ctx context.Context) error {
 	return nil
 }
 
-// wakeServer makes sure that PostgreSQL responds.
+// wakeServer waits until PostgreSQL responds, and restarts it if it does not.
 func (w *World) wakeServer(ctx context.Context) error {
 	var err error
 	for deadline := time.Now().Add(healWithin); time.Now().Before(deadline) && ctx.Err() == nil; pause(ctx, sampleEvery) {
@@ -219,8 +219,8 @@ func (w *World) wakeServer(ctx context.Context) error {
 	return w.Admin.Ping(ctx)
 }
 
-// quietSQL counts the unfinished jobs. It also reports whether each of them is waiting for something that will not happen during the quiet
-// tail: a closed queue or lane, a missing handler, or a time far in the future.
+// quietSQL counts the unfinished jobs. It also reports whether the fleet is quiet: every unfinished job is then held up by something that
+// will not change during the quiet tail, such as a closed queue or lane, a missing handler, or a due time far in the future.
 const quietSQL = `
 select (select count(*) from trapeze.live), not exists (
 	select from trapeze.live l join trapeze.lanes n on n.name = l.lane
@@ -231,8 +231,8 @@ and not exists (
 	select from trapeze.parked where why in ('scheduled', 'retry', 'retry_later') and run_after < now() + interval '5 minutes')
 and not exists (select from trapeze.fan_outs where (open = 0) <> ended or fail_fast and failed > 0 and not ended)`
 
-// settle waits until nothing is left to do. Its time limit covers everything that may still happen on its own. While a slow machine works
-// off a backlog, the limit starts over whenever the number of remaining jobs reaches a new minimum, for up to five minutes.
+// settle waits until nothing is left to do. Its time limit is long enough for everything that may still happen on its own. To let a slow
+// machine work off a backlog, the limit starts over whenever the number of remaining jobs reaches a new minimum, for up to five minutes.
 func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 	limit := 2*(w.Settings.Lease+w.Settings.Poll) + 30*time.Second
 	w.enter("quiet tail", limit)
@@ -260,7 +260,7 @@ func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 }
 
 // stopPods shuts down every process as an operator would. Workers go first, because they need a running pod to sign off. A process that
-// does not exit is killed, which its record then shows.
+// does not exit is killed, and its record shows this.
 func (w *World) stopPods(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, w.Settings.Grace+stopWithin)
 	defer cancel()
@@ -272,7 +272,7 @@ func stopAll(ctx context.Context, places []*place) {
 	var stopping sync.WaitGroup
 	for _, p := range places {
 		p.HoldDown()
-		_ = p.Signal(syscall.SIGTERM) // there may be no process
+		_ = p.Signal(syscall.SIGTERM) // fails if there is no process
 		stopping.Go(func() {
 			if p.WaitExit(ctx) != nil {
 				_ = p.Kill()
@@ -303,7 +303,7 @@ func (w *World) writeSettings() error {
 	return os.WriteFile(filepath.Join(w.Dir, history.SettingsFile), append(text, '\n'), 0o644)
 }
 
-// pause waits for d or until ctx ends.
+// pause waits for d or until ctx is cancelled.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

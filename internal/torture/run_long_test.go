@@ -37,9 +37,9 @@ func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
 	is.True(len(r.Jobs) > 100)   // the submissions resulted in jobs
 	is.True(len(r.Events) > 300) // jobs were created, claimed and finished
 	is.True(len(r.Ledger) > 200) // handlers reported their work
-	is.True(len(r.Samples) > 50) // about half of those expected
+	is.True(len(r.Samples) > 50) // about half of the expected number
 	for i, line := range r.Ledger {
-		is.Equal(line.N, int64(i+1)) // the ledger's order is total
+		is.Equal(line.N, int64(i+1)) // the lines are numbered without gaps
 	}
 	for _, p := range r.Pods {
 		if p.Ready != nil {

@@ -17,7 +17,7 @@ const (
 	commitEvery  = 250 * time.Millisecond
 	sampleWithin = time.Second            // time limit for a sample
 	commitWithin = 10 * time.Second       // time limit for a commit
-	numberWithin = 500 * time.Millisecond // time limit for reading a pod's numbers, which are then missing from the sample
+	numberWithin = 500 * time.Millisecond // time limit for reading a pod's numbers; if it is exceeded, they are missing from the sample
 )
 
 // sampler records the running jobs at short intervals and the pods' resource usage at longer ones. A failed query produces no sample.
@@ -35,8 +35,8 @@ func newSampler(w *World) (*sampler, error) {
 	return &sampler{w: w, samples: samples, client: &http.Client{Timeout: numberWithin, Transport: &http.Transport{DisableKeepAlives: true}}}, nil
 }
 
-// run takes samples until ctx ends, and then closes the file. Slow work runs concurrently, and its results go into the next sample. This
-// applies to the pods' numbers, because a frozen pod does not respond, and to the commits, because the disk may be busy.
+// run takes samples until ctx is cancelled, and then closes the file. The pods' numbers are read concurrently, because a frozen pod does
+// not respond, and so are the commits made, because the disk may be busy. Their results go into the next sample.
 func (s *sampler) run(ctx context.Context) {
 	numbers, commits := make(chan []history.PodNumbers), make(chan history.Commit)
 	var beside sync.WaitGroup
@@ -56,8 +56,8 @@ func (s *sampler) run(ctx context.Context) {
 	}
 }
 
-// every calls the get function again and again until ctx ends, with a pause of d after each call, and sends each result to the channel. It
-// skips failed calls.
+// every calls get repeatedly until ctx is cancelled, pausing for d after each call, and sends the results of successful calls to the
+// channel.
 func every[T any](ctx context.Context, d time.Duration, to chan<- T, get func(context.Context) (T, error)) {
 	for ; ctx.Err() == nil; pause(ctx, d) {
 		one, err := get(ctx)
@@ -71,7 +71,7 @@ func every[T any](ctx context.Context, d time.Duration, to chan<- T, get func(co
 	}
 }
 
-// sample takes one sample. If there are new numbers or a new commit, it adds them.
+// sample takes one sample. It adds new numbers and a new commit if there are any.
 func (s *sampler) sample(ctx context.Context, numbers <-chan []history.PodNumbers, commits <-chan history.Commit) {
 	one, err := s.look(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *sampler) sample(ctx context.Context, numbers <-chan []history.PodNumber
 	}
 }
 
-// runningSQL reads the running jobs, as JSON with the field names of [history.Running], and the expiry times of the open leases in one
+// runningSQL reads the running jobs, as JSON with the field names of [history.Running], and the expiry times of open leases, both in one
 // snapshot.
 const runningSQL = `
 select coalesce(json_agg(json_build_object('job', id::text, 'kind', kind, 'subject', subject, 'lane', lane,
@@ -111,7 +111,7 @@ func (s *sampler) look(ctx context.Context) (history.Sample, error) {
 	return one, errors.Join(json.Unmarshal([]byte(running), &one.Running), json.Unmarshal([]byte(leases), &one.Leases))
 }
 
-// commitSQL writes a few bytes to the write-ahead log, so that its commit waits for the disk. No program reads the message.
+// commitSQL writes a few bytes to the write-ahead log, so that its commit waits for the disk. Nothing reads the message.
 const commitSQL = `select pg_logical_emit_message(true, 'torture', '')`
 
 func (s *sampler) commit(ctx context.Context) (history.Commit, error) {

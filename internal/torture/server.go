@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// ServerPIDs returns the PIDs of PostgreSQL's processes, with the postmaster first. It finds the others by their working directory, which
-// is the data directory. On systems where processes cannot be listed, it returns only the postmaster.
+// ServerPIDs returns the PIDs of PostgreSQL's processes, with the postmaster first. It identifies the others by their working directory,
+// which is the data directory. On systems where it cannot list processes, it returns only the postmaster.
 func (w *World) ServerPIDs() []int {
 	server := w.Server()
 	first := server.PID()

@@ -12,8 +12,8 @@ var backlogInjectors = []injector{
 	{name: "freeze_full_house", fault: "F2", weight: .07, aim: atPod, shortest: leaseFor + 2*time.Second, longest: leaseFor + 4*time.Second, do: freezeFullHouse},
 }
 
-// freezeFullHouse freezes a pod while it is running handlers. All other pods stay busy until after the pod resumes. When the frozen pod
-// wakes, its jobs have therefore been taken back but not claimed again.
+// freezeFullHouse freezes a pod while it is running handlers, and keeps all other pods busy until after the pod has resumed. When the pod
+// resumes, its jobs have therefore been taken back but not claimed again.
 func freezeFullHouse(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -24,7 +24,7 @@ func freezeFullHouse(s *injection) error {
 			continue
 		}
 		filling.Go(func() {
-			first := 90 // ahead of everything else that is waiting for a slot
+			first := 90 // ahead of all other jobs that are waiting for a slot
 			long := simple("demo.sleep", `{"ms":%d}`, (s.act.For + 2*time.Second).Milliseconds())
 			long.Priority = &first
 			for range podSlots {

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// databaseInjectors disturb the database from inside, through its settings, locks and rows.
+// databaseInjectors disturb the database from within, through its settings, locks and rows.
 var databaseInjectors = append(serverInjectors,
 	injector{name: "timeouts", fault: "F27", weight: .02, aim: atAll, few: 20, many: 200, shortest: 3 * time.Second, longest: 8 * time.Second, note: whichTimeout, do: timeouts},
 	injector{name: "serializable", fault: "F28", weight: .02, aim: atAll, shortest: 3 * time.Second, longest: 8 * time.Second, do: settings("default_transaction_isolation", "serializable")},
@@ -29,8 +29,8 @@ var databaseInjectors = append(serverInjectors,
 	injector{name: "lock_table", fault: "F39", weight: .015, aim: atAll, shortest: time.Second, longest: 6 * time.Second, do: lockTable},
 )
 
-// settings changes a setting for every pod's role. A session reads the setting when it starts, so all sessions are terminated before and
-// after the fault.
+// settings returns a function that changes a setting for every pod's role. Sessions read the setting when they start, so the function
+// terminates all sessions when it sets the value and when it resets it.
 func settings(name, value string) func(*injection) error {
 	return func(s *injection) error {
 		set := func(ctx context.Context, c *pgx.Conn, how string) error {
@@ -41,7 +41,7 @@ func settings(name, value string) func(*injection) error {
 			}
 			return s.terminate(ctx, c)
 		}
-		// A cancelled statement may still take effect, even after the statement that undoes it.
+		// The context is never cancelled, because a cancelled statement may still take effect, even after the statement that undoes it.
 		whole := context.WithoutCancel(s.ctx)
 		err := s.admin(s.ctx, func(c *pgx.Conn) error { return set(whole, c, "set "+name+" = '"+value+"'") })
 		if err == nil {
@@ -91,14 +91,14 @@ func oppositeLocks(s *injection) error {
 		for end := time.Now().Add(s.act.For); time.Now().Before(end) && s.wait(50*time.Millisecond); {
 			if err := lock(c); err != nil && c.IsClosed() {
 				return s.unlessOver(err)
-			} // otherwise the injector was itself the deadlock victim
+			} // otherwise, the injector itself was the victim of the deadlock
 		}
 		return nil
 	})
 }
 
-// stuckListener listens in a transaction that stays open, so that PostgreSQL cannot discard notifications. Meanwhile, notifications that no
-// pod is waiting for pile up.
+// stuckListener listens in a transaction that stays open, so that PostgreSQL cannot discard notifications. Meanwhile, it sends
+// notifications that no pod waits for, and they pile up.
 func stuckListener(s *injection) error {
 	return s.admin(s.ctx, func(stuck *pgx.Conn) error {
 		for _, sql := range []string{"listen trapeze_wake", "listen trapeze_noise", "begin", "select 1"} {
@@ -113,7 +113,7 @@ func stuckListener(s *injection) error {
 	})
 }
 
-// notifyStorm wakes all pods thousands of times a second for no reason.
+// notifyStorm wakes all pods thousands of times per second for no reason.
 func notifyStorm(s *injection) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		const storm = `select pg_notify('trapeze_wake', n::text) from generate_series(1, 200) n`
@@ -145,7 +145,7 @@ func longTransaction(s *injection) error {
 	})
 }
 
-// clockJumps shifts the expiry of every lease, which has the same effect as if the server's clock jumped.
+// clockJumps returns a function that shifts the expiry of every lease, which has the same effect as a jump of the server's clock.
 func clockJumps(by string) func(*injection) error {
 	sql := `update trapeze.pods set lease_until = lease_until ` + by + ` where closed_at is null returning boot::text`
 	return func(s *injection) error {
@@ -172,7 +172,7 @@ func clockJumps(by string) func(*injection) error {
 	}
 }
 
-// deleteSQL deletes running jobs whose rows nothing else depends on: they have no subject, key or next step.
+// deleteSQL deletes running jobs on whose rows nothing else depends, because they have no subject, key or next step.
 const deleteSQL = `
 delete from trapeze.live where id in (
 	select l.id from trapeze.live l join trapeze.jobs j using (id)
@@ -203,7 +203,7 @@ func deleteRow(s *injection) error {
 	})
 }
 
-// texts formats IDs as they appear in JSON.
+// texts formats IDs as strings, as they appear in JSON.
 func texts(ids []int64) []string {
 	list := make([]string, len(ids))
 	for i, id := range ids {

@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// smallSpace is how many bytes the event history may grow by on the small disk.
+// smallSpace is the number of bytes by which the event history may grow on the small disk.
 const smallSpace = 16 << 20
 
-// SQL for filling a disk. It uses an in-memory tablespace that holds today's events, and a table that fills up the space.
+// These statements fill a disk. They use an in-memory tablespace that holds today's events, and a table that fills up the space.
 const (
 	spaceSQL   = `create tablespace small location '%s'`
 	eventsSQL  = `select to_char(now() at time zone 'UTC', '"trapeze.job_events_"YYYYMMDD')`
@@ -26,8 +26,8 @@ const (
 	fillSQL    = `insert into public.ballast select repeat('x', 7000) from generate_series(1, $1::int)`
 )
 
-// diskFull moves today's events to a small separate disk and fills it up, so that every statement that creates an event fails. It needs
-// permission to mount; without it, the fault has no effect.
+// diskFull moves today's events to a small separate disk and fills it up, so that every statement that creates an event fails. Without
+// permission to mount, the fault has no effect.
 func diskFull(s *injection) (err error) {
 	dir := filepath.Join(s.w.Server().Dir(), "small")
 	var events string
@@ -49,7 +49,7 @@ func diskFull(s *injection) (err error) {
 	}()
 	err = s.admin(s.ctx, func(c *pgx.Conn) error {
 		for _, sql := range []string{fmt.Sprintf(spaceSQL, dir), "set lock_timeout = '3s'", "alter table " + events + " set tablespace small", ballastSQL, plainSQL} {
-			// A cancelled statement may still take effect, even after the statement that undoes it.
+			// The context is never cancelled, because a cancelled statement may still take effect, even after the statement that undoes it.
 			if _, err := c.Exec(context.WithoutCancel(s.ctx), sql); err != nil {
 				return err
 			}
@@ -64,7 +64,7 @@ func diskFull(s *injection) (err error) {
 	return nil
 }
 
-// fill inserts rows until there is no space for another one.
+// fill inserts rows until not even one more row fits.
 func (s *injection) fill(c *pgx.Conn) error {
 	for rows := 256; rows > 0; {
 		_, err := c.Exec(s.ctx, fillSQL, rows)
@@ -77,7 +77,7 @@ func (s *injection) fill(c *pgx.Conn) error {
 	return nil
 }
 
-// emptySmall frees space and then moves the events back. Every statement can safely be repeated.
+// emptySmall frees space and then moves the events back. All statements can safely be repeated.
 func emptySmall(ctx context.Context, c *pgx.Conn, events string) error {
 	for _, sql := range []string{
 		"drop table if exists public.ballast", "set lock_timeout = '2s'",

@@ -12,10 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 )
 
-// standbyWithin is the time limit for starting a standby, which first copies the primary.
+// standbyWithin limits how long starting a standby may take. A standby first copies the primary.
 const standbyWithin = 60 * time.Second
 
-// failover kills the primary and promotes a standby. The standby is synchronous before that, so it has every confirmed commit, and all
+// failover kills the primary and promotes a standby. Until then, the standby is synchronous, so it has every confirmed commit, and all
 // invariants apply without exception. While the fault lasts, there is no primary.
 func failover(s *injection) error {
 	ctx, cancel := context.WithTimeout(s.ctx, standbyWithin)
@@ -34,7 +34,7 @@ func failover(s *injection) error {
 	s.hit(1)
 	s.waitPlanned()
 	if err := s.promote(standby); err != nil {
-		// The old primary has every commit that the standby has, so it can continue.
+		// The old primary has every commit that the standby has, so it can continue as the primary.
 		healing, cancel := s.healing()
 		defer cancel()
 		return errors.Join(err, old.Restart(healing, "immediate"), standby.Stop())
@@ -43,7 +43,7 @@ func failover(s *injection) error {
 	return old.Stop()
 }
 
-// synchronous makes commits wait for the standby. It returns once they do.
+// synchronous makes commits wait for the standby. It returns once the standby is in sync.
 func (s *injection) synchronous(ctx context.Context) error {
 	return s.admin(ctx, func(c *pgx.Conn) error {
 		if err := setSynchronous(ctx, c, "*"); err != nil {
@@ -72,8 +72,8 @@ func setSynchronous(ctx context.Context, c *pgx.Conn, names string) error {
 	return nil
 }
 
-// killServer kills every process of the primary, as if its machine had failed. It first stops the postmaster, which would otherwise shut
-// down its children itself.
+// killServer kills every process of the primary, as if its machine had failed. It freezes the postmaster first, which would otherwise shut
+// down its children.
 func (w *World) killServer() {
 	_ = syscall.Kill(w.Server().PID(), syscall.SIGSTOP)
 	for _, pid := range w.ServerPIDs() {
@@ -81,7 +81,7 @@ func (w *World) killServer() {
 	}
 }
 
-// promote promotes a standby to a primary that accepts writes. It does so even if the run is over.
+// promote promotes a standby and waits until it accepts writes, even if the run is over.
 func (s *injection) promote(standby *pgembed.Server) error {
 	ctx, cancel := s.healing()
 	defer cancel()

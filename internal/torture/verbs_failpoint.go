@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// failpointInjectors inject faults exactly between two statements of a pod, which is restarted for that purpose.
+// failpointInjectors inject faults exactly between two statements of a pod. The pod is restarted with failpoints enabled.
 var failpointInjectors = []injector{
 	{name: "kill_at", fault: "F1", weight: .06, aim: atPod, shortest: 6 * time.Second, longest: 12 * time.Second, note: point("kill"), do: killAt},
 	{name: "freeze_at", fault: "F2", weight: .03, aim: atPod, shortest: leaseFor + 6*time.Second, longest: 14 * time.Second, note: point("stop"), do: freezeAt},
@@ -21,7 +21,7 @@ var failpointInjectors = []injector{
 	{name: "error_at", fault: "F24", weight: .015, aim: atPod, shortest: 6 * time.Second, longest: 10 * time.Second, note: errorPoint, do: failAt},
 }
 
-// everyPoint lists all failpoints. Each is triggered on a random pass, up to the given number of passes.
+// everyPoint lists all failpoints. Each is triggered on one of its first many passes, chosen at random.
 var everyPoint = []struct {
 	name string
 	many int
@@ -31,7 +31,7 @@ var everyPoint = []struct {
 	{failpoint.HeartbeatSend, 4}, {failpoint.RecoverPage, 1}, {failpoint.EnqueueDone, 10},
 }
 
-// point picks a failpoint and makes it perform the action on one of its first passes.
+// point returns a function that picks a failpoint and makes it perform the action on one of its first passes.
 func point(action string) func(*rand.Rand, *history.Act, int) {
 	return func(r *rand.Rand, a *history.Act, _ int) {
 		p := everyPoint[r.IntN(len(everyPoint))]
@@ -44,7 +44,7 @@ func delayPoint(r *rand.Rand, a *history.Act, pods int) {
 	point(fmt.Sprintf("delay:%s", leaseFor-500*time.Millisecond+shortly(r, 2000)))(r, a, pods)
 }
 
-// errorPoint picks one of the failpoints whose errors the program checks. The other failpoints cannot return an error.
+// errorPoint picks one of the failpoints that can return an error. At the others, the program does not check for errors.
 func errorPoint(r *rand.Rand, a *history.Act, _ int) {
 	at := []string{failpoint.InTxCommit, failpoint.CheckpointDone}[r.IntN(2)]
 	a.Note["failpoints"] = fmt.Sprintf("%s=error@%d", at, 1+r.IntN(2))
@@ -63,9 +63,9 @@ func (s *injection) armed(do func() error) error {
 	list, _ := s.act.Note["failpoints"].(string)
 	starting, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
-	// A failpoint may trigger before the pod is ready, and the pod then never becomes ready.
+	// A failpoint may be triggered before the pod is ready. The pod then never becomes ready.
 	_ = s.pod.Start(starting, "TRAPEZE_FAILPOINTS="+list)
-	defer func() { _ = s.pod.Kill() }() // a failpoint that has not triggered must not do so later
+	defer func() { _ = s.pod.Kill() }() // a failpoint that has not been triggered must not be triggered later
 	return do()
 }
 
@@ -78,7 +78,7 @@ func killAt(s *injection) error {
 	})
 }
 
-// freezeAt makes a pod freeze itself, and resumes it after its lease has expired.
+// freezeAt makes a pod freeze itself and resumes it after its lease has expired.
 func freezeAt(s *injection) error {
 	return s.armed(func() error {
 		if s.until(s.act.For-leaseFor-pollEvery, func() bool { return stopped(s.pod.PID()) }) {
@@ -86,7 +86,7 @@ func freezeAt(s *injection) error {
 			s.wait(leaseFor + pollEvery)
 		}
 		_ = s.pod.Signal(syscall.SIGCONT)
-		s.wait(time.Second) // time for the pod to discover what happened
+		s.wait(time.Second) // gives the pod time to discover what happened
 		return nil
 	})
 }

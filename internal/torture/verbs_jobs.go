@@ -16,12 +16,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// jobInjectors submit jobs that are faults themselves, or act as faulty clients.
+// jobInjectors submit jobs that are faults in themselves, or act as faulty clients.
 var jobInjectors = []injector{
 	{name: "panics", fault: "F9", weight: .015, few: 1, many: 5, do: submits(`demo.panic {"where":"handler"}`)},
 	{name: "panics_beside", fault: "F9", weight: .01, shortest: 4 * time.Second, longest: 10 * time.Second, do: endless(`demo.panic {"where":"goroutine"}`)},
 	{name: "exits", fault: "F10", weight: .015, shortest: 4 * time.Second, longest: 10 * time.Second, do: endless(`demo.exit {"code":3}`)},
-	// Each crash costs a lease duration, a restart and a poll, so twenty of them take a while.
+	// Each crash takes a lease duration, a restart and a poll interval, so twenty crashes take a while.
 	{name: "exits_to_the_end", fault: "F10", weight: .02, most: 1, room: 4 * time.Minute, do: submits(`demo.exit {"code":4}`)},
 	{name: "goexits", fault: "F11", weight: .01, few: 1, many: 5, do: submits(`demo.goexit {}`)},
 	{name: "spins", fault: "F12", weight: .01, few: 1, many: 3, do: submits(`demo.spin {"ms":4000}`)},
@@ -51,7 +51,8 @@ func jobOf(text string) submission {
 	return submission{Kind: kind, Args: json.RawMessage(args)}
 }
 
-// submits submits the given jobs in turn. It submits as many jobs as the plan specifies, but each job at least once.
+// submits returns a function that submits the given jobs in turn. It submits as many jobs as the plan specifies, but each job at least
+// once.
 func submits(jobs ...string) func(*injection) error {
 	return func(s *injection) error {
 		for i := range max(s.act.Number, len(jobs)) {
@@ -61,15 +62,15 @@ func submits(jobs ...string) func(*injection) error {
 			}
 			call := s.submit(pod, jobOf(jobs[i%len(jobs)]))
 			if call.Outcome == history.Refused && call.Code != unsent {
-				s.hit(1) // being rejected is the purpose of this job
+				s.hit(1) // the purpose of this job is to be rejected
 			}
 		}
 		return nil
 	}
 }
 
-// endless submits a job that never ends by itself, and stops the job when the fault is over. The submission must have a known outcome,
-// because a job whose ID is unknown cannot be stopped.
+// endless returns a function that submits a job that never ends by itself, and stops the job when the fault is over. It repeats the
+// submission until the outcome is known, because a job whose ID is unknown cannot be stopped.
 func endless(text string) func(*injection) error {
 	return func(s *injection) error {
 		what := jobOf(text)
@@ -112,7 +113,8 @@ func (s *injection) stop(id int64) error {
 	}
 }
 
-// hogs leaves a pod little memory beyond its current usage and gives it a job that needs more. The pod dies as if the kernel had killed it.
+// hogs limits a pod's memory to little more than its current usage and gives it a job that needs more. The pod dies as if the kernel had
+// killed it.
 func hogs(s *injection) (err error) {
 	if err := s.alive(); err != nil {
 		return err
@@ -128,7 +130,7 @@ func hogs(s *injection) (err error) {
 	}
 	defer func() {
 		if s.pod.PID() == pid {
-			err = limitMemory(pid, "unlimited") // otherwise the pod would die later without being told to exit
+			err = limitMemory(pid, "unlimited") // otherwise, the pod would die later for no recorded reason
 		}
 	}()
 	call := s.submit(s.pod, simple("demo.hog", `{"mb":%d}`, wanted))
@@ -139,7 +141,7 @@ func hogs(s *injection) (err error) {
 	return nil
 }
 
-// addressSpace returns the size of a process's address space in bytes, whether mapped or not.
+// addressSpace returns the size of a process's address space in bytes, whether resident or not.
 func addressSpace(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -150,7 +152,7 @@ func addressSpace(pid int) (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// limitMemory sets the soft limit on the address space of a running process. Raising it again needs no privileges.
+// limitMemory sets the soft limit on the address space of a running process. Raising the limit again requires no privileges.
 func limitMemory(pid int, bytes string) error {
 	if out, err := exec.Command("prlimit", fmt.Sprint("--pid=", pid), "--as="+bytes+":").CombinedOutput(); err != nil {
 		return fmt.Errorf("prlimit: %w: %s", err, strings.TrimSpace(string(out)))
@@ -213,7 +215,7 @@ func goneClients(s *injection) error {
 	return nil
 }
 
-// together submits the same job from many clients at the same time, spread over all pods.
+// together submits the same job from many clients concurrently, spread over all pods.
 func (s *injection) together(what submission) error {
 	var submitting sync.WaitGroup
 	for i := range s.act.Number {

@@ -30,14 +30,14 @@ var networkInjectors = []injector{
 	{name: "cut_commit", fault: "F24", weight: .06, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("")},
 }
 
-// Strings that identify the statements for claims, submissions and finishes.
+// These strings identify the statements for claims, submissions and finishes.
 const (
 	claimText  = "'job.claimed' from claimed"
 	submitText = "select n.requires_approval from trapeze.lanes n"
 	finishText = "'job.succeeded'"
 )
 
-// through applies do to a pod's network while the fault lasts. It counts the existing connections as hits.
+// through returns a function that applies do to a pod's network while the fault lasts. Each existing connection counts as a hit.
 func through(do func(*faultnet.Proxy)) func(*injection) error {
 	return func(s *injection) error {
 		p := s.pod.Proxy()
@@ -61,7 +61,7 @@ func oneWay(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.BlackholeOneWay(way) })(s)
 }
 
-// halfOpen makes every existing connection go silent, while new ones work. At the end, all connections are reset, as if a router had
+// halfOpen makes all existing connections go silent, while new ones work. At the end, it resets all connections, as if a router had
 // rebooted.
 func halfOpen(s *injection) error {
 	p := s.pod.Proxy()
@@ -106,7 +106,7 @@ func limit(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.Limit(s.act.Number); p.Reset() })(s)
 }
 
-// cutReplies cuts the replies to committed statements that contain the given text, one at a time.
+// cutReplies returns a function that cuts the replies to committed statements that contain the given text, one at a time.
 func cutReplies(text string) func(*injection) error {
 	return func(s *injection) error {
 		deadline := time.After(s.act.For)
@@ -115,7 +115,7 @@ func cutReplies(text string) func(*injection) error {
 			select {
 			case <-cut:
 				s.hit(1)
-				s.wait(s.act.For / time.Duration(2*s.act.Number)) // otherwise the retries of a single statement would use up all cuts
+				s.wait(s.act.For / time.Duration(2*s.act.Number)) // otherwise, the retries of a single statement would use up all cuts
 			case <-deadline:
 				disarm()
 				return nil
@@ -128,15 +128,14 @@ func cutReplies(text string) func(*injection) error {
 	}
 }
 
-// cutClaims cuts the replies to claims. Meanwhile, it submits more jobs to another pod than that pod can take, so that there are jobs for
-// the claims to find.
+// cutClaims cuts the replies to claims. Meanwhile, it submits more jobs to another pod than that pod can run, so that claims find jobs.
 func cutClaims(s *injection) error {
 	end := s.beside(s.other(), 3*podSlots, 200*time.Millisecond, simple("demo.sleep", `{"ms":100}`))
 	defer end()
 	return cutReplies(claimText)(s)
 }
 
-// cutFinishes cuts the replies to finishes. It submits chains to the pod, so that most finishes start a next step.
+// cutFinishes cuts the replies to finishes. It submits chains to the pod, so that most finishes start the next step.
 func cutFinishes(s *injection) error {
 	chain := simple("demo.sleep", `{"ms":20}`)
 	for range 4 {
@@ -179,7 +178,7 @@ func (s *injection) other() *Pod {
 	return nil
 }
 
-// cutCancels cuts the replies to cancels. It sends some cancels itself, because other clients rarely do.
+// cutCancels cuts the replies to cancels. It sends cancels itself, because clients rarely do.
 func cutCancels(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -204,7 +203,7 @@ func cutCancels(s *injection) error {
 	return cutReplies("select id from trapeze.live where id = $1 for update")(s)
 }
 
-// swizzleOrder sets the orders in which pods are cut off and reconnected.
+// swizzleOrder picks the orders in which pods are cut off and reconnected.
 func swizzleOrder(r *rand.Rand, a *history.Act, pods int) {
 	for _, what := range []string{"cut", "heal"} {
 		var names []string

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// processInjectors disturb the processes of pods. The world starts a new process in a place that has become empty.
+// processInjectors disturb the processes of pods. When a process ends, the world starts a new one in its place.
 var processInjectors = []injector{
 	{name: "kill", fault: "F1", weight: .11, aim: atPod, do: kill},
 	{name: "kill_all", fault: "F1", weight: .03, aim: atAll, do: killAll},
@@ -33,7 +33,7 @@ func shortly(r *rand.Rand, milliseconds int) time.Duration {
 	return time.Duration(r.IntN(milliseconds)) * time.Millisecond
 }
 
-// noteOf reads a duration from the plan's note.
+// noteOf reads a duration from the note in the plan.
 func (s *injection) noteOf(key string) time.Duration {
 	text, _ := s.act.Note[key].(string)
 	d, _ := time.ParseDuration(text)
@@ -51,7 +51,7 @@ func kill(s *injection) error {
 	return nil
 }
 
-// killAll kills every pod at the same moment.
+// killAll kills all pods at the same moment.
 func killAll(s *injection) error {
 	var killing sync.WaitGroup
 	for _, p := range s.w.Pods() {
@@ -72,18 +72,18 @@ func freeze(s *injection) error {
 	return s.frozen(s.at, s.waitPlanned)
 }
 
-// frozen freezes a process, calls the function meanwhile, and resumes the process.
+// frozen freezes a process, calls meanwhile, and resumes the process.
 func (s *injection) frozen(p *place, meanwhile func()) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	defer func() { _ = p.Signal(syscall.SIGCONT) }() // the process may have been killed
+	defer func() { _ = p.Signal(syscall.SIGCONT) }() // fails if the process has been killed
 	s.hit(1)
 	meanwhile()
 	return nil
 }
 
-// freezeFinishing freezes a pod while it is running handlers that return as soon as the pod resumes.
+// freezeFinishing freezes a pod while it is running handlers that are ready to return as soon as the pod resumes.
 func freezeFinishing(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func term(s *injection) error {
 	return s.gone()
 }
 
-// gone waits for a process that was told to exit.
+// gone waits until a process that was told to exit has exited.
 func (s *injection) gone() error {
 	ctx, cancel := context.WithTimeout(s.ctx, 3*shutdownGrace)
 	defer cancel()
@@ -163,7 +163,7 @@ func termAtStart(s *injection) error {
 	}
 	starting, cancel := context.WithTimeout(s.ctx, max(s.noteOf("after")/2, 10*time.Millisecond))
 	defer cancel()
-	_ = s.pod.Start(starting) // the process is usually not ready yet
+	_ = s.pod.Start(starting) // usually fails, because the process is not ready yet
 	if err := s.at.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func termAtStart(s *injection) error {
 	return s.gone()
 }
 
-// termInFlush shuts down a pod while everything it sends is slow.
+// termInFlush shuts down a pod while everything that it sends is slow.
 func termInFlush(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -190,7 +190,7 @@ func termInFlush(s *injection) error {
 	return s.gone()
 }
 
-// starve limits a pod to one twentieth of its CPU time.
+// starve leaves a pod only one twentieth of its CPU time.
 func starve(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err

@@ -38,7 +38,7 @@ func down(s *injection) error {
 	return s.w.Server().Restart(ctx, "immediate")
 }
 
-// terminateSQL terminates the sessions of all pods. Each pod has its own role.
+// terminateSQL terminates the sessions of all pods. Each pod has a separate role.
 const terminateSQL = `select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity where usename like 'pod%'`
 
 func (s *injection) terminate(ctx context.Context, c *pgx.Conn) error {
@@ -54,7 +54,7 @@ func terminate(s *injection) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error { return s.terminate(s.ctx, c) })
 }
 
-// terminateStorm terminates all sessions twice a second.
+// terminateStorm terminates all sessions twice per second.
 func terminateStorm(s *injection) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		for end := time.Now().Add(s.act.For); time.Now().Before(end); {
@@ -67,7 +67,7 @@ func terminateStorm(s *injection) error {
 	})
 }
 
-// unlessOver returns err, or nil if the run has ended, because that may have interrupted the statement.
+// unlessOver returns err, or nil if the run is over, because its end may have interrupted the statement.
 func (s *injection) unlessOver(err error) error {
 	if s.ctx.Err() != nil {
 		return nil
@@ -90,7 +90,7 @@ func freezeServer(s *injection) error {
 	return nil
 }
 
-// exhaust takes every connection available to ordinary users. It then terminates the pods' connections and takes those as well.
+// exhaust takes every connection available to ordinary users. It then terminates the pods' connections and takes their places, too.
 func exhaust(s *injection) error {
 	var held []*pgx.Conn
 	defer func() {

@@ -22,7 +22,7 @@ var workerInjectors = []injector{
 	{name: "serving_pod_killed", fault: "F71", weight: .06, aim: atWorker, shortest: 2 * time.Second, longest: 4 * time.Second, do: servingPodKilled},
 }
 
-// occupy submits long and short jobs that only remote workers run, and chains that move to a pod and back.
+// occupy submits jobs that only remote workers run, and chains that move between workers and pods.
 func (s *injection) occupy(ms int) {
 	far := simple("demo.progress", `{"steps":4,"ms":%d}`, ms/4)
 	chain := simple("demo.effect", `{"n":1}`)
@@ -36,8 +36,8 @@ func (s *injection) occupy(ms int) {
 	}
 }
 
-// busy waits until the worker is ready and gives workers jobs that run for longer than it takes to acknowledge them. The fault begins only
-// after that.
+// busy waits until the worker is ready and gives the workers jobs that run for longer than acknowledging them takes. The fault begins once
+// busy has returned.
 func (s *injection) busy(ms int) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -48,10 +48,10 @@ func (s *injection) busy(ms int) error {
 	return nil
 }
 
-// untilAtIt is how long it takes until workers are running their jobs and their pods know about it.
+// untilAtIt is the time after which workers are running their jobs and their pods know it.
 const untilAtIt = 1500 * time.Millisecond
 
-// onItsLinks applies do to all connections of a busy worker while the fault lasts.
+// onItsLinks returns a function that applies do to all connections of a busy worker while the fault lasts.
 func onItsLinks(do func(p *faultnet.Proxy, number int)) func(*injection) error {
 	return func(s *injection) error {
 		if err := s.busy(1500); err != nil {
@@ -84,7 +84,7 @@ func workerResets(s *injection) error {
 	return nil
 }
 
-// dropToWorker drops everything that is sent to a worker, while everything that the worker sends still arrives.
+// dropToWorker drops everything that is sent to a worker. Everything that the worker sends still arrives.
 func dropToWorker(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -100,8 +100,8 @@ func dropToWorker(s *injection) error {
 }
 
 // workerFreezes freezes a worker while it is running handlers that return as soon as the worker resumes. By then, other processes have
-// claimed its jobs and are still running some of them. Handlers that honor their context would be cancelled before they return; these
-// demo.sleep handlers ignore it. The jobs are submitted directly to the database, so that no pod starts them on insert.
+// claimed the worker's jobs and are still running some of them. The demo.sleep handlers ignore their contexts, because otherwise they would
+// be cancelled before they return. The jobs are submitted directly to the database, so that no pod starts them on insert.
 func workerFreezes(s *injection) error {
 	for range 2 * podSlots {
 		_, _ = s.crowd.announce(s.ctx, simple("demo.sleep", `{"ms":4000,"ignore_ctx":true}`)) // announce records the call

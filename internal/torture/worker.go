@@ -20,25 +20,25 @@ const (
 )
 
 // remoteKinds run only on remote workers; sharedKinds run on pods and workers. All other kinds run only on pods. A chain that contains both
-// remoteKinds and pod kinds therefore moves back and forth between workers and pods.
+// remoteKinds and kinds of pods therefore moves back and forth between workers and pods.
 var (
 	remoteKinds = []string{"demo.echo", "demo.effect", "demo.progress"}
 	sharedKinds = []string{"demo.sleep", "demo.result", "demo.fail", "demo.flaky", "demo.panic", "demo.goexit", "demo.exit", "demo.retry_later", "demo.chain", "demo.fanout"}
 )
 
-// podKinds returns the kinds that pods run. If there are no workers, these are all kinds.
+// podKinds returns the kinds that pods run. Without workers, pods run all kinds.
 func (w *World) podKinds() []string {
 	return slices.DeleteFunc(checker.DemoKinds(), func(kind string) bool { return len(w.workers) > 0 && slices.Contains(remoteKinds, kind) })
 }
 
-// Worker is a place in the fleet for remote worker processes. They have no database connection and know two pods, each behind a separate
-// proxy. Its methods are safe for concurrent use.
+// Worker is a place in the fleet for remote worker processes. The processes have no database connection and know two pods, each behind a
+// separate proxy. Its methods are safe for concurrent use.
 type Worker struct {
 	*place
-	proxies []*faultnet.Proxy // proxies to the pods listed in the place's record, in that order
+	proxies []*faultnet.Proxy // proxies in the order of the pods in the place's record
 }
 
-// newWorker creates the n-th worker, counting from 0.
+// newWorker creates the nth worker, counting from 0.
 func newWorker(w *World, n int) (*Worker, error) {
 	k := &Worker{}
 	about := history.Process{Pod: workerName(n), Slots: workerSlots}
@@ -54,7 +54,7 @@ func newWorker(w *World, n int) (*Worker, error) {
 	return k, nil
 }
 
-// workerName returns the name of the n-th remote worker, counting from 0.
+// workerName returns the name of the nth remote worker, counting from 0.
 func workerName(n int) string { return fmt.Sprint("worker", n+1) }
 
 func (k *Worker) environment() []string {
@@ -110,16 +110,16 @@ func (k *Worker) close() {
 	}
 }
 
-// crowdName is the name under which pods know the clients, the operators and the nemesis.
+// crowdName is the name by which pods know the clients, the operators and the nemesis.
 const crowdName = "torture"
 
 // tokens contains the credentials of every program that sends requests to a pod.
 type tokens struct {
 	file string            // path of the file that the pods read
-	of   map[string]string // the tokens by name
+	of   map[string]string // the tokens by their holders' names
 }
 
-// writeTokens writes the token file. The crowd has full access, and each worker may run its kinds.
+// writeTokens writes the token file. The crowd has full access, and workers may run only the kinds meant for them.
 func (w *World) writeTokens(workers int) error {
 	type line struct {
 		Token string   `json:"token"`

@@ -10,26 +10,26 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// The workload is about 30 submissions per second. Including the steps of their chains, these result in about 45 jobs per second.
+// The clients make about 30 submissions per second, which result in about 45 jobs per second because of chains.
 const (
 	clients     = 5
 	callsApart  = 160 * time.Millisecond // average interval between one client's calls
-	inFlight    = 128                    // concurrent calls of all clients together
+	inFlight    = 128                    // maximum number of concurrent calls, over all clients
 	hotSubjects = 12                     // subjects that jobs compete for
 )
 
 // errand is one action of a client: a submission, or a cancel or stop of a known job.
 type errand struct {
 	After  time.Duration // time since the previous errand
-	Pod    int           // the pod to call; if it is not running, the next one that is
+	Pod    int           // the pod to call; if it is not running, the next running pod is called
 	Submit *submission
 	Again  []time.Duration // delays after which the same submission is repeated with the same key
-	End    string          // cancel or stop, for a known job or, after a delay, for the submitted one
+	End    string          // cancel or stop; applies to a known job or, after a delay, to the submitted job
 	Which  float64         // selects a known job; see [Crowd.pick]
 	Wait   time.Duration   // time from the response to the submission until the cancel or stop
 }
 
-// errands generates the actions of one client, in order, from the seed.
+// errands generates the actions of one client in order. They depend only on the seed.
 type errands struct {
 	r      *rand.Rand
 	client int
@@ -66,7 +66,7 @@ func (k *errands) next() errand {
 	return e
 }
 
-// kind decides what to submit.
+// kind picks a submission at random from the mix.
 func (k *errands) kind() submission {
 	total := 0
 	for _, m := range mix {
@@ -106,7 +106,7 @@ func (k *errands) subject() string { return fmt.Sprint("hot ", k.r.IntN(hotSubje
 // number returns a random number between low and high, inclusive.
 func (k *errands) number(low, high int) int { return low + k.r.IntN(high-low+1) }
 
-// Work runs the clients and operators until ctx ends and their last calls have been answered. Clients submit, cancel and stop jobs.
+// Work runs the clients and operators until ctx is cancelled and their last calls have been answered. Clients submit, cancel and stop jobs.
 // Operators change lanes, the queue state and schedules, and retry or reprioritize jobs. At the end, the lanes and the queue are open and
 // the schedules are active.
 func (c *Crowd) Work(ctx context.Context) error {
@@ -149,13 +149,13 @@ func (c *Crowd) Work(ctx context.Context) error {
 	return nil
 }
 
-// run performs one errand. A submission with a key is repeated if its outcome is unknown, which is the purpose of the key.
+// run performs one errand. If the outcome of a submission with a key is unknown, run repeats it, which is what idempotency keys are for.
 func (c *Crowd) run(ctx context.Context, client int, e errand) {
 	pod, ok := c.pod(e.Pod)
 	if !ok {
 		return
 	}
-	calling := context.WithoutCancel(ctx) // wait for the response to a call that was sent, even after ctx ends
+	calling := context.WithoutCancel(ctx) // a call that was sent waits for its response even if ctx is cancelled
 	if e.Submit == nil {
 		if id, ok := c.pick(e.Which); ok {
 			c.end(calling, client, pod, e.End, id)

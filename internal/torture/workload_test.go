@@ -23,8 +23,8 @@ func TestASeedHasOneWorkload(t *testing.T) {
 		is.NoErr(err)
 		return string(raw)
 	}
-	is.Equal(text(1, 1), text(1, 1))  // the same seed gives the same errands
-	is.True(text(1, 1) != text(2, 1)) // another seed gives different errands
+	is.Equal(text(1, 1), text(1, 1))  // the same seed produces the same errands
+	is.True(text(1, 1) != text(2, 1)) // a different seed produces different errands
 	is.True(text(1, 1) != text(1, 2)) // so does another client
 }
 

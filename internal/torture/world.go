@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// The intervals used in a run are short, so that many faults and their consequences fit into a minute.
+// The intervals in a run are short, so that many faults and their consequences fit into a minute.
 const (
 	leaseFor       = 3 * time.Second
 	heartbeatEvery = time.Second
@@ -30,7 +30,7 @@ const (
 	podSlots       = 8
 	workersFor     = 2 // remote workers in addition to the pods
 
-	// maxCrashes is so large that a job does not fail because the nemesis kills its pods, but does fail if it keeps killing them itself.
+	// maxCrashes is large enough that jobs do not fail because the nemesis kills their pods. A job that keeps killing its pods does fail.
 	maxCrashes = 20
 )
 
@@ -41,11 +41,11 @@ type Options struct {
 	Pods     int           // the default is 3 to 6, depending on the seed
 	Workers  int           // remote workers; the default is 2, and a negative number means none
 	Dir      string        // the run's folder, which must not exist; the default is torture/<seed>
-	Binary   string        // the program under test; by default [Build] builds it into the run's folder, where Close removes it
+	Binary   string        // the program under test; by default, [Build] builds it in the run's folder, and Close removes it
 	Race     bool          // whether Binary was or will be built with the race detector
 	Mutant   string        // a bug to plant in the program; requires an empty Binary
 	Narrowed bool          // whether the run is limited to a few faults
-	Logger   *slog.Logger  // receives problems with the torture itself; by default they are discarded
+	Logger   *slog.Logger  // receives reports about problems with the torture itself; nil discards them
 }
 
 // World contains a run's cluster, pods, ledger and records. Its methods are safe for concurrent use.
@@ -53,11 +53,11 @@ type World struct {
 	Settings history.Settings // complete once the run has ended
 	Dir      string
 	Duration time.Duration   // from the start until every fault has been undone
-	Admin    *pgxpool.Pool   // superuser sessions that connect directly to the server, for which ten connections are reserved
+	Admin    *pgxpool.Pool   // superuser sessions that connect directly to the server, which reserves ten connections for them
 	Faults   *history.Writer // [history.Fault] records, each written after the fault has been undone
 	Calls    *history.Writer // [history.Call] records, each written after the call has ended
 
-	serverSettings map[string]string // of the primary and its standbys
+	serverSettings map[string]string // settings of the primary and its standbys
 	server         atomic.Pointer[pgembed.Server]
 	binary         string
 	built          bool // whether the binary was built for this run
@@ -81,8 +81,8 @@ type World struct {
 	submitted  int
 }
 
-// PodsFor returns the number of pods for a seed, 3 to 6. Callers use the race detector for either the even or the odd seeds, so each group
-// covers all four numbers.
+// PodsFor returns the number of pods for a seed, 3 to 6. Callers may use the race detector only for the odd seeds, so both the even and the
+// odd seeds cover all four numbers.
 func PodsFor(seed uint64) int { return 3 + int(seed/2%4) }
 
 // Pods returns the pods, starting with pod1. A pod is a place in the fleet whose processes come and go.
@@ -112,8 +112,8 @@ func (w *World) serverAddress() (network, address string) {
 	return "tcp", fmt.Sprintf("127.0.0.1:%d", w.Server().Port())
 }
 
-// serverSettings returns the settings of the primary and its standbys. A larger fleet gets more connections, but never as many as its pods
-// could open.
+// serverSettings returns the settings of the primary and its standbys. A larger fleet gets more connections, but fewer than its pods could
+// open.
 func serverSettings(pods int) map[string]string {
 	return map[string]string{
 		"max_connections": strconv.Itoa(max(100, 9*pods)), "superuser_reserved_connections": "10", "fsync": "on",
@@ -234,7 +234,7 @@ func (w *World) openRecords() (err error) {
 	return nil
 }
 
-// startCluster starts PostgreSQL. Each pod has its own role, which acts as the owner of all objects. The pods' sessions can thus be told
+// startCluster starts PostgreSQL. Each pod has a separate role that acts as the owner of all objects, so the pods' sessions can be told
 // apart, and none of them belongs to a superuser.
 func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 	w.serverSettings = serverSettings(pods)
@@ -248,7 +248,7 @@ func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 		return err
 	}
 	defer first.Close(context.WithoutCancel(ctx))
-	login := "login password '" + first.Config().Password + "'" // the password file in the server's URL has one password for all roles
+	login := "login password '" + first.Config().Password + "'" // the server's URL refers to a password file that has one password for all roles
 	statements := []string{"create role " + appRole + " " + login, "create database " + database + " owner " + appRole}
 	for n := range pods {
 		statements = append(statements, fmt.Sprintf("create role pod%d %s in role %s", n+1, login, appRole),
@@ -284,7 +284,7 @@ func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 	return err
 }
 
-// adminName is the application name of the torture's own sessions. Faults and the settings that they change do not affect these sessions.
+// adminName is the application name of the torture's own sessions. Faults, including changed settings, do not affect these sessions.
 const adminName = "torture"
 
 // Close kills all remaining processes and removes the cluster. It keeps the run's folder.

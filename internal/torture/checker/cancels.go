@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// stuckAfter is how long a handler may ignore the cancellation of its context before its job ends without it.
+// stuckAfter is the time for which a handler may ignore the cancellation of its context before its job ends without it.
 const stuckAfter = 10 * time.Second
 
 // cancelReaches (I9) checks cancel and stop commands. The response must be correct. Once the cancel of a job has been accepted, the job

@@ -83,7 +83,7 @@ func (v *view) seen(w *wait) time.Time {
 // claims keep starting at the expired marks (see ADR 0014).
 const markScan = time.Second
 
-// openWithin is how long a submission's transaction may stay open before claims may miss the job. It mirrors freshSince in the claim
+// openWithin limits how long a submission's transaction may stay open before claims may miss the job. It mirrors freshSince in the claim
 // statement.
 const openWithin = 200 * time.Millisecond
 
@@ -148,7 +148,7 @@ func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 	}
 }
 
-// unknownFor is how long a command without a response may keep its row locked after the client has given up. The command's pod may be
+// unknownFor limits how long a command without a response may keep its row locked after the client has given up. The command's pod may be
 // frozen.
 const unknownFor = 10 * time.Second
 

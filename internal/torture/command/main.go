@@ -1,5 +1,5 @@
-// Package command is the command line of the torture test, which injects faults derived from a seed into a small fleet and judges the
-// records.
+// Package command is the command line of the torture test, which derives faults from a seed, injects them into a small fleet, and judges
+// the records.
 //
 //	go run ./cmd/torture -seed 1 -minutes 2          one run: every fault that fits in the time, then a verdict
 //	go run ./cmd/torture -seed 1 -only F24           one fault, again and again
@@ -85,7 +85,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C kills this process immediately, and the pods and PostgreSQL with it
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills this process immediately, together with the pods and PostgreSQL
 	if c.check != "" {
 		return judge(c.check, c, stdout, stderr)
 	}
@@ -95,16 +95,16 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return runOnce(ctx, c, stdout, stderr)
 }
 
-// raceMode states whether to build with the race detector: yes, no or auto.
+// raceMode determines whether to build with the race detector: yes, no or auto.
 type raceMode string
 
-// of reports whether to use the race detector for a seed.
+// of reports whether to use the race detector for the given seed.
 func (w raceMode) of(seed uint64) bool { return w == "yes" || w == "auto" && seed%2 == 1 }
 
 // parse parses the command line.
 func parse(args []string, stderr io.Writer) (c command, err error) {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the caller prints the error as one line
+	flags.SetOutput(io.Discard) // the caller prints errors on a single line
 	flags.Uint64Var(&c.o.Seed, "seed", uint64(time.Now().Unix()), "seed of the plan and the workload (default: the current time)")
 	minutes := flags.Float64("minutes", 1, "minutes during which faults are injected, before the quiet tail")
 	flags.IntVar(&c.o.Pods, "pods", 0, "number of pods (default: 3 to 6, chosen by the seed)")
@@ -196,7 +196,7 @@ func faults(text string) (names []string, err error) {
 	return names, nil
 }
 
-// plan reads the plan to replay, and makes the run as large and as long as the plan requires.
+// plan reads the plan to replay, and extends the run's duration and number of pods as the plan requires.
 func (c *command) plan() ([]history.Act, error) {
 	plan, err := history.ReadLines[history.Act](c.replay)
 	if err != nil {
@@ -212,8 +212,8 @@ func (c *command) plan() ([]history.Act, error) {
 	return plan, nil
 }
 
-// freeFolder returns the preferred folder for a run, with a number appended if the folder already exists. It also returns a folder that
-// cannot be read; creating it then reports the reason.
+// freeFolder returns the preferred folder for a run, with a number appended if the folder already exists. If a folder's existence cannot be
+// determined, freeFolder returns it, and creating the folder then reports the reason.
 func freeFolder(first string) string {
 	dir := first
 	for n := 2; ; n++ {

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// A mutant must be caught within mutantSeeds runs, each of which has a different seed and takes mutantMinutes.
+// A mutant must be caught within mutantSeeds runs with different seeds. Each run takes mutantMinutes.
 const (
 	mutantSeeds   = 3
 	mutantMinutes = 2
@@ -37,8 +37,8 @@ func mutants(text string) (names []string, err error) {
 	return names, nil
 }
 
-// matrix tests the torture itself by torturing each mutant until some seed catches it. Invariants that the same seed also breaks without a
-// mutant prove nothing and do not count.
+// matrix tests the torture test itself. It tortures each mutant until some seed catches it. Invariants that the same seed also breaks
+// without a mutant prove nothing and do not count.
 type matrix struct {
 	c       command
 	control map[uint64][]string // by seed, the invariants that break without a mutant
@@ -50,14 +50,14 @@ type caught struct {
 	Mutant     string   `json:"mutant"`
 	Caught     bool     `json:"caught"`
 	Seed       uint64   `json:"seed,omitempty"`       // the seed that caught the mutant
-	Runs       int      `json:"runs"`                 // number of runs
-	Seconds    float64  `json:"seconds"`              // duration of all runs, including setup
-	Invariants []string `json:"invariants,omitempty"` // invariants broken in that run
+	Runs       int      `json:"runs"`                 // number of runs with the mutant
+	Seconds    float64  `json:"seconds"`              // duration of these runs, including setup
+	Invariants []string `json:"invariants,omitempty"` // invariants broken in the last run
 	First      string   `json:"first,omitempty"`      // first violation of an expected invariant
-	Dir        string   `json:"dir,omitempty"`        // folder of the records
+	Dir        string   `json:"dir,omitempty"`        // folder with the records
 }
 
-// runMutants tortures the requested mutants. It fails if a mutant survives, or if the program breaks an invariant without a mutant.
+// runMutants tortures the requested mutants. It fails if a mutant survives or if the program breaks an invariant even without a mutant.
 func runMutants(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	m := &matrix{c: c, control: map[uint64][]string{}, to: stdout, err: stderr}
 	if c.asJSON {
@@ -96,7 +96,7 @@ func runMutants(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	return code
 }
 
-// hunt tortures one mutant with different seeds, one after another, until the mutant is caught.
+// hunt tortures one mutant with one seed after another until the mutant is caught.
 func (m *matrix) hunt(ctx context.Context, name string) (one caught, err error) {
 	one.Mutant = name
 	wanted := wantedInvariants(name)
@@ -114,7 +114,7 @@ func (m *matrix) hunt(ctx context.Context, name string) (one caught, err error) 
 				known = append(known, f.Invariant)
 			}
 			m.control[seed] = known
-			began = began.Add(time.Since(control)) // a control run does not count toward this mutant's time
+			began = began.Add(time.Since(control)) // a control run does not count toward the mutant's time
 		}
 		found, dir, err := m.run(ctx, seed, name)
 		if err != nil {
@@ -138,8 +138,8 @@ func (m *matrix) hunt(ctx context.Context, name string) (one caught, err error) 
 	return one, nil
 }
 
-// wantedInvariants returns the invariants of which at least one must break. Other broken invariants are reported but do not count, because
-// a slow machine breaks the ones that depend on timing.
+// wantedInvariants returns the invariants at least one of which must break. Other broken invariants are reported but do not count, because
+// a slow machine also breaks those that depend on timing.
 func wantedInvariants(mutant string) []string {
 	m, _ := torture.MutantNamed(mutant)
 	return m.Invariants

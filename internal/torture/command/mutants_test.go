@@ -43,7 +43,7 @@ func TestAMatrixHasItsOwnDefaultsAndStandsAlone(t *testing.T) {
 		{"-mutants", "all", "-check", "."}, {"-mutants", "all", "-dir", "x"}, {"-mutants", "all", "-binary", "x"}, {"-mutant", "nobody"}, {"-mutant", "no_fence", "-binary", "x"},
 	} {
 		_, err := parse(args, &stderr)
-		is.True(err != nil) // a usage error
+		is.True(err != nil) // the command line is rejected
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture"
 )
 
-// progress shows how far a run has come. On a terminal it keeps one line updated; otherwise it prints a line from time to time.
+// progress shows how far a run has come. On a terminal, it updates a single line; otherwise, it prints a line from time to time.
 type progress struct {
 	to       io.Writer
 	terminal bool
@@ -60,7 +60,7 @@ func (p *progress) draw(line string) {
 	p.shown = len(line)
 }
 
-// end clears the line.
+// end stops showing the progress and clears the line.
 func (p *progress) end() {
 	close(p.stop)
 	p.stopped.Wait()

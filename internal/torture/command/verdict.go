@@ -15,10 +15,10 @@ import (
 // mostShown is the number of violations printed per invariant; the JSON document has all of them.
 const mostShown = 5
 
-// busyFrom is the time, in seconds per second, that a pod's threads wait for a processor from which the machine counts as busy.
+// busyFrom is the number of seconds per second that a pod's threads must spend waiting for a CPU before the machine counts as busy.
 const busyFrom = 0.3
 
-// document is the verdict as JSON.
+// document is the verdict in the form in which it is printed as JSON.
 type document struct {
 	Green      bool           `json:"green"`
 	Seed       uint64         `json:"seed"`
@@ -38,7 +38,7 @@ type invariant struct {
 	Invariant  string      `json:"invariant"`
 	Claim      string      `json:"claim"`
 	Checked    int         `json:"checked"`
-	Verdict    string      `json:"verdict"` // ok, broken or empty; empty means that there was nothing to check
+	Verdict    string      `json:"verdict"` // ok, broken, or empty if there was nothing to check
 	Violations []violation `json:"violations,omitempty"`
 }
 
@@ -144,7 +144,8 @@ func print(to io.Writer, r *history.Run, d document) {
 	fmt.Fprintf(to, "NOT GREEN: %d of %d invariants are broken or were not checked; the records are in %s\n", bad, len(d.Invariants), d.Dir)
 }
 
-// replayCommand returns the command that repeats a run with the same seed, pods and faults. Without binary, it builds the program again.
+// replayCommand returns the command that repeats a run with the same seed, pods and faults. If binary is empty, the command builds the
+// program again.
 func replayCommand(r *history.Run, dir, binary string) string {
 	s, pods, race := r.Settings, map[string]bool{}, "no"
 	for _, p := range r.Pods {

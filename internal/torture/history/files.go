@@ -25,15 +25,15 @@ type Run struct {
 	Pods     []Process
 	Jobs     []job.Job
 	Events   []job.Event
-	Rows     []Row // nil if not exported
+	Rows     []Row // nil if the rows were not exported
 
 	Pipelines []Pipeline
 	Fires     []Fire
 	Schedules []Schedule
 }
 
-// Read reads a run's folder. It fails if a file is missing, except for the plan, the rows, the pipelines, the fires and the
-// schedules.
+// Read reads a run's folder. The plan, the rows, the pipelines, the fires and the schedules are optional; Read fails if any other file is
+// missing.
 func Read(dir string) (*Run, error) {
 	r := &Run{}
 	raw, err := os.ReadFile(filepath.Join(dir, SettingsFile))
@@ -60,7 +60,7 @@ func read[T any](dir, name string, into *[]T) error {
 	return err
 }
 
-// ReadLines reads a file with one JSON object per line. The list of an empty file is empty, not nil.
+// ReadLines reads a file with one JSON object per line. For an empty file, the list is empty but not nil.
 func ReadLines[T any](path string) (list []T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -79,10 +79,10 @@ func ReadLines[T any](path string) (list []T, err error) {
 	}
 }
 
-// Writer appends objects to a file, one per line. It writes each object with a separate system call, so that written lines survive if the
-// writer crashes. Its methods are safe for concurrent use.
+// Writer appends objects to a file, one per line. It writes each object in a separate system call, so that written lines survive a crash of
+// the process. Its methods are safe for concurrent use.
 type Writer struct {
-	// Wrote, if not nil, is called with every object after it has been written. Set it before the first Write.
+	// Wrote, if not nil, is called with each object that has been written. Set it before the first Write.
 	Wrote func(one any)
 
 	mu sync.Mutex

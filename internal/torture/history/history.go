@@ -1,8 +1,8 @@
 // Package history defines the records that a torture run leaves in its folder, one JSON object per line, and reads them back. The records
-// come from independent sources: the pods (events and jobs), the handlers (the ledger, ordered by one server outside the system), the
-// clients (calls), and the nemesis (the plan, written beforehand, and the faults as they happened).
+// come from independent sources: the pods (events and jobs), the handlers (the ledger, which is ordered by a single server outside the
+// system), the clients (calls), and the nemesis (the plan, written beforehand, and the faults as they happened).
 //
-// Everything runs on one machine, and times are taken from its wall clock. PostgreSQL uses the same clock except where a fault skews it.
+// Everything runs on one machine, and all times come from its wall clock. PostgreSQL uses the same clock except where a fault skews it.
 package history
 
 import (
@@ -27,7 +27,7 @@ const (
 
 	PipelinesFile = "pipelines.jsonl" // [Pipeline], in the same snapshot
 	FiresFile     = "fires.jsonl"     // [Fire], in the same snapshot
-	SchedulesFile = "schedules.jsonl" // [Schedule], written by a trigger of the torture itself
+	SchedulesFile = "schedules.jsonl" // [Schedule], written by the torture's own trigger
 )
 
 // Settings holds the parameters of a run.
@@ -39,9 +39,9 @@ type Settings struct {
 	Narrowed   bool          `json:"narrowed,omitempty"` // the run was limited to a few faults; some invariants may have nothing to check
 	PostgreSQL string        `json:"postgresql"`
 	Began      time.Time     `json:"began"`
-	QuietFrom  time.Time     `json:"quiet_from"` // when every fault has been undone and no more jobs are submitted
+	QuietFrom  time.Time     `json:"quiet_from"` // the time from which all faults have been undone and no more jobs are submitted
 	Ended      time.Time     `json:"ended"`      // end of the quiet tail, when the exports were taken
-	Quiescent  bool          `json:"quiescent"`  // the tail ended because nothing was left to do, rather than at its time limit
+	Quiescent  bool          `json:"quiescent"`  // the quiet tail ended because nothing was left to do, not at its time limit
 	Lease      time.Duration `json:"lease"`
 	Heartbeat  time.Duration `json:"heartbeat"`
 	Poll       time.Duration `json:"poll"`
@@ -50,15 +50,15 @@ type Settings struct {
 	MaxCrashes int           `json:"max_crashes"`
 }
 
-// Act is one line of the plan. It states which fault the nemesis will inject, and when.
+// Act is one line of the plan. It specifies which fault the nemesis will inject and when.
 type Act struct {
 	No     int            `json:"no"`
 	At     time.Duration  `json:"at"`               // time since the run began
 	Fault  string         `json:"fault"`            // the fault's name in the list of faults, such as "F24"
 	Verb   string         `json:"verb"`             // name of the injector, such as "cut_commit"
 	Pod    string         `json:"pod,omitempty"`    // the target pod, if any
-	For    time.Duration  `json:"for,omitempty"`    // how long until the fault is undone
-	Number int            `json:"number,omitempty"` // a count whose meaning depends on the injector, such as repeats of a signal or a limit
+	For    time.Duration  `json:"for,omitempty"`    // time until the fault is undone
+	Number int            `json:"number,omitempty"` // a count whose meaning depends on the injector, such as how often to repeat a signal
 	Note   map[string]any `json:"note,omitempty"`
 }
 
@@ -68,11 +68,11 @@ type Fault struct {
 	Began  time.Time `json:"began"`
 	Healed time.Time `json:"healed"`          // equal to Began if there was nothing to undo
 	Boot   string    `json:"boot,omitempty"`  // boot ID of the pod that was hit, if known
-	Struck int       `json:"struck"`          // number of connections, processes or jobs that were hit, or 0 if the fault had no effect
+	Struck int       `json:"struck"`          // number of connections, processes or jobs that were hit; 0 if the fault had no effect
 	Error  string    `json:"error,omitempty"` // why the fault could not be injected
 }
 
-// Line is one report from a demo handler. The ledger server numbers the lines in a total order.
+// Line is one report from a demo handler. The ledger server numbers all lines consecutively.
 type Line struct {
 	N        int64     `json:"n"`
 	T        time.Time `json:"t"`
@@ -87,17 +87,17 @@ type Line struct {
 	Fence    int64     `json:"fence"`
 	Event    string    `json:"ev"` // start, tick, effect, ctx_done, end
 	Cause    string    `json:"cause"`
-	Refused  bool      `json:"refused,omitempty"` // an effect with a fence below the job's highest, answered with 409
+	Refused  bool      `json:"refused,omitempty"` // the effect had a fence below the job's highest and was answered with 409
 }
 
-// The possible outcomes of a call, as far as the client knows.
+// The possible outcomes of a call, from the client's point of view.
 const (
 	OK      = "ok"      // the response reports success
 	Refused = "refused" // the response states that nothing was done, and why
-	Unknown = "unknown" // there is no response, or it leaves the outcome open
+	Unknown = "unknown" // there is no response, or the response leaves the outcome open
 )
 
-// Call is one command from a client, from the moment before it is sent until its response.
+// Call is one command from a client, from just before it is sent until its response.
 type Call struct {
 	N        int             `json:"n"`
 	Client   int             `json:"client"`
@@ -109,7 +109,7 @@ type Call struct {
 	Status   int             `json:"status,omitempty"` // HTTP status
 	Code     string          `json:"code,omitempty"`   // error code
 	Job      int64           `json:"job,string,omitempty"`
-	State    string          `json:"state,omitempty"` // state in the response
+	State    string          `json:"state,omitempty"` // job state in the response
 	Key      string          `json:"key,omitempty"`   // idempotency key of a submission
 	Unique   string          `json:"unique,omitempty"`
 	Kind     string          `json:"kind,omitempty"`
@@ -120,7 +120,7 @@ type Call struct {
 	Args     json.RawMessage `json:"args,omitempty"` // as sent
 	Chain    []job.Step      `json:"chain,omitempty"`
 
-	// The new values that a call with the verb lane or gate sets. nil means unchanged.
+	// These are the new values set by a call with the verb lane or gate; nil means unchanged.
 	Enabled     *bool `json:"enabled,omitempty"`
 	Paused      *bool `json:"paused,omitempty"`
 	SlotsPerPod *int  `json:"slots_per_pod,omitempty"` // -1 means no limit
@@ -129,25 +129,25 @@ type Call struct {
 
 // Sample is one observation of the running jobs, taken in a single snapshot after T.
 type Sample struct {
-	T       time.Time     `json:"t"` // time before the query was sent
+	T       time.Time     `json:"t"` // when the query was about to be sent
 	Took    time.Duration `json:"took"`
 	Running []Running     `json:"running"`
 	Pods    []PodNumbers  `json:"pods,omitempty"` // taken about once a second
-	// Commit is the latest of the small commits that the sampler makes about four times a second. It is nil if there is no new one, for
-	// example because a commit failed.
+	// Commit is the latest of the small commits that the sampler makes about four times a second. It is nil if there is no new commit, for
+	// example because one failed.
 	Commit *Commit `json:"commit,omitempty"`
-	// Leases maps the boot IDs of open pods to the expiry times of their leases, in the same snapshot.
+	// Leases maps the boot IDs of open pods to the expiry times of their leases. It comes from the same snapshot.
 	Leases map[string]time.Time `json:"leases,omitempty"`
 }
 
-// Commit is a transaction that writes almost nothing. Its duration shows how slow the machine, and above all its disk, is for every
+// Commit is a transaction that writes almost nothing. Its duration shows how slow the machine, and above all its disk, currently is for any
 // program.
 type Commit struct {
 	T    time.Time     `json:"t"` // when the transaction began
 	Took time.Duration `json:"took"`
 }
 
-// Running is a job that a sample shows as running.
+// Running is a job that was running when a sample was taken.
 type Running struct {
 	Job     int64  `json:"job,string"`
 	Kind    string `json:"kind"`
@@ -165,16 +165,16 @@ type PodNumbers struct {
 	RSS         int64  `json:"rss"`   // bytes
 	Connections int    `json:"connections"`
 	Stuck       int    `json:"stuck"` // handlers that ignore the cancellation of their context
-	PID         int    `json:"pid"`   // the process that the numbers belong to, or 0 if there was none
-	// Starved is the total time for which the process's threads have waited for a processor since the process started. It reflects the load
-	// from other programs, and is 0 if that time is not available.
+	PID         int    `json:"pid"`   // the process that the numbers belong to; 0 if there was none
+	// Starved is the total time that the process's threads have spent waiting for a CPU since the process started. It reflects the load
+	// from other programs and is 0 if it cannot be determined.
 	Starved time.Duration `json:"starved,omitempty"`
 	// Sessions counts the connections by state: idle, idle in transaction, busy, or the event that they are waiting for inside the server,
 	// such as Lock/transactionid.
 	Sessions map[string]int `json:"sessions,omitempty"`
 }
 
-// Row is a row in the demo_rows table. A demo.tx job writes it in the transaction that finishes the job.
+// Row is a row in the demo_rows table. A demo.tx job writes it in the transaction that ends the job.
 type Row struct {
 	Job   int64 `json:"job,string"`
 	Fence int64 `json:"fence"`
@@ -187,26 +187,26 @@ type Pipeline struct {
 	Status job.Status `json:"status"`
 }
 
-// Fire is the outcome of one occurrence of a schedule, read from the row of that occurrence.
+// Fire is the outcome of one occurrence of a schedule, read from the occurrence's row.
 type Fire struct {
 	Schedule  string    `json:"schedule"`
 	FireAt    time.Time `json:"fire_at"`
 	DecidedAt time.Time `json:"decided_at"`
 	Outcome   string    `json:"outcome"`
 	Manual    bool      `json:"manual"`
-	Missed    int       `json:"missed"` // number of earlier occurrences that it replaces
+	Missed    int       `json:"missed"` // number of earlier occurrences that it counts as missed
 	Job       *int64    `json:"job,string"`
 }
 
 // Schedule is one version of a schedule, recorded in the transaction that made the change.
 type Schedule struct {
-	N          int64      `json:"n"` // position in the order of the changes
+	N          int64      `json:"n"` // consecutive number of the change
 	At         time.Time  `json:"at"`
 	Schedule   string     `json:"schedule"`
 	Expression string     `json:"expression"`
 	Paused     bool       `json:"paused"`
 	Anchor     time.Time  `json:"anchor"`    // all occurrences are after this time
-	Undecided  *time.Time `json:"undecided"` // the first occurrence that had not been processed before the change, or nil if there was none
+	Undecided  *time.Time `json:"undecided"` // first occurrence that was unprocessed at the time of the change; nil if there was none
 }
 
 // Process records one run of a pod process, from start to exit. It is written after the process has exited.
@@ -214,18 +214,18 @@ type Process struct {
 	Pod       string     `json:"pod"`             // name of the pod or the remote worker
 	Via       []string   `json:"via,omitempty"`   // pods that a remote worker connects to; empty for a pod
 	Slots     int        `json:"slots,omitempty"` // number of slots; 0 means the value from the settings
-	Boots     []string   `json:"boots"`           // a process takes a new boot ID after losing its lease
+	Boots     []string   `json:"boots"`           // boot IDs; a process takes a new one after losing its lease
 	PID       int        `json:"pid"`
 	Race      bool       `json:"race"`
 	Started   time.Time  `json:"started"`
 	Ready     *time.Time `json:"ready"`               // when the process reported that it was ready, or nil if it never did
-	TermAt    *time.Time `json:"term_at,omitempty"`   // time of the first SIGTERM
+	TermAt    *time.Time `json:"term_at,omitempty"`   // when the process reported that it was ready; nil if it never did
 	TermsGot  int        `json:"terms_got,omitempty"` // number of SIGTERMs sent
 	Ended     time.Time  `json:"ended"`
 	Exit      int        `json:"exit"`                 // exit code, or -1 after a signal
 	Signal    string     `json:"signal,omitempty"`     // the signal that killed it
 	Races     int        `json:"races,omitempty"`      // data races reported by the race detector
-	Fired     []string   `json:"fired,omitempty"`      // failpoints that fired in the process
-	StoppedBy string     `json:"stopped_by,omitempty"` // what stopped the process: a signal or a failpoint; empty if neither did
+	Fired     []string   `json:"fired,omitempty"`      // failpoints that were triggered in the process
+	StoppedBy string     `json:"stopped_by,omitempty"` // the signal or failpoint that stopped the process; empty if neither did
 	Log       string     `json:"log"`                  // path of the log in the run's folder
 }

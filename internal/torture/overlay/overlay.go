@@ -1,5 +1,5 @@
-// Package overlay plants bugs in a single build of the program. It changes no source file. Instead, the go command reads modified copies
-// (go build -overlay).
+// Package overlay plants bugs in a single build of the program. It does not change the source files: the go command reads modified copies
+// instead (go build -overlay).
 package overlay
 
 import (
@@ -15,7 +15,7 @@ type Bug struct {
 	Name       string
 	Edits      []Edit
 	Tests      [][]string // arguments for the go test runs, at least one of which must fail unless the bug is harmless
-	Invariants []string   // the torture must report at least one of these invariants as broken
+	Invariants []string   // the torture must report at least one of these as broken
 	Harmless   string     // why no test can fail because of the bug
 }
 
@@ -23,13 +23,14 @@ type Bug struct {
 type Edit struct{ File, Old, New string }
 
 // Parse reads blocks separated by empty lines. A block has one item per line: the bug's name, a file, the lines of the old text ("- "), the
-// lines of the new text ("+ "), and packages to test, optionally with test names ("= "). More edits to the same file or another one may
-// follow the first. A block may also contain torture invariants ("^ "), the reason why the bug is harmless ("! ") and comments ("# ").
+// lines of the new text ("+ "), and the packages to test, optionally with test names ("= "). The first edit may be followed by more edits
+// to the same file or to other files. A block may also contain torture invariants ("^ "), the reason why the bug is harmless ("! ") and
+// comments ("# ").
 func Parse(text string) (bugs []Bug, err error) {
 	for block := range strings.SplitSeq(text, "\n\n") {
 		b := parseBlock(block)
 		if b.Name == "" {
-			continue // a block that contains only comments
+			continue // the block contains only comments
 		}
 		complete := len(b.Edits) > 0 && len(b.Tests) > 0
 		for _, e := range b.Edits {
@@ -74,7 +75,7 @@ func parseBlock(block string) (b Bug) {
 	return b
 }
 
-// testArguments returns the go test arguments for each package and the test names that follow it.
+// testArguments returns the go test arguments for each package, restricted to the test names that follow the package.
 func testArguments(words []string) (runs [][]string) {
 	for i := 0; i < len(words); {
 		run := []string{words[i]}
@@ -90,8 +91,8 @@ func testArguments(words []string) (runs [][]string) {
 	return runs
 }
 
-// Plant writes the modified copies of files below root to dir, and returns the path of the file for go build -overlay. It fails unless each
-// file contains the old text exactly once, so that a bug cannot silently become harmless when the code changes.
+// Plant writes the modified copies of files below root to dir, and returns the path of the file for go build -overlay. It fails unless the
+// old text occurs exactly once, so that a change to the code cannot silently make a bug harmless.
 func (b Bug) Plant(root, dir string) (overlay string, err error) {
 	root, err = filepath.Abs(root)
 	if err != nil {

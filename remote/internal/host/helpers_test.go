@@ -34,7 +34,7 @@ type far struct {
 	runs map[int64]engine.Assignment
 }
 
-// ackWithin is how long a job may be missing from the heartbeats.
+// ackWithin is the time for which a job may be missing from the heartbeats.
 const ackWithin = 500 * time.Millisecond
 
 func newFar() *far {

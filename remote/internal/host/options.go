@@ -28,7 +28,8 @@ type Options struct {
 	Slots int
 	// Running lists the claims that the worker holds when it reconnects.
 	Running []Claim
-	// AckWithin is how long a sent job may be missing from the worker's heartbeats before it is handed back. The default is two heartbeats.
+	// AckWithin is the time after which a sent job that is missing from the worker's heartbeats is handed back. The default is two
+	// heartbeats.
 	AckWithin time.Duration
 	// Send sends a job. It must not block on the network for long. If it returns an error, the stream ends.
 	Send func(engine.Assignment) error

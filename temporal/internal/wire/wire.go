@@ -43,7 +43,7 @@ type Run struct {
 	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"` // from an earlier epoch
 	CreatedAt   time.Time       `json:"created_at"`
 	ClaimedAt   time.Time       `json:"claimed_at"`
-	// Heartbeat is how long a worker may send no heartbeat before it counts as dead.
+	// Heartbeat is the time without a heartbeat after which a worker counts as dead.
 	Heartbeat time.Duration `json:"heartbeat"`
 	// Database is the identity of the database that the job belongs to (see [outbox.Outbox.Database]).
 	Database string `json:"database,omitempty"`
