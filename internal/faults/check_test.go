@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// row represents a finished job.
+// row is a finished job.
 type row struct {
 	ID, Pipeline   int64
 	Parent         *int64
@@ -26,7 +26,7 @@ type row struct {
 	CrashesAllowed int
 }
 
-// event represents one entry in a job's history.
+// event is one entry in a job's history.
 type event struct {
 	Job, Written int64
 	No           int
@@ -38,13 +38,13 @@ type event struct {
 	At           time.Time
 }
 
-// wrong is a problem found by one of the check's queries.
+// wrong is a problem found by one of the queries that check runs.
 type wrong struct {
 	Job  int64
 	What string
 }
 
-// history contains the jobs and events that check has read. The counts show whether the fault had any effect.
+// history contains the jobs and events that check has read. Tests use the counts to make sure that the fault had an effect.
 type history struct {
 	jobs   map[int64]row
 	events map[int64][]event
@@ -58,7 +58,7 @@ const (
 			boot::text, from_state, to_state, event, at
 		from trapeze.job_events e left join lateral unnest(e.jobs, e.event_nos, e.fences) b(job, event_no, fence) on true
 		where e.job is not null or b.job is not null order by 1, 3, written`
-	// An exactly-once write must have left one row, written by the claim that finished the job.
+	// Each exactly-once write must have left exactly one row, written by the claim that ended the job.
 	effectsSQL = `select j.id, format('job %s (%s): %s effects, by fences %s, ended by fence %s', j.id, j.kind, count(e.job),
 			array_agg(e.fence), max(d.fence))
 		from trapeze.jobs j join trapeze.done d using (id) left join effects e on e.job = j.id
@@ -170,8 +170,8 @@ func (w *world) checkJobs(h history) {
 	}
 }
 
-// checkSubmissions checks that every job whose submission was confirmed exists. The number of other jobs must not exceed the number of
-// submissions with an unknown outcome.
+// checkSubmissions checks that every job whose submission was confirmed exists, and that there are no more other jobs than submissions with
+// an unknown outcome.
 func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubts int) {
 	w.t.Helper()
 	for _, id := range ids {
@@ -190,8 +190,8 @@ func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubt
 	}
 }
 
-// lone lists this package's own kinds, whose pipelines and attempts are known. The example's kinds are checked through the example's totals
-// instead.
+// lone lists the kinds defined in this package, whose pipelines and attempts are known. The kinds of the example are checked through its
+// totals instead.
 var lone = map[string]bool{"link": true, "plain": true, "batch": true, "turn": true, "flaky": true, "nap": true}
 
 // checkEvents checks one job's history. Event numbers must have no gaps, transitions must be valid, fences must increase with every claim,
@@ -213,7 +213,7 @@ func (w *world) checkEvents(r row, events []event) {
 		if e.From != state {
 			wrong(e, "leaves %q, and the job was %q", e.From, state)
 		}
-		note := e.From == e.To // an event that changes no state
+		note := e.From == e.To // the event does not change the state
 		if !note && !job.CanMove(e.From, e.To) {
 			wrong(e, "no move from %q to %q", e.From, e.To)
 		}

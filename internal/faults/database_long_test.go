@@ -21,8 +21,8 @@ func TestPostgreSQLRestartedUnderLoadLosesAndDoublesNothing(t *testing.T) {
 	stop := w.busy(8 * time.Second)
 	for range 5 {
 		before := w.ended()
-		is.NoErr(server.Restart(t.Context(), "immediate")) // has the effect of a power failure
-		w.waitMore(15*time.Second, before, 100)            // jobs finish again
+		is.NoErr(server.Restart(t.Context(), "immediate")) // crashes the server as a power failure would
+		w.waitMore(15*time.Second, before, 100)            // until jobs finish again
 	}
 	stop()
 	w.finish()
@@ -47,7 +47,7 @@ func TestConnectionsTerminatedTwiceASecondLoseAndDoubleNothing(t *testing.T) {
 	is.True(cut > 4*int(cutFor.Seconds())) // connections were terminated
 }
 
-// When the network breaks, replies to committed statements get lost. This rarely happens when the server terminates sessions.
+// When the network breaks, replies to committed statements get lost, which rarely happens when the server terminates sessions.
 func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -63,8 +63,8 @@ func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
 	w.finish()
 }
 
-// busy starts three pods that submit jobs themselves for a while, and adds load from outside. The returned stop function ends the load and
-// checks that all pods are still alive.
+// busy starts three pods that submit jobs themselves for a while, and adds load from outside. stop ends the load and checks that all pods
+// are still alive.
 func (w *world) busy(submitFor time.Duration) (stop func()) {
 	w.t.Helper()
 	for n := range 3 {

@@ -4,7 +4,7 @@
 //
 //	test ──▶ world: database, submissions, pods ──▶ fault ──▶ settle: nothing is left to do ──▶ check: the whole history
 //
-// All tests end with the same check, which reads the jobs and their events. It checks that no job is lost or duplicated, every transition
+// All tests end with the same check, which reads the jobs and their events and verifies that no job is lost or duplicated, every transition
 // is valid, all fences are in order, the runs of each subject do not overlap, and each exactly-once write exists exactly once.
 //
 // The build tag failpoints adds crashes at every failpoint, and the build tag long makes the faults last longer. Other packages cannot

@@ -11,14 +11,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// heldFor is how long a process may hold an event in memory. writtenWithin is how long writing the event may take on a busy machine.
+// heldFor limits how long a process may hold an event in memory, and writtenWithin how long writing the event may take on a busy machine.
 const (
 	heldFor       = 250 * time.Millisecond
 	writtenWithin = time.Second
 )
 
-// A process is killed while a handler is emitting events. Only the latest events may be lost, because a process may hold them in memory for
-// a moment.
+// When a process is killed while a handler is emitting events, only the latest events may be lost, because a process may hold events in
+// memory for a moment.
 func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -47,7 +47,7 @@ func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	w.finish()
 }
 
-// emitTimes returns, for each event that the emitter emitted on a pod, the time at which Emit returned.
+// emitTimes returns when Emit returned on the given pod, for each event of the emitter.
 func emitTimes(p *pod) (at []time.Time) {
 	for line := range strings.Lines(p.log.String()) {
 		var n int

@@ -15,7 +15,7 @@ func TestTheExampleGivesTheSameTotalsWhenItsPodIsKilledInTheMiddle(t *testing.T)
 	t.Parallel()
 	is := is.New(t)
 	undisturbed, _ := totals(t, func(*world, *pod) {})
-	is.True(len(undisturbed) > 100) // it read the real file
+	is.True(len(undisturbed) > 100) // the run read the real file
 
 	killed, h := totals(t, func(w *world, first *pod) {
 		pgtest.Wait(t, "the ingest is in the middle of its file", func() bool {
@@ -23,7 +23,7 @@ func TestTheExampleGivesTheSameTotalsWhenItsPodIsKilledInTheMiddle(t *testing.T)
 		})
 		first.kill()
 	})
-	is.Equal(killed, undisturbed) // equal to the last digit
+	is.Equal(killed, undisturbed) // the totals are equal to the last digit
 	is.Equal(h.counts["job.recovered"], 1)
 }
 
@@ -56,7 +56,7 @@ create function count_commit() returns trigger language plpgsql as $$
 	begin insert into counted values (pg_current_xact_id()); return null; end $$;
 create trigger counted after insert on co2.emissions for each statement execute function count_commit()`
 
-// checkUnits checks that the example's only pipeline fanned out once, that each unit was counted once in a separate commit, and that
+// checkUnits checks that the example's only pipeline fanned out once, that each unit was counted once and in a separate commit, and that
 // exactly one join followed.
 func (w *world) checkUnits() {
 	w.t.Helper()

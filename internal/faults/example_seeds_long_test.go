@@ -36,13 +36,13 @@ func TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled(t *testing.T) {
 			defer func() { <-atOnce }()
 			is := is.New(t)
 			killed, h := totals(t, func(w *world, first *pod) { killThree(w, uint64(seed+1)) })
-			is.Equal(killed, undisturbed) // equal to the last digit
+			is.Equal(killed, undisturbed) // the totals are equal to the last digit
 			t.Logf("%d runs were taken over", h.counts["job.recovered"])
 		})
 	}
 }
 
-// killThree kills three pods, one after another, and starts a replacement for each.
+// killThree kills three pods, one after another, and starts a replacement for each of them.
 func killThree(w *world, seed uint64) {
 	w.t.Helper()
 	draw := rand.New(rand.NewPCG(seed, 0))
@@ -60,8 +60,8 @@ func killThree(w *world, seed uint64) {
 	}
 }
 
-// momentOf turns a number from 0 to 1 into a condition that determines when to kill a pod. The first quarter covers the ingest of 20,000
-// rows, and the rest covers the completion of its 223 jobs.
+// momentOf maps a number from 0 to 1 to the condition for killing a pod. The first quarter covers the ingest of 20,000 rows, and the rest
+// covers the completion of its 223 jobs.
 func momentOf(at float64) (what, sql string, atLeast int) {
 	if at < 0.25 {
 		rows := int(at * 4 * 20_000)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// passing maps each failpoint to the pass that triggers the fault. The default is the third pass.
+// passing maps failpoints to the pass that triggers the fault. For the other failpoints, this is the third pass.
 var passing = map[string]int{failpoint.EnqueueDone: 2, failpoint.RecoverPage: 1}
 
 func TestDeathAtAnyFailpointLosesAndDoublesNothing(t *testing.T) {
@@ -54,15 +54,15 @@ func TestAPodFrozenAtAFailpointIsRefusedWhenItWakes(t *testing.T) {
 			w.round(1)
 			pgtest.Wait(t, "the other one works", func() bool { return w.ended() > before+10 })
 			frozen.signal(syscall.SIGCONT)
-			frozen.waitOpen() // it registered again under a new boot ID
+			frozen.waitOpen() // the pod registered again under a new boot ID
 			w.finish()
-			is.True(frozen.log.says("lease lost: the pod lapsed")) // it noticed that its lease was lost
+			is.True(frozen.log.says("lease lost: the pod lapsed")) // the pod noticed that its lease was lost
 			is.True(w.yes("select count(*) = 2 from trapeze.pods where name = 'armed'"))
 		})
 	}
 }
 
-// reachFailpoint starts one pod with the failpoint and one without, and submits work until the failpoint has been reached.
+// reachFailpoint starts one pod with the failpoint enabled and one without, and submits work until the failpoint has been reached.
 func reachFailpoint(t *testing.T, point, action string) (*world, *pod) {
 	t.Helper()
 	at := 3
@@ -74,7 +74,7 @@ func reachFailpoint(t *testing.T, point, action string) (*world, *pod) {
 	config := podConfig{Name: "armed"}
 	switch point {
 	case failpoint.RecoverPage:
-		// A pod recovers jobs only if another pod is dead.
+		// A pod recovers jobs only after another pod has died.
 		victim := w.start(podConfig{Name: "victim"}, "")
 		for range 6 {
 			w.submit(nap{Millis: 60_000, Once: true})

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// A process is killed or frozen after it has submitted the job for a schedule's occurrence, but before it commits. Nothing may be stored
-// for the occurrence, and another process must then fire it.
+// A process is killed or frozen after it has submitted the job for a schedule's occurrence but before it commits. The occurrence must leave
+// no trace, and another process must fire it.
 func TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide(t *testing.T) {
 	for _, action := range []string{"kill", "stop"} {
 		t.Run(action, func(t *testing.T) {
@@ -27,11 +27,11 @@ func TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide(t *testing.T) {
 			is.Equal(w.fires(), 0) // nothing about the occurrence is visible
 			w.start(podConfig{Name: "other"}, "")
 			pgtest.Wait(t, "the other one fires", func() bool { return w.fires() >= 3 })
-			is.True(read[float64](w, `select max(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) < 8) // seconds
+			is.True(read[float64](w, `select max(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) < 8) // every occurrence fired within 8 seconds
 			if action == "kill" {
 				armed.waitKilled(t)
 			} else {
-				armed.signal(syscall.SIGCONT) // it sends its commit too late
+				armed.signal(syscall.SIGCONT) // the pod sends its commit too late
 				before := w.fires()
 				pgtest.WaitFor(t, 20*time.Second, "fires go on", func() bool { return w.fires() >= before+2 })
 			}

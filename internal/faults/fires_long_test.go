@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// Five processes share the same schedules while one is killed and others are frozen for a while. Every occurrence must still fire exactly
+// Five processes share the same schedules. One of them is killed and others are frozen for a while, but every occurrence must fire exactly
 // once.
 func TestFiveProcessesFireOnceWhileOneIsKilledAndOneFrozen(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestFiveProcessesFireOnceWhileOneIsKilledAndOneFrozen(t *testing.T) {
 	pods[0].kill()
 	pods[1].signal(syscall.SIGSTOP)
 	after(4)
-	pods[1].signal(syscall.SIGCONT) // its timer expired long ago
+	pods[1].signal(syscall.SIGCONT) // this pod's timer expired long ago
 	pods[2].signal(syscall.SIGSTOP)
 	after(6)
 	pods[2].signal(syscall.SIGCONT)

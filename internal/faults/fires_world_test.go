@@ -24,8 +24,8 @@ func (w *world) schedule(name, expression string) {
 // fires returns the number of occurrences that have been processed.
 func (w *world) fires() int { return read[int](w, "select count(*) from trapeze.schedule_fires") }
 
-// checkFires checks that every schedule has fired at each multiple of its interval, in seconds, since it was created. There must be one job
-// per occurrence and no other jobs.
+// checkFires checks that every schedule has fired at each multiple of its interval, in seconds, since it was created. There must be exactly
+// one job per occurrence and no other jobs.
 func (w *world) checkFires(every int64) {
 	w.t.Helper()
 	is := is.New(w.t)
@@ -56,7 +56,7 @@ func (w *world) checkFires(every int64) {
 	is.Equal(read[int](w, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), len(got))
 }
 
-// stopFires stops all schedules and waits until their jobs are finished.
+// stopFires stops all schedules and waits until their jobs have finished.
 func (w *world) stopFires() {
 	w.t.Helper()
 	if _, err := w.pool.Exec(w.t.Context(), `update trapeze.schedules set kind = 'nobody''s'`); err != nil {

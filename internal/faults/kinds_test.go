@@ -16,7 +16,7 @@ import (
 )
 
 // tablesSQL creates the tables in which handlers record what they do. They have no unique constraints, because the check must be able to
-// find duplicates. Events are numbered in the order in which they were written, because transaction IDs do not show that order.
+// find duplicates. It also numbers events in the order in which they are written, which transaction IDs do not reveal.
 const tablesSQL = `
 create table effects (job bigint, fence bigint, step int, pipeline bigint);
 create table batches (job bigint, fence bigint, n int, at timestamptz default clock_timestamp());
@@ -28,7 +28,7 @@ const chainLength = 5
 // link is a step of a chain built with Then. Each step makes an exactly-once write.
 type link struct{ N, Of, Millis int }
 
-// plain is a step of a declared chain. Its finish is group-committed with others.
+// plain is a step of a declared chain. Its end shares a commit with other jobs.
 type plain struct{ Millis int }
 
 // batch writes rows in several transactions, each with a checkpoint.
@@ -37,7 +37,7 @@ type batch struct{ Rows, Millis int }
 // turn is submitted with a subject, so that its runs do not overlap.
 type turn struct{ Millis int }
 
-// split fans out to branches with a join.
+// split fans out into branches with a join.
 type split struct{}
 
 const branches = 3
@@ -45,19 +45,19 @@ const branches = 3
 // flaky runs four times: it snoozes once, fails twice, and then succeeds.
 type flaky struct{}
 
-// nap waits. If Once is set, it waits only in its first claim. If IgnoreContext is set, it ignores the cancellation of its context.
+// nap waits. If Once is set, it waits only during its first claim. If IgnoreContext is set, it ignores the cancellation of its context.
 type nap struct {
 	Millis              int
 	Once, IgnoreContext bool
 }
 
-// emitter emits an event every ten milliseconds and prints a line as soon as Emit has returned. Only its first claim does so.
+// emitter emits an event every ten milliseconds and prints a line as soon as Emit has returned. It does so only during its first claim.
 type emitter struct{}
 
 func (emitter) Kind() string { return "emitter" }
 
-// emittedPrefix is the prefix of an emitter's line. The rest of the line contains the event's number and the time at which Emit returned,
-// in nanoseconds.
+// emittedPrefix is the prefix of the lines that an emitter prints. The rest of each line is the event's number and the time at which Emit
+// returned, in nanoseconds.
 const emittedPrefix = "told "
 
 func (link) Kind() string  { return "link" }
@@ -159,7 +159,7 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 	})
 }
 
-// claim is the set of a job's methods that are needed to record a trace.
+// claim has the methods of a job that are needed to record a trace.
 type claim interface {
 	ID() int64
 	Fence() int64
@@ -179,15 +179,15 @@ func effect(j claim) func(context.Context, pgx.Tx) error {
 // started records that a run began.
 func started(ctx context.Context, pool *pgxpool.Pool, j claim) { trace(ctx, pool, j, "start") }
 
-// trace adds a row to starts. On a slow machine, this can take seconds while many handlers open their first connections. If the database is
-// down, trace gives up after ten seconds, so that the handler can continue.
+// trace adds a row to starts. On a slow machine, this can take seconds while many handlers are opening their first connections. If the
+// database is down, trace gives up after ten seconds, so that the handler can continue.
 func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	_, _ = pool.Exec(ctx, "insert into starts values ($1, $2, $3, $4)", j.ID(), j.Fence(), j.Boot(), what)
 }
 
-// pause waits for the given number of milliseconds. If ctx ends first, it returns the cancellation cause.
+// pause waits for the given number of milliseconds. If ctx is cancelled first, it returns the cause.
 func pause(ctx context.Context, millis int) error {
 	select {
 	case <-ctx.Done():

@@ -4,7 +4,7 @@ package faults
 
 import "time"
 
-// cutFor is how long the test keeps cutting connections.
+// cutFor is the duration for which the test keeps cutting connections.
 const cutFor = 20 * time.Second
 
 // exampleSeeds is the number of runs in which the example's pods are killed at random times.

@@ -20,10 +20,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// podEnv is the environment variable that holds a podConfig as JSON. If it is set, this binary runs as a pod instead of running tests.
+// podEnv is the environment variable that holds a podConfig as JSON. If it is set, the test binary runs as a pod instead of running tests.
 const podEnv = "TRAPEZE_FAULT_POD"
 
-// The pods use short intervals, so that other pods react while the test is running.
+// The pods use short intervals, so that other pods react quickly to a fault.
 const (
 	leaseFor       = 1500 * time.Millisecond
 	heartbeatEvery = 400 * time.Millisecond
@@ -38,8 +38,8 @@ type podConfig struct {
 	URL   string
 	Slots int
 	Grace time.Duration
-	// SubmitFor is the time for which the pod itself submits chains. If it is zero, the pod submits none. Chains start on insert while the pod
-	// has free slots.
+	// SubmitFor is the duration for which the pod itself submits chains, which start on insert while the pod has free slots. If it is zero,
+	// the pod submits none.
 	SubmitFor time.Duration
 	// Defaults makes the pod use the default intervals.
 	Defaults bool
@@ -56,13 +56,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// runPod plays the part of a host service's main function. It runs a runner until SIGTERM arrives; a second SIGTERM stops it immediately.
+// runPod plays the part of a host service's main function. It runs a runner until SIGTERM arrives. A second SIGTERM ends the grace period
+// immediately.
 func runPod(config string) error {
 	var c podConfig
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		return err
 	}
-	// Stdin closes when the test process ends, and the pod then exits.
+	// Stdin is closed when the test process ends, which makes the pod exit.
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
@@ -101,7 +102,7 @@ func runPod(config string) error {
 	return r.Run(ctx)
 }
 
-// newRunner returns a runner with handlers for all the kinds in these tests.
+// newRunner returns a runner with handlers for all kinds that these tests use.
 func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
 	o := runner.Options{
 		Name: c.Name, Slots: c.Slots, LeaseFor: leaseFor, HeartbeatEvery: heartbeatEvery, PollEvery: pollEvery,
@@ -119,15 +120,15 @@ func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
 	return r, nil
 }
 
-// Log messages about a pod's own submissions. The test reads them.
+// These log messages report a pod's own submissions. The test reads them.
 const (
 	saysSubmitted = "pod: submitted "
 	saysUnknown   = "pod: submission in doubt"
 	saysDone      = "pod: submissions end"
 )
 
-// submitFromWithin submits chains in a pod process, which can start them itself. It uses no idempotency keys, so it cannot resolve an
-// unknown outcome.
+// submitFromWithin submits chains from within a pod, which can start them on insert. It uses no idempotency keys, so it cannot resolve
+// unknown outcomes.
 func submitFromWithin(ctx context.Context, r *runner.Runner, c podConfig) {
 	for ready := false; !ready && ctx.Err() == nil; ready, _ = r.Ready() {
 		_ = pause(ctx, 1)

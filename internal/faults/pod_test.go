@@ -19,7 +19,7 @@ import (
 type pod struct {
 	w     *world
 	name  string
-	busy  bool // whether it submits jobs itself
+	busy  bool // the pod submits jobs itself
 	cmd   *exec.Cmd
 	stdin io.Closer // closing it ends the pod
 	log   log
@@ -31,7 +31,7 @@ type log struct{ podtest.Log }
 
 func (l *log) says(what string) bool { return strings.Contains(l.String(), what) }
 
-// launch starts a pod without waiting for it. failpoints lists the failpoints to enable.
+// launch starts a pod without waiting until it has registered. failpoints lists the failpoints to enable.
 func (w *world) launch(c podConfig, failpoints string) *pod {
 	w.t.Helper()
 	c.URL = w.podURL
@@ -52,7 +52,7 @@ func (w *world) launch(c podConfig, failpoints string) *pod {
 	p := &pod{w: w, name: c.Name, busy: c.SubmitFor > 0, cmd: exec.Command(self), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), podEnv+"="+string(config), "TRAPEZE_FAILPOINTS="+failpoints)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	// Each pod gets its own process group. If the test process dies, the kernel then wakes a frozen pod so that it can exit.
+	// Each pod gets a separate process group, so that the kernel wakes a frozen pod if the test process dies. The pod can then exit.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		w.t.Fatal(err)
@@ -116,7 +116,7 @@ func (p *pod) signal(s syscall.Signal) {
 	}
 }
 
-// kill kills the process with SIGKILL and returns when it is gone.
+// kill sends SIGKILL to the process and returns once the process is gone.
 func (p *pod) kill() {
 	p.w.t.Helper()
 	p.signal(syscall.SIGKILL)
@@ -140,7 +140,7 @@ func (p *pod) waitExit(t *testing.T, atMost time.Duration) *os.ProcessState {
 }
 
 // submissions reads from the pod's log which jobs the pod submitted, and how many submissions have an unknown outcome. If the pod was
-// killed, there is one more such submission than the log contains.
+// killed, one more submission may have an unknown outcome than the log shows.
 func (p *pod) submissions(t *testing.T) (ids []int64, doubts int) {
 	t.Helper()
 	if !p.busy {

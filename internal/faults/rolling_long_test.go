@@ -13,8 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// A rolling update as Kubernetes does it: before each of ten pods gets SIGTERM, its successor is ready. The pods have the default intervals,
-// so a job whose wake-up is lost waits for a poll, up to ten seconds. The test is not parallel, because it limits a delay.
+// The test performs a rolling update as Kubernetes does it: before each of ten pods gets SIGTERM, its successor is ready. The pods use the
+// default intervals, so a job whose wake-up is lost waits up to ten seconds for a poll. The test does not run in parallel with others,
+// because it limits a delay.
 func TestARollingUpdateOfTenPodsDelaysNoJob(t *testing.T) {
 	is := is.New(t)
 	const pods = 10
@@ -30,13 +31,13 @@ func TestARollingUpdateOfTenPodsDelaysNoJob(t *testing.T) {
 		had := w.ended()
 		old.signal(syscall.SIGTERM)
 		is.Equal(old.waitExit(t, shutdownGrace+10*time.Second).ExitCode(), 0)
-		w.waitMore(time.Minute, had, 100) // the rest of the fleet goes on
+		w.waitMore(time.Minute, had, 100) // until the rest of the fleet has finished more jobs
 	}
 	over := w.now()
 	stop()
-	w.finish() // no job is lost or doubled
+	w.finish() // no job is lost or duplicated
 	is.True(w.yes(`select count(*) = $1 from trapeze.pods where name like 'before-%' and closed = 'left'`, pods))
-	// A job with a subject may have to wait for another of that subject.
+	// Jobs with a subject are not counted, because they may have to wait for another job of the same subject.
 	const delays = ` from trapeze.jobs j join (select job, min(at) as at from starts group by job) s on s.job = j.id
 		where j.step = 0 and j.subject = '' and j.created_at between $1 and $2`
 	const worst = ` from (select percentile_disc(0.99) within group (order by extract(epoch from s.at - j.created_at)::float8) as p99` + delays + `

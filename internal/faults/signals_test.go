@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// takeoverWithin is how long other pods may take to start the jobs of a dead pod.
+// takeoverWithin limits how long other pods may take to start the jobs of a dead pod.
 const takeoverWithin = leaseFor + pollEvery + 10*time.Second
 
 func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
@@ -23,7 +23,7 @@ func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
 		w.submit(link{Of: chainLength, Millis: 600})
 		w.submit(batch{Rows: 20, Millis: 200})
 	}
-	frozen.waitRunning(8) // not 12: on a slow machine, some batches have finished before the last job starts
+	frozen.waitRunning(8) // not 12, because on a slow machine, some batches finish before the last job starts
 	w.start(podConfig{Name: "other", Slots: 12}, "")
 	stop := w.load(1, 200*time.Millisecond)
 	frozen.signal(syscall.SIGSTOP)
@@ -33,15 +33,15 @@ func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
 	})
 	woken := w.now()
 	frozen.signal(syscall.SIGCONT)
-	frozen.waitOpen() // it registered again under a new boot ID
+	frozen.waitOpen() // the pod registered again under a new boot ID
 	const refusedSQL = `select count(*) >= 4 from starts where at > $1 and what like 'lease lost%'`
 	pgtest.Wait(t, "its handlers were told that the lease is lost", func() bool { return w.yes(refusedSQL, woken) })
 	stop()
 	h := w.finish()
-	is.True(h.counts["job.recovered"] >= 8)                                              // its running jobs were taken over
-	is.True(frozen.log.says("result discarded"))                                         // its late results were rejected
+	is.True(h.counts["job.recovered"] >= 8)                                              // the pod's running jobs were taken over
+	is.True(frozen.log.says("result discarded"))                                         // its late results were discarded
 	is.True(frozen.log.says("lease lost: the pod lapsed"))                               // it noticed that its lease was lost
-	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one boot ID from before and one from after
+	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one boot ID from before the freeze and one from after it
 }
 
 func TestThePodsThatLiveTakeOverWhatAKilledOneRan(t *testing.T) {
@@ -63,27 +63,27 @@ func TestThePodsThatLiveTakeOverWhatAKilledOneRan(t *testing.T) {
 	for _, events := range h.events {
 		for _, e := range events {
 			if e.Event == "job.claimed" && *e.Fence == 2 {
-				is.True(e.At.Sub(died) < takeoverWithin) // the job runs elsewhere in time
+				is.True(e.At.Sub(died) < takeoverWithin) // the job started elsewhere in time
 			}
 		}
 	}
-	is.Equal(h.counts["job.claimed"], 2*jobs) // each job ran once on either pod
+	is.Equal(h.counts["job.claimed"], 2*jobs) // each job was claimed once by each of the two pods
 }
 
 func TestAPodThatIsToldToStopHandsItsJobsBackUnspent(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t, pgtest.URL(t))
-	leaving := w.start(podConfig{Name: "leaving", Defaults: true}, "") // with a lease that does not expire on a busy machine
+	leaving := w.start(podConfig{Name: "leaving", Defaults: true}, "") // the default lease does not expire on a busy machine
 	for range 5 {
 		w.submit(nap{Millis: 60_000, Once: true})
 	}
-	w.submit(nap{Millis: 60_000, Once: true, IgnoreContext: true}) // it ignores the cancellation of its context
+	w.submit(nap{Millis: 60_000, Once: true, IgnoreContext: true}) // a handler that ignores the cancellation of its context
 	w.submit(link{Of: chainLength, Millis: 300})
 	leaving.waitRunning(7)
 	leaving.signal(syscall.SIGTERM)
 	state := leaving.waitExit(t, shutdownGrace+3*time.Second)
-	is.Equal(state.ExitCode(), 0) // a drain is a normal exit
+	is.Equal(state.ExitCode(), 0) // the pod exits normally after the drain
 	is.True(w.yes("select not exists (select from trapeze.live where state = 'running')"))
 	is.True(w.yes("select closed = 'left' from trapeze.pods where name = 'leaving'"))
 	w.start(podConfig{Name: "heir"}, "")

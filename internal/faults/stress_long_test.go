@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stressFor is how long a pod is under stress. It exceeds two lease durations.
+// stressFor is the duration of the stress. It exceeds two lease durations.
 const stressFor = 60 * time.Second
 
 // With the default lease, heartbeat and poll intervals, a pod under stress must not be declared dead by a healthy one.
@@ -35,7 +35,7 @@ func TestTheDefaultsHoldUnderStress(t *testing.T) {
 			w := newWorld(t, server.URL())
 			stressed := w.start(podConfig{Name: "stressed", Defaults: true}, "")
 			judge := w.start(podConfig{Name: "judge", Defaults: true, Slots: 1}, "")
-			w.round(0) // opens every connection that the work needs
+			w.round(0) // opens all connections that the work needs
 			w.waitMore(20*time.Second, 0, 10)
 			relieve := stress(w, stressed)
 			_ = pause(t.Context(), int(stressFor.Milliseconds()))
@@ -50,7 +50,7 @@ func TestTheDefaultsHoldUnderStress(t *testing.T) {
 	}
 }
 
-// throttled limits a busy pod to five out of every hundred milliseconds of CPU time, like a kernel CPU quota.
+// throttled limits a busy pod to five milliseconds of CPU time in every hundred, like a CPU quota in the kernel.
 func throttled(w *world, p *pod) (relieve func()) {
 	for range 8 {
 		w.submit(nap{Millis: 2000})
@@ -75,13 +75,13 @@ func spinning(w *world, p *pod) (relieve func()) {
 	return func() {}
 }
 
-// hoarded lets handlers hold all connections of the host's pool.
+// hoarded makes handlers hold all connections of the host's pool.
 func hoarded(w *world, p *pod) (relieve func()) {
 	w.occupy(p, hoard{Millis: int(stressFor.Milliseconds())})
 	return func() {}
 }
 
-// occupy submits jobs until all eight of the pod's slots are taken. The other pod has one slot.
+// occupy submits nine jobs, which take all eight slots of the pod and the only slot of the other pod.
 func (w *world) occupy(p *pod, args runner.Args) {
 	w.t.Helper()
 	for range 9 {
@@ -92,7 +92,7 @@ func (w *world) occupy(p *pod, args runner.Args) {
 	})
 }
 
-// crowded takes all remaining connections of the server, including any that become free later.
+// crowded takes all remaining connections of the server, including those that become free later.
 func crowded(w *world, p *pod) (relieve func()) {
 	for range 8 {
 		w.submit(nap{Millis: 1000})

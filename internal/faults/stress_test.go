@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// spin keeps a processor busy and ignores its context.
+// spin keeps a CPU busy and ignores its context.
 type spin struct{ Millis int }
 
 // hoard acquires a connection from the host's pool and holds it while it runs.

@@ -7,9 +7,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkSubjects checks that no two runs of one (kind, subject) overlapped. It processes the events in the order in which they were written.
-// A run's end is written before the commit that frees its subject, and the next run's start is written after that commit. The exception is
-// a step that takes over its parent's slot, because it starts in the transaction that ends its parent.
+// checkSubjects checks that no two runs of jobs with the same kind and subject overlapped. It processes the events in the order in which
+// they were written. A run's end is written before the commit that frees its subject, and the next run's start is written after that
+// commit, except for a step that takes over its parent's slot: such steps start in the transaction that ends the parent.
 func (w *world) checkSubjects(h history) {
 	w.t.Helper()
 	type key struct{ kind, subject string }

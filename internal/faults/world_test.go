@@ -17,10 +17,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// watcher is the application name of the test's own connections, which the faults do not touch.
+// watcher is the application name of the test's own connections, which faults do not affect.
 const watcher = "the test"
 
-// client is the submitter of the jobs that the pods do not submit themselves.
+// client is the submitter of all jobs that the pods do not submit themselves.
 const client = "client"
 
 // world is a database, the pods that use it, and the jobs submitted to them.
@@ -93,7 +93,7 @@ func (w *world) submit(args runner.Args, options ...runner.EnqueueOption) int64 
 	}
 }
 
-// round submits one job of each kind. The same subjects recur in every round.
+// round submits jobs of all kinds. The rounds share a few subjects.
 func (w *world) round(n int) {
 	w.submit(link{Of: chainLength, Millis: 10})
 	w.submit(runner.Chain(plain{Millis: 10}, plain{Millis: 10}, plain{}, plain{}, plain{}))
@@ -104,7 +104,7 @@ func (w *world) round(n int) {
 	w.submit(split{})
 }
 
-// load submits rounds of jobs with a pause after each, from the given number of goroutines, until stop is called.
+// load submits rounds of jobs with a pause after each, in the given number of goroutines until stop is called.
 func (w *world) load(goroutines int, rest time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var loading sync.WaitGroup
@@ -121,13 +121,13 @@ func (w *world) load(goroutines int, rest time.Duration) (stop func()) {
 	return stop
 }
 
-// yes runs a query that returns a boolean. It returns false if the database does not respond.
+// yes runs a query and returns its boolean result, or false if the database does not respond.
 func (w *world) yes(sql string, args ...any) bool {
 	w.t.Helper()
 	return read[bool](w, sql, args...)
 }
 
-// read runs a query and returns a single value, or the zero value if the database does not respond.
+// read runs a query and returns the only value in its result, or the zero value if the database does not respond.
 func read[T any](w *world, sql string, args ...any) (v T) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
@@ -141,7 +141,7 @@ func read[T any](w *world, sql string, args ...any) (v T) {
 // now returns the current time on the database's clock.
 func (w *world) now() time.Time { return read[time.Time](w, "select clock_timestamp()") }
 
-// settle waits until there is nothing left to do.
+// settle waits until nothing is left to do.
 func (w *world) settle() {
 	w.t.Helper()
 	for _, p := range w.pods {
@@ -183,7 +183,7 @@ func (w *world) left() string {
 	return text
 }
 
-// finish waits until all work is done, checks the whole history, and shuts down the remaining pods as an operator would.
+// finish waits until all work is done, checks the whole history, and shuts down the remaining pods in the way an operator would.
 func (w *world) finish() history {
 	w.t.Helper()
 	w.settle()
@@ -194,7 +194,7 @@ func (w *world) finish() history {
 			p.waitExit(w.t, 10*time.Second)
 		}
 		if state := p.cmd.ProcessState; state.Exited() && state.ExitCode() != 0 {
-			w.t.Errorf("%s ended with %s", p.name, state) // processes that a test killed have no exit code
+			w.t.Errorf("%s ended with %s", p.name, state) // killed processes have no exit code, so this concerns only those that exited
 		}
 	}
 	return h

@@ -5,9 +5,10 @@
 //	clients ─ HTTP ─▶ 3 pods ─▶ (HAProxy | pgbouncer | proxy) ─▶ PostgreSQL servers ◀─ a fault
 //	                    └─ every start of a handler ─▶ ledger
 //
-// A scenario starts the load and causes one fault after another. For each fault it measures how long submissions and handlers remained
+// A scenario starts the load and causes one fault after another. For each fault, it measures how long submissions and handlers remained
 // interrupted after the new primary accepted writes. It then stops the load and checks that no job was lost or duplicated, no ID was used
-// twice, and no live pod was declared dead. Each fault prints one line, PASS or FAIL, and TestMain repeats the lines as a table at the end.
+// twice, and no live pod was declared dead. For each fault, it prints a line with PASS or FAIL, and TestMain repeats the lines as a table
+// at the end.
 //
 // Other packages cannot import this one.
 package ha

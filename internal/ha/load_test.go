@@ -18,10 +18,10 @@ import (
 
 const (
 	clients       = 4
-	submitEvery   = 100 * time.Millisecond // how long a client pauses after an accepted submission
-	submitAgain   = 50 * time.Millisecond  // how long a client waits before it retries a submission with the same key
+	submitEvery   = 100 * time.Millisecond // pause of a client after an accepted submission
+	submitAgain   = 50 * time.Millisecond  // pause before a client retries a submission with the same key
 	clientTimeout = 2 * time.Second
-	rowsOfAJob    = 5 // rows that demo.tx writes in the commit that finishes the job
+	rowsOfAJob    = 5 // number of rows that demo.tx writes in the commit that ends the job
 )
 
 // accepted is a submission that a pod has confirmed.
@@ -53,7 +53,7 @@ type load struct {
 	keys     map[string]bool // keys of all submissions sent
 	accepted []accepted
 	lines    []line
-	errors   map[string]int // responses other than 2xx, with the number of each
+	errors   map[string]int // responses other than 2xx, with their counts
 }
 
 // newLoad starts the ledger. Call begin to start the clients.
@@ -68,7 +68,7 @@ func newLoad(t *testing.T) *load {
 func (l *load) hear(_ http.ResponseWriter, r *http.Request) {
 	one := line{at: time.Now()}
 	if json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&one) != nil {
-		return // the sender died halfway through the request
+		return // the sender died during the request
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *load) client(ctx context.Context, n int) {
 	}
 }
 
-// submit sends a submission repeatedly until a pod accepts it. to returns the pod for each attempt.
+// submit sends a submission repeatedly until a pod accepts it. For each attempt, it calls to, which returns a pod.
 func (l *load) submit(ctx context.Context, web *http.Client, one accepted, body []byte, to func(try int) *pod) {
 	l.mu.Lock()
 	l.keys[one.key] = true
@@ -125,7 +125,8 @@ func (l *load) submit(ctx context.Context, web *http.Client, one accepted, body 
 	}
 }
 
-// fanOut submits a job with n children to each pod, so that each pod has to reserve new IDs. It waits until all of them have been accepted.
+// fanOut submits a job with n children to each pod, so that each pod has to reserve new IDs. It waits until all these jobs have been
+// accepted.
 func (l *load) fanOut(ctx context.Context, name string, n int) {
 	ctx, cancel := context.WithTimeout(ctx, stuckAfter)
 	defer cancel()
@@ -140,8 +141,8 @@ func (l *load) fanOut(ctx context.Context, name string, n int) {
 	sent.Wait()
 }
 
-// submission returns the n-th submission: a job that does no work, a chain, a job that writes rows in its final commit, or a job that takes
-// several seconds.
+// submission returns the nth submission: a job that does nothing, a chain, a job that writes rows in the commit that ends it, or a job that
+// takes several seconds.
 func submission(n int) (body []byte, one accepted) {
 	object := map[string]any{"kind": "demo.noop"}
 	one.jobs = 1
@@ -195,8 +196,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// acceptedSince returns the time at which the first submission after the given time was accepted, or the zero time if no submission was
-// accepted.
+// acceptedSince returns when the first submission after the given time was accepted, or the zero time if none was.
 func (l *load) acceptedSince(from time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,7 +211,7 @@ func (l *load) acceptedSince(from time.Time) time.Time {
 	return time.Time{}
 }
 
-// startedSince returns, for each pod, the time at which it first started a handler after the given time.
+// startedSince returns when each pod first started a handler after the given time. Pods that have not started one are missing.
 func (l *load) startedSince(from time.Time) map[string]time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,7 +224,8 @@ func (l *load) startedSince(from time.Time) map[string]time.Time {
 	return first
 }
 
-// longestGap returns the longest interval between consecutive times, beginning with the interval from the start time to the first one.
+// longestGap returns the longest interval between consecutive moments after from. The intervals before the first moment and after the last
+// one count, too.
 func longestGap(moments []time.Time, from time.Time) (longest time.Duration) {
 	last := from
 	for _, at := range moments {
@@ -235,7 +236,7 @@ func longestGap(moments []time.Time, from time.Time) (longest time.Duration) {
 	return max(longest, time.Since(last))
 }
 
-// gaps returns the longest interval without an accepted submission and the longest without a handler start, beginning at the given time.
+// gaps returns the longest intervals, since the given time, in which no submission was accepted and in which no handler started.
 func (l *load) gaps(from time.Time) (submissions, handlers time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,11 +24,11 @@ func run(m *testing.M) (code int) {
 		return broken(err)
 	}
 	defer func() {
-		if os.Getenv("HA_KEEP") == "" { // keep the folder, which contains all logs
+		if os.Getenv("HA_KEEP") == "" { // otherwise, keep the folder, which contains all logs
 			_ = os.RemoveAll(scratch)
 		}
 	}()
-	if err := os.Chmod(scratch, 0o755); err != nil { // if this process runs as root, the servers run as an unprivileged user
+	if err := os.Chmod(scratch, 0o755); err != nil { // if this process runs as root, the servers run as an unprivileged user, who needs access
 		return broken(err)
 	}
 	stopWatching, err := watch(scratch)

@@ -18,14 +18,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The pods' database and the ordinary user that owns it.
+// These are the pods' database and the ordinary user that owns it.
 const (
 	appRole  = "app"
 	password = "app"
 	database = "app"
 )
 
-// prepare creates the pods' user and database on a primary; url belongs to its superuser.
+// prepare creates the pods' user and database on a primary. url is the superuser's URL of the primary.
 func prepare(t *testing.T, url string) {
 	t.Helper()
 	execute(t, url, "", "create role "+appRole+" login password '"+password+"'", "create database "+database+" owner "+appRole)
@@ -54,7 +54,7 @@ func execute(t *testing.T, url, name string, statements ...string) {
 	}
 }
 
-// address returns the URL of the pods' database on the servers with the given ports.
+// address returns the URL of the pods' database on servers with the given ports.
 func address(ports ...int) string {
 	var hosts []string
 	for _, port := range ports {
@@ -65,7 +65,7 @@ func address(ports ...int) string {
 
 const readWrite = "&target_session_attrs=read-write"
 
-// member is one Patroni instance with its PostgreSQL server.
+// member is a Patroni instance and its PostgreSQL server.
 type member struct {
 	name       string
 	port, rest int
@@ -115,7 +115,7 @@ postgresql:
     - host replication all 127.0.0.1/32 trust
 `
 
-// startCluster starts etcd and two Patroni instances, and waits until the second server is streaming from the first.
+// startCluster starts etcd and two Patroni instances, and waits until the second server streams from the first.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	client, peer := freePort(t), freePort(t)
@@ -158,7 +158,7 @@ func superuser(m *member) string {
 	return fmt.Sprintf("postgres://postgres:postgres@127.0.0.1:%d/postgres?sslmode=disable", m.port)
 }
 
-// is queries a member's REST API and reports whether it responds with status 200. For example, GET /primary returns 200 only on the
+// is queries a member's REST API and reports whether it responds with status 200. GET /primary, for example, returns 200 only on the
 // primary.
 func (c *cluster) is(m *member, path string) bool {
 	web := http.Client{Timeout: 2 * time.Second}
@@ -192,7 +192,7 @@ func (c *cluster) other(m *member) *member {
 	return c.members[0]
 }
 
-// replicates waits until the standby streams without lag, which Patroni requires before a switchover.
+// replicates waits until the standby streams without lag. Patroni requires this before a switchover.
 func (c *cluster) replicates() {
 	pgtest.WaitFor(c.t, 2*time.Minute, "the standby streams", func() bool {
 		leader := c.leader()
@@ -210,7 +210,7 @@ func (c *cluster) replicates() {
 	})
 }
 
-// switchover asks Patroni to swap the roles. It returns the new primary immediately, while Patroni completes the switchover.
+// switchover asks Patroni to swap the roles. It returns the future primary immediately, without waiting for the switchover.
 func (c *cluster) switchover() *member {
 	c.t.Helper()
 	old := c.leader()
@@ -255,7 +255,7 @@ func (c *cluster) startHAProxy(option string) (port int) {
 		c.t.Fatal(err)
 	}
 	start(c.t, "haproxy", true, nil, "haproxy", "-db", "-f", file)
-	// Right after it starts, HAProxy treats both servers as the primary.
+	// Right after its start, HAProxy treats both servers as the primary.
 	leader, row := c.leader(), 0
 	pgtest.WaitFor(c.t, time.Minute, "HAProxy leads to the primary alone", func() bool {
 		if row++; !writes(c.t.Context(), address(port), leader.port) {

@@ -56,6 +56,6 @@ func (p *pgbouncer) start() time.Time {
 // restart stops pgbouncer and all its sessions immediately, and starts it again.
 func (p *pgbouncer) restart() time.Time {
 	p.t.Helper()
-	p.now.stop(syscall.SIGTERM) // in version 1.18, SIGTERM stops pgbouncer immediately, while SIGINT would wait for transactions
+	p.now.stop(syscall.SIGTERM) // with version 1.18, SIGTERM stops pgbouncer immediately, whereas SIGINT would wait for transactions
 	return p.start()
 }

@@ -20,13 +20,13 @@ const (
 	podSlots = 40
 )
 
-// pod is a pod that runs the real program with the default intervals.
+// pod is a pod of the real program with the default intervals.
 type pod struct {
 	name   string
 	env    []string
 	now    *process
-	url    atomic.Value // HTTP address of the pod, as a string
-	killed bool         // whether the scenario killed it
+	url    atomic.Value // the pod's HTTP address, as a string
+	killed bool         // the scenario has killed the pod
 }
 
 // startPods starts the pods with the given environment, which contains the database URL, and waits until all of them are ready.
@@ -65,16 +65,16 @@ func (p *pod) ready(t *testing.T) {
 				HTTP  string `json:"http"`
 			}
 			if json.Unmarshal(line, &one) == nil && one.Ready {
-				p.url.Store(one.HTTP) // after a restart, the latest line counts
+				p.url.Store(one.HTTP) // after a restart, the last ready line applies
 			}
 		}
 		return p.url.Load() != ""
 	})
 }
 
-// kill kills the pod without warning, like a power failure.
+// kill kills the pod without warning, as a power failure would.
 func (p *pod) kill() {
 	p.killed = true
 	p.now.stop(syscall.SIGKILL)
-	_ = os.Rename(p.now.log, p.now.log+".killed") // the next process starts a new log
+	_ = os.Rename(p.now.log, p.now.log+".killed") // so that the next process starts a new log
 }

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// process is a program started by a test. It is stopped when the test or this process ends.
+// process is a program started by a test. It is stopped when the test or the test process ends.
 type process struct {
 	cmd   *exec.Cmd
 	name  string
@@ -27,7 +27,7 @@ type process struct {
 	ended chan struct{}
 }
 
-// start starts a program, as the unprivileged user if requested. The program's output goes to a file that is shown if the test fails.
+// start starts a program, as the unprivileged user if requested. The program's output goes to a file, which is shown if the test fails.
 func start(t *testing.T, name string, unprivileged bool, env []string, argv ...string) *process {
 	t.Helper()
 	path, err := find(argv[0])
@@ -64,7 +64,7 @@ func start(t *testing.T, name string, unprivileged bool, env []string, argv ...s
 	return p
 }
 
-// stop sends a signal and waits until the process has exited. If the process takes longer than 20 s, stop kills it.
+// stop sends a signal and waits until the process has exited. If the process takes longer than 20 s to exit, stop kills it.
 func (p *process) stop(s syscall.Signal) {
 	p.signal(s)
 	select {
@@ -79,7 +79,7 @@ func (p *process) signal(s syscall.Signal) {
 	select {
 	case <-p.ended:
 	default:
-		_ = p.cmd.Process.Signal(s) // the process may already have exited
+		_ = p.cmd.Process.Signal(s) // fails if the process has already exited
 	}
 }
 
@@ -93,7 +93,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// environment returns the test's environment without variables that affect the programs it starts.
+// environment returns the test's environment without variables that affect the programs that it starts.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "TRAPEZE_") || strings.HasPrefix(e, "PG") || strings.HasPrefix(e, "DATABASE_URL=") ||
@@ -101,7 +101,7 @@ func environment() []string {
 	})
 }
 
-// credential returns the user under which PostgreSQL and Patroni run if this process runs as root, or nil if it does not.
+// credential returns the user as which PostgreSQL and Patroni run if this process runs as root. If it does not, credential returns nil.
 func credential(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -118,7 +118,7 @@ func credential(t *testing.T) *syscall.Credential {
 	return nil
 }
 
-var folders sync.Map // folder of each test, by test name
+var folders sync.Map // the tests' folders that have been created
 
 // folder returns a test's folder, which is owned by the unprivileged user.
 func folder(t *testing.T) string {
@@ -178,7 +178,7 @@ func listens(port int) bool {
 	return err == nil
 }
 
-// watch starts a shell that stops the servers below dir when this process dies. Without it, the servers started by Patroni would keep
+// watch starts a shell that stops the servers below dir when this process dies. Without this shell, servers started by Patroni would keep
 // running.
 func watch(dir string) (stop func(), err error) {
 	const script = `cat >/dev/null

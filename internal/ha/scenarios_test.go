@@ -37,8 +37,8 @@ func TestPatroniSwitchoversBehindHAProxyThatKeepsSessions(t *testing.T) {
 	behindHAProxy(t, "")
 }
 
-// behindHAProxy performs three switchovers. HAProxy notices each one at its next health checks, and only then can the pods reach the new
-// primary.
+// behindHAProxy performs three switchovers. HAProxy notices each switchover in its next health checks, and only then can the pods reach the
+// new primary.
 func behindHAProxy(t *testing.T, option string) {
 	need(t, "etcd", "patroni", "haproxy")
 	c := startCluster(t)
@@ -68,7 +68,7 @@ func pair(t *testing.T) (primary, standby *pgtest.Node) {
 	return primary, primary.AddStandby(t, settings...)
 }
 
-// promote promotes a standby to primary and returns the time at which it accepts writes.
+// promote promotes a standby to primary and returns when it accepts writes.
 func promote(t *testing.T, standby *pgtest.Node) time.Time {
 	t.Helper()
 	standby.Exec(t, "select pg_promote(false)")
@@ -95,8 +95,8 @@ func TestAnAsynchronousStandbyPromotedWithoutTheLastSecondsAndPodsKilled(t *test
 	withoutTheLastSeconds(t, 2)
 }
 
-// withoutTheLastSeconds loses three seconds of commits. Submissions confirmed during that time may be lost, but nothing else may be. No ID
-// assigned during that time may be assigned again, even if pods that had reserved IDs are killed.
+// withoutTheLastSeconds promotes a standby that lacks the last three seconds of commits. Submissions that were confirmed in these seconds
+// may be lost, but nothing else. No ID assigned in these seconds may be assigned again, even if pods that have reserved IDs are killed.
 func withoutTheLastSeconds(t *testing.T, killed int) {
 	primary, standby := pair(t)
 	url := address(primary.Port(), standby.Port()) + readWrite
@@ -108,11 +108,11 @@ func withoutTheLastSeconds(t *testing.T, killed int) {
 	}
 	goalOfEvery := everyPodWithin
 	if killed > 0 {
-		goalOfEvery = 20 * time.Second // new processes have to start first
+		goalOfEvery = 20 * time.Second // new pod processes have to start first
 	}
 	tr.fault(name, handlersWithin, goalOfEvery, func() time.Time {
 		endOfLoggedIDs(t, primary)
-		lost := time.Now() // the standby receives everything confirmed before this time
+		lost := time.Now() // everything confirmed before this time reaches the standby
 		standby.CaughtUp(t)
 		standby.LoseTail(t)
 		tr.load.fanOut(t.Context(), "lost", 1500)
@@ -135,8 +135,8 @@ func withoutTheLastSeconds(t *testing.T, killed int) {
 	tr.judge(url)
 }
 
-// endOfLoggedIDs uses up the block of IDs that the write-ahead log already covers. PostgreSQL logs a sequence 32 values ahead, so a standby
-// that lost the end of the log reassigns only IDs beyond that block.
+// endOfLoggedIDs uses up the block of IDs that the write-ahead log already covers. PostgreSQL logs sequence values 32 at a time in advance,
+// so a standby that has lost the end of the log reassigns only IDs beyond that block.
 func endOfLoggedIDs(t *testing.T, primary *pgtest.Node) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), address(primary.Port()))
@@ -180,8 +180,8 @@ func TestPgbouncerRestarted(t *testing.T) {
 	tr.judge(address(primary.Port()))
 }
 
-// through starts a proxy that connects each new connection to the server that node holds at that moment. The connection then stays with
-// that server.
+// through starts a proxy that connects each new client to the server that node holds at that moment. The connection then stays with the
+// server.
 func through(t *testing.T, node *atomic.Pointer[pgtest.Node]) (url string) {
 	t.Helper()
 	proxy, err := faultnet.StartTo(func() (string, string) { return "tcp", fmt.Sprintf("127.0.0.1:%d", node.Load().Port()) })
@@ -211,7 +211,7 @@ func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
 }
 
 // During a role change in a managed service, sessions on the old primary may stay open and find themselves on a standby. PostgreSQL itself
-// never keeps a primary's sessions open like that, so the test simulates it: a setting makes the old primary refuse writes, and its
+// closes a primary's sessions in this case, so the test simulates the situation: a setting makes the old primary refuse writes, and its
 // pg_is_in_recovery() is replaced with a version that returns true.
 func TestTheOldPrimaryStaysUpReadOnlyWithItsSocketsOpen(t *testing.T) {
 	primary, standby := pair(t)

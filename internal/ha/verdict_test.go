@@ -16,10 +16,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// HA_SLACK is added to each of these time limits, for machines that are busy with other work.
+// On machines that are busy with other work, set HA_SLACK, which is added to the time limits for handlers.
 const (
-	handlersWithin = 2 * time.Second // from when the new primary accepts writes until a handler starts
-	everyPodWithin = 4 * time.Second // until every pod has started a handler: a heartbeat interval plus the time to reconnect
+	handlersWithin = 2 * time.Second // from the time at which the new primary accepts writes until a handler starts
+	everyPodWithin = 4 * time.Second // from the same time until every pod has started a handler: a heartbeat interval plus the time to reconnect
 	stuckAfter     = 60 * time.Second
 	settleWithin   = 90 * time.Second
 )
@@ -31,10 +31,10 @@ func slack() time.Duration {
 
 const reportHead = "verdict  submissions  handlers  every pod  cancelled  lost  doubled  reused  declared dead   fault"
 
-// reported contains the result line of every fault.
+// reported contains one result line for each fault.
 var reported []string
 
-// measured records one fault and its consequences. Times are measured from the moment the database accepted writes again.
+// measured records one fault and its consequences. Durations start when the database accepts writes again.
 type measured struct {
 	name                            string
 	at                              time.Time
@@ -61,11 +61,11 @@ func begin(t *testing.T, env ...string) *trial {
 	tr.pods = startPods(t, tr.load.ledger.URL, env...)
 	tr.load.begin(t, tr.pods)
 	pgtest.WaitFor(t, time.Minute, "every pod runs jobs", func() bool { return len(tr.load.startedSince(time.Time{})) == pods })
-	wait(t.Context(), 3*time.Second) // by then, long jobs are running
+	wait(t.Context(), 3*time.Second) // gives long jobs time to start
 	return tr
 }
 
-// fault runs do, which causes a fault and returns when the database accepts writes again. It then measures how long the pods take to
+// fault runs do, which causes a fault and returns once the database accepts writes again. fault then measures how long the pods take to
 // recover.
 func (tr *trial) fault(name string, goal, goalOfEvery time.Duration, do func() (accepts time.Time)) {
 	tr.t.Helper()
@@ -96,7 +96,7 @@ func (tr *trial) fault(name string, goal, goalOfEvery time.Duration, do func() (
 		name, m.submissions.Seconds(), m.handlers.Seconds(), m.everyPod.Seconds(), m.outage, m.cancelled)
 }
 
-// judge stops the load, waits until all jobs are finished, checks every job in the database, and prints one line per fault.
+// judge stops the load, waits until all jobs have finished, checks every job in the database, and prints one line per fault.
 func (tr *trial) judge(url string) {
 	tr.t.Helper()
 	tr.load.end()
@@ -129,10 +129,10 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// findings counts the problems in a whole scenario, across all its faults.
+// findings counts the problems in a scenario, across all its faults.
 type findings struct {
 	lost, doubled, reused, dead int
-	excused                     int // lost submissions that were allowed to be lost
+	excused                     int // lost submissions for which the loss is allowed
 	broken                      []string
 }
 
@@ -156,7 +156,7 @@ select j.id, j.pipeline_id, j.step, j.kind, coalesce(d.state, ''), coalesce(r.n,
 from trapeze.jobs j left join trapeze.done d on d.id = j.id
 	left join (select job_id, count(*)::int n, count(distinct n)::int different from trapeze.demo_rows group by 1) r on r.job_id = j.id`
 
-// check compares the responses that clients received with the jobs in the database.
+// check compares the responses that clients received to the jobs in the database.
 func (tr *trial) check(url string) (f findings) {
 	tr.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tr.t.Context()), settleWithin+time.Minute)
@@ -257,7 +257,7 @@ func (tr *trial) checkJobs(f *findings, pipelines map[int64][]row) {
 	}
 }
 
-// checkDead counts the pods that were declared dead, according to events and pod rows, beyond those that the scenario killed.
+// checkDead counts the pods that were declared dead, according to events and pod rows, in excess of those that the scenario killed.
 func (tr *trial) checkDead(ctx context.Context, conn *pgx.Conn, f *findings) {
 	var events, rows int
 	err := conn.QueryRow(ctx, `select (select count(*) from trapeze.job_events where event = 'pod.lapsed'),
@@ -276,7 +276,7 @@ func (tr *trial) checkDead(ctx context.Context, conn *pgx.Conn, f *findings) {
 	}
 }
 
-// acceptsWrites returns the time at which a new connection to url can commit a write.
+// acceptsWrites waits until a new connection to url can commit a write, and returns the time.
 func acceptsWrites(t *testing.T, url string, port int) time.Time {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); wait(t.Context(), 10*time.Millisecond) {

@@ -73,7 +73,7 @@ func TestTheWorkloadHoldsEverythingAtItsPace(t *testing.T) {
 		is.True(kinds["demo."+kind] > 20) // each kind is used
 	}
 	for _, n := range []int{keys, again, subjects, unique, delayed, narrow, limited, ends["cancel"], ends["stop"]} {
-		is.True(n > 100) // so is every option
+		is.True(n > 100) // every option is used
 	}
 }
 
