@@ -280,7 +280,7 @@ func TestAJobIsNotStartedAgainAfterItsEpoch(t *testing.T) {
 	j := w.wait(id)
 	epoch := outbox.EpochOf(j.Fence)
 	names := forwarder.Names{Prefix: t.Name()}
-	// Simulate a forwarder that was paused until Temporal had forgotten the run, and then starts the epoch again.
+	// Simulate a forwarder that is paused until Temporal has forgotten the run and then starts the epoch again.
 	pgtest.Wait(t, "the run is closed", func() bool {
 		found, err := w.client.DescribeWorkflowExecution(t.Context(), names.Workflow(id, epoch), "")
 		is.NoErr(err)

@@ -73,7 +73,7 @@ func (b *bench) submit() {
 	finish(b.r, a, Snap(b.url), b.n, secs)
 }
 
-// pickUp runs W3, which measures how long a job that is submitted to an idle fleet waits until it starts.
+// pickUp runs W3, which measures how long a job submitted to an idle fleet takes to start.
 func (b *bench) pickUp() {
 	ch := make(chan int64, 10)
 	stop, err := b.p.Start(b.ctx, b.url, b.workers, func(ctx context.Context, pl Payload, next func(Payload) error) error {

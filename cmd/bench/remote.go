@@ -128,7 +128,7 @@ func (b *lab) remoteRound(ctx context.Context, n, workers int) (rate, commits, r
 	return rate, (after.commits - before.commits) / float64(n), after.rollbacks - before.rollbacks, err
 }
 
-// moved holds the numbers of committed and rolled-back transactions of a database.
+// moved counts the committed and rolled-back transactions in a database.
 type moved struct{ commits, rollbacks float64 }
 
 // transactions reads a database's statistics. Idle sessions report their statistics with a delay of at most a second.

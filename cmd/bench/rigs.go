@@ -83,7 +83,7 @@ func (c *crowd) enter() {
 
 func (c *crowd) leave() { c.now.Add(-1) }
 
-// began returns the time at which the first run started, or the zero time if none has.
+// began returns when the first run started, or the zero time if none has started.
 func (c *crowd) began() time.Time {
 	c.first.Do(func() {}) // synchronizes with the write of c.at
 	return c.at

@@ -89,7 +89,7 @@ func (w *soakWatch) run(ctx context.Context, began time.Time) error {
 	return nil
 }
 
-// soakSizesSQL adds up the partitions of a table. A partition that is being dropped has no size.
+// soakSizesSQL adds up the sizes of a table's partitions. A partition that is being dropped has no size.
 const soakSizesSQL = `
 select t.name, coalesce(sum(pg_relation_size(c.oid)), 0)::bigint, coalesce(sum(pg_indexes_size(c.oid)), 0)::bigint,
 	coalesce(sum(pg_stat_get_dead_tuples(c.oid)), 0)::bigint

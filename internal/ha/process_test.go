@@ -101,7 +101,7 @@ func environment() []string {
 	})
 }
 
-// credential returns the user as which PostgreSQL and Patroni run if this process runs as root. If it does not, credential returns nil.
+// credential returns the user for running PostgreSQL and Patroni if this process runs as root, and nil otherwise.
 func credential(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Geteuid() != 0 {

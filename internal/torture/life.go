@@ -51,7 +51,7 @@ func begin(p *place, n int, env []string) (*life, error) {
 	l.cmd.Env = env
 	l.cmd.Stdout, l.cmd.Stderr = &lines{each: l.said}, &lines{each: l.said}
 	l.cmd.WaitDelay = 2 * time.Second
-	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the torture and not the pods
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the torture, not the pods
 	dieWithUs(l.cmd.SysProcAttr)
 	l.record = p.about
 	l.record.Log, l.record.Race, l.record.Started = name, p.w.Settings.Race, time.Now()

@@ -101,7 +101,7 @@ type injection struct {
 	pod    *Pod
 	worker *Worker
 
-	began time.Time // when the fault began if it needed preparation, or zero
+	began time.Time // when the fault began; set only if it needed preparation
 
 	mu     sync.Mutex
 	struck int

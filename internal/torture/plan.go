@@ -108,8 +108,8 @@ type planner struct {
 	r, points   *rand.Rand
 	injectors   []injector
 	plan        []history.Act
-	busy        []time.Duration          // by pod, the time until which it is out
-	busyWorkers []time.Duration          // by worker, the time until which it is out
+	busy        []time.Duration          // by pod, when it will be back at work
+	busyWorkers []time.Duration          // by worker, when it will be back at work
 	allBusy     time.Duration            // the time until which no other outage of the whole fleet may begin
 	until       map[string]time.Duration // by injector, the time until which it is active
 	done        map[string]int           // by injector, the number of planned faults so far

@@ -21,7 +21,7 @@ var failpointInjectors = []injector{
 	{name: "error_at", fault: "F24", weight: .015, aim: atPod, shortest: 6 * time.Second, longest: 10 * time.Second, note: errorPoint, do: failAt},
 }
 
-// everyPoint lists all failpoints. Each is triggered on one of its first many passes, chosen at random.
+// everyPoint lists all failpoints. A failpoint is triggered on a random pass, and many is the highest possible pass.
 var everyPoint = []struct {
 	name string
 	many int
@@ -44,7 +44,7 @@ func delayPoint(r *rand.Rand, a *history.Act, pods int) {
 	point(fmt.Sprintf("delay:%s", leaseFor-500*time.Millisecond+shortly(r, 2000)))(r, a, pods)
 }
 
-// errorPoint picks one of the failpoints that can return an error. At the others, the program does not check for errors.
+// errorPoint picks one of the failpoints that can return an error. The program does not check for errors at the other failpoints.
 func errorPoint(r *rand.Rand, a *history.Act, _ int) {
 	at := []string{failpoint.InTxCommit, failpoint.CheckpointDone}[r.IntN(2)]
 	a.Note["failpoints"] = fmt.Sprintf("%s=error@%d", at, 1+r.IntN(2))

@@ -183,7 +183,7 @@ func fewerKinds(s *injection) error {
 	return nil
 }
 
-// goneClients submits and cancels jobs as clients that disconnect after a few milliseconds.
+// goneClients simulates clients that submit or cancel a job and disconnect after a few milliseconds.
 func goneClients(s *injection) error {
 	patience := func(i int) time.Duration { return time.Duration(i%7) * 700 * time.Microsecond }
 	for i := range s.act.Number {

@@ -36,8 +36,8 @@ func (s *injection) occupy(ms int) {
 	}
 }
 
-// busy waits until the worker is ready and gives the workers jobs that run for longer than acknowledging them takes. The fault begins once
-// busy has returned.
+// busy waits until the worker is ready and gives the workers jobs that run for long enough to be acknowledged. The fault begins once busy
+// has returned.
 func (s *injection) busy(ms int) error {
 	if err := s.alive(); err != nil {
 		return err

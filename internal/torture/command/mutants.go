@@ -96,7 +96,7 @@ func runMutants(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	return code
 }
 
-// hunt tortures one mutant with one seed after another until the mutant is caught.
+// hunt tortures one mutant with one seed after another until the mutant is caught or no seeds are left.
 func (m *matrix) hunt(ctx context.Context, name string) (one caught, err error) {
 	one.Mutant = name
 	wanted := wantedInvariants(name)

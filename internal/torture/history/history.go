@@ -129,7 +129,7 @@ type Call struct {
 
 // Sample is one observation of the running jobs, taken in a single snapshot after T.
 type Sample struct {
-	T       time.Time     `json:"t"` // when the query was about to be sent
+	T       time.Time     `json:"t"` // just before the query was sent
 	Took    time.Duration `json:"took"`
 	Running []Running     `json:"running"`
 	Pods    []PodNumbers  `json:"pods,omitempty"` // taken about once a second

@@ -34,7 +34,7 @@ func TestAHeartbeatThatReachesAnotherPodAcknowledgesWhatWasSent(t *testing.T) {
 	is.Equal(podtest.Get(t, serves, id).State, job.Succeeded)
 }
 
-// A send can fail even though the job has arrived, because gRPC does not guarantee whether a message arrives if its stream breaks.
+// A send can fail even though the job has arrived, because gRPC makes no promise about messages on a stream that breaks.
 func TestAJobThatArrivedByASendThatFailedStaysWithItsWorker(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)

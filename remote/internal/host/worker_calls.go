@@ -77,7 +77,7 @@ func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim Claim, v 
 	return j.Checkpoint(ctx, v)
 }
 
-// Stack stores the handler's stack for a remote worker's claim, which answers the operators' requests for it.
+// Stack stores the stack that a remote worker sent for a claim, as the response to the operators who requested it.
 func (h *Host) Stack(ctx context.Context, id, owner string, claim Claim, stack string) error {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {

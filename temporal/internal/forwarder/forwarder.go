@@ -202,7 +202,7 @@ func (f *Forwarder) started(ctx context.Context, i outbox.Item, id, run string) 
 	return notStale(f.Outbox.Started(ctx, i.ID, i.Epoch(), run))
 }
 
-// notStale returns err, unless the job has already ended or is in another epoch.
+// notStale returns nil if err means that the job has already ended or is in another epoch, and err otherwise.
 func notStale(err error) error {
 	if errors.Is(err, outbox.ErrStale) {
 		return nil

@@ -171,7 +171,7 @@ func (s *Settler) settle(ctx context.Context, in wire.Run, v wire.Verdict) error
 	return err
 }
 
-// notStale returns err, unless the job has already ended or is in another epoch.
+// notStale returns nil if err means that the job has already ended or is in another epoch, and err otherwise.
 func notStale(err error) error {
 	if errors.Is(err, outbox.ErrStale) {
 		return nil
