@@ -205,7 +205,7 @@ type poisonSteps struct {
 	refused int
 }
 
-// poisonRound is one batch. Its steps wait until gate is closed. The next step that starts last sends its start time on rung.
+// poisonRound is one batch. Its steps wait until gate is closed. The last of the next steps to start sends its start time on rung.
 type poisonRound struct {
 	gate chan struct{}
 	left atomic.Int64

@@ -44,7 +44,7 @@ func (b *lab) retries(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// flakyDrain drains n jobs. On their first attempt, the given number of them fail. The failing jobs are spread evenly.
+// flakyDrain drains n jobs, of which the given number, spread evenly, fail on their first attempt.
 func (b *lab) flakyDrain(ctx context.Context, n, failing int) (e effort, err error) {
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {

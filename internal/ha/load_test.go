@@ -102,7 +102,7 @@ func (l *load) client(ctx context.Context, n int) {
 	}
 }
 
-// submit sends a submission repeatedly until a pod accepts it. For each attempt, it calls to, which returns a pod.
+// submit sends a submission repeatedly until a pod accepts it. It calls to for each attempt to choose the pod.
 func (l *load) submit(ctx context.Context, web *http.Client, one accepted, body []byte, to func(try int) *pod) {
 	l.mu.Lock()
 	l.keys[one.key] = true

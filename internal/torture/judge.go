@@ -60,8 +60,8 @@ func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	return f
 }
 
-// Broken returns the findings because of which the run counts as broken: those with violations and, unless the run was narrowed to a few
-// faults, those that checked nothing.
+// Broken returns the findings that make the run count as broken: those with violations and, unless the run was narrowed to a few faults,
+// those that checked nothing.
 func (v Verdict) Broken() (list []checker.Finding) {
 	for _, f := range v.Findings {
 		if len(f.Violations) > 0 || !v.Narrowed && checker.Vacuous(f) {

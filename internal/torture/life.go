@@ -37,7 +37,7 @@ type life struct {
 	ended  chan struct{} // closed when the process has exited and its record has been written
 }
 
-// begin starts the n-th process of a place. On Linux, the process dies together with the torture, even if it is frozen.
+// begin starts the nth process in a place. On Linux, the process dies together with the torture, even if it is frozen.
 func begin(p *place, n int, env []string) (*life, error) {
 	l := &life{place: p, ready: make(chan struct{}), ended: make(chan struct{})}
 	name := filepath.Join(podLogs, fmt.Sprintf("%s-%d.log", p.name, n))

@@ -110,8 +110,8 @@ type planner struct {
 	plan        []history.Act
 	busy        []time.Duration          // by pod, when it will be back at work
 	busyWorkers []time.Duration          // by worker, when it will be back at work
-	allBusy     time.Duration            // the time until which no other outage of the whole fleet may begin
-	until       map[string]time.Duration // by injector, the time until which it is active
+	allBusy     time.Duration            // when the next outage of the whole fleet may begin
+	until       map[string]time.Duration // by injector, when its current use ends
 	done        map[string]int           // by injector, the number of planned faults so far
 }
 

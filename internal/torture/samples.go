@@ -36,7 +36,7 @@ func newSampler(w *World) (*sampler, error) {
 }
 
 // run takes samples until ctx is cancelled, and then closes the file. The pods' numbers are read concurrently, because a frozen pod does
-// not respond, and so are the commits made, because the disk may be busy. Their results go into the next sample.
+// not respond, and commits are made concurrently, because the disk may be busy. The results go into the next sample.
 func (s *sampler) run(ctx context.Context) {
 	numbers, commits := make(chan []history.PodNumbers), make(chan history.Commit)
 	var beside sync.WaitGroup

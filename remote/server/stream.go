@@ -37,7 +37,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	defer leave()
 	bound := binding{}
 	bound.now.Store(&caller.Caller)
-	// At most as many jobs are in flight to a worker as it has slots, plus the jobs that have been handed back in the meantime.
+	// The jobs in flight to a worker are limited to the number of its slots, plus the jobs that have been handed back in the meantime.
 	sending := make(chan *remotepb.Assignment, 4*max(1, min(int(m.GetSlots()), 1000)))
 	o := host.Options{
 		ID: m.GetWorkerId(), Name: m.GetName(), Version: m.GetVersion(), Owner: caller.Name, Kinds: kinds, Lane: bound.lane, Slots: int(m.GetSlots()),

@@ -113,7 +113,7 @@ func (v *view) heldUntil(c *claim) time.Time {
 	return later(b.closed, c.event.At)
 }
 
-// limitsReadSince returns a time such that the pod must have read the limits that it applied to the claim at that time or later.
+// limitsReadSince returns a time at or after which the pod must have read the limits that it applied to the claim.
 func (v *view) limitsReadSince(c *claim) time.Time {
 	return v.trouble.lastCalm(v.boot(c.boot).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // gRPC has no acknowledgements, so a worker acknowledges its jobs by listing them in heartbeats. A heartbeat can arrive on any pod, so a
-// pod that misses an assignment in the heartbeats reads the worker's row before it treats the job as lost.
+// pod that does not find an assignment in its heartbeats reads the worker's row before it treats the job as lost.
 
 // acknowledgeWithin is the timeout for reading the worker's row.
 const acknowledgeWithin = 5 * time.Second
