@@ -57,7 +57,7 @@ type Options struct {
 	Slots int
 	// Kinds lists the registered kinds whose jobs the worker accepts. The default is all registered kinds.
 	Kinds []string
-	// ShutdownGrace is how long handlers can continue after Run's context is cancelled. The default is 20s.
+	// ShutdownGrace is the time for which handlers can continue after Run's context is cancelled. The default is 20s.
 	ShutdownGrace time.Duration
 	// Logger receives the worker's log lines. The default is [slog.Default].
 	Logger *slog.Logger
