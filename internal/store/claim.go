@@ -193,10 +193,10 @@ const (
 	claimPick = `
 	select c.* from ` + lanesWanted + `
 	cross join lateral (
-		select ` + claimColumns + `
-		from (select l.id, ` + claimable + ` as ok` + laneRows + ` limit w.want + ` + laneShare + `) l join trapeze.live k on k.id = any(array[l.id])
-		where ` + stillClaimable + `
-		limit w.want for update of k skip locked
+		select k.*
+		from (select l.id, ` + claimable + ` as ok` + laneRows + ` limit w.want + ` + laneShare + `) l cross join lateral (` + stillClaimable + `) k
+		where l.ok
+		limit w.want
 	) c
 	where ` + openPod
 
@@ -231,11 +231,11 @@ const (
 	claimSincePick = `
 	select c.* from ` + lanesSince + `
 	cross join lateral (
-		select ` + claimColumns + `
+		select k.*
 		from (select r.id, r.ok from ` + AllRanks + ` cross join lateral (select l.id, ` + claimable + ` as ok` + rankRows + `) r
-			where rank >= w.after_rank and rank < w.above limit w.want + w.reach) l join trapeze.live k on k.id = any(array[l.id])
-		where ` + stillClaimable + `
-		limit w.want for update of k skip locked
+			where rank >= w.after_rank and rank < w.above limit w.want + w.reach) l cross join lateral (` + stillClaimable + `) k
+		where l.ok
+		limit w.want
 	) c
 	where ` + openPod
 
@@ -310,9 +310,12 @@ const (
 	notFilled = `(select count(*) from picked p where p.lane = w.lane) < w.want`
 	// claimable is the condition under which this pod may claim a pending row.
 	claimable = `l.kind = any(@kinds::text[]) and (not l.isolated or @isolated::boolean) and ` + subjectRests
-	// stillClaimable checks the latest version of a row that this pod may claim. The lane comparison is written so that no index supports
-	// it. Otherwise, the planner would search for the row by its lane.
-	stillClaimable = `l.ok and k.state = 'pending' and (k.lane = w.lane) is true and (not k.isolated or @isolated::boolean)`
+	// stillClaimable is like stillMayWait, for a row that this pod may claim. The lane comparison is written so that no index supports it.
+	// Otherwise, the planner would search for the row by its lane.
+	stillClaimable = `
+			select ` + claimColumns + ` from trapeze.live k where k.id = l.id and k.state = 'pending' and (k.lane = w.lane) is true
+				and (not k.isolated or @isolated::boolean)
+			for update skip locked`
 	// subjectRests is the condition that no job of a row's subject is running.
 	subjectRests = `(l.subject = '' or not exists (select from trapeze.current_runs r
 				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))`
@@ -393,14 +396,16 @@ const (
 	startsLater = `case when not (@waits::boolean and l.id in (select id from spare)) then ` + startsNow + ` end`
 )
 
-// claimUpdate claims the rows of the open CTE that have no subject or whose subject is in the taken CTE. Using an array instead of a join
-// avoids copying each row. Plan: live_pkey; a HOT update.
+// claimUpdate claims the rows of the open CTE that have no subject or whose subject is in the taken CTE. Joining only their ids avoids
+// copying each row. If all ids were in one array, PostgreSQL 17 would read all of live_for_claim while most of its rows are dead. Plan:
+// live_pkey; a HOT update.
 func claimUpdate(started string) string {
 	return `claimed as (
 	update trapeze.live l set state = 'running', fence = ` + nextFence("l.fence") + `, attempt = l.attempt + 1, pod = @boot,
 		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = ` + started + `,
 		unique_while = case when l.unique_while = 'active' then 'active' end
-	where l.id = any(array(select o.id from open o where o.subject = '' or o.id in (select job_id from taken)))
+	from (select o.id from open o where o.subject = '' or o.id in (select job_id from taken) offset 0) o
+	where l.id = any(array[o.id])
 	returning l.id, l.kind, l.lane, l.subject, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at,
 		l.ready_at, l.event_no, l.started_at is null as ahead
 )`
