@@ -129,7 +129,7 @@ affected jobs.
 
 --engine moves the lane to another engine that runs its jobs: the name of an engine that a pod serves, or postgres. No job starts in the lane
 until its running jobs have ended and all pods have confirmed. Then the lane moves, and its waiting jobs start there. The command waits for
-that, at most for --timeout; the move continues if the command ends. To give up a move, set the engine that the lane has.`,
+that, at most for --timeout; the move continues after that. To cancel a move, set the engine that the lane has now.`,
 		Example: `  trapeze lane set reports slots=3 kinds=report,export
   trapeze lane set video --engine temporal --timeout 1h
   trapeze lane set default max_age_s=48h slots=none --dry-run`,
