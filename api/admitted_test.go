@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// LetThrough is the status with which routes mounted by [MountDoors] respond to admitted requests.
+// LetThrough is the status that routes mounted by [MountDoors] return for admitted requests.
 const LetThrough = http.StatusTeapot
 
 // MountDoors mounts all routes with handlers that do nothing, so that a test can check who is admitted.

@@ -84,7 +84,7 @@ func TestAKindOfAnotherProgramIsTakenWhenItIsSaidToBeOne(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	body := `{"kind":"theirs","delay":3600,"chain":[{"kind":"also_theirs"}]`
-	is.Equal(h.send("POST", "/jobs", body+`}`).body["code"], "unknown_kind") // without "foreign", an unknown kind may be a typo
+	is.Equal(h.send("POST", "/jobs", body+`}`).body["code"], "unknown_kind") // without "foreign", an unknown kind is assumed to be a typo
 	is.Equal(h.send("POST", "/jobs", body+`,"foreign":false}`).body["code"], "unknown_kind")
 	id := h.submit(body + `,"foreign":true}`)
 	is.Equal(h.send("GET", "/jobs/"+id, "").body["kind"], "theirs")
@@ -109,7 +109,7 @@ func TestJobsAreListedByFilterAndPage(t *testing.T) {
 			break
 		}
 	}
-	is.Equal(len(seen), 5) // each matching job is listed once, and no job of the other kind
+	is.Equal(len(seen), 5) // each matching job is listed once, and jobs of the other kind are not listed
 	is.Equal(pages, 3)
 	is.Equal(len(h.send("GET", "/jobs?since=1h&limit=1000", "").body["jobs"].([]any)), 6)
 	is.Equal(len(h.send("GET", "/jobs?since=2099-01-01T00:00:00Z", "").body["jobs"].([]any)), 0)

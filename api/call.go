@@ -61,7 +61,7 @@ func (c *call) present(what any) (any, error) {
 }
 
 // presentPage returns a page of jobs or pipelines without the secrets that the caller may not see. If a search stopped early, searched is
-// the time that it reached; otherwise it is zero.
+// how far back it got; otherwise it is zero.
 func (c *call) presentPage(name string, found any, next string, searched time.Time) (any, error) {
 	shown, err := c.present(found)
 	body := map[string]any{name: shown, "next_cursor": cursor.Encode(name, next)}

@@ -88,6 +88,6 @@ func TestACapOnAttemptsLowersTheLimitOfAKind(t *testing.T) {
 	})
 	is.Equal(attempts(step), 3.0)
 	shown := func(id string) any { return h.send("GET", "/jobs/"+id, "", "X-Who", "root").body["max_attempts"] }
-	is.Equal(shown(first), nil)                                                // the limit of this kind, 1, is below the cap
+	is.Equal(shown(first), nil)                                                // this kind's limit, 1, is below the cap
 	is.Equal(shown(submit("ana", `{"kind":"elsewhere","foreign":true}`)), 1.0) // a kind that no pod handles gets this pod's default
 }

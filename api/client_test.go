@@ -19,7 +19,7 @@ import (
 
 func TestAClientOfIPv6IsAllOfItsBlock(t *testing.T) {
 	is := is.New(t)
-	is.Equal(neighbourhood("2001:db8::1"), neighbourhood("2001:db8::dead:beef")) // one host may use any address of its /64
+	is.Equal(neighbourhood("2001:db8::1"), neighbourhood("2001:db8::dead:beef")) // a single host may use any address in its /64
 	is.True(neighbourhood("2001:db8::1") != neighbourhood("2001:db8:0:1::1"))
 	is.True(neighbourhood("192.0.2.1") != neighbourhood("192.0.2.2"))
 	is.Equal(neighbourhood("@"), "@") // the remote address of a Unix socket
@@ -31,7 +31,7 @@ func TestNoSettingLetsAStreamGoOnForLongWithoutTheRightToIt(t *testing.T) {
 	is.True(2*o.KeepAlive <= time.Minute)
 }
 
-// afterRoles is a query tracer that calls itself once a principal's roles have been read.
+// afterRoles is a function, installed as a query tracer, that runs once a principal's roles have been read.
 type afterRoles func()
 
 type rolesRead struct{}

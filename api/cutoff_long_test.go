@@ -43,7 +43,7 @@ func TestAPodThatIsCutOffAnswersNoReadsAndEndsItsStreams(t *testing.T) {
 	readOnly("on")
 	for _, open := range []*stream{one, all} {
 		open.rest(t)
-		is.Equal(open.comments[len(open.comments)-1], feed.ErrStuck.Error()) // the pod ended the stream, not the client's deadline
+		is.Equal(open.comments[len(open.comments)-1], feed.ErrStuck.Error()) // the stream was ended by the pod, not by the client's deadline
 	}
 	for _, path := range []string{"/jobs", "/jobs/" + id, "/jobs/" + id + "/stream", "/events/stream", "/admin/workers/pods", "/ui/jobs"} {
 		is.Equal(h.send("GET", path, "").status, http.StatusServiceUnavailable) // the pod does not serve stale data

@@ -29,7 +29,7 @@ func form(page *html.Node, sends string) *html.Node {
 	return &html.Node{}
 }
 
-// field returns the content of a form field.
+// field returns a form field's value.
 func field(form *html.Node, name string) string {
 	for n := range form.Descendants() {
 		if attribute(n, "name") == name {
@@ -59,7 +59,7 @@ func TestALanesKindsAreInItsFormAndItCanBeDeleted(t *testing.T) {
 	request, err := http.NewRequestWithContext(t.Context(), "DELETE", strings.TrimSuffix(p.url, "ui/")+"admin/workers/lanes/reports", strings.NewReader(`{"move_to":"default"}`))
 	is.NoErr(err)
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("X-Reason", "für das neue Jahr – 新年") // encoded in UTF-8, as by the page's script
+	request.Header.Set("X-Reason", "für das neue Jahr – 新年") // encoded as UTF-8, as the page's script does
 	response, err := http.DefaultClient.Do(request)
 	is.NoErr(err)
 	is.NoErr(response.Body.Close())

@@ -20,7 +20,7 @@ import (
 
 var thingLink = regexp.MustCompile(`^\./(?:jobs|pipelines)/(\d+)$`)
 
-// listed returns the IDs in a list page, and the address of the next page.
+// listed returns the IDs on a list page and the next page's URL.
 func listed(page *html.Node) (ids []string, next string) {
 	for n := range page.Descendants() {
 		if at := thingLink.FindStringSubmatch(attribute(n, "href")); at != nil {

@@ -89,7 +89,7 @@ func TestAFanOutListsAllItsChildren(t *testing.T) {
 		is.True(pages < 3)
 		list := h.send("GET", "/ui/"+next, "", ana...).text
 		for _, row := range regexp.MustCompile(`<tr id="job-\d+"><td data-l="No." class="r num">(\d+)</td>`).FindAllStringSubmatch(list, -1) {
-			is.Equal(row[1], strconv.Itoa(len(seen)+1)) // in the order of the fan-out, without the job that joins the children
+			is.Equal(row[1], strconv.Itoa(len(seen)+1)) // in fan-out order, without the job that joins the children
 			seen[row[1]] = true
 		}
 		next = ""

@@ -52,7 +52,7 @@ func TestSettingsAreShownToThoseWhoMaySeeThem(t *testing.T) {
 	for _, want := range []string{"TRAPEZE_RETENTION_FAILED", "7d 0h", "TRAPEZE_MAX_ATTEMPTS", "TRAPEZE_FOUR_EYES", "any approver", "Download all jobs", hostile[1], "forever", "Roles and grants"} {
 		is.True(strings.Contains(text, want))
 	}
-	is.Equal(len(offers), 2) // one to set a retention, and one to remove it
+	is.Equal(len(offers), 2) // one to set a retention period, and one to remove it
 	status, text, offers = read("settings", "only_workers")
 	is.Equal(status, http.StatusOK)
 	is.True(!strings.Contains(text, "Download all jobs")) // an export needs jobs:read

@@ -58,7 +58,7 @@ func (d *door) admit(c echo.Context, route Route) error {
 		return err
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
-	if route.changes() { // checked after authentication, so that unauthenticated callers do not use up the limit of others at the same address
+	if route.changes() { // checked after authentication, so that unauthenticated callers do not use up other callers' limit at the same address
 		if err := d.clients.enforce(neighbourhood(from.Source)); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (d *door) admit(c echo.Context, route Route) error {
 	return d.principals.enforce(p.Name)
 }
 
-// recheck authenticates the sender of an admitted request again, because a stream may outlive the sender's token and permissions.
+// recheck reauthenticates the sender of an admitted request, because a stream may outlive the sender's token and permissions.
 func (d *door) recheck(c echo.Context, route Route) (access.Principal, error) {
 	p, err := d.who(c.Request())
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *door) recheck(c echo.Context, route Route) (access.Principal, error) {
 	return p, d.may(c.Request().Context(), p, route, c.Param("id"))
 }
 
-// who returns the sender of a request with its permissions.
+// who returns a request's sender, including the sender's permissions.
 func (d *door) who(request *http.Request) (access.Principal, error) {
 	p, err := d.authenticate(request)
 	if err != nil {
@@ -209,7 +209,7 @@ func (d *door) originOfCall(request *http.Request) job.Origin {
 	return job.Origin{Source: d.client(request), RequestID: id}
 }
 
-// client returns the address that a request comes from.
+// client returns the address from which a request was sent.
 func (d *door) client(request *http.Request) string {
 	if addr := d.opts.TrustedProxies.Client(request); addr.IsValid() {
 		return addr.String()

@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A job submitted over HTTP passes through the enqueue middleware of the receiving pod. The middleware gets the client's name, and the
-// client gets the reason for a rejection.
+// A job submitted over HTTP passes through the enqueue middleware of the receiving pod. The middleware sees the client's name, and the
+// client sees the reason for a rejection.
 func TestMiddlewareOfSubmissionsIsCalledForThoseOverHTTP(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

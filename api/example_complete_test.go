@@ -24,8 +24,8 @@ type (
 func (Render) Kind() string  { return "render" }
 func (Publish) Kind() string { return "publish" }
 
-// This job's work is done by another system. The handler passes it the job's ID and token, and the system completes the job over HTTP when
-// the work is done. The token is the only credential that it needs.
+// Another system does this job's work. The handler passes the job's ID and token to that system, which completes the job over HTTP when the
+// work is done. The token is the only credential that the system needs.
 func Example_complete() {
 	url, drop := pgtest.ExampleURL()
 	defer drop()

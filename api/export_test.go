@@ -95,7 +95,7 @@ func TestTheHistoryGoesOnWithoutGapOrRepeat(t *testing.T) {
 		is.True(!seen[cursor]) // no event is exported twice
 		seen[cursor] = true
 	}
-	is.Equal(len(seen), 7) // including the event of the pod that joined
+	is.Equal(len(seen), 7) // including the event for the pod that joined
 	is.Equal(h.send("GET", "/pipelines/999999/events", "").status, http.StatusNotFound)
 	is.Equal(h.send("GET", "/events?after=x", "").status, http.StatusBadRequest)
 }

@@ -116,7 +116,7 @@ func TestARetryOfAGroupOfFailuresIsExactlyTheGroupThatWasShown(t *testing.T) {
 		return h.send("POST", "/admin/workers/jobs/"+path, fmt.Sprintf(`{"filter":%s,"dry_run":%t}`, filter, dry))
 	}
 	filter := fmt.Sprintf(`{"failures":%q}`, set)
-	moved := func(sql string) { // simulates that the other job ended in the meantime, in a transaction that committed later
+	moved := func(sql string) { // simulates the other job ending in the meantime, in a transaction that commits later
 		_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `update trapeze.done set finished_at = finished_at `+sql+` where id = $1::text::bigint`, later)
 		is.NoErr(err)
 	}

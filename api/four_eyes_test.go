@@ -143,7 +143,7 @@ func TestOnlyTheArgumentsThatWereSeenAreApproved(t *testing.T) {
 
 	other := h.send("POST", "/jobs", `{"kind":"fail"}`, ada...).body["id"].(string)
 	is.Equal(h.send("POST", "/jobs/"+other+"/cancel?epoch=1", "", olga...).body["state"], "cancelled")
-	is.Equal(h.send("POST", "/jobs/"+other+"/cancel?epoch=9", "", olga...).status, http.StatusOK) // it has already ended
+	is.Equal(h.send("POST", "/jobs/"+other+"/cancel?epoch=9", "", olga...).status, http.StatusOK) // the job has already ended
 }
 
 func TestALaneRequiresApprovalByAnotherPerson(t *testing.T) {

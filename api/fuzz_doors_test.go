@@ -135,7 +135,7 @@ func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
 
 // The fuzzer calls every route in the table, including routes added later, with arbitrary paths, queries, bodies and reasons.
 func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
-	routes := slices.DeleteFunc(api.Routes(), func(r api.Route) bool { // skip endless streams, and the route whose response depends on the state of the pod
+	routes := slices.DeleteFunc(api.Routes(), func(r api.Route) bool { // skip endless streams, and the route whose response depends on the pod's state
 		return strings.HasSuffix(r.Path, "/stream") || r.Path == "/readyz"
 	})
 	routes = append(routes, api.Route{Method: http.MethodGet, Path: "/ui/:page"})

@@ -33,7 +33,7 @@ type host struct {
 	stop func() // drains the pod
 
 	tokens chan string // the tokens of jobs of kind defer
-	holds  sync.Map    // job ID → channel that ends the job of kind hold
+	holds  sync.Map    // job ID → channel whose closing ends that job of kind hold
 }
 
 func newHost(t *testing.T, o api.Options, more ...func(*runner.Runner)) *host {
@@ -116,7 +116,7 @@ func (h *host) held(id string) chan struct{} {
 	return c.(chan struct{})
 }
 
-// answer is a response of the API.
+// answer is an API response.
 type answer struct {
 	status int
 	header http.Header

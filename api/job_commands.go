@@ -94,8 +94,8 @@ func readStack(c *call, id int64) (any, error) {
 	return c.r.Admin().Stack(c.ctx(), id, c.caller.Name)
 }
 
-// conditions returns the conditions of a request to approve or cancel a job. The epoch query parameter limits the request to the arguments
-// that the caller has seen.
+// conditions returns the conditions attached to a request to approve or cancel a job. The epoch query parameter limits the request to the
+// arguments that the caller has seen.
 func (c *call) conditions() (only []runner.Condition, err error) {
 	text := c.QueryParam("epoch")
 	if text == "" {

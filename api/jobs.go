@@ -138,7 +138,7 @@ func listBlockers(c *call, id int64) (any, error) {
 	return map[string]any{"blockers": orEmpty(found)}, err
 }
 
-// listJobEvents returns the history of a job after a cursor, oldest first.
+// listJobEvents returns a job's events after a cursor, oldest first.
 func listJobEvents(c *call, id int64) (any, error) {
 	limit, err := limitOf(c, defaultEvents)
 	if err != nil {

@@ -132,7 +132,7 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 	is.Equal(h.send("GET", "/admin/workers/status", "").body["gate"], map[string]any{"paused": false, "frozen": false}) // none of the requests had an effect
 }
 
-// printer is an engine served by the tests' pod.
+// printer is an engine served by the test's pod.
 type printer struct{ fails bool }
 
 func (printer) Name() string { return "printer" }
@@ -155,7 +155,7 @@ func (p printer) Check(context.Context) []job.EngineFinding {
 	return []job.EngineFinding{{Status: "ok", Says: "printer answers"}}
 }
 
-// inPrinter returns a host with a new lane, print, that has moved to the engine of the tests' pod.
+// inPrinter returns a host with a new lane, print, that has been moved to the engine of the test's pod.
 func inPrinter(t *testing.T, fails bool) *host {
 	t.Helper()
 	is := is.New(t)

@@ -21,7 +21,7 @@ type login struct {
 
 func (login) Kind() string { return "login" }
 
-// byName authenticates a request by the name in its X-Who header, which also determines the roles.
+// byName authenticates a request by the name in its X-Who header and looks up that name's roles.
 func byName(roles map[string][]string) func(*http.Request) (api.Principal, error) {
 	return func(r *http.Request) (api.Principal, error) {
 		name := r.Header.Get("X-Who")

@@ -60,7 +60,7 @@ type Options struct {
 type StreamOptions struct {
 	// Most is the maximum number of streams on this pod. Further requests get 503. Default 10,000.
 	Most int
-	// MostEach is the maximum number of streams of one principal. Further requests get 429. Default: Most.
+	// MostEach is the maximum number of streams per principal. Further requests get 429. Default: Most.
 	MostEach int
 	// KeepAlive is the longest time that a stream stays silent. The reader's permission is re-checked at twice this interval. Default 15s,
 	// at most 25s.
@@ -132,10 +132,10 @@ type Proxies = access.Proxies
 var ErrUnauthenticated = access.ErrUnauthenticated
 
 // TokenFile reads a file of tokens in the format {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. Each token must have at
-// least 20 characters. The file is read again when it changes.
+// least 20 characters. The file is reread when it changes.
 func TokenFile(path string) (*Tokens, error) { return access.TokenFile(path) }
 
-// KeysFile reads a file of keys for signed tokens, as described in docs/reference.md. The file is read again when it changes.
+// KeysFile reads a file of keys for signed tokens, as described in docs/reference.md. The file is reread when it changes.
 func KeysFile(path string) (*Signed, error) { return access.KeysFile(path) }
 
 // TrustedProxies parses addresses and address blocks, such as 10.1.0.0/16.

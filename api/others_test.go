@@ -47,7 +47,7 @@ func TestAKeyNeverAnswersWithTheJobOfSomebodyElse(t *testing.T) {
 	}
 	const body = `{"kind":"echo","delay":3600}`
 	bobs := submit("bob", body, "nightly")
-	is.Equal(submit("bob", body, "nightly").body["id"], bobs.body["id"]) // the same user and key return the same job
+	is.Equal(submit("bob", body, "nightly").body["id"], bobs.body["id"]) // the same user and key yield the same job
 	anas := submit("ana", body, "nightly")
 	is.Equal(anas.status, http.StatusAccepted)
 	is.True(anas.body["id"] != bobs.body["id"]) // another user's key is independent of bob's

@@ -11,7 +11,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// slowResponse is a response to a slow client: each write takes the time given by each.
+// slowResponse is a response to a slow client. Every write blocks for the duration in the field each.
 type slowResponse struct {
 	http.ResponseWriter
 	each time.Duration

@@ -119,7 +119,7 @@ type childrenRetried struct {
 }
 
 // retryChildren retries the failed children of a pipeline that is partial or running. If the fan-out has already ended, only the children
-// run again, and not the join.
+// run again, not the join.
 func retryChildren(c *call, id int64) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err

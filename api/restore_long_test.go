@@ -168,7 +168,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 		is.Equal(s.must(t).event, "snapshot")
 		s.leave()
 	}
-	// The schedules fire again for the time after the restore point, according to their policies.
+	// The schedules fire again for the occurrences due after the restore point, according to their policies.
 	pgtest.Wait(t, "the schedules have fired again by their policies", policies)
 	fresh.send("POST", "/jobs/"+runs+"/cancel", "")
 	fresh.until(runs, job.Cancelled)

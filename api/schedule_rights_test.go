@@ -42,7 +42,8 @@ func TestNoScheduleLeadsAroundAnApprovalOrAMask(t *testing.T) {
 	is.Equal(h.send("PATCH", nightly, `{"paused":false}`, "X-Who", "kim").status, http.StatusForbidden)
 	is.Equal(h.send("POST", nightly+"/resume", "", "X-Who", "ana").status, http.StatusOK)
 
-	// kim must not get to see secrets in lists, changes, the audit log or the history, nor by changing the kind or submitting the job.
+	// kim must not see secrets in lists, changes, the audit log or the history, and must not be able to reveal them by changing the kind or
+	// submitting the job.
 	is.Equal(put("root", `{"expression":"@daily","kind":"login","args":{"user":"uma","password":"`+secret+`"}}`).status, http.StatusOK)
 	is.True(strings.Contains(h.send("GET", nightly, "", "X-Who", "root").text, secret)) // root may see secrets
 	shown := h.send("PATCH", nightly, `{"priority":3}`, "X-Who", "kim")

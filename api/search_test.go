@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// searched is a host with jobs submitted by ana and bob. It holds the IDs of those jobs by name.
+// searched is a host with jobs submitted by ana and bob. It holds those jobs' IDs, keyed by name.
 type searched struct {
 	*host
 	ids map[string]string
@@ -49,7 +49,7 @@ func newSearched(t *testing.T) searched {
 	return s
 }
 
-// found returns the sorted names of the jobs found by a search, and the response's status.
+// found runs a search and returns the names of the matching jobs, sorted, and the response's status.
 func (s searched) found(who, search string, more ...string) (names []string, status int) {
 	s.t.Helper()
 	a := s.send("GET", "/jobs?search="+url.QueryEscape(search)+strings.Join(more, ""), "", "X-Who", who)

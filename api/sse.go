@@ -30,7 +30,7 @@ type sse struct {
 	err    error
 }
 
-// newSSE starts the response. The server's deadlines are meant for responses that end, so each write gets a separate deadline instead.
+// newSSE starts the response. The server's deadlines are meant for responses that end, so each write has a separate deadline instead.
 func newSSE(c echo.Context, within time.Duration) *sse {
 	s := &sse{to: c.Response(), ctl: http.NewResponseController(c.Response().Writer), within: within}
 	_ = s.ctl.SetReadDeadline(time.Time{})

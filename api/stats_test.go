@@ -71,7 +71,7 @@ func TestASubmitterDoesNotSeeTheNumbersOfOthers(t *testing.T) {
 	is.Equal(h.send("GET", "/stats", "").status, http.StatusForbidden)
 }
 
-// links returns the targets of all links on a page that have the given text.
+// links returns the targets of all links with the given text on a page.
 func links(page *html.Node, text string) (list []string) {
 	for n := range page.Descendants() {
 		if n.Type == html.ElementNode && n.Data == "a" && n.FirstChild != nil && n.FirstChild.Data == text {

@@ -38,7 +38,7 @@ func TestAFloodWithoutValidCredentialsKeepsNobodyOutWhoHasThem(t *testing.T) {
 	is.Equal(h.send("GET", "/ui/jobs", "", append(wrong, "Accept", "text/html")...).status, http.StatusUnauthorized) // pages are not limited, because they lead to the login
 
 	ana := []string{"Authorization", "Bearer " + anasToken}
-	is.Equal(h.send("GET", "/jobs", "", ana...).status, http.StatusOK) // a valid token still works from the same address
+	is.Equal(h.send("GET", "/jobs", "", ana...).status, http.StatusOK) // a valid token sent from the same address still works
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, ana...).status, http.StatusAccepted)
 
 	form := []string{"Content-Type", "application/x-www-form-urlencoded"}

@@ -68,7 +68,7 @@ func (h *host) watching(path string, header ...string) (*stream, error) {
 	return &stream{status: response.StatusCode, header: response.Header, body: response.Body, lines: bufio.NewReader(response.Body), cancel: cancel}, nil
 }
 
-// watchers never reuses connections, so that leaving a stream closes its connection.
+// watchers never reuses connections, so abandoning a stream closes its connection.
 var watchers = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (s *stream) leave() {

@@ -74,7 +74,7 @@ func TestAWorkerThatSaysNonsenseOfItselfIsRefused(t *testing.T) {
 	is.Equal(connect.CodeOf(err), connect.CodeResourceExhausted)
 }
 
-// A report that stalls halfway does not delay any other call, and the report is accepted when the worker sends it again.
+// A report that stalls halfway does not delay any other call, and the report is accepted when the worker resends it.
 func TestAReportThatFreezesInItsMiddleHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -144,7 +144,7 @@ func TestTwoProcessesOfOneIDNeverHaveAJobAtTheSameFence(t *testing.T) {
 				case err == nil:
 					done++
 				case connect.CodeOf(err) == connect.CodeUnavailable:
-					continue // report it again later
+					continue // report the job later
 				case connect.CodeOf(err) != connect.CodeFailedPrecondition:
 					t.Fatal(err)
 				}

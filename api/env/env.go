@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/envvar"
 )
 
-// Config holds the settings of the API.
+// Config holds the API's settings.
 type Config struct {
 	// Addr is TRAPEZE_HTTP_ADDR, the address to listen on: an IP address and a port. Port 0 selects a free port. A host program may listen
 	// elsewhere. Default 127.0.0.1:8080.
@@ -30,8 +30,8 @@ type Config struct {
 	vars envvar.API
 }
 
-// Load reads the environment, but not the files named in it. Its error joins one error per mistake, each with the variable and its valid
-// values. Unknown variables are reported by Load in runner/env.
+// Load reads the environment, but not the files named in it. Its error joins one error per mistake, each of which names the variable and
+// its valid values. Unknown variables are reported by Load in runner/env.
 func Load() (Config, error) {
 	v, err := envvar.Read[envvar.API]()
 	addr, addrErr := listenAddr(v.Addr)
@@ -40,7 +40,7 @@ func Load() (Config, error) {
 	}
 	c := Config{Addr: addr, Auth: v.Auth, vars: v}
 	if os.Getenv("TRAPEZE_AUTH") == "" && v.TokensFile == "" && c.OnLoopback() {
-		c.Auth = "none" // so that the first start needs no settings
+		c.Auth = "none" // so that a first start needs no configuration
 	}
 	if err := errors.Join(err, addrErr, c.validate()); err != nil {
 		return Config{}, err
@@ -102,7 +102,7 @@ func (c Config) validate() error {
 	return errors.Join(wrong...)
 }
 
-// Options returns the options of the API. It reads the token or key file; later changes to the file take effect without a restart. An error
+// Options returns the API's options. It reads the token or key file; later changes to the file take effect without a restart. An error
 // names the variable at fault.
 func (c Config) Options() (api.Options, error) {
 	proxies, err := api.TrustedProxies(c.vars.TrustedProxies)

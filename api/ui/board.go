@@ -15,7 +15,7 @@ const (
 	mostLooked  = 1_000  // due jobs in each lane whose reason for waiting the page determines
 )
 
-// board is the content of the overview.
+// board holds the data for the overview.
 type board struct {
 	Queue     job.QueueState
 	Lanes     []lane
@@ -86,7 +86,7 @@ func (b board) Remote(boot string) bool {
 	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.Boot == boot && p.Remote })
 }
 
-// State returns the state of the pod as one word.
+// State returns the pod's state as one word.
 func (p pod) State() string {
 	switch {
 	case p.Closed != nil:
@@ -101,7 +101,7 @@ func (p pod) State() string {
 	return "alive"
 }
 
-// State returns the state of the lane as one word.
+// State returns the lane's state as one word.
 func (l lane) State() string {
 	switch {
 	case !l.Enabled:

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A drained pod is alive but does not add to the limit of a lane.
+// A drained pod is alive but does not add to a lane's limit.
 func TestTheLimitOfALaneCountsPodsThatClaim(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

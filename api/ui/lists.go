@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// jobList is one page of the job list.
+// jobList holds one page of the job list.
 type jobList struct {
 	*filters
 	Jobs    []job.Job

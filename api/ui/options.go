@@ -24,7 +24,7 @@ type Options struct {
 	// Shown removes secrets that a visitor may not see from a job's arguments, result and planned steps. If the visitor may see other
 	// principals' secrets, Shown writes an audit entry and returns an error if that fails. By default nothing is hidden.
 	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
-	// ShownSchedule does the same for a named schedule's arguments. By default nothing is hidden.
+	// ShownSchedule is like Shown, but for the arguments of a named schedule. By default nothing is hidden.
 	ShownSchedule func(request *http.Request, reader access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
 	// Searched writes an audit entry before a visitor searches other principals' args or errors, and returns an error if that fails. By
 	// default, searches are not audited.

@@ -198,7 +198,7 @@ func (rd *reader) formChoices(r *http.Request) (c formChoices, err error) {
 // happens only on request.
 const firstPage = 100 * time.Millisecond
 
-// searching returns the store with which to read the page of a list that begins at a cursor.
+// searching returns the store to use for reading the list page that begins at a cursor.
 func (rd *reader) searching(cursor string) *store.Store {
 	if cursor == "" {
 		return rd.first

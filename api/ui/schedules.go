@@ -20,7 +20,7 @@ type schedule struct {
 // overdueAfter is how late an occurrence may be before the page reports it. It equals a few heartbeats.
 const overdueAfter = 10 * time.Second
 
-// State returns the state of the schedule as one word.
+// State returns the schedule's state as one word.
 func (s schedule) State() string {
 	switch {
 	case s.Error != "":
@@ -119,7 +119,7 @@ type schedulePage struct {
 	Later   bool   // not the first page
 	Actions []action
 	Args    string // the arguments for the form; empty if the visitor may not see them
-	AsksFor string // the path that the form sends its request to
+	AsksFor string // the path to which the form sends its request
 }
 
 // showSchedule shows the page of one schedule.

@@ -22,7 +22,7 @@ type submission struct {
 	Like     int64     // the ID of the template, or 0 if there is none
 	Copied   bool      // the form contains the template's arguments
 	Hidden   bool      // the visitor may not see the template's arguments
-	Until    time.Time // if the search for a template stopped early, the time that it reached
+	Until    time.Time // if the search for a template stopped early, how far back it got
 	formChoices
 }
 
@@ -58,7 +58,7 @@ func showSubmit(rd *reader, p *page, r *http.Request) error {
 }
 
 // template returns the job with the given ID, or the latest visible job of the given kind. It returns nil if neither is given, or if there
-// is no such job of the kind. If the search stopped early, until is the time that it reached.
+// is no such job of the kind. If the search stopped early, until is how far back it got.
 func (rd *reader) template(ctx context.Context, who access.Principal, like, kind string) (found *job.Job, until time.Time, err error) {
 	if like != "" {
 		id, err := query.JobID(like)

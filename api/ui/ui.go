@@ -26,8 +26,8 @@ type dashboard struct {
 	reads *reader
 }
 
-// New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash, and strip the prefix
-// from requests.
+// New returns the dashboard. It serves /, /jobs, /static/… and the other pages. Mount it below a prefix that ends with a slash, and strip
+// the prefix from requests.
 func New(o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -43,7 +43,7 @@ func away(t *testing.T, o Options) http.Handler {
 	return New(o)
 }
 
-// calendar reads schedules from a store whose database is unreachable.
+// calendar reads schedules from an unreachable database.
 type calendar struct{ *store.Store }
 
 func (c calendar) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fewSlots measures jobs on a pod that has few slots and whose database is about 1 ms away. Three times, it measures both ways of
-// committing completions and claims: together and separately.
+// fewSlots measures jobs on a pod that has few slots and whose database is about 1 ms away. It measures both ways of committing completions
+// and claims, together and separately, three times each.
 func (b *lab) fewSlots(ctx context.Context) (l line, err error) {
 	n := b.size(3000)
 	l = line{What: "3,000 jobs of 5 ms, one pod with 5 slots, 0.5 ms to the database in each direction; ends and claims in one commit, and in two (NoClaimAhead), three alternating rounds"}

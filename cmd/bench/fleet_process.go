@@ -31,8 +31,8 @@ type query struct{}
 func (query) Kind() string { return "bench.query" }
 
 // fleetPodProcess runs a pod with default options and a host pool of four connections until SIGTERM. It replies to each line on stdin: to
-// "delays" with the delays, in milliseconds, between due time and start of the arrivals that it has run since the previous "delays", and to
-// "heard" with the number of notifications that it has received.
+// "delays" with how long after its due time, in milliseconds, each arrival run since the previous "delays" started, and to "heard" with the
+// number of notifications received.
 func fleetPodProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -122,7 +122,7 @@ func (c crew) cpu() (used time.Duration) {
 	return used
 }
 
-// delays returns the delays of the arrivals that the pods have run since the previous call, sorted.
+// delays returns, in sorted order, the start delays of the arrivals that the pods have run since the previous call.
 func (c crew) delays() (all []float64, err error) {
 	for _, p := range c {
 		var list []float64

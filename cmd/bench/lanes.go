@@ -17,7 +17,7 @@ type nap struct {
 
 func (nap) Kind() string { return "bench.nap" }
 
-// trial is one configuration in which jobs of 1 ms are drained.
+// trial is one configuration in which 1 ms jobs are drained.
 type trial struct {
 	name  string
 	pods  int

@@ -50,7 +50,7 @@ var workloads = []workload{
 // whenNamed lists workloads that run only if they are named. The workload growth, for example, takes half an hour and 15 GB of disk space.
 var whenNamed = []string{"growth", "held-day", "pages"}
 
-// processes maps the program's first argument to a function. The program uses it to run itself as a child process.
+// processes maps the program's first argument to the function that the program runs when it is started as a child process.
 var processes = map[string]func() error{
 	"pod":       podProcess,
 	"fleet-pod": fleetPodProcess,

@@ -166,7 +166,7 @@ func (t *tally) counts() map[string]int {
 	return maps.Clone(t.byClass)
 }
 
-// pool returns a pool that counts the statements of its connections, including connections that a runner opens with the pool's
+// pool returns a pool that counts the statements sent on its connections, including those that a runner opens with the pool's
 // configuration.
 func (t *tally) pool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)

@@ -77,7 +77,7 @@ func (p *provider) token(method jwt.SigningMethod, key any, header map[string]an
 	return text
 }
 
-// forged returns tokens that a pod must reject, keyed by the name of the attack.
+// forged returns tokens that a pod must reject, keyed by attack name.
 func (p *provider) forged(evil string) map[string]string {
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	is.New(p.t).NoErr(err)

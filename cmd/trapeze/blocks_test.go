@@ -19,7 +19,7 @@ var notExcerpts = map[string]string{
 	"exporter, err := otlptracegrpc.New(ctx)": "the exporter is not a dependency of ours",
 }
 
-// pages returns the pages of the site, except the design decisions, which are not kept up to date.
+// pages returns the site's pages, except the design decisions, which are not kept up to date.
 func pages(t *testing.T) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir("../../docs", func(path string, d fs.DirEntry, err error) error {

@@ -228,7 +228,7 @@ func TestADoctorExaminesThroughAServer(t *testing.T) {
 		is.Equal(f.Check, here[i].Check) // the order is the same
 		is.Equal(f.Status, here[i].Status)
 		if f.Check == "limits" {
-			is.Equal(f.Says, "jobs can await approval forever") // the settings of the pod apply
+			is.Equal(f.Says, "jobs can await approval forever") // the pod's settings apply
 			continue
 		}
 		is.Equal(f.Do, here[i].Do)

@@ -42,7 +42,7 @@ func TestEnqueueWarnsThatNoLivePodHandlesTheKind(t *testing.T) {
 	is.True(c.Wait() != nil) // the job was cancelled
 }
 
-// The command reserves a single ID at a time, so the job of the next command gets the next ID.
+// Each command reserves only one ID, so the next command's job gets the next ID.
 func TestACommandThatSubmitsAJobUsesOneID(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -126,7 +126,7 @@ func (f *steered) idle(lane string) {
 	}
 }
 
-// status returns the status of the fleet as reported by one process.
+// status returns the fleet's status as reported by one process.
 func (f *steered) status(pod int) job.Fleet {
 	f.t.Helper()
 	_, answer := f.at(pod, "vic", "GET", "/admin/workers/status", "")

@@ -49,5 +49,5 @@ func TestAWorkerInPythonRunsJobs(t *testing.T) {
 	id := db.enqueue("py.upper", "--args", `{"text":"flying"}`)
 	is.Equal(string(db.inState(id, job.Succeeded).Result), `{"text":"FLYING"}`)
 	id = db.enqueue("py.upper", "--args", `{}`)
-	is.True(strings.Contains(*db.inState(id, job.Failed).Error, "KeyError")) // a Python exception becomes the error of the job
+	is.True(strings.Contains(*db.inState(id, job.Failed).Error, "KeyError")) // a Python exception becomes the job's error
 }

@@ -45,6 +45,6 @@ func TestAPodThatIsKilledLosesTheNumbersOfItsLastMinuteOnly(t *testing.T) {
 	p.signal(syscall.SIGKILL)
 	p.end()
 	s := decoded[job.Stats](t, db.ok("stats", "--json"))
-	is.Equal(fmt.Sprint(s.Total.Finished), fmt.Sprint(want)) // the counts of the last three jobs are lost
+	is.Equal(fmt.Sprint(s.Total.Finished), fmt.Sprint(want)) // the last three jobs' counts are lost
 	is.Equal(podtest.One[int](t, pool, `select count(*)::int from trapeze.done`), want+3)
 }

@@ -67,7 +67,7 @@ func TestManyJobsAreCancelledAtATerminalOnlyAfterAYes(t *testing.T) {
 	}
 	submit(100)
 	text, code := atTerminal("", "cancel --kind some.kind")
-	is.True(strings.Contains(text, "100 jobs cancelled")) // for 100 jobs, the command does not ask for confirmation
+	is.True(strings.Contains(text, "100 jobs cancelled")) // 100 jobs are too few to require confirmation
 	is.Equal(code, 0)
 	submit(101)
 	for _, answer := range []string{"n\n", "\n", "\x04"} {

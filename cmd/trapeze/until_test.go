@@ -45,8 +45,8 @@ func (d database) until(id, what string, wanted func(job.Job) bool) (j job.Job) 
 	return j
 }
 
-// running submits sleeping jobs, each twice as long as the one before, until it sees one running, and returns that job's ID. On a slow
-// machine, short jobs may have ended before they are seen.
+// running submits sleeping jobs, each twice as long as the one before, until one of them is seen running, and returns its ID. On a slow
+// machine, a short job may end before anyone sees it running.
 func (d database) running(sleep time.Duration) (id string) {
 	d.t.Helper()
 	for started := false; !started; sleep *= 2 {

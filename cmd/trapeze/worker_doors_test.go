@@ -113,7 +113,7 @@ func TestWhoTriesTokensAtTheDoorsOfWorkersHasToRest(t *testing.T) {
 		}), remotepb.WorkersHeartbeatProcedure, false, `{}`, header...)
 	}
 	for range 20 {
-		is.True(!strings.Contains(from("[2001:db8::1]:5", "X-Who", "gpu-team"), "too_often")) // authenticated calls do not count toward the limit of the address
+		is.True(!strings.Contains(from("[2001:db8::1]:5", "X-Who", "gpu-team"), "too_often")) // authenticated calls do not count toward the address's limit
 	}
 	for range 3 {
 		is.True(strings.Contains(from("[2001:db8::1]:5"), "unauthenticated"))

@@ -91,7 +91,7 @@ func TestARemoteWorkerNeedsTheRightTokenAndOnlyRunsWhatThatIsBoundTo(t *testing.
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 }
 
-// On a pod, demo.retry_later has two ways of writing its checkpoints, depending on whether the job's ID is even.
+// On a pod, demo.retry_later writes its checkpoints in one of two ways, depending on whether the job's ID is even.
 func TestARemoteWorkerCanSnoozeADemoJob(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

@@ -45,7 +45,7 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.PeerCertificates[0]
 }
 
-// principalOf returns the principal of a certificate. It checks the expiry again, because a connection may outlive its certificate.
+// principalOf returns the principal of a certificate. It rechecks the expiry, because a connection may outlive its certificate.
 func (t *Tokens) principalOf(leaf *x509.Certificate, now time.Time) (Principal, error) {
 	names := namesOf(leaf)
 	if now.After(leaf.NotAfter) {

@@ -125,7 +125,7 @@ func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
 	})
 }
 
-// Every session that is accepted belongs to a token in the file and has not expired.
+// Every accepted session belongs to a token in the file and has not expired.
 func FuzzASessionIsOneThatBeganOrIsRefused(f *testing.F) {
 	file, err := parseTokens([]byte(`{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`))
 	if err != nil {

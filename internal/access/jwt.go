@@ -27,7 +27,7 @@ type Signed struct {
 //
 // name_claim and roles_claim are optional; the example shows their defaults. A name such as realm_access.roles refers to a member of the
 // realm_access claim. The algorithms are RS256, ES256 and EdDSA with a public key in PEM, and HS256 with a secret of at least 32 bytes. A
-// token without a kid is verified with the only key of its algorithm. The file is read again when it changes.
+// token without a kid is verified with the only key for its algorithm. The file is reread when it changes.
 //
 // jwks is the path or URL of a JSON Web Key Set, in addition to keys or instead of them. If a URL does not respond, KeysFile logs the
 // error, and tokens are refused until it does.
@@ -109,7 +109,7 @@ func (s *Signed) verify(given string) (Principal, time.Time, error) {
 	return Principal{Name: name, Roles: roles}, until.Time, nil
 }
 
-// explain adds the information that an operator needs to the error: the key that the token names, or the claim that was rejected. Claims
+// explain adds to the error the information that an operator needs: the key that the token names, or the claim that was rejected. Claims
 // are checked after the signature, so they are known to come from the issuer. The error contains neither the token nor its signature.
 func (k *keys) explain(err error, token *jwt.Token, claims jwt.MapClaims) error {
 	for _, one := range []struct {

@@ -97,7 +97,7 @@ var errUnknownKey = errors.New("no key matches the token's kid and algorithm")
 // find returns the key that a token names. If the key is unknown, find rereads the key set, because the provider may have added the key
 // since.
 func (k *keys) find(t *jwt.Token) (any, error) {
-	if _, ok := t.Header["crit"]; ok { // the library ignores crit, but RFC 7515 requires that tokens with unknown extensions are rejected
+	if _, ok := t.Header["crit"]; ok { // the library ignores crit, but RFC 7515 requires tokens with unknown extensions to be rejected
 		return nil, errors.New("the token has critical extensions (crit), which are not supported")
 	}
 	if k.set == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// maxListed is the maximum number of jobs in a heartbeat. It is twice the maximum number of slots, because for each slot, another job's
-// report can still be in flight.
+// maxListed is the maximum number of jobs in a heartbeat. It is twice the maximum number of slots, because each slot may have both a
+// running job and a finished job whose report is still in flight.
 const maxListed = 2000
 
 // Heartbeat implements [remotepb.WorkersHandler].

@@ -31,19 +31,19 @@ type Options struct {
 	// Authenticate returns the sender of a request and the kinds and lanes that the sender may use. If it returns an error that is not a
 	// connect error, the response is UNAUTHENTICATED without the error's text.
 	Authenticate func(*http.Request) (Caller, error)
-	// CallsPerSecond and CallsBurst limit the calls of one principal on this pod. The defaults are 5,000 and 10,000.
+	// CallsPerSecond and CallsBurst limit each principal's calls on this pod. The defaults are 5,000 and 10,000.
 	CallsPerSecond float64
 	CallsBurst     int
 	// MaxBytes is the maximum size of a message. The default is 16 MiB, enough for a result of 1 MiB and the children of a fan-out.
 	MaxBytes int
-	// MostStreams is the maximum number of workers of one principal on this pod. The limit exists because each worker has a row and polls
-	// for jobs. The default is 1,000.
+	// MostStreams is the maximum number of workers per principal on this pod. The limit exists because each worker has a row and polls for
+	// jobs. The default is 1,000.
 	MostStreams int
-	// OpensPerSecond limits how often one principal can open a stream on this pod, because opening a stream costs more than other calls. A
+	// OpensPerSecond limits how often each principal can open a stream on this pod, because opening a stream costs more than other calls. A
 	// burst of twice MostStreams is allowed, because when a pod goes away, all its workers reconnect to other pods at once. The default is
 	// 100.
 	OpensPerSecond float64
-	// ReauthInterval is how often the credentials of an open stream are checked again, because a token can expire and permissions can
+	// ReauthInterval is the interval at which an open stream's credentials are rechecked, because a token can expire and permissions can
 	// change. Workers that understand nudges are nudged at the same interval, because proxies close idle streams. The default is 15 s.
 	ReauthInterval time.Duration
 	// SendWithin is the timeout for sending a job. If a worker has not read the job by then, its stream is closed. The default is 10 s.
@@ -105,7 +105,7 @@ func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 
 type callerKey struct{}
 
-// sender is the caller of a requestand a function that authenticates it again.
+// sender holds a request's caller and a function that reauthenticates it.
 type sender struct {
 	Caller
 	again func() (Caller, error)
@@ -159,7 +159,7 @@ func (s *server) limit(all map[string]*rate.Limiter, name string, each float64, 
 	return all[name]
 }
 
-// enter counts a new stream of a principal. It returns an error if the principal has reached its limit.
+// enter counts a principal's new stream. It returns an error if the principal has reached its limit.
 func (s *server) enter(name string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

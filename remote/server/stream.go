@@ -114,8 +114,8 @@ func (b *binding) lane(name string) bool {
 	return may == nil || may(name)
 }
 
-// reauthenticate authenticates a stream's principal again. It returns an error if the principal is no longer allowed to have the stream. If
-// the authentication service is unavailable, the stream continues.
+// reauthenticate rechecks a stream's principal. It returns an error if the principal may no longer use the stream. If the authentication
+// service is unavailable, the stream continues.
 func (b *binding) reauthenticate(by sender, kinds []engine.RemoteKind) error {
 	caller, err := by.again()
 	switch {

@@ -126,7 +126,7 @@ func (t *task) perform() (*work.Outcome, error) {
 	return engine.Perform(t.ctx, t.w.engine, t.boot, a, &remoteWriter{t})
 }
 
-// sendStack sends the stack of the handler to a pod. If the call fails, the reply to the next heartbeat requests the stack again.
+// sendStack sends the handler's stack to a pod. If the call fails, the reply to the next heartbeat requests the stack again.
 func (t *task) sendStack() {
 	stack := engine.StackOf(&t.goroutine)
 	if stack == "" {

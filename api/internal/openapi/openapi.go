@@ -1,5 +1,5 @@
-// Package openapi writes the OpenAPI 3.1 document of the API. It describes each route from a [Route], and each body from its Go type. It
-// does not depend on the handlers.
+// Package openapi writes the API's OpenAPI 3.1 document. It describes each route from a [Route], and each body from its Go type. It does
+// not depend on the handlers.
 package openapi
 
 import (
@@ -72,8 +72,8 @@ var meanings = map[string]string{
 	"/failures/:id since":         "failed since: a time in RFC 3339, or an age such as 90m, default 24h",
 }
 
-// Document describes all routes, and /metrics in addition, as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid
-// below any prefix.
+// Document describes all routes, plus /metrics, as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid below any
+// prefix.
 func Document(all []Route, types Types) ([]byte, error) {
 	paths := map[string]map[string]any{"/metrics": {"get": map[string]any{
 		"summary":   "Metrics for Prometheus",

@@ -1,5 +1,5 @@
-// Package problem maps errors to the responses of the API: a status, a stable code and the text that a client may see. Handlers return an
-// error from package job, or a [Problem] for any other response. The package does not write responses.
+// Package problem maps errors to API responses: a status, a stable code and the text that a client may see. Handlers return an error from
+// package job, or a [Problem] for any other response. The package does not write responses.
 package problem
 
 import (

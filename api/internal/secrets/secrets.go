@@ -235,9 +235,9 @@ func (m *masks) of(kind string) access.Mask {
 	return mask
 }
 
-// readings records in the audit log when a caller with the jobs:args permission sees other principals' secrets. It writes the audit entry
-// before the response. If the entry cannot be written, the request fails. Because pages refresh themselves, each pod writes at most one
-// entry a minute for the same reading. It is safe for concurrent use.
+// readings writes an audit entry when a caller with the jobs:args permission sees other principals' secrets. The entry is written before
+// the response; if it cannot be written, the request fails. Because pages refresh themselves, each pod writes at most one entry a minute
+// for the same reading. It is safe for concurrent use.
 type readings struct {
 	store *store.Store
 	open  bool // every request has all permissions without credentials, so there is nothing to audit
@@ -260,7 +260,7 @@ func newReadings(st *store.Store, open bool) *readings {
 // reading is the content of the audit entry.
 type reading struct {
 	Asked string   `json:"asked"`          // the normalized path and query, in which an erasure can find a subject
-	Shown []string `json:"shown"`          // the targets that showed secrets, such as a job or a search
+	Shown []string `json:"shown"`          // the targets in which secrets were shown, such as a job or a search
 	More  int      `json:"more,omitempty"` // the number of targets omitted from Shown
 }
 

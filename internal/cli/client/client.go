@@ -139,8 +139,8 @@ func Do[T any](ctx context.Context, at *Client, method, path string, body any, h
 	return answer, nil
 }
 
-// List returns the rows in the name field of the response, fetching pages as needed. A limit in the query applies to the total number of
-// rows; 0 means all rows.
+// List returns the rows in the response's name field, fetching pages as needed. A limit in the query applies to the total number of rows; 0
+// means all rows.
 func List[T any](ctx context.Context, at *Client, path, name string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		limited, asked := query.Has("limit"), url.Values{}

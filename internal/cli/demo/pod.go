@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// podSettings is sent to a pod as the first line of its stdin, because on the command line other users could see the password.
+// podSettings is sent to a pod as the first line of its stdin, because other users could see the password on the command line.
 type podSettings struct {
 	Name, Version, DatabaseURL, DirectURL, Schema, CO2 string
 

@@ -272,7 +272,7 @@ func (n *recoveryRun) printEvent(e job.Event, j job.Job) {
 	}
 }
 
-// compare compares the result of the second run with that of the first.
+// compare compares the two runs' results.
 func (n *recoveryRun) compare(ctx context.Context, steps []job.Job) error {
 	n.say("")
 	if n.victim == nil {

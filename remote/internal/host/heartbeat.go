@@ -131,7 +131,7 @@ func (h *Host) heartbeatElsewhere(ctx context.Context, id, owner string, b Beat)
 	return list, nil
 }
 
-// renewWorker renews a worker's leaseno matter which pod serves its stream.
+// renewWorker renews a worker's lease, no matter which pod serves its stream.
 func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool) (store.WorkerRow, store.Beat, error) {
 	for {
 		row, err := h.workerRow(ctx, id, owner)

@@ -28,7 +28,7 @@ type far struct {
 
 	nudges    chan struct{}
 	ackWithin time.Duration
-	sending   func() error // returns the error of a send after the job has arrived; if nil, sends return the error of the stream's context
+	sending   func() error // returns the error for a send after the job has arrived; if nil, sends return the error of the stream's context
 
 	mu   sync.Mutex
 	runs map[int64]engine.Assignment

@@ -58,7 +58,7 @@ func stacksRequested(b store.Beat) map[engine.ClaimKey]bool {
 	return stacks
 }
 
-// LeaseLost ends a session because its row was closed or its worker has opened another stream.
+// LeaseLost ends a session whose row was closed or whose worker has opened another stream.
 func (m member) LeaseLost(ctx context.Context) {
 	why := ErrSuperseded // also the default if the row cannot be read, because the worker opens another stream in response
 	if row, err := store.Worker(ctx, m.host.pod.RemoteStore, m.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {

@@ -76,7 +76,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
 		(select count(*) from trapeze.job_events e where e.job = d.id and e.event = 'job.retried')`), 0) // only errors use up attempts
 	if !freezes {
-		is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no job counts a crash
+		is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no crash was counted for any job
 	}
 	end()
 	living.Wait()

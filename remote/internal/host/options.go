@@ -20,7 +20,7 @@ type Options struct {
 	Name, Version string
 	// Owner is the principal that may act for the worker. Calls from other principals are rejected.
 	Owner string
-	// Kinds are the kinds that the worker handlesand their options.
+	// Kinds are the kinds that the worker handles, with their options.
 	Kinds []engine.RemoteKind
 	// Lane reports whether the worker receives jobs from the given lane. By default, it receives jobs from every lane.
 	Lane func(name string) bool

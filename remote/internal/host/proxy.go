@@ -33,7 +33,7 @@ type answer struct {
 	err     error
 }
 
-// tokenOf returns the token of a claim. A token proves that its sender received the assignment.
+// tokenOf returns a claim's token, which proves that the sender received the assignment.
 func tokenOf(key []byte, boot string, id, fence int64) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(boot))

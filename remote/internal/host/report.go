@@ -24,8 +24,8 @@ type Report struct {
 	Why        string
 }
 
-// Report ends a remote worker's claim. The report may arrive on any pod. Report returns once the end is committed. If the end had been
-// committed before, duplicate is true. Report returns [job.ErrLeaseLost] if the claim was lost, [job.ErrGone] if the job was deleted,
+// Report ends a remote worker's claim. The report may arrive on any pod. Report returns once that end is committed; duplicate is true if it
+// had been committed by an earlier report. Report returns [job.ErrLeaseLost] if the claim was lost, [job.ErrGone] if the job was deleted,
 // [ErrClosed] if owner has no worker with this ID, and [ErrWrongToken] if the token does not match the claim.
 func (h *Host) Report(ctx context.Context, id, owner string, report Report) (duplicate bool, err error) {
 	defer func() { h.countReport(duplicate, err) }()

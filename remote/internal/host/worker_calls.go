@@ -118,7 +118,7 @@ func (h *Host) Token(ctx context.Context, id, owner string, claim Claim) (string
 }
 
 // Branches returns a page of the branches that a claimed job joins, starting after the given number: first the children by number, then the
-// parts by name. A page ends as soon as its results exceed most bytes. If more branches follow, more is true.
+// parts by name. A page ends before the branch that would bring its results above most bytes. If more branches follow, more is true.
 func (h *Host) Branches(ctx context.Context, id, owner string, claim Claim, after, most int) (page []job.Branch, more bool, err error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
