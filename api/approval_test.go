@@ -78,7 +78,7 @@ func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {
 	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
 	is.Equal(h.send("POST", "/jobs/"+step+"/retry", `{"args":{"n":3}}`, root...).status, http.StatusAccepted) // an approver may change the arguments
 	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
-	for _, table := range []string{"done", "jobs"} { // retention removes the first job before the failed step
+	for _, table := range []string{"done", "jobs"} { // simulates retention removing the first job before the failed step
 		_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `delete from trapeze.`+table+` where id = $1::text::bigint`, id)
 		is.NoErr(err)
 	}

@@ -80,7 +80,7 @@ func TestTheFailedChildrenOfAPartialPipelineAreRetried(t *testing.T) {
 	is.Equal(h.send("POST", children, "", "X-Who", "vic").status, http.StatusForbidden)
 	child := h.send("GET", "/jobs?state=failed&pipeline="+id, "", ana...).body["jobs"].([]any)[0].(map[string]any)["id"].(string)
 	const warning = "the step after the children does not run again"
-	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+child, "", ana...).text, warning)) // stated before the retry is sent
+	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+child, "", ana...).text, warning)) // the warning is shown before the retry is sent
 	other := h.send("POST", "/jobs", `{"kind":"sick"}`, ana...).body["id"].(string)
 	h.untilAs(other, job.Failed, ana...)
 	is.True(!strings.Contains(h.send("GET", "/ui/jobs/"+other, "", ana...).text, warning)) // no fan-out was waiting for this job

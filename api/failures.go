@@ -32,7 +32,7 @@ type failureGroup struct {
 	Members []failures.Job `json:"members"` // the latest failure first, up to the limit
 }
 
-// defaultFailures is the default period of a list of failures.
+// defaultFailures is the default period of a failure list.
 const defaultFailures = 24 * time.Hour
 
 func listFailures(c *call) (any, error) {

@@ -175,7 +175,7 @@ func TestFailuresOfOthersAreHiddenFromASubmitter(t *testing.T) {
 	is.Equal(h.send("POST", "/admin/workers/jobs/retry", body, "X-Who", "sub").status, http.StatusForbidden)
 	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "vic").status, http.StatusForbidden)
 
-	// A submitter can retry a group of its own jobs, but no group that contains other submitters' jobs.
+	// A submitter can retry a group only if it contains no other submitter's jobs.
 	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "sub").body["code"], "failures_changed")
 	is.Equal(h.send("POST", "/failures/retry", `{"filter":{"kind":"bad"}}`, "X-Who", "sub").status, http.StatusBadRequest)
 	mine := fmt.Sprintf(`{"filter":{"failures":%q}}`, groups(h.send("GET", "/failures", "", "X-Who", "sub"))[0]["set"])

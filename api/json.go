@@ -71,7 +71,7 @@ func Decode(body io.Reader, v any) error {
 	return nil
 }
 
-// requestBody is the body of a request. A failed read is the client's fault: the body is malformed, truncated or too slow.
+// requestBody is a request's body. A failed read is the client's fault: the body is malformed, truncated or too slow.
 type requestBody struct{ io.ReadCloser }
 
 func (b requestBody) Read(p []byte) (int, error) {

@@ -18,7 +18,7 @@ import (
 // are full again.
 const maxBuckets = 10_000
 
-// buckets limits each caller to a rate, with a burst after idle time. It is safe for concurrent use.
+// buckets limits each caller to a rate, but allows a burst after idle time. It is safe for concurrent use.
 type buckets struct {
 	each  rate.Limit
 	burst int

@@ -80,7 +80,8 @@ type Many struct {
 	Skipped int      `json:"skipped"` // number of skipped jobs: already finished, changed concurrently, or not retryable
 }
 
-// retryFailures retries a group of failures. A caller who may retry only its own jobs can select only groups of its own failures.
+// retryFailures retries a group of failures. A caller who may retry only its own jobs can select only groups without other principals'
+// failures.
 func retryFailures(c *call) (any, error) {
 	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.Many, error) {
 		if f.Failures == "" {

@@ -66,7 +66,7 @@ func everyRole(t *testing.T, r *runner.Runner) (roles []access.Role, principals 
 }
 
 // TestEveryRouteLetsThroughWhomTheTableSays calls each route as each role, for the caller's own job and for another user's job. The
-// expected responses are derived from the tables of routes and roles, independently of the server's code.
+// expected responses are derived from the route and role tables, independently of the server's code.
 func TestEveryRouteLetsThroughWhomTheTableSays(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -32,7 +32,7 @@ var documentRoutes = []Route{
 		do: func(c *call) (any, error) { return nil, c.JSONBlob(http.StatusOK, c.openapi) }},
 }
 
-// Routes returns the routes of the API.
+// Routes returns the API's routes.
 func Routes() []Route { return slices.Clone(routes) }
 
 // Handler returns the API as an http.Handler, for hosts without echo. Use [http.StripPrefix] to remove a prefix. It panics under the same
@@ -137,7 +137,7 @@ func (s *service) serveRoute(c echo.Context, route Route) error {
 	return c.JSON(route.usualStatus(), v)
 }
 
-// errPanic is the error of a handler that panicked.
+// errPanic is the error for a handler that panicked.
 var errPanic = errors.New("panic")
 
 // recovered turns a panic into an error that is logged with the stack. Otherwise, net/http would close the connection and log the panic

@@ -117,8 +117,8 @@ func (o Options) allowAll(*http.Request) (Principal, error) {
 	return Principal{Name: cmp.Or(o.Operator, access.Everyone), Roles: []string{access.PlatformAdmin}}, nil
 }
 
-// Tokens authenticates each principal by a token. Signed authenticates principals by tokens that another party has signed (JWTs). Both have
-// the methods Authenticate and Login that [Options] needs.
+// Tokens authenticates principals by secret tokens, and Signed by tokens that another party has signed (JWTs). Both provide the
+// Authenticate and Login methods that [Options] needs.
 type (
 	Tokens = access.Tokens
 	Signed = access.Signed

@@ -118,8 +118,8 @@ type childrenRetried struct {
 	More     bool  `json:"more"`    // more children have failed; repeat the request
 }
 
-// retryChildren retries the failed children of a pipeline that is partial or running. If the fan-out has already ended, only the children
-// run again, not the join.
+// retryChildren retries a partial or running pipeline's failed children. If the fan-out has already ended, only the children run again, not
+// the join.
 func retryChildren(c *call, id int64) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err

@@ -135,11 +135,11 @@ func TestACancelThatMeetsTheClaimSaysWhatCame(t *testing.T) {
 		j := h.last(id)
 		agrees := false
 		switch a.status {
-		case http.StatusOK: // cancelled before the claim
+		case http.StatusOK: // cancelled before it was claimed
 			agrees = j.State == job.Cancelled && j.StartedAt == nil
-		case http.StatusAccepted: // cancelled while it ran
+		case http.StatusAccepted: // cancelled while running
 			agrees = j.State == job.Cancelled && j.StartedAt != nil
-		case http.StatusConflict: // cancelled after it had ended
+		case http.StatusConflict: // the job had already ended
 			agrees = j.State == job.Succeeded
 		}
 		if !agrees {

@@ -143,7 +143,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 	// The pods have agreed on a new history. No ID is assigned twice.
 	pgtest.Wait(t, "both pods know the new history", func() bool {
 		var now string
-		err := pool.QueryRow(t.Context(), `select history::text from trapeze.cluster`).Scan(&now) // fails on a connection from before the restore
+		err := pool.QueryRow(t.Context(), `select history::text from trapeze.cluster`).Scan(&now) // fails on a connection opened before the restore
 		return err == nil && now != history && sum(t, old, "trapeze_history_changes_total") == 1
 	})
 	for range 20 {

@@ -220,7 +220,7 @@ func revokeRole(c *call) (any, error) {
 	return nil, c.rightsChanged(admin.RevokeRole(c.ctx(), inside.Of(c.r).Store, admin.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
 }
 
-// cap applies the caps of a principal's roles to s. It returns an error if s sets a value above a cap. If s sets no priority, it gets the
+// cap enforces the caps of a principal's roles on s. It returns an error if s sets a value above a cap. If s sets no priority, it gets the
 // default priority, or the cap if that is lower.
 func (s *Submission) cap(caps access.Caps) error {
 	if limit := caps.Priority; limit != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/doctor"
 )
 
-// Route describes one route of the API: its method and path, the required permission, the input and output, and the handler. Authorization,
-// the check for unknown query parameters, the OpenAPI document and `trapeze routes` all use it.
+// Route describes an API route: its method and path, the required permission, the input and output, and the handler. Authorization, the
+// check for unknown query parameters, the OpenAPI document and `trapeze routes` all use it.
 type Route struct {
 	Method  string
-	Path    string            // relative to the prefix of the API
+	Path    string            // relative to the API's prefix
 	Needs   access.Permission // the required permission; [access.Nothing] if none is required
 	Summary string            // one sentence for the OpenAPI document and `trapeze routes`
 

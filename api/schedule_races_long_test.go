@@ -47,7 +47,7 @@ func TestAScheduleThatChangesBetweenTheLookAndTheDeedIsLookedAtAnew(t *testing.T
 		row := one.(map[string]any)
 		if row["refused"] == nil || row["refused"] == "" {
 			is.Equal(row["after"].(map[string]any)["kind"], "echo")  // kim never changed the schedule to the other kind
-			is.Equal(row["before"].(map[string]any)["kind"], "echo") // nor away from it
+			is.Equal(row["before"].(map[string]any)["kind"], "echo") // nor from the other kind
 		}
 	}
 }

@@ -18,7 +18,7 @@ func TestASecretOfAScheduleIsNowhereForThoseWhoMayNotSeeIt(t *testing.T) {
 	is := is.New(t)
 	const secret = "hunter2-canary"
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{
-		"root": {"platform_admin"}, "ana": {"operator", "submitter"}, "vic": {"viewer", "submitter"}, // submitters see the secrets of their own jobs
+		"root": {"platform_admin"}, "ana": {"operator", "submitter"}, "vic": {"viewer", "submitter"}, // submitters see their own jobs' secrets
 	})}, func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[login]) (*runner.Outcome, error) {
 			return runner.Done(j.Args), nil

@@ -46,7 +46,7 @@ func TestSchedulesAreMadeChangedAndDeleted(t *testing.T) {
 	}
 	trail, err := admin.AuditTrail(t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Target: "schedule nightly"})
 	is.NoErr(err)
-	trail = slices.DeleteFunc(trail, func(row admin.AuditRow) bool { return row.Action == "job.read_args" }) // the responses show the previous arguments, which is audited too
+	trail = slices.DeleteFunc(trail, func(row admin.AuditRow) bool { return row.Action == "job.read_args" }) // showing the previous arguments in a response is audited too
 	var did []string
 	for _, row := range trail {
 		is.Equal(row.Actor, "ann")

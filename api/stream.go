@@ -29,7 +29,7 @@ var streamRoutes = []Route{
 
 const eventStream = "text/event-stream"
 
-// streamOf returns a handler that serves the stream of a job or pipeline.
+// streamOf returns a handler that serves a job's or pipeline's stream.
 func streamOf(open func(from *feed.Feed, ctx context.Context, id int64, after string) (*feed.Stream, error)) handler {
 	return onJob(func(c *call, id int64) (any, error) {
 		return serveStream(func(c *call, after string) (*feed.Stream, error) {

@@ -74,7 +74,7 @@ func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 	asked := time.Now()
 	is.Equal(there.send("POST", "/jobs/"+id+"/cancel", "").status, http.StatusOK)
 	is.Equal(s.must(t).event, "job.cancelled")
-	is.True(time.Since(asked) < 4*time.Second) // sooner than the fallback check every 5 s, although another pod made the change
+	is.True(time.Since(asked) < 4*time.Second) // sooner than the 5 s fallback check, even though another pod made the change
 	rest := s.rest(t)
 	is.Equal(rest[0].data, `{"status":"cancelled"}`)
 
@@ -157,7 +157,7 @@ func serving() (n int) {
 	return n
 }
 
-// sum returns the value of a metric of a pod.
+// sum returns the value of one of a pod's metrics.
 func sum(t *testing.T, h *host, name string) float64 {
 	t.Helper()
 	for line := range strings.Lines(h.send("GET", "/metrics", "").text) {

@@ -94,7 +94,7 @@ func startPodAt(t *testing.T, addr string, pool *pgxpool.Pool, o runner.Options,
 	return pod{r, "http://" + listener.Addr().String(), end}
 }
 
-// startWorker runs a remote worker until the test ends or stop is called. stop returns the error of the worker's Run.
+// startWorker runs a remote worker until the test ends or stop is called. stop returns the error from the worker's Run.
 func startWorker(t *testing.T, o worker.Options, register func(*runner.Runner)) (stop func() error) {
 	t.Helper()
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: quiet})

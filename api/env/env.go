@@ -1,6 +1,6 @@
 // Package env configures the HTTP API from environment variables, as the trapeze command does:
 //
-//	config, err := env.Load()        // returns every mistake at once, each with its variable
+//	config, err := env.Load()        // reports every mistake at once and names the variables
 //	options, err := config.Options() // reads the files that the variables name
 //	api.Mount(e.Group("/trapeze"), r, options)
 //

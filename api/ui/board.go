@@ -173,7 +173,7 @@ func (b bar) Width() int64 {
 	return 0
 }
 
-// Bar returns a bar that shows the used slots of a lane. If the lane has no limit, the full width represents the slots of all pods.
+// Bar returns a bar that shows a lane's used slots. If the lane has no limit, the full width represents the slots of all pods.
 func (b board) Bar(l lane) bar {
 	whole := b.Slots()
 	if limit := b.Limit(l); limit != nil {
@@ -182,7 +182,7 @@ func (b board) Bar(l lane) bar {
 	return bar{l.Running, whole, l.Running > 0 && l.Running >= whole}
 }
 
-// PodBar returns a bar that shows the used slots of a pod.
+// PodBar returns a bar that shows a pod's used slots.
 func (b board) PodBar(p pod) bar {
 	return bar{p.Running, p.Slots, p.Running > 0 && p.Running >= p.Slots}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// childList is one page of the children of a fan-out.
+// childList holds one page of a fan-out's children.
 type childList struct {
 	*filters
 	Of       job.Job
@@ -21,7 +21,7 @@ type childList struct {
 	State    job.State // empty means any state
 }
 
-// showChildren lists the children of a job's fan-out by position.
+// showChildren lists a job's fan-out children by position.
 func showChildren(rd *reader, p *page, r *http.Request) error {
 	id, err := query.JobID(r.PathValue("id"))
 	if err != nil {

@@ -20,7 +20,7 @@ func (t tree) Earlier() int { return max(len(t.Jobs)-mostSteps, 0) }
 // Latest returns the steps that are drawn.
 func (t tree) Latest() []job.TreeJob { return t.Jobs[t.Earlier():] }
 
-// drawing is an SVG drawing of a pipeline. It has one column for each step, and one for the children of each fan-out.
+// drawing is an SVG drawing of a pipeline. It has one column for each step, and one for each fan-out's children.
 type drawing struct {
 	W, H  int
 	Boxes []box
@@ -139,7 +139,7 @@ func jobBox(j job.Job, now time.Time) box {
 	return box{H: boxH, Link: "jobs/" + strconv.FormatInt(j.ID, 10), State: shade(j), Title: short(titleLetters, j.Kind), Sub: short(25, sub), Foot: foot}
 }
 
-// shade returns the state of a job, or "warning" if it succeeded with a warning.
+// shade returns a job's state, or "warning" if it succeeded with a warning.
 func shade(j job.Job) string {
 	if j.State == job.Succeeded && j.Outcome != nil && *j.Outcome == job.Warning {
 		return "warning"

@@ -19,7 +19,7 @@ const (
 	mostFailedJobs    = 100
 )
 
-// failureList is the content of the page that lists failure groups.
+// failureList holds the data for the page that lists failure groups.
 type failureList struct {
 	*filters
 	failures.List
@@ -42,7 +42,7 @@ func showFailures(rd *reader, p *page, r *http.Request) (err error) {
 	return nil
 }
 
-// failureGroup is the content of the page for one failure group.
+// failureGroup holds the data for a failure group's page.
 type failureGroup struct {
 	failureList
 	Group   failures.Group
@@ -62,7 +62,7 @@ func showFailure(rd *reader, p *page, r *http.Request) (err error) {
 	return nil
 }
 
-// retriesFailures reports whether the visitor may retry exactly those failures that the page shows.
+// retriesFailures reports whether the visitor may retry exactly the failures that the page shows.
 func (v visitor) retriesFailures() bool {
 	return v.May(string(access.JobsRetry)) && v.Owner(access.JobsRead) == v.Owner(access.JobsRetry)
 }
@@ -92,7 +92,7 @@ func (rd *reader) readFailures(r *http.Request, p *page, since string) (failures
 	return read(r.Context())
 }
 
-// RetryGroup returns the button that retries exactly those jobs of a group that the page shows.
+// RetryGroup returns the button that retries exactly the jobs that the page shows for a group.
 func (l failureList) RetryGroup(g failures.Group) many {
 	raw, _ := json.Marshal(map[string]string{"failures": g.Set}) // a map of strings can always be encoded
 	return many{Path: "failures/retry", Label: "Retry", Filter: string(raw), Words: short(mostWords, g.Kind) + ": " + short(mostWords, g.Error)}

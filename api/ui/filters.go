@@ -17,7 +17,7 @@ import (
 // filters holds the filters of a list, taken from its form or its URL.
 type filters struct {
 	url.Values
-	path string // also the name of the list in the API
+	path string // also the list's name in the API
 }
 
 // Get returns the value of one filter. Templates call it.
@@ -43,7 +43,7 @@ func (f filters) With(name, value string) string {
 // First returns the URL of the first page.
 func (f filters) First() string { return f.With("cursor", "") }
 
-// From returns the URL of the page that begins at a cursor from the store, or an empty string if the cursor is empty.
+// From returns the URL of the list page that begins at a cursor from the store, or an empty string if the cursor is empty.
 func (f filters) From(at string) string {
 	if at == "" {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// gantt shows when the jobs of a pipeline waited and ran, on a common time axis of length 1000.
+// gantt shows when a pipeline's jobs waited and ran, on a common time axis of length 1000.
 type gantt struct {
 	From, To time.Time
 	Ticks    []string // the time since From at evenly spaced positions
@@ -27,7 +27,7 @@ type segment struct{ X, W int64 }
 // quarters is the number of intervals between the ticks on the axis.
 const quarters = 4
 
-// ganttOf returns the chart of the steps and children that the page shows. The bar of a fan-out ends when its last child ends.
+// ganttOf returns the chart of the steps and children that the page shows. A fan-out's bar ends when its last child ends.
 func ganttOf(t tree, now time.Time) (g gantt) {
 	for _, s := range t.Latest() {
 		g.Rows = append(g.Rows, ganttRow{Job: s.Job})

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// jobPage is the content of a job's page.
+// jobPage holds the data for a job's page.
 type jobPage struct {
 	history
 	Attempts  []attempt
@@ -98,8 +98,8 @@ func (rd *reader) blockers(ctx context.Context, who access.Principal, j job.Job)
 	return list, err
 }
 
-// asksRetry returns the question to ask before a retry of a job that ended without success. For a child, it states whether the step after
-// the children will run again.
+// asksRetry returns the question to ask before retrying a job that ended without success. For a child, it states whether the step after the
+// children will run again.
 func (rd *reader) asksRetry(ctx context.Context, j job.Job) (string, error) {
 	question := fmt.Sprintf("Job %d runs again in a new epoch.", j.ID)
 	if j.GroupID == nil || j.State != job.Failed && j.State != job.Cancelled {

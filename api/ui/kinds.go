@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// kindList is the content of the page that lists kinds.
+// kindList holds the data for the page that lists kinds.
 type kindList struct {
 	Window storeview.StatsWindow
 	Order  string

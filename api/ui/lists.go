@@ -70,7 +70,7 @@ func (rd *reader) search(p *page, r *http.Request, text string, f job.Filter) (s
 	return storeview.SearchJobs(r.Context(), rd.searching(f.Cursor), f, search)
 }
 
-// pipelineList is one page of the pipeline list.
+// pipelineList holds one page of the pipeline list.
 type pipelineList struct {
 	*filters
 	Pipelines []pipelineRow
@@ -110,7 +110,7 @@ func showPipelines(rd *reader, p *page, r *http.Request) error {
 	return err
 }
 
-// auditList is one page of the audit log.
+// auditList holds one page of the audit log.
 type auditList struct {
 	*filters
 	Rows  []admin.AuditRow

@@ -35,7 +35,7 @@ func TestAFilterIsOfferedForManyJobsOnlyWhereItMeansSomething(t *testing.T) {
 	is.Equal(offers(admin, "state=succeeded"), nil)                                           // succeeded jobs cannot be changed
 	is.Equal(offers(admin, ""), nil)                                                          // no filter
 	is.Equal(offers(admin, "since=all"), nil)                                                 // "all" is not a filter
-	is.Equal(offers(admin, "state=open&since=all"), nil)                                      // nor is it one in combination with state=open
+	is.Equal(offers(admin, "state=open&since=all"), nil)                                      // not even in combination with state=open
 	is.Equal(offers(role("viewer"), "kind=k"), nil)                                           // a viewer gets no buttons
 	is.Equal(offers(role("submitter"), "kind=k"), nil)                                        // permission for only the caller's own jobs is not enough
 	is.Equal(len(offers(role("operator"), "pipeline=7")), 2)

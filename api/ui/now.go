@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// overview is the content of the Now page.
+// overview holds the data for the Now page.
 type overview struct {
 	board
 	Window storeview.StatsWindow
@@ -33,7 +33,7 @@ const mostKinds = 10
 func (o overview) TopKinds() []job.StatsOf { return o.Stats.Of[:min(len(o.Stats.Of), mostKinds)] }
 func (o overview) Others() int             { return max(len(o.Stats.Of)-mostKinds, 0) }
 
-// OfLane returns the statistics of a lane.
+// OfLane returns a lane's statistics.
 func (o overview) OfLane(name string) job.StatsOf {
 	for _, of := range o.lanes.Of {
 		if of.Name == name {

@@ -51,7 +51,7 @@ type Calendar interface {
 	Schedules(ctx context.Context) ([]job.ScheduleUse, error)
 	// ScheduleByName returns one schedule, or [job.ErrUnknownSchedule].
 	ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error)
-	// ScheduleFires returns the occurrences of a schedule before a time, newest first. The zero time returns the latest.
+	// ScheduleFires returns a schedule's occurrences before a time, newest first. The zero time returns the latest.
 	ScheduleFires(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pipelinePage is the content of a pipeline's page.
+// pipelinePage holds the data for a pipeline's page.
 type pipelinePage struct {
 	tree
 	Drawing drawing

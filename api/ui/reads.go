@@ -78,7 +78,7 @@ const (
 	mostEvents   = 500
 )
 
-// readBoard reads the content of the overview.
+// readBoard reads the data for the overview.
 func (rd *reader) readBoard(r *http.Request) (board, error) {
 	return rd.board.get(r.Context(), fresh(r), func(ctx context.Context) (b board, err error) {
 		s := rd.o.Store
@@ -161,7 +161,7 @@ func (rd *reader) readHistory(ctx context.Context, who access.Principal, id int6
 	return h, nil
 }
 
-// readWorker returns the row of a remote worker, or nil for a pod.
+// readWorker returns a remote worker's row, or nil for a pod.
 func (rd *reader) readWorker(ctx context.Context, boot *string) (*store.WorkerRow, error) {
 	if boot == nil {
 		return nil, nil

@@ -85,7 +85,7 @@ func inZone(zone string, t time.Time) string {
 	return t.In(place).Format("Mon 2 Jan 2006, 15:04:05 MST")
 }
 
-// scheduleList is the content of the page that lists the schedules.
+// scheduleList holds the data for the page that lists the schedules.
 type scheduleList struct {
 	Schedules []schedule
 	Lane      string              // the lane of a new schedule
@@ -110,7 +110,7 @@ func showSchedules(rd *reader, p *page, r *http.Request) error {
 	return err
 }
 
-// schedulePage is the content of a schedule's page.
+// schedulePage holds the data for a schedule's page.
 type schedulePage struct {
 	schedule
 	formChoices

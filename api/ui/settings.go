@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// settingsPage is the content of the page with retention, limits and exports.
+// settingsPage holds the data for the page with retention, limits and exports.
 type settingsPage struct {
 	Kinds     []job.Retention // retention settings for individual kinds
 	Defaults  []Setting
@@ -53,7 +53,7 @@ func showSettings(rd *reader, p *page, r *http.Request) error {
 	return nil
 }
 
-// doctorPage is the content of the page with doctor's findings.
+// doctorPage holds the data for the page with doctor's findings.
 type doctorPage struct {
 	Findings []Finding
 	Problems int // the number of findings whose status is not ok
@@ -77,7 +77,7 @@ func showDoctor(rd *reader, p *page, r *http.Request) error {
 	return err
 }
 
-// rolesPage is the content of the page with roles and grants.
+// rolesPage holds the data for the page with roles and grants.
 type rolesPage struct {
 	BuiltIn     []access.Role
 	Custom      []admin.Role

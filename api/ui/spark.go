@@ -73,7 +73,8 @@ func sparkOf(fires []job.Fire) spark {
 	return s
 }
 
-// height returns the height of a job's bar. It grows with the logarithm of the duration, so that both a second and an hour are visible.
+// height returns the height of a job's bar. It grows with the logarithm of the duration, so that bars for a second and for an hour are both
+// visible.
 func height(took, longest time.Duration) int {
 	if longest <= 0 {
 		return 1

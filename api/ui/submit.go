@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submission is the content of the page that submits a job. The form can be prefilled from an earlier job, the template.
+// submission holds the data for the page that submits a job. The form can be prefilled from an earlier job, the template.
 type submission struct {
 	Kind     string
 	Lane     string

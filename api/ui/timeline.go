@@ -43,8 +43,8 @@ type attempt struct {
 // mostAttempts is the maximum number of claims drawn. Earlier ones are left out.
 const mostAttempts = 25
 
-// attemptsOf returns the claims of a job for drawing. The time axis begins with the job's creation or, if earlier attempts may have been
-// left out, with the first attempt drawn. It ends with the job or now.
+// attemptsOf returns a job's claims, for drawing. The time axis begins with the job's creation or, if earlier attempts may have been left
+// out, with the first attempt drawn. It ends with the job or now.
 func attemptsOf(h history, now time.Time) []attempt {
 	var list []attempt
 	for _, e := range h.Events {

@@ -59,21 +59,21 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("/", nowhere)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); r.URL.Path != clean && r.URL.Path != clean+"/" {
-			nowhere(w, r) // the mux would redirect to the cleaned path without the prefix, which is a route of the API
+			nowhere(w, r) // the mux would redirect to the cleaned path without the prefix, which is an API route
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// Route is one kind of page.
+// Route describes one kind of page.
 type Route struct {
 	Own   bool   // visitors who may see only their own jobs may open the page, and see nothing else on it
 	Path  string // relative to the dashboard's root; may contain {id}, {name} or {group}
 	file  string // the name of the template, or empty for a download
 	here  string // the page's entry in the navigation
 	Needs access.Permission
-	show  func(rd *reader, p *page, r *http.Request) error // reads the content of the page
+	show  func(rd *reader, p *page, r *http.Request) error // reads the page's data
 }
 
 // Routes returns the pages that require a permission. Tests request each of them with every role.

@@ -68,7 +68,7 @@ func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) err
 	})
 }
 
-// scheduleState describes the state of a schedule and, if the schedule does not fire, the reason.
+// scheduleState describes a schedule's state and, if the schedule does not fire, the reason.
 func scheduleState(s job.ScheduleUse) string {
 	switch {
 	case s.Error != "":

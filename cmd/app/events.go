@@ -77,11 +77,11 @@ interrupted, or, with --job, until the job has finished.`,
 	return c
 }
 
-// watch reads the events of a job, of a pipeline, or of all jobs.
+// watch reads the events of one job, one pipeline, or all jobs.
 type watch struct {
 	at     *client.Client
 	path   string
-	job    int64 // 0 unless the events are those of a job
+	job    int64 // 0 unless the events of a single job are read
 	after  string
 	follow bool
 }

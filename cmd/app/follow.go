@@ -88,7 +88,7 @@ func nextStep(ctx context.Context, at *client.Client, j job.Job) (*job.Job, erro
 	return next, nil
 }
 
-// progressLine shows the progress of a job. On a terminal, it redraws one line; elsewhere, it prints one line per change.
+// progressLine shows a job's progress. On a terminal, it redraws one line; elsewhere, it prints one line per change.
 type progressLine struct {
 	to    io.Writer // nil means no output
 	bar   bool

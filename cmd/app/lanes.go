@@ -51,7 +51,7 @@ func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
 	})
 }
 
-// laneState describes the state of a lane and, if the lane starts no jobs, the reason.
+// laneState describes a lane's state and, if the lane starts no jobs, the reason.
 func laneState(l job.LaneUse) string {
 	switch {
 	case l.Frozen:

@@ -41,7 +41,7 @@ func newPodsCommand() *cobra.Command {
 	return c
 }
 
-// remoteOf names the owner of a remote worker and its stream number. It returns an empty string for a pod.
+// remoteOf describes a remote worker by its owner and stream number. It returns an empty string for a pod.
 func remoteOf(p job.Pod) string {
 	if !p.Remote || p.Owner == nil || p.Stream == nil {
 		return ""
@@ -49,7 +49,7 @@ func remoteOf(p job.Pod) string {
 	return fmt.Sprintf("%s, stream %d", *p.Owner, *p.Stream)
 }
 
-// podState describes the state of a pod, derived from its row and its lease.
+// podState describes a pod's state, derived from its row and its lease.
 func podState(p job.Pod, now time.Time) string {
 	switch {
 	case p.Closed != nil:

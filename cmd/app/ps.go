@@ -119,7 +119,7 @@ func closedBy(c *job.Closure) string {
 	return text
 }
 
-// podWith returns the name of a pod, and marks remote workers.
+// podWith returns a pod's name, marked if the pod is a remote worker.
 func podWith(name string, remote bool) string {
 	if remote {
 		return name + " (remote)"

@@ -195,7 +195,7 @@ type spent struct {
 	beat                              float64 // mean duration of a heartbeat's statement in milliseconds
 }
 
-// during measures the resource usage of the fleet while do runs.
+// during measures the fleet's resource usage while do runs.
 func (m *meters) during(ctx context.Context, do func() error) (s spent, err error) {
 	if _, err := m.pool.Exec(ctx, `select pg_stat_statements_reset()`); err != nil {
 		return s, err

@@ -25,8 +25,8 @@ from (
 	select at, '00000000-0000-4000-8000-000000000001' from generate_series(date_trunc('hour', now()) - interval '1 hour', now(), interval '1 minute') at
 ) t, generate_series(0, 19) k, unnest(array['succeeded', 'failed']) state`
 
-// pages measures every page of the dashboard with ten million finished jobs. No data is cached between requests, so each request reads
-// everything again.
+// pages measures every dashboard page with ten million finished jobs in the database. No data is cached between requests, so each request
+// reads everything again.
 func (b *lab) pages(ctx context.Context) (l line, err error) {
 	const requests = 20
 	perDay := b.size(10_000_000) / growthDays

@@ -108,7 +108,7 @@ func watchRaw(address, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// memoryInUse returns the memory of this process, excluding memory that can be reused.
+// memoryInUse returns this process's memory use, excluding memory that can be reused.
 func memoryInUse() uint64 {
 	runtime.GC()
 	runtime.GC()

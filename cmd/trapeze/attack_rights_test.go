@@ -121,7 +121,7 @@ func TestAttackJobsOfAnotherSubmitter(t *testing.T) {
 	is.True(a.ask("eve", "POST", "/jobs", `{"kind":"demo.noop","submitter":"uma"}`).status == http.StatusBadRequest)
 	is.Equal(a.ask("eve", "GET", "/jobs/"+own, "", "X-Forwarded-User", "uma").body["submitter"], "eve")
 
-	// On the stream of all events, submitters receive only events of their own jobs.
+	// On the stream of all events, submitters receive only their own jobs' events.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, "GET", a.HTTP+"/events/stream?after=0", nil)

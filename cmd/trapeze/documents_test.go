@@ -108,7 +108,7 @@ func names(t *testing.T, heading, first string) (list []string) {
 	return list
 }
 
-// literals returns the texts matched by the pattern's group in the non-test files of this module.
+// literals returns the texts matched by the pattern's group in this module's non-test files.
 func literals(t *testing.T, glob, pattern string) (list []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", glob))

@@ -110,7 +110,7 @@ func (f *steered) until(id string, state job.State) (j job.Job) {
 	return j
 }
 
-// running waits until exactly n jobs of a lane are running.
+// running waits until exactly n of a lane's jobs are running.
 func (f *steered) running(lane string, n int) {
 	f.t.Helper()
 	pgtest.Wait(f.t, "all slots are in use", func() bool {

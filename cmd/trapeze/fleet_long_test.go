@@ -53,7 +53,7 @@ func (d database) heard() {
 	}
 }
 
-// settles is the quiet period, without any job start, after which the test assumes that every process has received a change.
+// settles is the period without job starts after which the test assumes that every process has received a change.
 const settles = 300 * time.Millisecond
 
 // A setting changed through one process applies to all processes, which share the work.
@@ -105,8 +105,8 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.mostAtOnce(3)
 }
 
-// mostAtOnce checks the limit against the history, because sampling is not reliable. It computes how many claims of the lane were open at
-// any time. The killed process's claims end with their recovery.
+// mostAtOnce checks the limit against the history, because sampling is not reliable. It computes how many of the lane's claims were open at
+// any one time. The killed process's claims end with their recovery.
 func (f *fleet) mostAtOnce(limit int) {
 	f.t.Helper()
 	n := f.count(`

@@ -35,7 +35,7 @@ func approves(f *steered) {
 	id := f.submit(`{"kind":"demo.noop","lane":"sworn","chain":[{"kind":"demo.noop","lane":"sworn"}]}`)
 	f.is.Equal(f.get(id).State, job.AwaitingApproval)
 	f.idle("sworn")
-	f.is.Equal(f.refused("uma", "POST", "/jobs/"+id+"/approve", ""), "Forbidden: forbidden") // the submitter may not approve its own job
+	f.is.Equal(f.refused("uma", "POST", "/jobs/"+id+"/approve", ""), "Forbidden: forbidden") // submitters may not approve their own jobs
 	f.does("ops", "POST", "/jobs/"+id+"/approve", "")
 	f.until(id, job.Succeeded)
 	pgtest.Wait(f.t, "the next step runs without another approval", func() bool {

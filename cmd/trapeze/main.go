@@ -55,7 +55,7 @@ with package cmd/app or remote/worker.`
 	return root
 }
 
-// example registers the handlers of this program: the worked example and, if requested, the demo kinds.
+// example registers this program's handlers: the worked example and, if requested, the demo kinds.
 type example struct {
 	files     string
 	noMigrate func() string // returns the value of the flag

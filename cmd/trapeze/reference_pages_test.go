@@ -242,7 +242,7 @@ func errorsPage(t *testing.T) string {
 	return b.String()
 }
 
-// document holds those parts of an OpenAPI document that the page shows.
+// document holds the parts of an OpenAPI document that the page shows.
 type document struct {
 	Paths      map[string]map[string]operation
 	Components struct{ Schemas map[string]shape }

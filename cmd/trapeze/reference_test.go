@@ -52,7 +52,7 @@ func TestReferenceListsEveryCommandAndFlag(t *testing.T) {
 	is.True(ok) // the file contains the line that follows the table
 	want := commandTable(newRootCommand())
 	if *update {
-		// Other tests may read the file meanwhile. The rename ensures that they see either the old or the new version.
+		// Other tests may be reading the file. The rename ensures that they see either the old or the new version.
 		anew := referenceFile + ".new"
 		is.NoErr(os.WriteFile(anew, []byte(head+commandsBegin+want+commandsEnd+tail), 0o644))
 		is.NoErr(os.Rename(anew, referenceFile))

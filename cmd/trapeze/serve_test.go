@@ -65,7 +65,7 @@ func TestTheSecondSignalHandsJobsBackAtOnce(t *testing.T) {
 	is.Equal(p.end(), 0)
 	j := db.job(id)
 	is.Equal(j.State, job.Pending) // the job was returned to the queue instead of being lost
-	is.Equal(j.Attempt, 0)         // the return does not count as an attempt
+	is.Equal(j.Attempt, 0)         // returning the job does not count as an attempt
 }
 
 func TestAPasswordIsNeverShown(t *testing.T) {

@@ -89,7 +89,7 @@ func TestManyJobsAreCancelledAtATerminalOnlyAfterAYes(t *testing.T) {
 	is.Equal(db.ok("cancel", "--kind", "some.kind"), "101 jobs cancelled\n") // without a terminal, the command does not ask for confirmation
 }
 
-// testBinary returns the path of this program, which acts as the program under test if its environment says so.
+// testBinary returns this program's path. The program acts as the program under test if its environment says so.
 func testBinary() string { return os.Args[0] }
 
 func readIf(file string) string {

@@ -46,7 +46,7 @@ func (d database) until(id, what string, wanted func(job.Job) bool) (j job.Job) 
 }
 
 // running submits sleeping jobs, each twice as long as the one before, until one of them is seen running, and returns its ID. On a slow
-// machine, a short job may end before anyone sees it running.
+// machine, a short job may end before it is seen running.
 func (d database) running(sleep time.Duration) (id string) {
 	d.t.Helper()
 	for started := false; !started; sleep *= 2 {

@@ -32,7 +32,7 @@ type Signed struct {
 // jwks is the path or URL of a JSON Web Key Set, in addition to keys or instead of them. If a URL does not respond, KeysFile logs the
 // error, and tokens are refused until it does.
 func KeysFile(path string) (*Signed, error) {
-	var latest *keySet // only one read of the file runs at a time
+	var latest *keySet // the file is read by one goroutine at a time
 	file, err := watch(path, func(raw []byte) (*keys, error) {
 		k, err := parseKeys(raw)
 		if err != nil || k.set == nil {

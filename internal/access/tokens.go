@@ -23,7 +23,7 @@ type Tokens struct {
 	file *watchedFile[secrets]
 }
 
-// secrets holds the entries of the file. Entries with certificates are kept separately, because only a token can begin a session.
+// secrets holds the file's entries. Entries with certificates are kept separately, because only a token can begin a session.
 type secrets struct {
 	tokens       []token
 	certificates map[string]Principal // keyed by the name in the certificate

@@ -34,7 +34,7 @@ func watch[T any](path string, parse func([]byte) (T, error)) (*watchedFile[T], 
 	return w, nil
 }
 
-// get returns the latest valid content of the file.
+// get returns the file's latest valid content.
 func (w *watchedFile[T]) get() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()

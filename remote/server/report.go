@@ -134,7 +134,7 @@ func number(n int32) *int {
 	return &wide
 }
 
-// failure returns the error of a handler on the worker, including the retry behavior that the handler requested.
+// failure returns the error that a handler on the worker returned, including the retry behavior that the handler requested.
 func failure(f *remotepb.Failure) error {
 	err := error(handlersError(f.GetMessage()))
 	if f.GetInvalidArgs() {

@@ -37,7 +37,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	defer leave()
 	bound := binding{}
 	bound.now.Store(&caller.Caller)
-	// The jobs in flight to a worker are limited to the number of its slots, plus the jobs that have been handed back in the meantime.
+	// A worker has at most as many jobs in flight as it has slots, plus any jobs that have since been handed back.
 	sending := make(chan *remotepb.Assignment, 4*max(1, min(int(m.GetSlots()), 1000)))
 	o := host.Options{
 		ID: m.GetWorkerId(), Name: m.GetName(), Version: m.GetVersion(), Owner: caller.Name, Kinds: kinds, Lane: bound.lane, Slots: int(m.GetSlots()),
@@ -106,7 +106,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	}
 }
 
-// binding holds the permissions of a worker's principal as of the last check.
+// binding holds the permissions that a worker's principal had at the last check.
 type binding struct{ now atomic.Pointer[Caller] }
 
 func (b *binding) lane(name string) bool {

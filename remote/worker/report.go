@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// fill sets the fields of a report from what the handler returned.
+// fill sets a report's fields from the handler's return values.
 func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error) {
 	why := context.Cause(t.ctx)
 	switch {

@@ -87,7 +87,7 @@ func (w *Worker) streamOnce(ctx context.Context) (lasted bool, err error) {
 	}
 	for in.Receive() {
 		lasted = true
-		if in.Msg().GetJobId() == 0 { // a nudge: a handler's context is to be cancelled, or its stack was requested
+		if in.Msg().GetJobId() == 0 { // a nudge: a handler's context must be cancelled, or its stack was requested
 			w.heartbeatNow()
 			continue
 		}
@@ -175,5 +175,5 @@ func isDistrusted(err error) bool {
 	return ours
 }
 
-// newBackoff returns the backoff for connection attempts, reports and other calls of a worker.
+// newBackoff returns the backoff for a worker's connection attempts, reports and other calls.
 func newBackoff() *wait.Backoff { return &wait.Backoff{Most: 2 * time.Second} }

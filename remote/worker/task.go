@@ -69,7 +69,7 @@ func (w *Worker) list() []*task {
 	return list
 }
 
-// lose cancels the handler of a job that the worker no longer holds. Nothing is reported.
+// lose cancels the job's handler because the worker no longer holds the job. Nothing is reported.
 func (t *task) lose(why error) {
 	t.once.Do(func() { close(t.gone) })
 	t.cancel(why)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stay keeps the results of the demo available, with its handlers and the API, until the process receives a signal.
+// stay keeps the demo's results available, with its handlers and the API, until the process receives a signal.
 func (d *demo) stay(ctx context.Context) error {
 	d.keepSchemas = true
 	if os.Getenv("TRAPEZE_HTTP_ADDR") == "" {

@@ -18,8 +18,8 @@ import (
 // demoYear is the year of the emission factors.
 const demoYear = 2024
 
-// demoSteps lists the steps of the pipeline. Each has a unit of progress and a description of how it is started. The recalculation step
-// consists of many jobs; the factor sync waits for them and reports their combined progress.
+// demoSteps lists the pipeline's steps. Each has a unit of progress and a description of how it is started. The recalculation step consists
+// of many jobs; the factor sync waits for them and reports their combined progress.
 var demoSteps = []demoStepKind{
 	{"csv_ingest", "rows", ""}, {fanOutKind, "", "hand-off"}, {childKind, "airports", "fan-out"}, {"unit_totals", "airports", "join"},
 }
@@ -138,7 +138,7 @@ type part struct {
 	ended    bool
 }
 
-// partsOf returns the parts of a pipeline that have begun, in order. All recalculations form one part, whose progress and completion are
+// partsOf returns, in order, the parts of a pipeline that have begun. All recalculations form one part, whose progress and completion are
 // taken from the factor sync. The factor sync reports no other progress.
 func partsOf(spine []job.Job) (list []part) {
 	for _, j := range spine {
@@ -151,7 +151,7 @@ func partsOf(spine []job.Job) (list []part) {
 	return list
 }
 
-// spineOf returns the jobs of a pipeline in order, except the children of its fan-out, and whether the pipeline has ended.
+// spineOf returns a pipeline's jobs in order, except its fan-out children, and whether the pipeline has ended.
 func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, over bool, err error) {
 	// The steps must be read in order. The commit that finishes a step also inserts the next one, so the pipeline has ended if the last job
 	// found has ended.

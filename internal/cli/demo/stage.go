@@ -100,7 +100,7 @@ func (s *stage) strike() (err error) {
 	return err
 }
 
-// runnerOptions returns the options for every pod of the demo. They keep the defaults, so that the demo shows typical performance.
+// runnerOptions returns the options for each of the demo's pods. They keep the defaults, so that the demo shows typical performance.
 func (s *stage) runnerOptions(name string) runner.Options {
 	return runner.Options{Name: name, Version: s.config.Options.Version, Schema: s.config.Options.Schema, DirectURL: s.config.Options.DirectURL, Logger: s.log}
 }

@@ -73,7 +73,7 @@ func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	return inOrder(append(own, others...)), nil
 }
 
-// served returns the findings of the API.
+// served returns the API's findings.
 func served(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	at, err := client.For(c)
 	if err != nil {

@@ -103,7 +103,7 @@ func ValidServer(text string) error {
 // ReleaseAnnotation is the key of the root command's annotation that holds the program's release, if any.
 const ReleaseAnnotation = "release"
 
-// Version returns the release of the program, or else the module version of the build.
+// Version returns the program's release, or else the build's module version.
 func Version(c *cobra.Command) string {
 	if release := c.Root().Annotations[ReleaseAnnotation]; release != "" {
 		return release

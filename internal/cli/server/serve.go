@@ -81,7 +81,7 @@ pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs
 	return c
 }
 
-// serving holds the state of one run of a pod.
+// serving holds the state of a pod while it runs.
 type serving struct {
 	config    env.Settings
 	log       *slog.Logger

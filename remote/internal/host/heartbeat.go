@@ -73,7 +73,7 @@ func storableProgress(p job.Progress) job.Progress {
 	return p
 }
 
-// leave closes the row of a worker that is stopping. Closing the row also triggers the recovery of claims that the worker has not reported.
+// leave closes a stopping worker's row, which also triggers the recovery of claims that the worker has not reported.
 func (g *Session) leave(ctx context.Context) error {
 	g.engine.Runs.WaitEmpty(g.host.pod.Opts.LeaseFor/4, nil)
 	if err := g.host.pod.RemoteStore.Leave(ctx, g.opts.ID); err != nil {
@@ -152,7 +152,7 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 	}
 }
 
-// workerRow returns the row of a worker, open or closed. It returns [ErrClosed] if there is none or it belongs to another principal.
+// workerRow returns a worker's row, open or closed. It returns [ErrClosed] if there is none or it belongs to another principal.
 func (h *Host) workerRow(ctx context.Context, id, owner string) (store.WorkerRow, error) {
 	if !isWorker(id) {
 		return store.WorkerRow{}, fmt.Errorf("%w: invalid worker id %q", job.ErrInvalid, job.Storable(id, 50))

@@ -27,7 +27,7 @@ type proxy struct {
 	ended   chan struct{} // closed when the handler has returned
 }
 
-// answer is the return value of a handler on the worker.
+// answer holds the values that a handler on the worker returned.
 type answer struct {
 	outcome *work.Outcome
 	err     error

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Report is the result of a handler on a remote worker.
+// Report holds the result of a handler that ran on a remote worker.
 type Report struct {
 	Claim
 	Outcome    *work.Outcome // nil means success without a result
@@ -112,7 +112,7 @@ func (g *Session) answer(report Report) *answer {
 	return &answer{outcome: report.Outcome}
 }
 
-// is reports whether the outcome of a claim matches the report.
+// is reports whether a claim's outcome matches the report.
 func (report Report) is(c store.ClaimOutcome) bool {
 	o, ended := report.Outcome, c.State != nil && c.ByPod && fromHandler(c.Reason)
 	switch {
