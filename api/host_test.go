@@ -186,7 +186,7 @@ func as(name string, roles ...string) func(*http.Request) (api.Principal, error)
 	return func(*http.Request) (api.Principal, error) { return api.Principal{Name: name, Roles: roles}, nil }
 }
 
-// runs runs a pod behind a server until the test ends. The returned function drains the pod earlier.
+// runs runs a pod behind a server until the test ends. The returned function drains the pod before then.
 func runs(t *testing.T, r *runner.Runner, web *httptest.Server) (drain context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -25,8 +25,8 @@ func TestReadersThatComeAndGoGetEveryEventOnce(t *testing.T) {
 	readEverything(t, 40, 300, 3*time.Second)
 }
 
-// readEverything runs readers on two pods while the test writes events, at the given rate per second. For half of the test, a transaction
-// that has written one event stays open. Each reader disconnects at random and resumes on either pod from its latest cursor.
+// readEverything runs readers on two pods while the test writes events, rate of them per second. For half of the test, a transaction that
+// has written one event stays open. Each reader disconnects at random and resumes on either pod from its latest cursor.
 func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 	is := is.New(t)
 	seed := uint64(time.Now().UnixNano())
@@ -65,7 +65,7 @@ func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 	is.True(most < 40) // only the pools of two pods and of this test, regardless of the number of readers
 }
 
-// writeEvents writes events at the given rate per second. For half of the test, a transaction that has written one event stays open.
+// writeEvents writes events, rate of them per second. For half of the test, a transaction that has written one event stays open.
 // writeEvents returns the highest number of connections seen.
 func writeEvents(t *testing.T, pool *pgxpool.Pool, pods []*host, rate int, lasts time.Duration) (most int) {
 	t.Helper()

@@ -14,8 +14,8 @@ var pageAddress = regexp.MustCompile(`^[a-z]+(/[A-Za-z0-9][A-Za-z0-9_.:-]*)*$`)
 // maxNext is the maximum length of a URL that a login redirects to, in bytes.
 const maxNext = 2000
 
-// Onward returns the URL to redirect to after a login, relative to the dashboard's root. If next is not a page of the dashboard, it returns
-// an empty string, which means the first page.
+// Onward returns the URL to redirect to after a login, relative to the dashboard's root. If next is not a dashboard page, it returns an
+// empty string, which means the first page.
 func Onward(next string) string {
 	path, query, _ := strings.Cut(next, "?")
 	if len(next) > maxNext || !pageAddress.MatchString(path) || !hasPage(path) {

@@ -67,7 +67,7 @@ type Finding struct {
 	Check, Status, Says, Do string
 }
 
-// Shape returns the job state whose symbol represents the status of a finding.
+// Shape returns the job state whose symbol represents a finding's status.
 func (f Finding) Shape() string {
 	switch f.Status {
 	case "ok":

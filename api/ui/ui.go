@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// within is the read timeout of a page. It is short, so that an operator soon notices that the database does not respond.
+// within is the timeout for reading a page's data. It is short, so that an operator soon notices that the database does not respond.
 const within = 8 * time.Second
 
 // dashboard serves the pages.

@@ -234,7 +234,7 @@ func (m *meters) during(ctx context.Context, do func() error) (s spent, err erro
 	return s, err
 }
 
-// mostConnections returns the highest number of connections until ctx is cancelled, excluding those of the meters.
+// mostConnections returns the highest number of connections until ctx is cancelled, excluding the meters' connections.
 func (m *meters) mostConnections(ctx context.Context) (most float64) {
 	for ctx.Err() == nil {
 		var n float64

@@ -115,7 +115,7 @@ func (g *rig) aboutIn(ctx context.Context, tx pgx.Tx, subjects []int) error {
 	return nil
 }
 
-// hotSubject measures whether the jobs of one subject become slower as their number grows. The effect is largest while an open snapshot
+// hotSubject measures whether jobs that share a subject become slower as their number grows. The effect is largest while an open snapshot
 // prevents the removal of dead rows.
 func (b *lab) hotSubject(ctx context.Context) (l line, err error) {
 	n, rounds := b.size(500), 3

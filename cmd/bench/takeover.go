@@ -25,7 +25,7 @@ func (sleeper) Kind() string { return "bench.sleep" }
 
 const takeoverJobs = 50
 
-// podProcess runs a pod in this process, with default options except for the slots and the shutdown grace.
+// podProcess runs a pod in this process, with default options except for the number of slots and the shutdown grace period.
 func podProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

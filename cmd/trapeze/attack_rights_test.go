@@ -64,7 +64,7 @@ func TestAttackRoutesOfOtherRoles(t *testing.T) {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// A submitter requests the jobs, pipelines, events and streams of another submitter.
+// A submitter requests another submitter's jobs, pipelines, events and streams.
 func TestAttackJobsOfAnotherSubmitter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

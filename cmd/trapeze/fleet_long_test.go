@@ -106,7 +106,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 }
 
 // mostAtOnce checks the limit against the history, because sampling is not reliable. It computes how many of the lane's claims were open at
-// any one time. The killed process's claims end with their recovery.
+// any one time. The killed process's claims end when they are recovered.
 func (f *fleet) mostAtOnce(limit int) {
 	f.t.Helper()
 	n := f.count(`

@@ -93,7 +93,7 @@ func TestPodsOfThePreviousVersionAndOfThisOneWorkSideBySide(t *testing.T) {
 	is.Equal(count(`select count(*) from trapeze.job where state = 'succeeded'`), 5*(20+20+3*20+5))
 	is.Equal(count(`select count(distinct boot) from trapeze.job_event where event = 'job.claimed'`), 2) // both pods have run jobs
 
-	// Each version takes over running jobs from a killed pod of the other version.
+	// Each version takes over running jobs when a pod of the other version is killed.
 	took := func(victim *pod) {
 		t.Helper()
 		submit(victim, 40, `{"kind":"demo.sleep","args":{"ms":1000}}`)

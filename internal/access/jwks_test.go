@@ -210,8 +210,8 @@ func FuzzAJWKSIsUnderstoodOrRefused(f *testing.F) {
 	})
 }
 
-// After an edit of the keys file, the keys of an unchanged key set are kept even if its provider does not respond. A key set that cannot be
-// read makes the edit invalid.
+// When the keys file is edited, an unchanged key set keeps its keys even if its provider does not respond. An edit that names a key set
+// that cannot be read is invalid.
 func TestAnEditOfTheKeysFileKeepsTheKeysOfAJWKS(t *testing.T) {
 	is := is.New(t)
 	i := newIssuer(t)

@@ -27,9 +27,9 @@ type Secrets struct {
 	readings *readings
 }
 
-// New returns the secrets of an API. pointers returns JSON pointers to the secret arguments of a kind; known is false if the kind's secrets
-// are unknown. always lists pointers that are secret in every kind. If open is set, requests carry no credentials, so readings are not
-// audited. New panics if always contains an invalid JSON pointer.
+// New returns an API's secrets. pointers returns JSON pointers to a kind's secret arguments; known is false if the kind's secrets are
+// unknown. always lists pointers that are secret in every kind. If open is set, requests carry no credentials, so readings are not audited.
+// New panics if always contains an invalid JSON pointer.
 func New(pointers func(kind string) (list []string, known bool), always []string, st *store.Store, open bool) *Secrets {
 	return &Secrets{newMasks(pointers, always), newReadings(st, open)}
 }

@@ -84,7 +84,7 @@ func NotFound(err error) bool {
 	return ok && answer.status == http.StatusNotFound
 }
 
-// MayBeTemporary reports whether err may be temporary because the database or the server does not respond at the moment.
+// MayBeTemporary reports whether err may be temporary, as it is when the database or the server is briefly unavailable.
 func MayBeTemporary(err error) bool {
 	if answer, ok := errors.AsType[*answerError](err); ok {
 		return answer.temporary()

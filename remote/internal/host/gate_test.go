@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod that receives no notifications, for example behind a connection pooler, notices in-process that the next step of a job that it
-// finished is ready.
+// A pod that receives no notifications, for example behind a connection pooler, still notices when a job that it finishes makes the next
+// step ready.
 func TestAStepAfterARemoteWorkersIsFoundAtOnceByAPodThatIsDeaf(t *testing.T) {
 	is := is.New(t)
 	r := podtest.Start(t, pgtest.Pool(t), runner.Options{DirectURL: "off", PollEvery: time.Hour}, noKinds)

@@ -68,7 +68,7 @@ func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *tes
 	o := host.Options{ID: w.id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 2, Running: w.claims(),
 		Send: func(engine.Assignment) error { return nil }}
 	go func() {
-		_, err := hostOf(r).Receive(t.Context(), o) // blocks until the previous session has ended, which waits for the end of the job to be written
+		_, err := hostOf(r).Receive(t.Context(), o) // blocks until the previous session has ended, which waits for the job's outcome to be written
 		received <- err
 	}()
 	<-old.Over()

@@ -151,7 +151,7 @@ func sameResult(reported, kept json.RawMessage) bool {
 }
 
 // reportElsewhere ends a claim whose stream is served by another pod or not at all. It creates an engine for this one report, so that the
-// end and the next steps are written in the usual way.
+// outcome and the next steps are written in the usual way.
 func (h *Host) reportElsewhere(ctx context.Context, id string, row store.WorkerRow, report Report) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
 	held, err := store.ClaimsToAdopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
