@@ -19,7 +19,7 @@ const bulkFrom = 200
 var bulkBegunSQL = newStatement(`
 select now(), pg_current_xact_id(), exists (select from trapeze.lanes n where n.name = any(@lanes::text[]) and n.requires_approval)`)
 
-// bulkRestSQL inserts the jobs' events and the rows of their pipelines. Plan: only inserts; no other table is read.
+// bulkRestSQL inserts the jobs' events and their pipelines' rows. Plan: inserts only; reads no other table.
 var bulkRestSQL = newStatement(`
 with w as materialized (
 	select * from unnest(@ids::bigint[], @actors::text[], @pipelines::bigint[], @names::text[]) as w(id, actor, pipeline_id, pipeline)

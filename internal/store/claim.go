@@ -78,7 +78,7 @@ func (p LanePosition) Compare(q LanePosition) int {
 // Behind reports whether p comes after q.
 func (p LanePosition) Behind(q LanePosition) bool { return p.Compare(q) > 0 }
 
-// Position returns the position of the job in its lane.
+// Position returns the job's position in its lane.
 func (c *Claimed) Position() LanePosition {
 	return LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
 }
@@ -119,8 +119,8 @@ func (c Claims) Exhausted() (lanes []string) {
 // reached reports how far picked has read. These three differ between the claim statements. The other CTEs claim the locked rows in the
 // order keyed → open → taken → claimed, free keys, delete superseded runs and write events. Only claimed updates live, with a HOT update.
 //
-// Some locked rows stay pending, and no attempt is counted for them: jobs whose unique key is locked by an uncommitted submission, all
-// isolated jobs but one, and jobs whose subject was taken by another job. Subjects are taken in key order, so two claims cannot deadlock.
+// Some locked rows stay pending, and no attempt is counted for them: jobs whose unique key is locked by an uncommitted submission, all but
+// one of the isolated jobs, and jobs whose subject another job has taken. Subjects are taken in key order, so two claims cannot deadlock.
 // Of the jobs with the same (kind, subject), only the most urgent one is claimed.
 
 // claimStatement builds a claim statement from its picked, spare and reached CTEs. With an empty spare, it claims no jobs ahead of time.
@@ -145,18 +145,18 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 // current_runs_one_running.
 //
 // A claim reads at most [ClaimReach] more pending rows than it wants, shared among its lanes. It reads them without locks, and stops as
-// soon as it has found enough. Each row that it may claim is then locked by primary key, and the latest version of the row is checked
-// again. The reached CTE lists the lanes in which fewer jobs were found than wanted. For each of them it returns the last row within the
-// lane's share, or nulls if the lane has fewer rows. [claimSinceSQL] continues behind that row.
+// soon as it has found enough. It then locks, by primary key, each row that it may claim, and rechecks the row's latest version. The
+// reached CTE lists the lanes in which fewer jobs were found than wanted. For each of them it returns the last row within the lane's share,
+// or nulls if the lane has fewer rows. [claimSinceSQL] continues behind that row.
 //
-// Plan: per lane, an Index Scan on live_for_claim that stops at the wanted number or at the share. Each row that may be claimed takes one
-// probe of live_pkey, with LockRows above it. A lane in which too few jobs were found takes one more Index Scan, up to the share. Finally,
-// each job takes one primary key probe in live and one in jobs. The number of rows touched grows with the wanted number and with the lane's
+// Plan: per lane, an Index Scan on live_for_claim that stops at the wanted number or at the share. Each row that may be claimed costs one
+// probe of live_pkey, with LockRows above it. A lane in which too few jobs were found costs one more Index Scan, up to the share. Finally,
+// each job costs one primary key probe in live and one in jobs. The number of rows touched grows with the wanted number and with the lane's
 // running jobs, not with the backlog.
 //
 // claimSinceSQL is like claimSQL but skips jobs that became ready before a given time. In each rank it starts reading at that time, because
-// dead rows of finished jobs may come before it. As long as a transaction holds an old snapshot, every scan would otherwise read those dead
-// rows again. If a position is given for a lane, the claim continues behind it, and reads the less urgent ranks from the given time on. The
+// dead rows of finished jobs may come before it. Otherwise, as long as a transaction holds an old snapshot, every scan would reread those
+// dead rows. If a position is given for a lane, the claim continues behind it, and reads the less urgent ranks from the given time on. The
 // nested loops visit the ranks in order and stop at the limit.
 //
 // Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time, id); otherwise the same as for claimSQL.
@@ -294,7 +294,7 @@ const (
 	// mayWait is the condition under which a row may be claimed before a slot is free. Only a job's first claim may be made that early.
 	mayWait = `l.fence = 0 and l.subject = '' and l.unique_while is null and l.kind = any(@short::text[])`
 	// untilBlocked and unpicked exclude all rows behind the first one that this pod may claim but not ahead of time, so that no job
-	// overtakes it. The window function works row by row and reads no further than the claim does.
+	// overtakes the job in that row. The window function works row by row and reads no further than the claim does.
 	untilBlocked = `select id, ok and not bool_or(claimable and not ok) over (rows unbounded preceding) as ok from (`
 	unpicked     = `) r where id not in (select id from picked)`
 	// stillMayWait locks a row that can be claimed ahead of time and checks its latest version. It is a subquery so that the planner cannot
@@ -316,7 +316,7 @@ const (
 			select ` + claimColumns + ` from trapeze.live k where k.id = l.id and k.state = 'pending' and (k.lane = w.lane) is true
 				and (not k.isolated or @isolated::boolean)
 			for update skip locked`
-	// subjectRests is the condition that no job of a row's subject is running.
+	// subjectRests is the condition that no job with the row's subject is running.
 	subjectRests = `(l.subject = '' or not exists (select from trapeze.current_runs r
 				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))`
 	// freshSince is a lower bound for the ready times of jobs whose submissions have not been committed yet. It holds unless a submitting
@@ -512,7 +512,7 @@ func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, erro
 }
 
 // claimState holds the values that each row of a claim repeats. Each row overwrites them, so nothing from the first attempt remains if a
-// statement is sent again after a failed commit.
+// statement is resent after a failed commit.
 type claimState struct {
 	seen    int
 	took    time.Duration

@@ -43,7 +43,7 @@ type ClaimOutcome struct {
 	State    *job.State      // state in which the job ended; nil if it has not ended with this fence
 	Reason   *job.Reason     // reason for the state
 	Result   json.RawMessage // result of the job, only if results were requested
-	ByPod    bool            // the job was ended by the pod's claim
+	ByPod    bool            // the pod ended the job under its claim
 	ByFinish bool            // the job was ended by [Store.Finish] or [Store.EndWaiting], not by a command, recovery or maintenance
 
 	NextRunning bool // the next step was started on insert for this pod; no claim returns it, so the caller must run it

@@ -26,10 +26,10 @@ func enqueueStatement(input, place string) *statement {
 // enqueueSinceSQL is like enqueueSQL, for a lane in which all waiting jobs became ready after a given time. Plan: for each rank up to the
 // job's own, one probe of live_for_claim from (lane, rank, time); otherwise as enqueueSQL.
 //
-// enqueueFreeSQL is like enqueueSQL, for jobs in a transaction of the host application that do not request to start on insert. The round
-// trip first pins the plan, because PostgreSQL would otherwise plan every call again, and finally restores the caller's settings. The
-// statement skips ids that are in use, so that the transaction can continue. Plan: CTE scans and inserts; one probe of lanes and of
-// jobs_pkey per job.
+// enqueueFreeSQL is like enqueueSQL, for jobs that do not request to start on insert and are inserted in one of the host application's
+// transactions. The round trip first pins the plan, because PostgreSQL would otherwise replan every call, and restores the caller's
+// settings at the end. The statement skips ids that are in use, so that the transaction can continue. Plan: CTE scans and inserts; one
+// probe of lanes and of jobs_pkey per job.
 var (
 	enqueueSQL      = enqueueStatement(enqueueInput, placeParts(goesAhead))
 	enqueueSinceSQL = enqueueStatement(enqueueInput, placeParts(goesAheadSince))

@@ -117,7 +117,8 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	return found[0], nil
 }
 
-// settleDeferral locks a job's token. If revoke is true, because the job waits for children, it deletes the token and the parts instead.
+// settleDeferral locks a job's token. If revoke is true, which means that the job waits for children, it deletes the token and the parts
+// instead.
 func settleDeferral(ctx context.Context, s *Store, tx pgx.Tx, id int64, revoke bool) error {
 	if !revoke {
 		_, err := do(ctx, s, tx, lockDeferralSQL, args{{"id", id}})

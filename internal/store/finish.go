@@ -78,9 +78,9 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 	return newStatement(with(parts...), "select id, state, "+started+" as child_running, "+due+" as due from gone")
 }
 
-// endSQL ends jobs that have no next step. Most jobs are of this kind while a backlog is being drained, and the inserts of [finishSQL]
-// would make up a quarter of their cost. It compares only id, fence and pod, because a condition on state makes the planner choose a worse
-// plan (102 µs per job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; a Tid Scan; inserts.
+// endSQL ends jobs that have no next step. While a backlog is being drained, most jobs have none, and the inserts of [finishSQL] would make
+// up a quarter of their cost. It compares only id, fence and pod, because a condition on state makes the planner choose a worse plan (102
+// µs per job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; a Tid Scan; inserts.
 //
 // endBranchesSQL is like endSQL, for batches in which some jobs are the last of a fan-out branch. It counts the branches that end. Plan: as
 // endSQL; fan_outs_pkey.
@@ -263,8 +263,8 @@ func queueEnds(batch *pgx.Batch, s *Store, sql *statement, by args) (map[int64]E
 	return ended, nil
 }
 
-// FinishIn ends claims like [Store.Finish], in the caller's transaction. The transaction must already have locked the claims, and its plans
-// stay pinned afterwards.
+// FinishIn is like [Store.Finish] but runs in the caller's transaction, which must already have locked the claims. The pinned planner
+// settings stay in effect for the rest of the transaction.
 func FinishIn(ctx context.Context, s *Store, tx pgx.Tx, boot string, list []Ending) (map[int64]Ended, error) {
 	batch := &pgx.Batch{}
 	sql, by := finishManyOf(boot, list)

@@ -11,8 +11,8 @@ import (
 )
 
 // holdGroupSQL locks claims for a transaction that ends them all, and skips those with a cancel request. The ids must be sorted, because
-// two groups that lock their claims in different orders could deadlock. The lateral query with its limit keeps the planner of the host's
-// connection from reading the whole table. Plan: Index Scan on live_pkey, one row for each id.
+// two groups that lock their claims in different orders could deadlock. The lateral query with its limit keeps the planner from choosing to
+// read the whole table on the host's connection. Plan: Index Scan on live_pkey, one row for each id.
 //
 // groupSettingsSQL limits how long the transaction waits for locks and how long it may be idle.
 var (

@@ -11,7 +11,7 @@ import (
 
 // handBackSQL returns jobs to their lanes. It spends no attempt and keeps the fence; the next claim sets a new one. It skips a job whose
 // cancel request was committed. A pod that has lost a lease holds an old fence, which matches no row. Plan: Index Scan on live_pkey; a HOT
-// update, because no column set here is in an index of live.
+// update, because the statement sets no indexed column.
 var handBackSQL = newStatement(`
 with mine as materialized (
 	select l.id from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)

@@ -25,7 +25,7 @@ type PodInfo struct {
 }
 
 // registerSQL opens a pod's row. A boot id is used only once. If an operator drained the pod by name, it stays drained until it is resumed,
-// even across restarts. A process that gets a new boot id copies the drain from its previous row, which it finds by the previous boot id
+// even across restarts. A process that takes a new boot id copies the drain from its previous row, which it finds by the previous boot id
 // because other processes may have the same name. That row stays locked until the commit, so that a drain by name cannot miss the new row.
 // Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
@@ -89,13 +89,13 @@ type Beat struct {
 	Cancels    []CancelRequest
 	Requests   []ClaimRequest
 	NextDue    *time.Time    // the earliest due time of any parked job
-	NextLapse  *time.Time    // the earliest expiry of a lease among the other open pods
+	NextLapse  *time.Time    // the earliest lease expiry among the other open pods
 	SweepIsDue bool          // jobs of a closed pod must be recovered
 	OffBalance bool          // some fan-outs must be settled
 	Left       time.Duration // remaining time of the lease
 	NextFire   *time.Time    // when the next schedule of the requested kinds fires
 	History    string        // see [Store.History]
-	Place      wake.Place    // this pod's place among the open pods with the same kinds that are not draining
+	Place      wake.Place    // this pod's place among the open pods that handle the same kinds and are not draining
 }
 
 // sweepDue is the condition for searching for jobs of a closed pod. The first search takes place immediately. Another follows whenever the

@@ -11,7 +11,7 @@ import (
 // idempotent lists the statements that write but can safely be repeated. An unused block of ids does no harm.
 var idempotent = map[string]bool{heartbeatSQL.text: true, idBlocksSQL.text: true, advanceIDsSQL: true, settleHistorySQL: true}
 
-// repeatable reports whether a statement whose connection broke can be sent again regardless of its outcome, because it only reads or is
+// repeatable reports whether a statement whose connection broke can be resent regardless of its outcome, because it only reads or is
 // idempotent. After a failover, the first use of each connection fails in this way, because the server end of the connection no longer
 // exists.
 func repeatable(ctx context.Context, sql string, err error) bool {
@@ -25,7 +25,7 @@ var writes = regexp.MustCompile(`(?i)\b(insert\s+into|update\s+trapeze|delete\s+
 // reading caches the result of [ReadsOnly] for each statement.
 var reading sync.Map // statement → bool
 
-// ReadsOnly reports whether a statement only reads. Such a statement is sent again if its connection breaks.
+// ReadsOnly reports whether a statement only reads. Such a statement is resent if its connection breaks.
 func ReadsOnly(sql string) bool {
 	if known, ok := reading.Load(sql); ok {
 		return known.(bool)

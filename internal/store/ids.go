@@ -12,8 +12,8 @@ import (
 // blockSize is the increment of the job_ids sequence. nextval reserves a block of this size and returns its first id.
 const blockSize = 1000
 
-// idBlocksSQL reserves blocks of ids. It returns the history in which they were reserved, and whether a job already has an id in one of the
-// blocks, which can happen after a restore that left the sequence behind. It reserves nothing while a new history has yet to be recorded,
+// idBlocksSQL reserves blocks of ids. It returns the history in which they were reserved, and whether any id in the blocks is already in
+// use, which can happen after a restore that left the sequence behind. It reserves nothing while a new history has yet to be recorded,
 // unless @settled is true. It reads the history first, so that a block returned with a new history must have been reserved after the
 // sequence was moved. Plan: nextval; per block one probe of jobs_pkey, which stops at the first row.
 //
@@ -47,7 +47,7 @@ type ids struct {
 
 type span struct{ next, end int64 }
 
-// NewIDs returns n job ids that are unused and will never be assigned again. The first job of a process gets its id from a block that all
+// NewIDs returns n job ids that are unused and will never be reassigned. The first job of a process gets its id from a block that all
 // processes share, so that a program that submits only one job does not use up a whole block.
 func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	s.ids.mu.Lock()

@@ -9,8 +9,8 @@ import (
 )
 
 // reserveKeySQL takes a unique key. If the key is already taken, lockKeySQL locks it instead, so that its job cannot be claimed before this
-// transaction has committed the data that the job should see. inheritKeySQL takes over the key of a job that has already ended. Such a key
-// remains if a transaction like this one held it locked when the job ended. Plan: primary key lookups.
+// transaction has committed the data that the job should see. inheritKeySQL takes over the key of a job that has already ended. A key
+// outlives its job if a transaction like this one had locked it when the job ended. Plan: primary key lookups.
 var (
 	reserveKeySQL = newStatement(`insert into trapeze.unique_keys (kind, key, job_id) values (@kind, @key, @id) on conflict (kind, key) do nothing`)
 	lockKeySQL    = newStatement(`select job_id from trapeze.unique_keys where kind = @kind and key = @key for update`)

@@ -37,8 +37,8 @@ with held as (select cancel_requested from trapeze.live where id = @id and fence
 select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
 )
 
-// Uncounted is the number of a transaction that ends its claim, because those transactions are not counted. The transaction count of an
-// active claim never reaches this number.
+// Uncounted stands in for the number of a transaction that ends its claim, because such transactions are not counted. The transaction count
+// of an active claim never reaches this number.
 const Uncounted = math.MaxInt32
 
 // Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. The ends argument states whether the
@@ -139,8 +139,8 @@ func (h *Holding) End(ctx context.Context) {
 }
 
 // settledSQL reads how many transactions have locked a claim. It locks the row, so it waits for the transaction with the unknown outcome if
-// that is still running. A transaction id would not be sufficient, because after a crash PostgreSQL reuses the ids of transactions whose
-// WAL was lost. Plan: Index Scan on live_pkey, one row.
+// that transaction is still running. A transaction id would not be sufficient, because after a crash PostgreSQL reuses the ids of
+// transactions whose WAL was lost. Plan: Index Scan on live_pkey, one row.
 var settledSQL = newStatement(`select writes from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update`)
 
 // Settled returns the number of committed transactions that locked a claim. It waits for any that are in flight. held is false if the claim

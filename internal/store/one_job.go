@@ -22,8 +22,9 @@ import (
 // enqueueOneSinceSQL is like enqueueOneSQL, for a lane in which all waiting jobs became ready after a given time. Plan: as enqueueOneSQL;
 // one probe of live_for_claim for each rank up to the job's own.
 //
-// enqueueOneFreeSQL inserts a pending job in a transaction of the host application. It writes nothing if the lane requires approval, or if
-// the id is in use. It reads only one row of lanes, so its plan is good under any planner settings. Plan: one probe of lanes; inserts.
+// enqueueOneFreeSQL inserts a pending job in one of the host application's transactions. It writes nothing if the lane requires approval,
+// or if the id is in use. It reads only one row of lanes, so its plan is good under any planner settings. Plan: one probe of lanes;
+// inserts.
 var (
 	finishOneSQL = newStatement(with(oneGone, oneNext(goesAhead, `select id as parent_id, @lane::text as lane, @ahead::smallint as ahead from gone`),
 		oneJob, onePipeline, oneLive, oneRun, oneDone, FreeKeys, oneEvents(oneEndEvent, oneNextEvents)),

@@ -87,7 +87,7 @@ const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
 //
 // The offset 0 makes the check a probe of current_runs_one_running. Without it, the planner would read all running subjects into a hash
 // table. A statement that sees a running row in its snapshot does not try to insert another one. Rows are inserted in key order, so that
-// two statements cannot wait for each other. The ended runs of a reserved subject are deleted.
+// two statements cannot wait for each other. A reserved subject's ended runs are deleted.
 //
 // A row that needs approval is always parked; its run_after is the time at which it would have become due.
 func placeParts(ahead string) string {

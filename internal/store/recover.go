@@ -60,7 +60,7 @@ func SweepsDue(ctx context.Context, s *Store) ([]string, error) {
 	return list, nil
 }
 
-// Swept records that the jobs of closed pods have been searched for.
+// Swept records that the sweep for the closed pods' jobs has run.
 func Swept(ctx context.Context, s *Store, boots []string) error {
 	if _, err := run(ctx, s, pgx.RowTo[int], sweptSQL, args{{"boots", boots}}); err != nil {
 		return fmt.Errorf("record a sweep: %w", err)
@@ -68,10 +68,10 @@ func Swept(ctx context.Context, s *Store, boots []string) error {
 	return nil
 }
 
-// recoverPageSQL recovers the jobs of closed pods within one page of live. A job becomes pending again, ahead of its lane's backlog. The
-// crash is counted, but the attempt is not. A job that has reached its crash limit fails, and a job with a cancel request is cancelled.
-// Recovery needs no slot, lane or handler. The fence does not change. A later write by the lapsed pod matches neither the pod nor, after
-// the next claim, the fence.
+// recoverPageSQL recovers closed pods' jobs within one page of live. A job becomes pending again, ahead of its lane's backlog. The crash is
+// counted, but the attempt is not. A job that has reached its crash limit fails, and a job with a cancel request is cancelled. Recovery
+// needs no slot, lane or handler. The fence does not change. A later write by the lapsed pod matches neither the pod nor, after the next
+// claim, the fence.
 //
 // A job is isolated if its next crash would be its last, or if it has crashed twice. A pod runs only one isolated job at a time. This way,
 // a job that kills its pods does not exhaust the crash limits of other suspects.

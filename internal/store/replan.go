@@ -17,8 +17,8 @@ const (
 )
 
 // plans makes connections replan their statements after a slow statement. A plan stays in use until its tables are next analyzed. A plan
-// that was made for almost empty tables may read whole tables for every row once a burst has filled them. 20,000 jobs took a minute that
-// way. If the statement was slow for a different reason, replanning only costs each connection a few milliseconds.
+// that was made for almost empty tables may read whole tables for every row once a burst has filled them. In one case, 20,000 jobs took a
+// minute. If the statement was slow for a different reason, replanning only costs each connection a few milliseconds.
 type plans struct {
 	mu    sync.Mutex
 	round int

@@ -18,8 +18,8 @@ import (
 // standby to which the address pointed temporarily. The connection is otherwise healthy, so a pool would keep it. At the next write, the
 // server returns 25006 (read_only_sql_transaction).
 //
-// Each connection of a store's pools is checked when it is opened, closed when a write on it fails with 25006, and replaced after
-// connectionLife. The first 25006 also resets the other pools of the process, because their connections lead to the same address.
+// Each connection in a store's pools is checked when it is opened, closed when a write on it fails with 25006, and replaced after
+// connectionLife. The first 25006 also resets the process's other pools, because their connections lead to the same address.
 
 // readOnly is the SQLSTATE for a write that the server or the transaction does not allow.
 const readOnly = "25006"
@@ -147,8 +147,8 @@ func (db *Database) Resets() int {
 	return db.connections.resets
 }
 
-// Closed returns a channel that is signaled whenever a connection of the pools has been closed. It supports only one reader, and does not
-// work with Options.AnyServer.
+// Closed returns a channel that is signaled whenever one of the pools' connections has been closed. It supports only one reader, and does
+// not work with Options.AnyServer.
 func (db *Database) Closed() <-chan struct{} { return db.connections.closed }
 
 // accepts is the condition that a session's server accepts writes.
@@ -168,9 +168,9 @@ func (db *Database) CheckWrites(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// CloseStale closes a connection of the host on which one of the store's statements failed with 25006, and reports whether it did. A
-// transaction that its owner made read-only fails in the same way, but its connection is kept. ours reports whether the store began the
-// transaction itself; if it did, the transaction was not made read-only.
+// CloseStale closes one of the host's connections after one of the store's statements failed on it with 25006, and reports whether it did.
+// Statements fail in the same way in a transaction that its owner made read-only, but then the connection is kept. ours reports whether the
+// store began the transaction itself; if it did, the transaction was not made read-only.
 func CloseStale(conn *pgx.Conn, err error, ours bool) bool {
 	if !stale(err) || conn == nil {
 		return false

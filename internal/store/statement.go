@@ -79,7 +79,7 @@ func run[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], st *statem
 	return Rows(ctx, s, scan, st.text, values...)
 }
 
-// runIn is like [run] but runs in the caller's transaction, whose plans stay pinned afterwards.
+// runIn is like [run] but runs in the caller's transaction. The pinned planner settings stay in effect for the rest of the transaction.
 func runIn[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], st *statement, by args) ([]T, error) {
 	values, err := st.bind(by)
 	if err != nil {

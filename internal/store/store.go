@@ -52,7 +52,7 @@ type Options struct {
 	// TraceQueries keeps the query tracer of the host's pool on the store's connections. By default, the tracer does not see the store's
 	// statements.
 	TraceQueries bool
-	// StatementTimeout limits each statement of the store, on the client side. The default is 10s.
+	// StatementTimeout limits each of the store's statements, on the client side. The default is 10s.
 	StatementTimeout time.Duration
 }
 
@@ -132,7 +132,7 @@ func eachPin(expression string) string {
 	return "select " + strings.Join(list, ", ")
 }
 
-// New opens the store's own pool with the configuration of the host's pool. It does not connect.
+// New opens the store's own pool with the host pool's configuration. It does not connect.
 func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	config := host.Config()
 	config.MaxConns = int4(o.Connections)
@@ -146,7 +146,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	config.HealthCheckPeriod = config.MaxConnIdleTime * 5 / 4
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > restsFor }
-	// Keep the host's hooks, which may set roles or types that its queries need.
+	// Keep the host's hooks, which may set roles or types that the host's queries need.
 	if !o.TraceQueries {
 		untraced(config)
 	}
@@ -343,7 +343,7 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 			return nil, err
 		}
 		defer conn.Release()
-		// pgx itself would prepare a statement again after any error, which would add 2 ms to the next part of a split batch.
+		// pgx itself would re-prepare a statement after any error, which would add 2 ms to the next part of a split batch.
 		if _, err := conn.Conn().Prepare(ctx, sql, sql); err != nil {
 			return nil, err
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errIDTaken reports that an id was already in use, so no job was inserted with it.
+// errIDTaken reports that an id was already in use, so no job was inserted under it.
 var errIDTaken = errors.New("a job with this id exists already")
 
 // IDTaken reports whether jobs were not inserted because one of their ids was in use. They can be inserted with new ids.

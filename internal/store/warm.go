@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Warm opens connections of the store's own pool, in parallel, and makes PostgreSQL plan the hot statements on each of them. To do so, it
-// executes the statements without touching any row. Without this, the first claim on a connection takes ten times as long as the second.
-// Behind a pooler, Warm does nothing, because no plan would be kept.
+// Warm opens connections in the store's own pool, in parallel, and makes PostgreSQL plan the hot statements on each of them by executing
+// the statements without touching any row. Otherwise, the first claim on a connection takes ten times as long as the second. Behind a
+// pooler, Warm does nothing, because no plan would be kept.
 func (db *Database) Warm(ctx context.Context, connections int) error {
 	if db.pooled {
 		return nil

@@ -124,8 +124,8 @@ func WorkerPolicies(ctx context.Context, s *Store, boot string) (json.RawMessage
 	return found[0], nil
 }
 
-// WorkerHeartbeat is like [Store.Heartbeat] for a remote worker. The pod that serves the given stream calls it. It renews the lease only if
-// heard is true, which means that the worker has sent a heartbeat.
+// WorkerHeartbeat is like [Store.Heartbeat] for a remote worker. It is called by the pod that serves the given stream. It renews the lease
+// only if heard is true, which means that the worker has sent a heartbeat.
 func WorkerHeartbeat(ctx context.Context, s *Store, boot string, lease time.Duration, draining bool, stream int64, heard bool) (Beat, error) {
 	return beat(ctx, s, boot, lease, draining, stream, heard, nil)
 }

@@ -62,8 +62,8 @@ type CancelledMany struct {
 	OffBalance []int64     // fan-outs that must be settled
 }
 
-// CancelMany cancels jobs like [Cancel], but skips jobs that have ended or whose rows are locked. reason is stored with the cancelled jobs.
-// CancelMany writes the audit entry d unless d is nil.
+// CancelMany is like [Cancel] but cancels several jobs, and skips those that have ended or whose rows are locked. reason is stored with the
+// cancelled jobs. CancelMany writes the audit entry d unless d is nil.
 func CancelMany(ctx context.Context, s *store.Store, ids []int64, reason job.Reason, actor string, d *AuditEntry) (c CancelledMany, err error) {
 	type row struct {
 		ID, Fence *int64

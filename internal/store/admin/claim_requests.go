@@ -13,7 +13,7 @@ import (
 
 const (
 	// askClaimSQL adds a request to the pod that is running a job, and returns that pod. It adds none if another engine runs the job,
-	// because such an engine does not answer; its pod id is a version 8 UUID. Plan: live_pkey and pods_pkey, one row each.
+	// because engines do not answer; an engine's pod id is a version 8 UUID. Plan: live_pkey and pods_pkey, one row each.
 	askClaimSQL = `
 with asked as (
 	insert into trapeze.claim_requests (pod, job_id, fence, what, priority)

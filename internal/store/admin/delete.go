@@ -23,7 +23,7 @@ from (
 ) j`
 
 // deleteEndsSQL deletes the done rows of jobs, the row of their pipeline, and the idempotency keys that refer to them. Plan: done_by_id of
-// each day; pipelines_pkey; one pass over submissions, which holds one day.
+// each day; pipelines_pkey; one pass over submissions, which holds only one day of rows.
 const deleteEndsSQL = `
 with pipeline as (
 	delete from trapeze.pipelines where id = $1
@@ -42,7 +42,7 @@ func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int,
 		if err != nil {
 			return err
 		}
-		// From here on, none of these jobs can be retried. Listing them again reveals changes made before they were locked.
+		// From here on, none of these jobs can be retried. Relisting the jobs reveals changes made before they were locked.
 		if _, err := upkeep.LockEnded(ctx, s, tx, ids); err != nil {
 			return err
 		}

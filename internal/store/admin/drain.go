@@ -100,8 +100,8 @@ type podRow struct {
 }
 
 // lockPods locks the rows of a pod, if there are any. A process with the same name that registers concurrently locks the row from which it
-// inherits the drained state, and only a later statement sees the new row of that process. lockPods therefore repeats the search until it
-// finds no more rows.
+// inherits the drained state, and only a later statement sees that process's new row. lockPods therefore repeats the search until it finds
+// no more rows.
 func lockPods(ctx context.Context, s *store.Store, tx pgx.Tx, pod string) (found []podRow, err error) {
 	for {
 		list, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[podRow], lockPodsSQL, pod)

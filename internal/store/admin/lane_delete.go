@@ -27,7 +27,7 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 // DeleteLane deletes a lane, and moves its due and parked jobs and its kinds to the lane named to. If to is empty, the lane must have no
 // jobs, and its kinds move to the default lane. Running jobs in the lane continue. Callers should call [Move] first, so that few jobs are
 // left for this transaction. It returns [job.ErrUnknownLane] if either lane does not exist, [job.ErrLaneNotEmpty] if jobs remain in the
-// lane, and [job.ErrInvalidSetting] if name is the default lane or equals to.
+// lane, and [job.ErrInvalidSetting] if name is the default lane or to names the same lane.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)

@@ -91,7 +91,7 @@ func moveOnIn(ctx context.Context, s *store.Store, tx pgx.Tx, lane, actor string
 			return m, err
 		}
 	}
-	// A pod starts no jobs in the lane once it has applied the move. A forwarder of another engine locks the lane while it claims jobs.
+	// A pod starts no jobs in the lane once it has applied the move. Another engine's forwarder locks the lane while it claims jobs.
 	running, leases, err := runningIn(ctx, s, tx, Scope{Lane: lane})
 	if err != nil {
 		return m, err

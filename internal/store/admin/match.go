@@ -11,7 +11,7 @@ import (
 )
 
 // ofJob joins row s with the job's row in jobs, and contains the conditions on that row. Null arguments match everything. Without the
-// offset, the planner would start by reading all of jobs, because it expects few rows after so many conditions.
+// offset, the planner would start by reading all of jobs, because it expects few rows to meet all these conditions.
 const ofJob = `cross join lateral (
 	select 1 from trapeze.jobs j where j.id = s.id and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
 		and ($8::timestamptz is null or j.created_at >= $8) and ($13 or j.group_id is null)`

@@ -48,8 +48,7 @@ with held as materialized (
 )
 select priority::int from held`
 
-// The next steps of a job are stored in the job's row or, while it is waiting for branches, in the row of its fan-out. Plan: primary key
-// lookups.
+// A job's next steps are stored in its row or, while it is waiting for branches, in the row of its fan-out. Plan: primary key lookups.
 const (
 	runsSQL        = `select id from trapeze.live where id = $1 and state = 'running'`
 	plansSQL       = `select j.planned, f.plan from trapeze.jobs j left join trapeze.fan_outs f on f.id = j.id where j.id = $1 for update of j`

@@ -44,9 +44,9 @@ const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 
 // characters of the error, so the retry's event keeps the full text of a longer one.
 //
 // A job needs approval if its lane requires approval or if the job was awaiting approval before. A job that has already run needs approval
-// only if it gets new arguments ($3), or if it was last cancelled while it was awaiting approval. In both cases, its current arguments have
-// not been approved. A step that keeps its arguments needs approval only if it was awaiting approval before. Plan: done_by_id; primary key
-// lookups; job_events_of_job, backwards to the last event that left the approval state; inserts.
+// only if its arguments are replaced ($3), or if it was last cancelled while it was awaiting approval. In both cases, its current arguments
+// have not been approved. A step that keeps its arguments needs approval only if it was awaiting approval before. Plan: done_by_id; primary
+// key lookups; job_events_of_job, backwards to the last event that left the approval state; inserts.
 const retryJobsSQL = `
 with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *

@@ -48,9 +48,9 @@ type endedJob struct {
 	Erased    bool // whether the job, or a child whose result it reads, was erased
 }
 
-// Retry makes a failed or cancelled job pending again, in its next epoch. If args is not nil, the job gets new arguments. A job that fanned
-// out waits again for the branches that did not succeed, which are retried in the same way. A deferred job runs again, and its successful
-// parts still count. A job whose current arguments have not been approved must be approved first.
+// Retry makes a failed or cancelled job pending again, in its next epoch. If args is not nil, it replaces the job's arguments. A job that
+// fanned out waits again for the branches that did not succeed, which are retried in the same way. A deferred job runs again, and its
+// successful parts still count. A job whose current arguments have not been approved must be approved first.
 //
 // If the retried job is a branch whose fan-out has not ended, the fan-out waits for the branch again. Otherwise, the branch runs
 // independently and is not counted again. Retry returns the jobs that are pending again.
@@ -228,7 +228,7 @@ func isRefusal(err error) bool {
 		errors.Is(err, job.ErrInvalid)
 }
 
-// retakeKeys reserves the unique keys of jobs again. It returns the jobs that have no key or whose key could be reserved.
+// retakeKeys reserves jobs' unique keys anew. It returns the jobs that have no key or whose key could be reserved.
 func retakeKeys(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (free []int64, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -260,8 +260,8 @@ func retakeKeys(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (fr
 	return free, nil
 }
 
-// pendAgain makes finished jobs pending again. If args is not nil, there must be a single job, which gets the new arguments. The result
-// does not include jobs that must be approved first.
+// pendAgain makes finished jobs pending again. If args is not nil, there must be a single job, whose arguments it replaces. The result does
+// not include jobs that must be approved first.
 func pendAgain(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (pending []int64, err error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -20,8 +20,7 @@ const (
 insert into trapeze.schedules (name, expression, zone, kind, args, lane, subject, priority, unique_key, missed, catch_up, overlap, paused, declared)
 values ($1, $2, $3, $4, $5::text::json, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json)
 on conflict (name) do nothing`
-	// setScheduleSQL changes a schedule whose row is locked. If its times change, the schedule must be planned again. Plan: primary key
-	// lookup.
+	// setScheduleSQL changes a schedule whose row is locked. If its times change, the schedule must be replanned. Plan: primary key lookup.
 	setScheduleSQL = `
 update trapeze.schedules set expression = $2, zone = $3, kind = $4, args = $5::text::json, lane = $6, subject = $7, priority = $8,
 	unique_key = $9, missed = $10, catch_up = $11, overlap = $12, paused = $13, declared = $14::text::json, removed = $15,
@@ -29,8 +28,8 @@ update trapeze.schedules set expression = $2, zone = $3, kind = $4, args = $5::t
 where name = $1`
 	// deleteScheduleSQL deletes a schedule. Its occurrences are kept for the usual retention period. Plan: primary key lookup.
 	deleteScheduleSQL = `delete from trapeze.schedules where name = $1`
-	// removeScheduleSQL marks a declared schedule as removed, because the program would otherwise create it again, and clears its data. If
-	// an operator sets the schedule again, it starts from the declared settings. Plan: primary key lookup.
+	// removeScheduleSQL marks a declared schedule as removed, because the program would otherwise recreate it, and clears its data. If an
+	// operator sets the schedule again, it starts from the declared settings. Plan: primary key lookup.
 	removeScheduleSQL = `update trapeze.schedules set removed = true, args = '{}', subject = '', unique_key = '', updated_at = clock_timestamp() where name = $1`
 	// pauseScheduleSQL pauses or resumes a schedule. Plan: primary key lookup.
 	pauseScheduleSQL = `update trapeze.schedules set paused = $2, updated_at = clock_timestamp() where name = $1`

@@ -146,9 +146,9 @@ func (b *Outbox) Due(ctx context.Context, limit int) (list []Item, err error) {
 	return list, nil
 }
 
-// scan determines the due time from which Due reads the lanes. A scan of a whole lane also reads its running jobs, and an engine can have
-// very many of those. After a scan that claimed everything, later scans therefore skip jobs that became due before it, until forget is
-// called. Occasional whole scans, which take up at most a twentieth of the time, find jobs that these scans miss.
+// scan determines the due time from which Due reads the lanes. A scan of a whole lane also reads its running jobs, and an engine can be
+// running a great many. After a scan that claimed everything, later scans therefore skip jobs that became due before it, until forget is
+// called. Occasional whole scans, which take up at most a twentieth of the time, find any jobs that the shorter scans miss.
 type scan struct {
 	mu     sync.Mutex
 	mark   time.Time // on the database's clock

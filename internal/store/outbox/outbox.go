@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ErrStale means that the job is no longer in that epoch, that it has ended, or that another run has started in that epoch. Nothing was
-// written. The run must not call a handler, and must not report an end.
+// ErrStale means that the job is no longer in the given epoch, that it has ended, or that another run has started in that epoch. Nothing
+// was written. The run must not call a handler, and must not report an end.
 var ErrStale = errors.New("the run is not the latest run of its job")
 
 // fencesPerEpoch is the number of fences in an epoch. It divides the number of fences that a job has in one history of the database. While
@@ -113,7 +113,7 @@ type Outbox struct {
 	scan scan
 }
 
-// New returns the outbox of an engine.
+// New returns an engine's outbox.
 func New(s *store.Store, o Options) *Outbox {
 	if o.RetakeAfter <= 0 {
 		o.RetakeAfter = 30 * time.Second
@@ -195,7 +195,7 @@ where o.id = h.id and o.fence = $2 and coalesce(o.run, $4) = $4 returning o.id`
 
 // Started records that run executes an epoch of a job. The forwarder calls it after starting the run, and the run calls it before its first
 // handler. It can be called repeatedly for the same run. It returns [ErrStale] if another run was recorded for the epoch, or if the epoch
-// is over. run must not be empty, and must identify one run of the engine among all runs with the same workflow id.
+// is over. run must not be empty, and must identify a single run among all of the engine's runs with the same workflow id.
 func (b *Outbox) Started(ctx context.Context, id, epoch int64, run string) error {
 	if run == "" {
 		return errors.New("record a start: the run has no name")

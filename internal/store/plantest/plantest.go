@@ -122,7 +122,7 @@ func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 	}
 }
 
-// OnlyRead reports statements that a store would repeat after a broken connection although they write data.
+// OnlyRead reports statements that a store would repeat after a broken connection even though they write data.
 func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, again func(sql string) bool) {
 	t.Helper()
 	for name, sql := range statements {

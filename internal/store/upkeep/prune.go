@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// prunePodsSQL deletes a batch of rows of closed pods. It also deletes, without a limit, claim requests older than ten minutes, and cancel
+// prunePodsSQL deletes a batch of closed pods' rows. It also deletes, without a limit, claim requests older than ten minutes, and cancel
 // requests of that age whose claims are gone. pruneSubmissionsSQL deletes a batch of expired idempotency keys.
 const (
 	prunePodsSQL = `

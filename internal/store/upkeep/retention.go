@@ -58,8 +58,8 @@ const (
 // Forget deletes jobs that ended in the given state and whose retention has expired, and returns how many it deleted. The retention is
 // keep, or the override of the job's kind, and is measured from the end of the UTC day; a negative keep means forever. Forget processes the
 // oldest days first, and drops a day once none of its jobs remain. If some kinds are kept longer, or an unfinished job may still read
-// results from that day, the day is kept and the expired rows are deleted individually. An error for one job does not block the others, and
-// the next run retries that job. Forget can be interrupted at any time, and several pods can run it concurrently.
+// results from that day, the day is kept and the expired rows are deleted individually. A failure to delete one job does not block the
+// others, and the next run retries it. Forget can be interrupted at any time, and several pods can run it concurrently.
 func Forget(ctx context.Context, s *store.Store, state string, keep time.Duration, pace Pace) (total int, err error) {
 	rules, err := retentionsOf(ctx, s, state)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// withinBytes limits the amount of JSON that a response holds in memory; the last job may exceed it. Arguments and results may have up to 1
-// MiB each, and plans even more. Without the limit, a page of a thousand jobs could exhaust the memory of the process.
+// withinBytes limits the amount of JSON that a response holds in memory; the last job may exceed it. Arguments and results may each be up
+// to 1 MiB, and plans even larger. Without the limit, a page of a thousand jobs could exhaust the memory of the process.
 const withinBytes = 8 << 20
 
 func jobBytes(j job.Job) int           { return len(j.Args) + len(j.Result) + len(j.Planned) }

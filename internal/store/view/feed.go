@@ -27,7 +27,7 @@ from (values (1)) as one(row) left join lateral (
 // FeedNow is the position of the feed at one point in time.
 type FeedNow struct {
 	Epoch  string   // identifies the history; it changes when a dump is restored or a standby is promoted
-	Next   uint64   // no transaction with this or a higher id has ended yet
+	Next   uint64   // no transaction with this id or a higher one has ended yet
 	Oldest uint64   // the first transaction with stored events, or 0 if there is none
 	Seen   Seen     // the transactions that are currently visible
 	Last   Position // position of the latest event that readers can already see

@@ -10,7 +10,7 @@ import (
 )
 
 // Seen is the set of transactions whose events a reader has seen. It contains all transactions up to Upto, except for the few that were
-// still open when the reader last read. With it, a reader of new events gets each event exactly once, regardless of the order in which
+// still open when the reader last read. With it, a reader of new events receives each event exactly once, regardless of the order in which
 // transactions commit, and never waits for open transactions or reads anything twice. Upto is a transaction that has written an event, so a
 // server crash cannot undo it.
 type Seen struct {

@@ -34,8 +34,8 @@ const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id =
 	and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ` + jobsMatched + jobsOrdered
 
 // rareOpen reports whether a filter selects only open jobs and few jobs are open. It also returns the ids of the open jobs, which may
-// include jobs that the filter excludes. Starting with the newest job of any state, a list might have to search the whole history for open
-// ones.
+// include jobs that the filter excludes. If few are open, a list that starts with the newest job of any state might have to search the
+// whole history for them.
 func rareOpen(ctx context.Context, s *store.Store, f job.Filter, states []string) (ids []int64, rare bool, err error) {
 	if len(states) == 0 || slices.ContainsFunc(f.States, job.State.Terminal) {
 		return nil, false, nil

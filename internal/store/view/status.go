@@ -65,7 +65,7 @@ const (
 	closedColumns = `coalesce((select paused or frozen from trapeze.gate), true), ` + frozenColumn
 )
 
-// Lanes returns the lanes, each with the number of its running and waiting jobs.
+// Lanes returns the lanes, each with the numbers of its running and waiting jobs.
 func Lanes(ctx context.Context, s *store.Store) ([]job.LaneUse, error) {
 	return lanes(ctx, s, laneUseSQL)
 }
