@@ -91,7 +91,7 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 	slots, _ = w.ahead(c, 1, 0)
 	w.is.Equal(slots, []int64{id})
 	w.dies(c, by)
-	w.is.Equal(w.at(id).State, job.Failed) // the first crash did not count, so the job failed at its third
+	w.is.Equal(w.at(id).State, job.Failed) // the first crash did not count, so the job failed at its third crash
 }
 
 func TestAJobWhosePodsMayNotCrashIsNotRepeatedAfterAClaimAhead(t *testing.T) {

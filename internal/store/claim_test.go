@@ -64,7 +64,7 @@ func TestABatchTakesOneJobOfASubjectTheMostUrgent(t *testing.T) {
 	got := idsOf(w.claims(boot, 5))
 	slices.Sort(got)
 	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // only the most urgent job of subject s is claimed
-	w.is.Equal(w.at(list[0]).Attempt, 0)                // no attempt is spent for the other jobs
+	w.is.Equal(w.at(list[0]).Attempt, 0)                // the other jobs spend no attempt
 	w.is.Equal(w.at(list[0]).Fence, int64(0))
 	w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of s can be claimed while this one is running
 }
@@ -149,7 +149,7 @@ func (w *world) promote(n int) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// PostgreSQL returns the rows of a statement before it commits. If the commit fails, the statement is sent again.
+// PostgreSQL returns the rows of a statement before it commits. If the commit fails, the statement is resent.
 func TestTheRowsOfAClaimWhoseCommitFailedAreNotCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

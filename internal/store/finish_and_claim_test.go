@@ -75,6 +75,6 @@ func TestAClaimWithEndsDoesNotWaitForALockedTable(t *testing.T) {
 	release := w.freeze(`lock table trapeze.job_progress in access exclusive mode`) // the claim reads this table
 	_, _, err := w.finishAndClaim(boot, []store.Claimed{c})
 	w.is.True(store.Transient(err) && !store.Unknown(err))
-	w.is.Equal(w.count(`select count(*) from trapeze.live where id = $1 and state = 'running'`, c.ID), 1) // the job has not ended, so it must be finished by itself
+	w.is.Equal(w.count(`select count(*) from trapeze.live where id = $1 and state = 'running'`, c.ID), 1) // the job has not ended, so it must be finished separately
 	release(false)
 }

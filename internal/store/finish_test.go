@@ -222,7 +222,7 @@ func TestAClaimsOutcomeIsReadBack(t *testing.T) {
 }
 
 // A job with fence 1 that this pod holds may have been inserted as pending and claimed afterwards. The code that inserted such a job must
-// not start it, because the claim does.
+// not start it, because the claim starts it.
 func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

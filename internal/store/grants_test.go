@@ -41,8 +41,8 @@ func TestSlotsAreGivenUpToTheLimitAndTakenBackAtOnce(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.limited(3)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
-	w.is.Equal(w.settle(b, 4, 4, 0).Held, 1)                                       // pod b gets the remaining slots
-	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // repeating a request, for example after a lost reply, gives the same result
+	w.is.Equal(w.settle(b, 4, 4, 0).Held, 1)                                       // pod b is granted the remaining slots
+	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // repeating a request, for example after a lost reply, yields the same result
 	w.is.Equal(w.settle(a, 0, 0, 0).Held, 0)                                       // pod a returns its slots
 	w.is.Equal(w.settle(b, 4, 4, 1).Held, 3)                                       // the returned slots are available to pod b
 	w.is.Equal(w.settle(b, 1, 4, 1).Held, 1)                                       // a pod can return slots at any time
@@ -64,7 +64,7 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	w.is.True(w.settle(a, 1, 1, 0).Wake) // another pod can use the returned slot
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
 	w.claims(a, 1)
-	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // without waiting jobs, the pod gets no additional slots but keeps those it has
+	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // without waiting jobs, the pod is granted no additional slots but keeps the ones that it holds
 	w.is.True(!w.settle(a, 1, 1, 1).Wake)    // no job waits for the returned slot
 }
 
@@ -161,7 +161,7 @@ func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod keeps its three slots
-	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // b gets a slot only after a has returned some of its slots
+	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // b is granted a slot only after a has returned some of its slots
 }
 
 // Pods request and return slots concurrently, and some are closed in between. Meanwhile, snapshots are checked against the limit.

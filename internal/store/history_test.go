@@ -13,8 +13,8 @@ import (
 )
 
 // checkHistory checks invariants that the database must satisfy at any time. The events of each job are numbered from 1 without gaps. Each
-// event starts in the state in which the previous one ended, and makes a legal transition. Fences count the claims of the job and never
-// decrease. An event that ends a run has the fence of its claim. The job view shows the last state. Every subject has at most one running
+// event starts in the state in which the previous one ended, and makes a legal transition. Fences count the job's claims and never
+// decrease. An event that ends a run carries its claim's fence. The job view shows the last state. Every subject has at most one running
 // row, and that row belongs to a running job.
 func (w *world) checkHistory() {
 	w.t.Helper()

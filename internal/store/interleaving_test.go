@@ -42,7 +42,7 @@ func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
 	w.is.Equal(len(x.Jobs)+len(y.Jobs), 20) // each subject went to one of the two claims
 	w.is.Equal(w.deadlocks(), 0)
 	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'pending' and (attempt > 0 or fence > 0)`), 0)
-	// No attempt was spent for the jobs that were not claimed.
+	// The jobs that were not claimed spent no attempt.
 }
 
 // deadlocks returns the number of deadlocks that PostgreSQL had to resolve in this database. The store's retries would hide them.

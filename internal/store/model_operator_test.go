@@ -217,7 +217,7 @@ func (m *model) Promote(limit int) int {
 	return len(due)
 }
 
-// Forget deletes the jobs that ended in the given state on a past day, except those whose results may still be read. Without such
+// Forget deletes the jobs that ended in the given state on a past day, except those whose results may still be read. If there are no such
 // exceptions, drops is true, and the jobs' rows in done remain until dropDay. Otherwise, those rows are removed immediately.
 func (m *model) Forget(state job.State) (n int, drops bool) {
 	awaited := map[int64]bool{}

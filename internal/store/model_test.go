@@ -77,7 +77,7 @@ func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 	}
 }
 
-// limitHistories sets the number of histories, unless the command line or the environment already does.
+// limitHistories sets the number of histories, unless the command line or the environment has already set it.
 func limitHistories(t *testing.T) {
 	set := os.Getenv("RAPID_CHECKS") != ""
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "rapid.checks" })

@@ -57,8 +57,8 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 	w.is.Equal(len(list), 0)
 }
 
-// A reader that polls, or that resumes from the end of any page, gets each of a job's events exactly once and in order, despite concurrent
-// transactions.
+// A reader that polls, or that resumes from the end of any page, receives each of a job's events exactly once and in order, despite
+// concurrent transactions.
 func TestNewsOfAPipelineGoOnFromAnyPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

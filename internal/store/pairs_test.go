@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// All of these tests use a single row, that of job 1, which has a subject and was first claimed by pod 1. Pod 1 or pod 3 claims it again,
-// and pod 4 recovers it.
+// All of these tests use a single row, that of job 1, which has a subject and was first claimed by pod 1. Pod 1 or pod 3 reclaims it, and
+// pod 4 recovers it.
 var (
 	theLease = job.Lease{JobID: 1, Fence: 1, Pod: bootOf(1)}
 	theNet   = bootOf(4)

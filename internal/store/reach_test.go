@@ -30,7 +30,7 @@ func (w *world) flood(n int, kind, subject string) {
 	})
 }
 
-// A claim with many lanes reads no more than one with a single lane.
+// A claim for many lanes reads no more rows than a claim for a single lane.
 func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -51,9 +51,9 @@ func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 	w.is.Equal(claim().Last.ID, int64(260+1010))
 }
 
-// While jobs are submitted, finished and handed back, the test compares claims that stop at the maximum number of rows with a model. A
-// sweep of several claims skips no job that it can claim, and follows the order of the lane. Once nothing changes anymore, one sweep claims
-// all remaining jobs.
+// While jobs are submitted, finished and handed back, claims that stop at the maximum number of rows are checked against a model. A sweep
+// of several claims skips no job that it can claim, and follows the order of the lane. Once nothing changes anymore, one sweep claims all
+// remaining jobs.
 func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -268,7 +268,7 @@ func TestAClaimLocksNothingThatItDoesNotTake(t *testing.T) {
 	w.is.Equal(w.at(ids[2]).State, job.Pending)
 }
 
-// If such a claim reported a position, a sweep would continue behind it and leave the jobs before it for later.
+// If a claim that may take nothing reported a position, a sweep would continue behind that position and leave the jobs before it for later.
 func TestAClaimThatMayTakeNothingReportsNoPosition(t *testing.T) {
 	w := newWorld(t)
 	closed := w.pod("closed")

@@ -24,7 +24,7 @@ func (w *world) failing(boot string, changes ...func(*store.NewJob)) int64 {
 	return c.ID
 }
 
-// If a job is retried while retention is processing its batch, everything that the job needs is kept.
+// If a job is retried while retention is processing the job's batch, everything that the job needs is kept.
 func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

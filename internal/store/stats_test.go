@@ -116,13 +116,13 @@ func TestNumbersByHourAreTheSumsOfTheMinutes(t *testing.T) {
 	w.is.Equal(before.Total.Finished, int64(2*119*120/2+240+1))
 
 	sum := func() (int, error) { return upkeep.SumStats(w.ctx(), w.Store, time.Hour, noPace) }
-	x, y := async(sum), async(sum) // two pods run it concurrently
+	x, y := async(sum), async(sum) // two pods sum the rows concurrently
 	a, err := x()
 	w.is.NoErr(err)
 	b, err := y()
 	w.is.NoErr(err)
 	w.is.Equal(a+b, len(rows))
-	w.is.Equal(w.count(`select count(*) from trapeze.stats where boot is not null`), 1) // only the recent row still counts a single minute
+	w.is.Equal(w.count(`select count(*) from trapeze.stats where boot is not null`), 1) // only the recent row still covers a single minute
 	w.is.True(w.count(`select count(*) from trapeze.stats where boot is null`) <= 2*4)  // two hours with two states each, and one row from each of the two pods
 	after := w.stats(24*time.Hour, view.ByLane)
 	before.At, before.Since = after.At, after.Since
@@ -130,7 +130,7 @@ func TestNumbersByHourAreTheSumsOfTheMinutes(t *testing.T) {
 		before.Total.Intervals[i].At = after.Total.Intervals[i].At
 		before.Of[0].Intervals[i].At = after.Of[0].Intervals[i].At
 	}
-	w.is.Equal(after, before) // adding up by hour changes neither counts nor quantiles
+	w.is.Equal(after, before) // summing by hour changes neither counts nor quantiles
 
 	w.addStats(counted(old, podB, "late", "mail", job.Succeeded, 4, time.Second)) // a late row from a pod that had no connection to the database
 	w.is.Equal(w.sumStats(), 1)
@@ -147,7 +147,7 @@ func TestOldNumbersAreDeleted(t *testing.T) {
 	w.sumStats()
 	n, err := upkeep.PruneStats(w.ctx(), w.Store, 30*24*time.Hour, 1)
 	w.is.NoErr(err)
-	w.is.Equal(n, 1) // the rows of one batch
+	w.is.Equal(n, 1) // the limit is one row
 	n, err = upkeep.PruneStats(w.ctx(), w.Store, 30*24*time.Hour, 100)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
@@ -170,7 +170,7 @@ func TestKindsBeyondTheMostFrequentShareAGroup(t *testing.T) {
 	found := w.stats(time.Hour, view.ByKind)
 	w.is.Equal(found.Total.Finished, int64(305))
 	w.is.Equal(len(found.Of), 201)
-	w.is.Equal(found.Of[0].Name, stats.Other) // the list is sorted by number
+	w.is.Equal(found.Of[0].Name, stats.Other) // the list is sorted by number of jobs
 	w.is.Equal(found.Of[0].Finished, int64(100))
 	w.is.Equal(found.Of[1].Name, "kind000")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A stop waits for a priority change, which inserts the row again, while a claim takes the new row. The stop must also end the run that the
+// A stop waits for a priority change, which reinserts the row, while a claim takes the new row. The stop must also end the run that the
 // claim started.
 func TestAStopThatMeetsANiceAndAClaimFreesTheSubject(t *testing.T) {
 	t.Parallel()

@@ -109,7 +109,7 @@ type history struct {
 	happened map[string]int
 }
 
-// play takes random steps, and then lets all runs and jobs end.
+// play takes random steps, and then lets all runs and jobs finish.
 func (h *history) play() {
 	h.ids = h.put(plain, plain, about("s"), about("s"), plain)
 	steps := []func(){h.due, h.startOne, h.recordOne, h.work, h.work, h.askCancels, h.passCancel, h.askCancels, h.passCancel, h.passCancel, h.reconcile, h.forget, h.lose, h.die, h.cancel, h.retry}
@@ -142,14 +142,14 @@ func pick[T any](h *history, list []T) (i int, ok bool) {
 
 func (h *history) note(what string) { h.happened[what]++ }
 
-// A forwarder reads jobs to start.
+// due makes a forwarder read jobs to start.
 func (h *history) due() {
 	list, err := h.Outbox.Due(h.t.Context(), 2)
 	h.is.NoErr(err)
 	h.held = append(h.held, list...)
 }
 
-// A forwarder starts a run, possibly long after it read the job.
+// startOne makes a forwarder start a run, possibly long after it read the job.
 func (h *history) startOne() {
 	n, ok := pick(h, h.held)
 	if !ok {
@@ -172,7 +172,7 @@ func (h *history) startOne() {
 	h.started = append(h.started, r)
 }
 
-// A forwarder records that a run has started.
+// recordOne makes a forwarder record that a run has started.
 func (h *history) recordOne() {
 	n, ok := pick(h, h.started)
 	if !ok {
@@ -185,7 +185,7 @@ func (h *history) recordOne() {
 	}
 }
 
-// A run takes its next step: it records its start, calls its handler, or reports the end.
+// work makes a run take its next step: it records its start, calls its handler, or reports the end.
 func (h *history) work() {
 	n, ok := pick(h, h.working)
 	if !ok {
@@ -258,7 +258,7 @@ func (h *history) askCancels() {
 	}
 }
 
-// A forwarder passes a cancel request on to the service and removes it.
+// passCancel makes a forwarder pass a cancel request on to the service and remove it.
 func (h *history) passCancel() {
 	n, ok := pick(h, h.asked)
 	if !ok {
@@ -276,7 +276,7 @@ func (h *history) passCancel() {
 	h.is.NoErr(h.Delivered(h.t.Context(), c))
 }
 
-// A reconciler asks the service about the recorded runs.
+// reconcile makes a reconciler ask the service about the recorded runs.
 func (h *history) reconcile() {
 	list, err := h.Outbox.Lost(h.t.Context(), soon, 10)
 	h.is.NoErr(err)
@@ -296,14 +296,14 @@ func (h *history) reconcile() {
 	}
 }
 
-// The service forgets a closed run at the end of its retention.
+// forget makes the service forget a closed run whose retention has ended.
 func (h *history) forget() {
 	if n, ok := pick(h, slices.Sorted(maps.Keys(h.service.closed))); ok {
 		delete(h.service.closed, slices.Sorted(maps.Keys(h.service.closed))[n])
 	}
 }
 
-// The service loses an open run, for example in a failover. The run's worker does not notice.
+// lose makes the service lose an open run, as in a failover. The run's worker does not notice.
 func (h *history) lose() {
 	if n, ok := pick(h, slices.Sorted(maps.Keys(h.service.open))); ok && h.rand.IntN(5) == 0 {
 		id := slices.Sorted(maps.Keys(h.service.open))[n]
@@ -313,7 +313,7 @@ func (h *history) lose() {
 	}
 }
 
-// A forwarder dies, and everything that it has read is lost.
+// die kills a forwarder, and everything that it has read is lost.
 func (h *history) die() {
 	if h.rand.IntN(3) > 0 {
 		return
@@ -329,7 +329,7 @@ func (h *history) die() {
 	}
 }
 
-// An operator cancels or stops a job.
+// cancel makes an operator cancel or stop a job.
 func (h *history) cancel() {
 	if h.rand.IntN(2) > 0 {
 		return
@@ -345,7 +345,7 @@ func (h *history) cancel() {
 	}
 }
 
-// An operator retries a job that has failed or was cancelled.
+// retry makes an operator retry a job that has failed or was cancelled.
 func (h *history) retry() {
 	id := h.ids[h.rand.IntN(len(h.ids))]
 	if _, err := admin.Retry(h.t.Context(), h.Store, id, nil, "ana"); err == nil {

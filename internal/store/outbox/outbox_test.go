@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// world is a migrated database that has a lane with an engine, and the outbox of that engine.
+// world is a migrated database that has a lane with an engine, and that engine's outbox.
 type world struct {
 	*store.Store
 	*Outbox
@@ -308,7 +308,7 @@ func TestAnEngineIsNotAskedForAStack(t *testing.T) {
 	w.put(plain)
 	i := w.one()
 	_, err := admin.AskStack(t.Context(), w.Store, i.ID, "ana")
-	w.is.True(errors.Is(err, job.ErrNotRunning)) // no pod is running it
+	w.is.True(errors.Is(err, job.ErrNotRunning)) // no pod is running the job
 	name, err := NameOf(t.Context(), w.Store, Boot("far"))
 	w.is.NoErr(err)
 	w.is.Equal(name, "far")
@@ -440,7 +440,7 @@ func TestALaneWithoutSlotsHandsOverABoundedNumberOfJobs(t *testing.T) {
 	w.is.Equal(len(more), 1)
 }
 
-// An engine's run can settle its job with the statements that pods use, because those accept the lease of an epoch like that of a claim.
+// An engine's run can settle its job with the statements that pods use, because they accept an epoch's lease just as they accept a claim's.
 func TestAnEpochIsAClaimThatTheStatementsOfPodsAccept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
