@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// mixed returns a change for job i. It sets every field that a pending job can have on odd jobs, and leaves even jobs unchanged.
+// mixed returns a change for job i. On odd jobs, it sets every field that a pending job can have; it leaves even jobs unchanged.
 func mixed(i int) func(*store.NewJob) {
 	return func(n *store.NewJob) {
 		if i%2 == 0 {

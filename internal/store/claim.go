@@ -63,7 +63,7 @@ type Want struct {
 	Above *int          // read only the ranks below this one, which are more urgent; nil reads all
 }
 
-// LanePosition is a job's position in the order in which the jobs of a lane are claimed.
+// LanePosition is a job's position in the order in which its lane's jobs are claimed.
 type LanePosition struct {
 	Rank    int // the negated priority
 	ReadyAt time.Time
@@ -155,7 +155,7 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 // running jobs, not with the backlog.
 //
 // claimSinceSQL is like claimSQL but skips jobs that became ready before a given time. In each rank it starts reading at that time, because
-// dead rows of finished jobs may come before it. Otherwise, as long as a transaction holds an old snapshot, every scan would reread those
+// finished jobs' dead rows may come before it. Otherwise, as long as a transaction holds an old snapshot, every scan would reread those
 // dead rows. If a position is given for a lane, the claim continues behind it, and reads the less urgent ranks from the given time on. The
 // nested loops visit the ranks in order and stop at the limit.
 //
@@ -221,7 +221,7 @@ const (
 
 	lanesWanted = `unnest(@lanes::text[], @wants::int[], @aheads::int[]) as w(lane, want, ahead)`
 
-	// laneRows selects the pending jobs of a lane, the most urgent first.
+	// laneRows selects a lane's pending jobs, the most urgent first.
 	laneRows = ` from trapeze.live l where l.lane = w.lane and l.state = 'pending'
 			order by l.lane, (-l.priority), l.ready_at, l.id`
 	laneShare = `1000 / cardinality(@lanes::text[])`
@@ -357,7 +357,7 @@ var (
 	delete from trapeze.unique_keys where job_id = any(array(select job_id from keyed where (job_id in (select id from claimed)) is true))
 )`
 
-	// claimEvents writes a single row with the events of all claimed jobs.
+	// claimEvents writes a single row with all claimed jobs' events.
 	claimEvents = `events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event)
 	select array_agg(id), array_agg(event_no), array_agg(fence), @boot, 'pending', 'running', 'job.claimed' from claimed
@@ -417,7 +417,7 @@ func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []st
 	return s.ClaimAhead(ctx, boot, wants, kinds, nil, isolated)
 }
 
-// ClaimAhead is like [Store.Claim] but also claims jobs of the kinds in short ahead of time.
+// ClaimAhead is like [Store.Claim] but also claims jobs ahead of time if their kinds are in short.
 func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
 	sql, by := claimOf(s, boot, wants, kinds, short, isolated, true)
 	return claim(ctx, s, sql, by)

@@ -12,9 +12,9 @@ import (
 
 // claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert has the time of its transaction as both its ready
 // time and its claim time. If the two differ, the step has been claimed again and belongs to the later claim, even if this pod made that
-// claim. A job can end twice with the same fence if an operator retries it and then cancels it before its next claim; the end that the pod
-// wrote then takes precedence. Results are read only on request, because they may be large. Plan: lookups by primary key and in done_by_id;
-// with exists in the select list, PostgreSQL 18 would hash whole tables.
+// claim. A job can end twice with the same fence if an operator retries it and then cancels it before its next claim. In that case, the end
+// that the pod wrote takes precedence. Results are read only on request, because they may be large. Plan: lookups by primary key and in
+// done_by_id; with exists in the select list, PostgreSQL 18 would hash whole tables.
 var claimOutcomeSQL = newStatement(`
 select w.id, w.fence, coalesce(l.pod = @boot::uuid, false), l.id is not null and l.pod is null,
 	coalesce((select true from trapeze.parked p where p.id = w.id and p.fence = w.fence limit 1), false),
@@ -42,7 +42,7 @@ type ClaimOutcome struct {
 
 	State    *job.State      // state in which the job ended; nil if it has not ended with this fence
 	Reason   *job.Reason     // reason for the state
-	Result   json.RawMessage // result of the job, only if results were requested
+	Result   json.RawMessage // the job's result, only if results were requested
 	ByPod    bool            // the pod ended the job under its claim
 	ByFinish bool            // the job was ended by [Store.Finish] or [Store.EndWaiting], not by a command, recovery or maintenance
 

@@ -73,8 +73,8 @@ func emitted(l job.Lease, found []int, err error) error {
 	return nil
 }
 
-// emitManySQL appends one event each to the histories of many claims, as [emitSQL] does for one claim. It skips locked rows and claims that
-// are no longer their jobs' latest. Plan: live_pkey, one row per claim; a HOT update.
+// emitManySQL appends one event to the history of each of many claims, as [emitSQL] does for a single claim. It skips locked rows and
+// claims that are no longer their jobs' latest. Plan: live_pkey, one row per claim; a HOT update.
 var emitManySQL = newStatement(`
 with held as materialized (
 	select e.* from unnest(@ids::bigint[], @fences::bigint[], @pods::uuid[], @events::text[], @levels::text[], @messages::text[], @fields::text[], @ages::bigint[])

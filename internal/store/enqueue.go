@@ -213,7 +213,7 @@ const (
 	notifyThisSQL = `select pg_notify($1, $2)`
 )
 
-// Settings is the payload of a wake-up sent after the settings of lanes, pods or the queue have changed.
+// Settings is the payload of a wake-up sent after lane, pod or queue settings have changed.
 const Settings = "settings"
 
 // AssignSubmission points an idempotency key that was reserved in this transaction to the job that already holds the submission's unique
@@ -250,7 +250,7 @@ func (db *Database) NotifyNext(ctx context.Context, tx DB, u wake.Up) (err error
 	return err
 }
 
-// NotifySettings sends a wake-up that makes all pods reload the settings of lanes, pods and the queue.
+// NotifySettings sends a wake-up that makes all pods reload the lane, pod and queue settings.
 func (db *Database) NotifySettings(ctx context.Context, tx DB) error {
 	_, err := tx.Exec(ctx, notifyThisSQL, db.RestChannel(), Settings)
 	return err

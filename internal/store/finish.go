@@ -40,7 +40,7 @@ type Ended struct {
 }
 
 // A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. The gone CTE locks and
-// deletes the claims of the batch that this pod still holds. The other CTEs read gone: they insert into done, free keys, delete cancel
+// deletes those of the batch's claims that this pod still holds. The other CTEs read gone: they insert into done, free keys, delete cancel
 // requests and write events. If there is a next step, [placeParts] inserts it and may hand the parent's run over to it. Otherwise, the run
 // ends. If jobs belong to fan-outs, their branches are counted.
 
@@ -176,7 +176,7 @@ const (
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
-	// endDone inserts the rows of the gone CTE into done.
+	// endDone inserts the gone CTE's rows into done.
 	endDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, error_code, fence, pod, event_no, epoch,
 		attempt, crashes, priority, lane, started_at, xid, claim_xid, undo)
@@ -190,7 +190,7 @@ const (
 	where g.cancel_requested and c.pod = @boot::uuid and c.job_id = g.id and c.fence = g.fence
 )`
 
-	// endEvents writes the events of the jobs in the gone CTE. It writes a single row for all jobs that succeeded without a warning, and a
+	// endEvents writes the events for the jobs in the gone CTE. It writes a single row for all jobs that succeeded without a warning, and a
 	// separate row for every other job.
 	endEvents = `end_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, boot, from_state, to_state, event, level,

@@ -12,8 +12,8 @@ import (
 // jobs may wait for the row of a fan-out.
 const claimLockWait = 20 * time.Millisecond
 
-// FinishAndClaim is like [Store.Finish] and claims up to w.Ahead jobs of one lane in the same commit. The claimed jobs start immediately.
-// The claim stops before the first job that has a subject, a unique key or an earlier claim, because claiming such a job might wait for
+// FinishAndClaim is like [Store.Finish] and claims up to w.Ahead jobs from one lane in the same commit. The claimed jobs start immediately.
+// The claim stops before the first job that has a subject, a unique key or an earlier claim, because a claim of that job might wait for
 // another transaction.
 //
 // FinishAndClaim does not retry. After an error for which [Unknown] is false, nothing was written. The claim may have caused the error, so

@@ -28,15 +28,15 @@ select set_config('lock_timeout', @locks::bigint::text, true), set_config('idle_
 type Group struct {
 	Boot     string
 	Ends     []Ending                         // sorted by id
-	Queue    func(id int64, batch *pgx.Batch) // queues the statements of a job
+	Queue    func(id int64, batch *pgx.Batch) // queues a job's statements
 	LockWait time.Duration                    // timeout for each lock
 	Idle     time.Duration                    // timeout after which the server ends the idle transaction
 	Sending  func() error                     // called once the claims are locked
 }
 
-// FinishGroup ends a group in one transaction on a connection of the pool, and commits it, in two round trips. It skips claims that were
-// lost or have a cancel request. Nothing is written for these claims, and they are missing from the map. If it returns an error, nothing
-// was written, unless [Unknown] is true for the error.
+// FinishGroup ends a group in one transaction on one of the pool's connections, and commits it, in two round trips. It skips claims that
+// were lost or have a cancel request. Nothing is written for these claims, and they are missing from the map. If it returns an error,
+// nothing was written, unless [Unknown] is true for the error.
 func FinishGroup(ctx context.Context, s *Store, pool *pgxpool.Pool, g Group) (map[int64]Ended, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

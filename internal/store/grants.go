@@ -118,7 +118,7 @@ func LanesWithWork(ctx context.Context, s *Store, spans []Span, kinds []string, 
 	return lanes, nil
 }
 
-// streamShift is the number of low bits in a request number, which count the requests of a process. The higher bits hold the stream number.
+// streamShift is the number of low bits in a request number, which count a process's requests. The higher bits hold the stream number.
 const streamShift = 40
 
 // SettleSlots requests or returns slots in limited lanes, and reports the slots that the pod then holds. A lane that is missing from the
@@ -137,8 +137,8 @@ func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds [
 	return held, nil
 }
 
-// voidSlotsSQL revokes all slots of closed pods. It locks the lanes first, as every other statement does. A statement of a closed pod that
-// was still in flight may grant it slots afterwards; the pod's next recovery revokes them. Plan: slot_grants_of_pod.
+// voidSlotsSQL revokes all slots held by closed pods. It locks the lanes first, as every other statement does. A closed pod's statement
+// that was still in flight may grant the pod slots afterwards; the pod's next recovery revokes them. Plan: slot_grants_of_pod.
 var voidSlotsSQL = newStatement(`
 with locked as materialized (
 	select l.name from trapeze.lanes l

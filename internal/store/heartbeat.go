@@ -24,10 +24,10 @@ type PodInfo struct {
 	Before  string          // this process's previous boot id, if it lost its lease; otherwise empty
 }
 
-// registerSQL opens a pod's row. A boot id is used only once. If an operator drained the pod by name, it stays drained until it is resumed,
-// even across restarts. A process that takes a new boot id copies the drain from its previous row, which it finds by the previous boot id
-// because other processes may have the same name. That row stays locked until the commit, so that a drain by name cannot miss the new row.
-// Plan: pods is small, and this runs once per start.
+// registerSQL opens a pod's row. Each boot id is used only once. If an operator drained the pod by name, it stays drained until it is
+// resumed, even across restarts. A process that takes a new boot id copies the drain from its previous row, which it finds by the previous
+// boot id because other processes may have the same name. That row stays locked until the commit, so that a drain by name cannot miss the
+// new row. Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
 with joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, limits, engines, lease_until, drained)
@@ -40,7 +40,7 @@ with joined as (
 insert into trapeze.job_events (event_no, boot, event, message)
 select 1, boot, 'pod.joined', @name from joined`)
 
-// Register opens the row of a pod with a lease of the given length.
+// Register opens a pod's row with a lease of the given length.
 func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) error {
 	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"engines", p.Engines}, {"lease", lease.Milliseconds()}, {"before", Some(p.Before)}})
 	if err != nil {
@@ -90,7 +90,7 @@ type Beat struct {
 	Requests   []ClaimRequest
 	NextDue    *time.Time    // the earliest due time of any parked job
 	NextLapse  *time.Time    // the earliest lease expiry among the other open pods
-	SweepIsDue bool          // jobs of a closed pod must be recovered
+	SweepIsDue bool          // a closed pod's jobs must be recovered
 	OffBalance bool          // some fan-outs must be settled
 	Left       time.Duration // remaining time of the lease
 	NextFire   *time.Time    // when the next schedule of the requested kinds fires
@@ -98,7 +98,7 @@ type Beat struct {
 	Place      wake.Place    // this pod's place among the open pods that handle the same kinds and are not draining
 }
 
-// sweepDue is the condition for searching for jobs of a closed pod. The first search takes place immediately. Another follows whenever the
+// sweepDue is the condition for searching for a closed pod's jobs. The first search takes place immediately. Another follows whenever the
 // time since the pod was closed has doubled, to find claims that were in flight when the pod was closed. The last search takes place ten
 // minutes or more after the pod was closed. Index: pods_to_sweep.
 const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at - p.closed_at < interval '10 minutes')
@@ -264,7 +264,7 @@ var answerStackSQL = newStatement(`
 update trapeze.claim_requests set answered_at = now(), answer = @answer
 where pod = @boot::uuid and answered_at is null and job_id = @job::bigint and fence = @fence::bigint and what = '` + RequestStack + `' returning id`)
 
-// AnswerStack stores the stack of the handler of a remote worker's claim as the answer to all requests for that stack.
+// AnswerStack stores the handler's stack for a remote worker's claim as the answer to all requests for that stack.
 func AnswerStack(ctx context.Context, s *Store, claim job.Lease, stack string) error {
 	_, err := run(ctx, s, pgx.RowTo[int64], answerStackSQL, args{{"boot", claim.Pod}, {"job", claim.JobID}, {"fence", claim.Fence}, {"answer", stack}})
 	if err != nil {

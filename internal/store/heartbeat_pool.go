@@ -12,9 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// renewal replaces the connections of a pool that must never be without one. It opens a new connection before it closes the old one. A
-// pgxpool would close the expired connection first. If the server was full or could not be reached at that moment, the pod would then lose
-// its lease.
+// renewal replaces connections in a pool that must never be without one. It opens a new connection before it closes the old one. A pgxpool
+// would close the expired connection first. If the server was full or could not be reached at that moment, the pod would then lose its
+// lease.
 type renewal struct {
 	life time.Duration
 	pool *pgxpool.Pool

@@ -10,7 +10,7 @@ import (
 )
 
 // The maintenance lead is a session-level advisory lock. It is only a hint that avoids duplicate work. Every schema has its own lock,
-// because the pods of one schema know nothing about the jobs of another.
+// because one schema's pods know nothing about another schema's jobs.
 const (
 	// takeLeadSQL takes the lock if it is free. It must run only once per session, because a lock that was taken twice must be released
 	// twice. A standby has separate locks, so a session on a standby cannot lead.

@@ -41,8 +41,8 @@ select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_tran
 // of an active claim never reaches this number.
 const Uncounted = math.MaxInt32
 
-// Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. The ends argument states whether the
-// transaction will end the claim. Hold returns [job.ErrLeaseLost] if the claim was lost, [job.ErrGone] if the job was deleted, and
+// Hold begins a transaction on one of the pool's connections and locks a claim in it, in one round trip. The ends argument states whether
+// the transaction will end the claim. Hold returns [job.ErrLeaseLost] if the claim was lost, [job.ErrGone] if the job was deleted, and
 // [job.ErrCancelled] if a cancel request was committed first. The caller must call [Holding.End].
 func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {
 	conn, err := pool.Acquire(ctx)
@@ -139,8 +139,8 @@ func (h *Holding) End(ctx context.Context) {
 }
 
 // settledSQL reads how many transactions have locked a claim. It locks the row, so it waits for the transaction with the unknown outcome if
-// that transaction is still running. A transaction id would not be sufficient, because after a crash PostgreSQL reuses the ids of
-// transactions whose WAL was lost. Plan: Index Scan on live_pkey, one row.
+// that transaction is still running. A transaction id would not be sufficient, because PostgreSQL reuses the ids of transactions whose WAL
+// was lost in a crash. Plan: Index Scan on live_pkey, one row.
 var settledSQL = newStatement(`select writes from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update`)
 
 // Settled returns the number of committed transactions that locked a claim. It waits for any that are in flight. held is false if the claim

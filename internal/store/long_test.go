@@ -18,9 +18,9 @@ func TestAClaimBehind200000BlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.
 	touchedBehindBlocked(t, 200_000)
 }
 
-// bounds limits the amount of data that one statement may read, however many jobs are waiting or finished. The limits are about twice the
-// values measured on PostgreSQL 15 with one million pending and one million finished jobs. The claim was for 50 jobs; the other statements
-// were for one job.
+// bounds limits how much data one statement may read, regardless of how many jobs are waiting or finished. The limits are about twice the
+// values measured on PostgreSQL 15 with one million pending and one million finished jobs. The measured claim took 50 jobs; each of the
+// other statements handled one job.
 var bounds = map[string]plantest.Touched{
 	"claim":     {Buffers: 3000, Rows: 1200},
 	"enqueue":   {Buffers: 120, Rows: 25},

@@ -71,7 +71,7 @@ func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 	w.is.Equal(changed, []string{"event_no", "priority"})
 }
 
-// If the priority of a chain changes during a claim, the claim skips the job, because the claim would otherwise return the old plan.
+// If a chain's priority changes during a claim, the claim skips the job, because the claim would otherwise return the old plan.
 func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

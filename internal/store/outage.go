@@ -81,7 +81,7 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 	return err
 }
 
-// attempt runs do, which uses a connection of the store's pool. If the server has no free connection, it waits for one that the pool has
+// attempt runs do, which uses a connection from the store's pool. If the server has no free connection, it waits for one that the pool has
 // already opened.
 func (db *Database) attempt(ctx context.Context, do func() error) error {
 	for backoff := (wait.Backoff{Most: 100 * time.Millisecond}); ; {

@@ -78,9 +78,9 @@ var begin = map[string][]operation{
 	"ended":              {finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}), ages(1)},
 }
 
-// Every pair of operations runs concurrently on the same row. The first operation writes everything and is then held before its commit. The
-// second one starts, and either waits, skips the row, or is not affected. Then the first one commits or rolls back. The results of both and
-// the contents of the tables must be the same as if their transactions had run one after the other, in some order.
+// Every pair of operations runs concurrently on the same row. The first operation writes everything and is then held just before it
+// commits. The second operation starts, and either waits, skips the row, or is unaffected. Then the first operation commits or rolls back.
+// Both results and the tables' contents must be the same as if the transactions had run one after the other, in some order.
 func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 	t.Parallel()
 	ran := &tally{how: map[string]int{}, pairs: map[[2]string]int{}}

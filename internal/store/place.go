@@ -53,7 +53,7 @@ func (n *NewJob) actor() string {
 
 // Branch is the position of a job in a fan-out. The zero value means that the job is in the main sequence of its pipeline.
 type Branch struct {
-	Group    *int64 // id of the job that waits for the branch; nil if there is none
+	Group    *int64 // id of the job that waits for the branch; nil in the main sequence
 	No       *int32 // branch number
 	Impaired bool   // an earlier job of the branch failed without ending the branch
 }
@@ -70,8 +70,8 @@ const (
 )
 
 // stillOpen is the condition that a pod's row is open, for statements that look up the row by its key. It is written so that it does not
-// imply the predicate of the pods_open index. Otherwise, the planner might use that index to read the rows of all open pods, including
-// their dead versions.
+// imply the predicate of the pods_open index. Otherwise, the planner might use that index to read all open pods' rows, including their dead
+// versions.
 const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
 
 // placeParts returns the CTEs that all statements that insert jobs share. They read the input_jobs CTE. They insert each of its rows into
@@ -80,7 +80,7 @@ const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
 //
 // A row starts on insert only if all of these conditions hold:
 //   - It requests to start on insert.
-//   - Its pod's row is open, because recovery searches for the jobs of a closed pod only for a limited time.
+//   - Its pod's row is open, because recovery searches for a closed pod's jobs only for a limited time.
 //   - No pending job in its lane has a rank, which is the negated priority, up to its ahead value. The search ends at the first pending row
 //     in live_for_claim.
 //   - Its subject is free: either its parent hands the subject over, or the insert into current_runs succeeds.

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// closeLapsedSQL closes the rows of pods whose lease has expired, or expires later than now + 2 leases because a clock jumped. It does not
+// closeLapsedSQL closes the rows of pods whose leases have expired, or expire later than now + 2 leases because a clock jumped. It does not
 // touch leases that expire at or after spared, because an outage had begun by then and their pods may still be reconnecting. It skips
 // locked rows, because a heartbeat or another pod is updating them. Plan: pods_open; a handful of rows.
 var closeLapsedSQL = newStatement(`
@@ -158,8 +158,8 @@ type RecoveredPage struct {
 	Passed  int       // number of jobs that were skipped because their rows are locked; recover the page again
 }
 
-// RecoverPage recovers the jobs of closed pods among the next limit rows of live after the given id. maxCrashes applies to jobs for which
-// neither the job nor its kind sets a limit. Several pods can run it concurrently.
+// RecoverPage recovers closed pods' jobs among the next limit rows of live after the given id. maxCrashes applies to jobs for which neither
+// the job nor its kind sets a limit. Several pods can run it concurrently.
 func RecoverPage(ctx context.Context, s *Store, boots []string, after int64, limit, maxCrashes int) (RecoveredPage, error) {
 	page, err := run(ctx, s, pgx.RowToStructByPos[RecoveredPage], recoverPageSQL,
 		args{{"boots", boots}, {"after", after}, {"limit", limit}, {"max_crashes", maxCrashes}})

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// paged lists the jobs that match a filter, page by page. early is the number of pages that are not full although more jobs follow.
+// paged lists the jobs that match a filter, page by page. early is the number of pages that are not full even though more jobs follow.
 func (w *world) paged(f job.Filter) (ids []int64, early int) {
 	w.t.Helper()
 	for {

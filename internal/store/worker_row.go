@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// WorkerRow is the row of a remote worker.
+// WorkerRow is a remote worker's row.
 type WorkerRow struct {
 	Stream int64  // number of the latest stream
 	Key    []byte // key that signs the worker's assignments
@@ -24,8 +24,8 @@ type WorkerRow struct {
 	Acknowledged []int64
 }
 
-// openWorkerSQL opens the row of a remote worker, or takes over an open row and supersedes the worker's previous stream. Like a heartbeat,
-// it renews even an expired lease, unless another pod has already closed the row to recover the worker's jobs. It returns no row if the
+// openWorkerSQL opens a remote worker's row, or takes over an open row and supersedes the worker's previous stream. Like a heartbeat, it
+// renews even an expired lease, unless another pod has already closed the row to recover the worker's jobs. It returns no row if the
 // existing row is closed, belongs to another principal, or does not belong to a remote worker. Plan: pods_pkey, remote_workers_pkey; both
 // are small.
 var openWorkerSQL = newStatement(`
@@ -52,7 +52,7 @@ with mine as (
 )
 select stream, stream_key, @owner::text, true, false, acknowledged from known union all select stream, stream_key, @owner::text, true, false, acknowledged from signed`)
 
-// OpenWorker opens the row of a remote worker for a new stream, or takes over the open row and its key. policies is JSON to be returned by
+// OpenWorker opens a remote worker's row for a new stream, or takes over the open row and its key. policies is JSON to be returned by
 // [WorkerPolicies]. OpenWorker returns [job.ErrLeaseLost] if the row is closed or belongs to another principal.
 func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (WorkerRow, error) {
 	for last := false; ; last = true {
@@ -75,12 +75,12 @@ func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []by
 	}
 }
 
-// workerSQL reads the row of a remote worker. Plan: primary key lookups, one row.
+// workerSQL reads a remote worker's row. Plan: primary key lookups, one row.
 var workerSQL = newStatement(`
 select w.stream, w.stream_key, w.owner, p.closed_at is null, coalesce(p.closed = 'left', false), w.acknowledged from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot
 where w.boot = @boot`)
 
-// Worker returns the row of a remote worker, or [job.ErrNotFound] if there is none.
+// Worker returns a remote worker's row, or [job.ErrNotFound] if there is none.
 func Worker(ctx context.Context, s *Store, boot string) (WorkerRow, error) {
 	found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], workerSQL, args{{"boot", boot}})
 	if err != nil {

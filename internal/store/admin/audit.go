@@ -73,7 +73,7 @@ func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
 	return nil
 }
 
-// AuditRow is one row of the audit log.
+// AuditRow is one row in the audit log.
 type AuditRow struct {
 	ID        int64           `json:"id,string"`
 	At        time.Time       `json:"at"`

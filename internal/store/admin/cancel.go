@@ -83,7 +83,7 @@ type Cancellation struct {
 // stop, finishes the job immediately. It searches live, parked and done in this order, and repeats the search if the job was moving between
 // them. If epoch is not 0, the job must be in that epoch.
 //
-// If a transaction of the job's handler has locked the job's row, the pod is asked to cancel the handler, through its heartbeat and through
+// If one of the handler's transactions has locked the job's row, the pod is asked to cancel the handler, through its heartbeat and through
 // notify. Cancel then retries until the transaction has ended. It returns [job.ErrNotFound] if the job does not exist,
 // [job.ErrAlreadyTerminal] if it has already ended, and [job.ErrChanged] if it is in a different epoch.
 func Cancel(ctx context.Context, s *store.Store, id int64, epoch int, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {

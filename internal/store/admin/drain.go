@@ -45,8 +45,8 @@ type drains struct {
 }
 
 const (
-	// lockPodsSQL finds and locks the rows of a pod by its name or boot id. It includes closed rows, because the next process with the same
-	// name inherits the drained state from them. Plan: one pass over pods, which is small.
+	// lockPodsSQL finds and locks a pod's rows by its name or boot id. It includes closed rows, because the next process with the same name
+	// inherits the drained state from them. Plan: one pass over pods, which is small.
 	lockPodsSQL = `
 select p.boot::text, p.name, p.drained, p.closed_at is null as open from trapeze.pods p
 where p.name = $1 or p.boot::text = $1 order by p.boot for update`
@@ -99,7 +99,7 @@ type podRow struct {
 	Drained, Open bool
 }
 
-// lockPods locks the rows of a pod, if there are any. A process with the same name that registers concurrently locks the row from which it
+// lockPods locks a pod's rows, if there are any. A process with the same name that registers concurrently locks the row from which it
 // inherits the drained state, and only a later statement sees that process's new row. lockPods therefore repeats the search until it finds
 // no more rows.
 func lockPods(ctx context.Context, s *store.Store, tx pgx.Tx, pod string) (found []podRow, err error) {

@@ -99,7 +99,7 @@ with erased as (
 insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 select id, event_no, fence, state, state, 'job.erased', $2 from ends`
 
-// erasePlansSQL removes the plans of jobs that have ended if the plan includes a step with the subject. Plan: primary key lookups.
+// erasePlansSQL removes the plans of jobs that have ended but whose plans include a step with the subject. Plan: primary key lookups.
 const erasePlansSQL = `
 with fan_outs as (
 	update trapeze.fan_outs set plan = null where id = any($1::bigint[])

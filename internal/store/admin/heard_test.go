@@ -6,7 +6,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// A pod has applied a command once two of its heartbeats have begun after the command. The poll after that sees the results.
+// A pod has applied a command once two of its heartbeats have begun after the command. The next poll sees the command's results.
 func TestAPodHasHeardAfterTwoHeartbeatsAndALook(t *testing.T) {
 	is := is.New(t)
 	h := Heard{}

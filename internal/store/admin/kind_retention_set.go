@@ -13,7 +13,7 @@ import (
 const (
 	// allRetentionsSQL lists the retention overrides of all kinds. Plan: one pass over kind_retention, which is small.
 	allRetentionsSQL = `select kind, state, keep_s from trapeze.kind_retention order by kind, state`
-	// lockRetentionSQL reads and locks one override until the transaction ends. Plan: primary key lookup.
+	// lockRetentionSQL reads one override and locks it until the transaction ends. Plan: primary key lookup.
 	lockRetentionSQL = `select keep_s from trapeze.kind_retention where kind = $1 and state = $2 for update`
 	// setRetentionSQL sets an override. Plan: one insert, or a primary key lookup.
 	setRetentionSQL = `

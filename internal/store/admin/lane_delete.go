@@ -14,11 +14,11 @@ import (
 
 const (
 	// waitingInLaneSQL reports whether a lane has any due or parked jobs. Plan: live_for_claim up to its first pending row; parked up to
-	// the first row of the lane, at worst one full pass.
+	// the lane's first row, at worst one full pass.
 	waitingInLaneSQL = `
 select exists (select from trapeze.live where lane = $1 and state = 'pending')
 	or exists (select from trapeze.parked where lane = $1)`
-	// moveKindsSQL assigns the kinds of a lane to another lane. Plan: one pass over lane_kinds, which is small.
+	// moveKindsSQL assigns a lane's kinds to another lane. Plan: one pass over lane_kinds, which is small.
 	moveKindsSQL = `update trapeze.lane_kinds set lane = $2 where lane = $1`
 	// deleteLaneSQL deletes a lane that has no kinds. Plan: primary key lookup; the lane's slot_grants are deleted with it.
 	deleteLaneSQL = `delete from trapeze.lanes where name = $1`
@@ -27,7 +27,7 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 // DeleteLane deletes a lane, and moves its due and parked jobs and its kinds to the lane named to. If to is empty, the lane must have no
 // jobs, and its kinds move to the default lane. Running jobs in the lane continue. Callers should call [Move] first, so that few jobs are
 // left for this transaction. It returns [job.ErrUnknownLane] if either lane does not exist, [job.ErrLaneNotEmpty] if jobs remain in the
-// lane, and [job.ErrInvalidSetting] if name is the default lane or to names the same lane.
+// lane, and [job.ErrInvalidSetting] if name is the default lane or if to names the same lane.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)
@@ -87,7 +87,7 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	})
 }
 
-// emptyLane moves the due and parked jobs of a lane to the target lane, if there is one.
+// emptyLane moves a lane's due and parked jobs to the target lane, if there is one.
 func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running int, actor string) error {
 	if m.To == "" && running > 0 {
 		return job.ErrLaneNotEmpty

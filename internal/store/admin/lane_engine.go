@@ -24,7 +24,7 @@ const (
 
 // Heard tracks which pods have applied a command that was committed before the first poll. A heartbeat that was in flight at that time may
 // have missed the command, but the next heartbeat reads it. A pod has therefore applied the command once its lease expiry has changed
-// twice. The next poll sees the results of everything that the pod sent before it applied the command.
+// twice. The next poll sees the results of everything that the pod sent before applying the command.
 type Heard map[string]*HeardPod
 
 // HeardPod is the lease of one pod.
@@ -61,8 +61,8 @@ func LanesChangingEngine(ctx context.Context, s *store.Store) ([]string, error) 
 	return list, nil
 }
 
-// MoveOn polls the move of a lane to another engine, and completes the move if no job is running in the lane and no pod can start one. The
-// pods' confirmations are stored with the lane, so any process can continue the move, and several can poll concurrently. It returns
+// MoveOn polls a lane's move to another engine, and completes the move if no job is running in the lane and no pod can start one. The pods'
+// confirmations are stored with the lane, so any process can continue the move, and several can poll concurrently. It returns
 // [job.ErrUnknownLane] if the lane does not exist.
 func MoveOn(ctx context.Context, s *store.Store, lane, actor string) (m job.LaneMove, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {

@@ -17,7 +17,7 @@ const (
 	giveKindsSQL = `
 insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k
 on conflict (kind) do update set lane = excluded.lane where lane_kinds.lane <> excluded.lane`
-	// dropKindsSQL resets the default lane of kinds to the lane "default". Plan: primary key lookup.
+	// dropKindsSQL resets the kinds' default lane to the lane named default. Plan: primary key lookup.
 	dropKindsSQL = `delete from trapeze.lane_kinds where kind = any($1::text[])`
 )
 

@@ -20,8 +20,8 @@ type Moving struct {
 // a concurrent claim may be starting those jobs in the old lane. Running jobs keep their slots. Plan: Index Scan on live_pkey over the
 // page, in id order as in a recovery; lane_kinds_pkey.
 //
-// The page includes the columns that the conditions need. If the conditions rejoined live, each row of the page would be compared with all
-// rows of the lane. For the same reason, the condition that a row is still in its lane is written so that no index can serve it.
+// The page includes the columns that the conditions need. If the conditions rejoined live, each row on the page would be compared with all
+// of the lane's rows. For the same reason, the condition that a row is still in its lane is written so that no index can serve it.
 const moveLiveSQL = `
 with page as materialized (
 	select l.id, l.lane, l.kind, l.state from trapeze.live l where l.id > $2 order by l.id limit $3

@@ -13,7 +13,7 @@ import (
 const (
 	// gateRowSQL inserts the row of the queue state if it was deleted. A missing row counts as paused. Plan: one insert.
 	gateRowSQL = `insert into trapeze.gate (paused) values (true) on conflict (one) do nothing`
-	// lockGateSQL reads and locks the queue state until the transaction ends. Plan: one row.
+	// lockGateSQL reads the queue state and locks it until the transaction ends. Plan: one row.
 	lockGateSQL = `select paused, frozen from trapeze.gate for update`
 	setGateSQL  = `update trapeze.gate set paused = $1, frozen = $2`
 )

@@ -12,8 +12,8 @@ import (
 )
 
 // retryStateSQL locks the done rows of jobs, so that concurrent retries run one at a time. It also locks their rows in jobs, so that the
-// jobs are not pruned in the meantime. For each job, it returns whether the job fanned out to children, and the fan-out of which the job is
-// a branch, if any. Plan: done_by_id and primary key lookups, one row per job.
+// jobs are not pruned in the meantime. For each job, it returns whether the job fanned out to children, and the fan-out that the job is a
+// branch of, if any. Plan: done_by_id and primary key lookups, one row per job.
 const retryStateSQL = `
 select d.id, d.state, ` + hasChildren + `, j.pipeline_id, j.group_id, j.step, j.erased_at is not null or coalesce((select true from trapeze.jobs b
 	where b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = j.parent_id and b.step > 0 and b.erased_at is not null limit 1), false)

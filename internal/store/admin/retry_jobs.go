@@ -26,7 +26,7 @@ with f as materialized (
 )
 select f.id in (select id from waits) or f.ended and f.open = 0 from f`
 
-// keysOfSQL lists the unique keys with which jobs were submitted. Plan: jobs_pkey.
+// keysOfSQL lists the unique keys that jobs were submitted with. Plan: jobs_pkey.
 const keysOfSQL = `select id, kind, unique_key from trapeze.jobs where id = any($1::bigint[]) and unique_key is not null`
 
 // Retried is the result of retrying jobs.

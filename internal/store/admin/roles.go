@@ -45,7 +45,7 @@ func (c Caps) String() string {
 
 const capColumns = `max_priority, max_delay_ms, max_attempts`
 
-// rolesOfSQL reads the roles of a principal, both from the token and from grants. For a role that is not in the table, permissions is null.
+// rolesOfSQL reads a principal's roles, both from the token and from grants. For a role that is not in the table, permissions is null.
 // Plan: grants_pkey; roles_pkey for each.
 const rolesOfSQL = `
 select h.role, r.permissions, r.scope, ` + capColumns + `

@@ -84,7 +84,7 @@ type scheduleRow struct {
 	Planned  bool
 }
 
-// lockSchedule reads and locks the row of a schedule, even if the schedule was removed.
+// lockSchedule reads and locks a schedule's row, even if the schedule was removed.
 func lockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string) (scheduleRow, error) {
 	return store.QueryOne[scheduleRow](ctx, s, tx, job.ErrUnknownSchedule, lockScheduleSQL, name)
 }

@@ -53,9 +53,9 @@ select n.name, least(case when n.slots is null
 		where o.lane = n.name and l.fence = o.fence and l.state = 'running') end, $2)::int
 from trapeze.lanes n where n.name = any($1::text[])`
 
-	// takeSQL claims the most urgent due jobs of each lane for an engine. Like a pod's claim, it skips jobs whose subject is running, takes
-	// one job per subject, and frees keys that are held only while a job is pending. Unlike a pod's claim, it starts a new epoch, takes
-	// jobs of all kinds, and adds the jobs to the outbox. It scans at most 1,000 pending rows of a lane more than it needs, and skips those
+	// takeSQL claims each lane's most urgent due jobs for an engine. Like a pod's claim, it skips jobs whose subject is running, takes one
+	// job per subject, and frees keys that are held only while a job is pending. Unlike a pod's claim, it starts a new epoch, takes jobs of
+	// all kinds, and adds the jobs to the outbox. In each lane, it scans at most 1,000 more pending rows than it needs, and skips those
 	// that became due before $5. Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time) that stops there; per
 	// job, primary key probes and inserts.
 	takeSQL = `
@@ -185,8 +185,8 @@ func (c *scan) forget() {
 	c.mark, c.forgot = time.Time{}, true
 }
 
-// end records the end of a scan that began at now by the database's clock. The all argument reports whether the scan claimed everything
-// that could be claimed.
+// end records the end of a scan that began at now by the database's clock. all reports whether the scan claimed everything that could be
+// claimed.
 func (c *scan) end(since pgtype.Timestamptz, now time.Time, all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

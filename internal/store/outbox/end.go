@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// End is the end of a job that an engine has run.
+// End describes how a job that an engine has run ended.
 type End struct {
 	State    job.State         // succeeded, failed or cancelled
 	Outcome  job.OutcomeStatus // if empty, it is ok for a job that succeeded, and error otherwise
@@ -167,7 +167,7 @@ func (e *End) complete() {
 	}
 }
 
-// follow completes the row of the step after a job.
+// follow completes the row of the step that follows a job.
 func follow(id int64, h held, next *store.NewJob) *store.NewJob {
 	if next == nil {
 		return nil

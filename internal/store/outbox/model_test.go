@@ -128,7 +128,7 @@ func (h *history) play() {
 			step()
 		}
 	}
-	h.due() // removes rows of stopped jobs from the outbox
+	h.due() // removes stopped jobs' rows from the outbox
 	h.reconcile()
 	h.check()
 }

@@ -18,9 +18,9 @@ import (
 // was written. The run must not call a handler, and must not report an end.
 var ErrStale = errors.New("the run is not the latest run of its job")
 
-// fencesPerEpoch is the number of fences in an epoch. It divides the number of fences that a job has in one history of the database. While
-// a job is in an epoch, its row holds the last fence of that epoch. A pod that claims the job afterwards adds one to that fence, so the
-// fences of a job that moves between pods and engines always increase.
+// fencesPerEpoch is the number of fences in an epoch. It divides the number of fences that are available to a job in one database history.
+// While a job is in an epoch, its row holds the last fence of that epoch. A pod that claims the job afterwards adds one to that fence, so
+// the fences of a job that moves between pods and engines always increase.
 const fencesPerEpoch = 1_000_000
 
 // Fence returns the fencing token of an attempt; attempts are counted from 1 within each epoch. The token is higher than the tokens of all

@@ -1,6 +1,6 @@
-// Package plantest checks the SQL statements of the store packages in their tests. Every statement must be listed, and PostgreSQL must be
-// able to prepare it. Hot statements must keep their query plans. Some statements must not read more from a long history than from a short
-// one.
+// Package plantest checks the SQL statements of the store packages in their tests. It checks that every statement is listed and can be
+// prepared by PostgreSQL, that hot statements keep their query plans, and that some statements read no more from a long history than from a
+// short one.
 package plantest
 
 import (
@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the plans in testdata/explain")
 
-// Listed reports the statements of the package in the current directory that are missing from a list.
+// Listed reports which statements of the package in the current directory are missing from a list.
 func Listed(t *testing.T, statements map[string]string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")

@@ -15,8 +15,8 @@ import (
 const keptFires = 20
 
 // pruneFiresSQL deletes old occurrences of all schedules, including deleted ones. It keeps the latest occurrences, and those that the
-// schedule has not reached yet. It also keeps the latest occurrences that have a job, because they show whether a job of the schedule is
-// active. Plan: one probe of schedule_fires_pkey per schedule name; for each schedule, the rows before the oldest one kept, up to the
+// schedule has not reached yet. It also keeps the latest occurrences that have a job, because they show whether one of the schedule's jobs
+// is active. Plan: one probe of schedule_fires_pkey per schedule name; for each schedule, the rows before the oldest one kept, up to the
 // limit.
 const pruneFiresSQL = `
 with recursive names(schedule) as (

@@ -133,7 +133,7 @@ func (f *dayPruning) close(ctx context.Context) error {
 	return err
 }
 
-// ForgetEvents drops the days of job history whose retention has expired, and returns how many it dropped.
+// ForgetEvents drops the days of job history whose retention period has expired, and returns how many it dropped.
 func ForgetEvents(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (dropped int, err error) {
 	days, err := oldDays(ctx, s, "job_events")
 	if err != nil {

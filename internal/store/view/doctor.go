@@ -116,8 +116,8 @@ func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 	return list, nil
 }
 
-// tablesSQL reads the state of the Trapeze tables from which rows are deleted. Each partition of done has a separate row. The fourth column
-// is the number of dead rows above which autovacuum processes the table. Plan: reads only system catalogs.
+// tablesSQL reads the state of those Trapeze tables from which rows are deleted. Each partition of done has a separate row. The fourth
+// column is the number of dead rows above which autovacuum processes the table. Plan: reads only system catalogs.
 const tablesSQL = `
 select c.relname::text, greatest(c.reltuples, 0)::bigint, coalesce(t.n_dead_tup, 0),
 	(coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold'))::float8

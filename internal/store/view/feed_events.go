@@ -53,11 +53,11 @@ func (p Position) After(q Position) bool {
 // newsColumns lists the columns of an event e with job j, except for the status of the pipeline.
 const newsColumns = eventColumns + `, e.xid, coalesce(e.event_no, 0), coalesce(j.pipeline_id, 0), coalesce(j.submitter, '')`
 
-// newsStatus is the status of the pipeline if the event finishes or reopens a job outside any fan-out; otherwise it is empty.
+// newsStatus is the pipeline's status if the event finishes or reopens a job outside any fan-out; otherwise it is empty.
 const newsStatus = `coalesce(case when ('{succeeded,failed,cancelled}'::text[] && array[e.from_state, e.to_state])
 		and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 then ` + statusOfPipeline + ` end, '')`
 
-// statusOfPipeline is the status of job j's pipeline.
+// statusOfPipeline is the current status of job j's pipeline.
 const statusOfPipeline = `coalesce((select p.status from trapeze.pipeline p where p.id = j.pipeline_id),
 	(select case when v.state in ('succeeded', 'failed', 'cancelled') then v.state else 'running' end
 	from trapeze.job v where v.id = j.pipeline_id order by v.epoch desc limit 1))`

@@ -4,10 +4,10 @@ package view
 // jobs of each state. The lookups in the finished jobs start on the day before the job was created, because no job ends earlier. The search
 // ends at the first table that contains the job.
 //
-// The view itself, in contrast, joins the tables and reads every day. If live or parked was empty when last analyzed, PostgreSQL scans that
-// table for each job. The view is meant for statements that count or search whole tables.
+// The view itself, in contrast, joins the tables and reads every day's finished jobs. If live or parked was empty when last analyzed,
+// PostgreSQL scans that table for each job. The view is meant for statements that count or search whole tables.
 //
-// Each lookup has a limit, so that the planner cannot turn it into such a join. The lookup in live also has an order. Without it, the
+// Each lookup has a limit, so that the planner cannot turn it into a join like that. The lookup in live also has an order. Without it, the
 // planner might choose live_for_claim, which contains the id too and costs the same as live_pkey while both seem empty. If wrong clocks let
 // a job end days before it was created, the last lookup finds it by reading all days.
 const jobOf = `(

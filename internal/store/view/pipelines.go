@@ -162,8 +162,8 @@ select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf +
 	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 and j.step > 0
 )) order by step`
 
-// Spine returns the jobs in a pipeline that are outside any fan-out, in order. The jobs have no plans, because the pipeline has one. After
-// the first 8 MiB, arguments and results are omitted too.
+// Spine returns the jobs in a pipeline that are outside any fan-out, in order. The jobs carry no plans, because the pipeline itself carries
+// the plan. After the first 8 MiB, arguments and results are omitted too.
 func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
 	list, err := store.Rows(ctx, s, leanJobs(), spineSQL, id)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Failed and cancelled jobs are rare in a long history, so lists of them start from the finished jobs in those states. Starting with the
-// newest of all jobs, they might have to skip millions of successful ones. A job cannot end before it is created, so all failed or
+// Failed and cancelled jobs are rare in a long history, so lists of them start from the finished jobs in those states. Lists that started
+// with the newest of all jobs might have to skip millions of successful ones. A job cannot end before it is created, so all failed or
 // cancelled jobs created since a given time are among the jobs that ended since then. If those jobs fill a page, no other job belongs on
 // it.
 

@@ -140,7 +140,7 @@ func (s Search) states(f job.Filter) ([]job.State, error) {
 	return of, nil
 }
 
-// arguments returns the conditions as arguments of jobsFound: patterns for the text and the error, whether errors are searched for the
+// arguments returns the conditions as arguments for jobsFound: patterns for the text and the error, whether errors are searched for the
 // text, and the paths and values in the args.
 func (s Search) arguments() []any {
 	var paths, values []string

@@ -27,7 +27,7 @@ select ` + jobColumns + ` from unnest($1::bigint[]) as w(wanted) cross join late
 	select ` + jobColumns + ` from ` + jobOf + ` job where id = w.wanted order by epoch desc limit 1
 ) j`
 
-// readAtOnce is the maximum number of finished jobs that one statement reads. It is small because each job may have a result of one
+// readAtOnce is the maximum number of finished jobs that one statement reads. It is small because each job's result may take up one
 // megabyte.
 const readAtOnce = 100
 
