@@ -141,7 +141,7 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 
 // claimSQL claims up to the wanted number of jobs in each lane: the most urgent due ones of the kinds that this pod handles. It skips jobs
 // whose subject is running in the snapshot, so that they neither block nor hide the jobs behind them. A pod whose row is closed claims
-// nothing. The offset 0 keeps the planner from reading all running subjects into a hash table. Instead, each row takes one probe of
+// nothing. The offset 0 keeps the planner from reading all running subjects into a hash table. Instead, each row costs one probe of
 // current_runs_one_running.
 //
 // A claim reads at most [ClaimReach] more pending rows than it wants, shared among its lanes. It reads them without locks, and stops as

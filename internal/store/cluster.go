@@ -34,11 +34,11 @@ func (s *Store) History() string { return s.cluster.History() }
 // ErrNoCluster is returned if the cluster table has no row, for example because all tables were truncated.
 var ErrNoCluster = errors.New("the table cluster has no row")
 
-// settleHistorySQL records the identity of the cluster, and begins a new history if the identity has changed (migration 24). Plan: primary
-// key lookup in cluster.
+// settleHistorySQL records the cluster's identity, and begins a new history if the identity has changed (migration 24). Plan: primary key
+// lookup in cluster.
 const settleHistorySQL = `select coalesce(trapeze.settle_history()::text, '')`
 
-// SettleHistory records the identity of the cluster after a statement has detected a change, and returns the current history. If several
+// SettleHistory records the cluster's identity after a statement has detected a change, and returns the current history. If several
 // processes call it concurrently, the first one begins the new history.
 func (s *Store) SettleHistory(ctx context.Context) (string, error) {
 	found, err := Rows(ctx, s, pgx.RowTo[string], settleHistorySQL)
@@ -76,7 +76,7 @@ select coalesce(c.timeline, 0), coalesce(i.timeline, 0), coalesce(i.system_id, 0
 		order by j.id desc limit 1), 0), s.last_value
 from trapeze.cluster c cross join trapeze.cluster_identity() i cross join trapeze.job_ids s where c.one`
 
-// ClusterState describes the identity of the cluster and the sequence of job ids.
+// ClusterState describes the cluster's identity and the sequence of job ids.
 type ClusterState struct {
 	Agreed   int  // the timeline that the pods recorded most recently; 0 if there is none
 	Timeline int  // the current timeline; 0 if PostgreSQL does not report it

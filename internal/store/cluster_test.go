@@ -160,8 +160,8 @@ func (w *world) historyOf(boot string) string {
 	return b.History
 }
 
-// Some providers revoke the EXECUTE privilege on the functions that identify a cluster from every role. Even so, a pod must be able to run
-// jobs, including under a role that owns no objects.
+// Some providers revoke every role's EXECUTE privilege on the functions that identify a cluster. Even so, a pod must be able to run jobs,
+// including under a role that owns no objects.
 func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

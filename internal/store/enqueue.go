@@ -21,7 +21,7 @@ func enqueueStatement(input, place string) *statement {
 
 // enqueueSQL inserts jobs, and starts them on insert where possible. Jobs of the same priority that are already waiting in the lane go
 // first, so the ahead column holds the job's own rank. Plan: CTE scans and inserts; one probe of lanes per job. A job that requests to
-// start on insert takes at most one more probe of live_for_claim and one of current_runs.
+// start on insert costs at most one more probe of live_for_claim and one of current_runs.
 //
 // enqueueSinceSQL is like enqueueSQL, for a lane in which all waiting jobs became ready after a given time. Plan: for each rank up to the
 // job's own, one probe of live_for_claim from (lane, rank, time); otherwise as enqueueSQL.

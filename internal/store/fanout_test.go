@@ -238,7 +238,7 @@ func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
 	w.is.Equal(w.at(parent.ID).State, job.Succeeded)
 }
 
-// An ending computed before its job's priority or lane was changed is rejected, because the next step in it still has the old values.
+// An ending computed before its job's priority or lane was changed is rejected, because its next step still carries the old values.
 func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

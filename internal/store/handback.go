@@ -50,7 +50,8 @@ func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, w
 }
 
 // heldSQL lists the claims that the table assigns to the given pods. It runs only after a reply was lost, or when remote workers have moved
-// to this pod from another one. Plan: a single pass over live by its primary key, however many pods there are; jobs_pkey for their claims.
+// to this pod from another one. Plan: a single pass over live by its primary key, regardless of the number of pods; jobs_pkey for their
+// claims.
 var heldSQL = newStatement(`
 select l.pod::text, l.id, l.fence, l.cancel_requested, j.pipeline_id, l.kind, l.lane, l.subject, l.attempt, j.group_id, j.child_no, j.impaired
 from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = any(@boots::uuid[]) order by l.id`)

@@ -15,7 +15,8 @@ type newJob struct {
 	ahead  int  // waiting jobs in the lane with this priority or a higher one go first
 }
 
-// Enqueue inserts each job where the store is expected to insert it. Waiting jobs of the same or a higher priority in its lane go first.
+// Enqueue inserts each job where the store is expected to insert it. Jobs of the same or a higher priority that are already waiting in its
+// lane go first.
 func (m *model) Enqueue(boot string, list []store.NewJob) map[int64]store.Place {
 	jobs := make([]newJob, len(list))
 	for i, n := range list {

@@ -95,7 +95,7 @@ func (m *model) HandBack(boot string, claims []job.Lease, why string) map[int64]
 	return back
 }
 
-// Progress records the progress of a claim. Nil fields keep their values.
+// Progress records a claim's progress. Nil fields keep their values.
 func (m *model) Progress(l job.Lease, p job.Progress) error {
 	j := m.held(l)
 	if j == nil {

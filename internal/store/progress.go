@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// progressSQL records the progress of a claim, and prevents the lease from being taken over during the write. A null done, total or message
+// progressSQL records a claim's progress, and prevents the lease from being taken over during the write. A null done, total or message
 // leaves the stored value unchanged. Plan: primary key lookups.
 var progressSQL = newStatement(`
 with held as materialized (
@@ -23,8 +23,7 @@ on conflict (id) do update set done = coalesce(excluded.done, job_progress.done)
 	updated_at = now()
 returning id`)
 
-// Progress records the progress of a claim. It returns [job.ErrLeaseLost] if a newer claim exists, and [job.ErrGone] if the job was
-// deleted.
+// Progress records a claim's progress. It returns [job.ErrLeaseLost] if a newer claim exists, and [job.ErrGone] if the job was deleted.
 func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error {
 	found, err := run(ctx, s, pgx.RowTo[int64], progressSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"done", p.Done}, {"total", p.Total}, {"message", p.Message}})
 	if err != nil {

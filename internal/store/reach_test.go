@@ -52,7 +52,7 @@ func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 }
 
 // While jobs are submitted, finished and handed back, claims that stop at the maximum number of rows are checked against a model. A sweep
-// of several claims skips no job that it can claim, and follows the order of the lane. Once nothing changes anymore, one sweep claims all
+// of several claims skips no job that it can claim, and follows the lane's order. Once nothing changes anymore, one sweep claims all
 // remaining jobs.
 func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// operatorEventSQL writes the event for an operator's change to a lane, a pod, the queue, a schedule or the retention of a kind. Plan: one
+// operatorEventSQL writes the event for an operator's change to a lane, a pod, the queue, a schedule or a kind's retention. Plan: one
 // insert.
 const operatorEventSQL = `
 insert into trapeze.job_events (event_no, boot, event, actor, message, fields)

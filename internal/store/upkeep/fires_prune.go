@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// keptFires is the number of latest occurrences kept for each schedule, regardless of age. The same number of latest occurrences that have
-// a job is also kept.
+// keptFires is the number of latest occurrences kept for each schedule, regardless of age. In addition, the same number of the latest
+// occurrences with a job is kept.
 const keptFires = 20
 
 // pruneFiresSQL deletes old occurrences of all schedules, including deleted ones. It keeps the latest occurrences, and those that the

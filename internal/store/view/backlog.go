@@ -35,7 +35,7 @@ type Backlog struct {
 	Pods          int     // total number of open pods, the same for every lane
 }
 
-// Backlogs returns the backlog of each lane. There is always at least one lane. The cost does not depend on the size of the backlog or the
+// Backlogs returns each lane's backlog. There is always at least one lane. The cost does not depend on the size of the backlog or the
 // history.
 func Backlogs(ctx context.Context, s *store.Store) ([]Backlog, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Backlog], fleetSQL, countedTo)
