@@ -81,8 +81,8 @@ type HeldPage struct {
 	Claims []job.Lease
 }
 
-// ReadHeldPage scans the first limit rows of live whose ids are greater than after. It returns the claims of the given pods among these
-// rows that are older than age.
+// ReadHeldPage scans the first limit rows of live whose ids are greater than after. Among these rows, it returns the given pods' claims
+// that are older than age.
 func ReadHeldPage(ctx context.Context, s *Store, boots []string, after int64, limit int, age time.Duration) (HeldPage, error) {
 	type row struct {
 		Last      int64

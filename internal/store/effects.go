@@ -2,7 +2,7 @@ package store
 
 import "sync"
 
-// Effect is the effect of a statement on the claims that it names. It is used by code that monitors a pod's connections.
+// Effect is a statement's effect on the claims that it names. It is used by code that monitors a pod's connections.
 type Effect int
 
 const (
@@ -23,7 +23,7 @@ func Effects(schema string) map[string]Effect {
 	return effects
 }
 
-// JobsOf returns the job ids from the arguments of a statement listed by [Effects].
+// JobsOf extracts the job ids from the arguments of a statement listed by [Effects].
 func JobsOf(args []any) []int64 {
 	if len(args) == 0 {
 		return nil

@@ -94,7 +94,7 @@ with held as materialized (
 )
 select id, fence from numbered`)
 
-// ClaimEmission is an event to append to the history of a claim.
+// ClaimEmission is an event to append to a claim's history.
 type ClaimEmission struct {
 	Lease job.Lease
 	Emission

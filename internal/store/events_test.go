@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// history returns the names of a job's events with their fences.
+// history returns the names and fences of a job's events.
 func (w *world) history(id int64) string {
 	w.t.Helper()
 	list, err := view.JobEvents(w.ctx(), w.Store, id, 0, 100)
@@ -57,7 +57,7 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.enqueued'`), 1) // all three events share one row
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.succeeded'`), 3)
 
-	// When a pod of an earlier release recovers a job, it does not record where to find the event of the claim.
+	// When a pod running an earlier release recovers a job, the pod does not record where to find the claim's event.
 	w.exec(`update trapeze.job_events set claim_xid = null where job = $1`, first[1].ID)
 	w.is.Equal(w.history(first[1].ID), "enqueued claimed/1 recovered/1 claimed/2 succeeded/2")
 }

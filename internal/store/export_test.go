@@ -77,7 +77,7 @@ func (db *Database) Wait(d time.Duration) { db.wait, db.shortWait = d, d }
 // ShortWait sets the time for which operator commands wait for a locked row.
 func (db *Database) ShortWait(d time.Duration) { db.shortWait = d }
 
-// SlowFrom sets the execution time above which a statement is considered slow, and resets the time of the last round of replanning.
+// SlowFrom sets the execution time above which a statement is considered slow, and clears the time of the last replanning round.
 func (db *Database) SlowFrom(d time.Duration) { db.plans.slow, db.plans.at = d, time.Time{} }
 
 // Ran reports whether a statement that took the given time begins a new round of replanning.

@@ -61,12 +61,12 @@ const (
 	returning open
 )`
 
-	// fanOutPipeline inserts the name of the job's pipeline unless it is already stored.
+	// fanOutPipeline inserts the name of the job's pipeline unless the name is already stored.
 	fanOutPipeline = `named as (
 	insert into trapeze.pipelines (id, name) select @id, @pipeline::text from gone where @pipeline::text is not null on conflict (id) do nothing
 )`
 
-	// fanOutRun ends the run of the job's subject. Plan: current_runs_of_subject, one row.
+	// fanOutRun ends the run for the job's subject. Plan: current_runs_of_subject, one row.
 	fanOutRun = `ended_run as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'

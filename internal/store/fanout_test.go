@@ -32,7 +32,7 @@ func (w *world) fanOut(boot string, parent store.Claimed, f store.FanOut, change
 	return ids
 }
 
-// branchEnding returns an ending for the claim of a job that belongs to a branch.
+// branchEnding returns an ending for a claim whose job belongs to a branch.
 func branchEnding(c store.Claimed, state job.State) store.Ending {
 	e := ending(c)
 	if e.Branch = c.Branch; state == job.Failed {

@@ -160,7 +160,7 @@ const (
 		and c.kind = p.kind and c.subject = p.subject and c.job_id = p.parent_id and c.state = 'running'
 )`
 
-	// endRunsNotHandedOver ends the runs of the subjects in the gone CTE, except those that were handed over. Plan:
+	// endRunsNotHandedOver ends the runs for the subjects in the gone CTE, except those that were handed over. Plan:
 	// current_runs_of_subject.
 	endRunsNotHandedOver = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
@@ -169,7 +169,7 @@ const (
 		and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
-	// endRuns ends the runs of the subjects in the gone CTE. Plan: current_runs_of_subject.
+	// endRuns ends the runs for the subjects in the gone CTE. Plan: current_runs_of_subject.
 	endRuns = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g

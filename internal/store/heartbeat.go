@@ -258,7 +258,7 @@ type ClaimRequest struct {
 var answerRequestSQL = newStatement(`
 update trapeze.claim_requests set answered_at = now(), answer = @answer where id = @id and answered_at is null returning id`)
 
-// answerStackSQL stores the stack of a claim's handler as the answer to all requests for that stack. Plan: claim_requests_open, which is
+// answerStackSQL stores the handler's stack for a claim as the answer to all requests for that stack. Plan: claim_requests_open, which is
 // nearly always empty.
 var answerStackSQL = newStatement(`
 update trapeze.claim_requests set answered_at = now(), answer = @answer

@@ -95,8 +95,8 @@ func runDetached[T any](ctx context.Context, db *Database, do func(context.Conte
 	}
 }
 
-// keep reports whether to keep a connection that is about to be used. When the connection reaches the end of its lifetime, keep starts
-// opening its replacement.
+// keep reports whether to keep a connection that is about to be used. Once the connection has reached the end of its lifetime, keep starts
+// to open a replacement.
 func (r *renewal) keep(conn *pgx.Conn) bool {
 	opened, _ := conn.PgConn().CustomData()[openedAt].(time.Time)
 	r.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// blockSize is the increment of the job_ids sequence. nextval reserves a block of this size and returns its first id.
+// blockSize is the job_ids sequence's increment. nextval reserves a block of this size and returns its first id.
 const blockSize = 1000
 
 // idBlocksSQL reserves blocks of ids. It returns the history in which they were reserved, and whether any id in the blocks is already in

@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// process returns the store of a process that has not submitted a job yet.
+// process returns a store that stands for a process that has not submitted a job yet.
 func (w *world) process() *store.Store {
 	w.t.Helper()
 	s, err := store.New(w.ctx(), w.pool, store.Options{Connections: 1})

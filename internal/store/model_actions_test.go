@@ -63,7 +63,7 @@ func draw[T any](t *rapid.T, label string, from ...T) T { return from[evenly(t, 
 // seldom returns true once in n times on average.
 func seldom(t *rapid.T, label string, n int) bool { return evenly(t, label, n) == n-1 }
 
-// drawSome draws about half of the elements of a list, but not more than most.
+// drawSome draws about half of a list's elements, but no more than most.
 func drawSome[T any](t *rapid.T, label string, most int, from []T) (list []T) {
 	for _, one := range from {
 		if len(list) < most && seldom(t, label, 2) {

@@ -101,7 +101,7 @@ func (m *model) start(j *modelJob, boot, path string) {
 	}
 }
 
-// modelClaim holds the fields of a claim that the tests compare.
+// modelClaim holds the claim fields that the tests compare.
 type modelClaim struct {
 	ID, Fence                        int64
 	Attempt, Crashes, Priority, Step int

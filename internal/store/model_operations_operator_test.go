@@ -91,7 +91,7 @@ func recoversPage(boots []string, after int64, limit, maxCrashes int) operation 
 		})
 }
 
-// recovers recovers the jobs of one pod. It first closes lapsed pods.
+// recovers closes lapsed pods and then recovers one pod's jobs.
 func recovers(by, from string) operation {
 	closing, page := closesLapsed(by), recoversPage([]string{from}, -1, 1000, 3)
 	return operation{"recover",
@@ -186,7 +186,7 @@ func forgetsEvents() operation {
 		func(m *model) error { m.ForgetEvents(); return nil })
 }
 
-// lapses sets the lease of a pod to a time in the past.
+// lapses moves a pod's lease expiry into the past.
 func lapses(boot string) operation {
 	return bare("lapse of "+boot,
 		func(ctx context.Context, s *store.Store) error {

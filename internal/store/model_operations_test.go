@@ -109,7 +109,7 @@ func claimsSubjects(boot string, keys []store.Key, lanes []string) operation {
 		func(m *model) (modelClaims, error) { return m.ClaimSubjects(boot, keys, lanes), nil })
 }
 
-// claimsOf reduces the result of a claim to the fields that the model tracks.
+// claimsOf reduces a claim's result to the fields that the model tracks.
 func claimsOf(c store.Claims, err error) (modelClaims, error) {
 	found := modelClaims{Seen: c.Seen}
 	for _, j := range c.Jobs {

@@ -60,7 +60,7 @@ func (j *modelJob) ending() *job.End {
 		Error: j.failure, ErrorClass: job.ErrorClass(j.class)}
 }
 
-// Nice changes the priority of a waiting job.
+// Nice changes a waiting job's priority.
 func (m *model) Nice(id int64, priority int, actor string) error {
 	j := m.jobs[id]
 	if _, buried := m.graves[id]; buried || j != nil && j.done() {
@@ -171,7 +171,7 @@ func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) 
 	return r
 }
 
-// modelBeat holds the fields of a heartbeat response that the tests compare.
+// modelBeat holds the heartbeat fields that the tests compare.
 type modelBeat struct {
 	Open, Paused, Due, Peers bool
 	Lanes                    []store.Lane

@@ -41,7 +41,7 @@ from trapeze.job_event
 union all select json_build_array('no job', j.id)::text from trapeze.jobs j
 where not exists (select from trapeze.job v where v.id = j.id)`
 
-// table reads the contents of the database.
+// table reads the database's contents.
 func table(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	result, err := pool.Query(ctx, tableSQL)
 	if err != nil {

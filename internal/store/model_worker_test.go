@@ -168,7 +168,7 @@ func (m *model) StaleResult(l job.Lease, what string) {
 	}
 }
 
-// ClaimOutcome returns the outcome of a claim.
+// ClaimOutcome returns a claim's outcome.
 func (m *model) ClaimOutcome(l job.Lease) store.ClaimOutcome {
 	c := store.ClaimOutcome{ID: l.JobID, Fence: l.Fence}
 	j := m.jobs[l.JobID]

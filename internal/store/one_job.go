@@ -43,7 +43,7 @@ func enqueueOneStatement(ahead string) *statement {
 }
 
 const (
-	// oneGone deletes the row of the claim. The subquery skips the row if it is locked. Plan: live_pkey, twice.
+	// oneGone deletes the claim's row. The subquery skips the row if it is locked. Plan: live_pkey, twice.
 	oneGone = `gone as (
 	delete from trapeze.live where id = (select id from trapeze.live
 		where id = @id::bigint and fence = @fence::bigint and pod = @boot::uuid and not cancel_requested for update skip locked)
@@ -72,7 +72,7 @@ const (
 	from next
 )`
 
-	// oneRun ends the run of the finished job's subject. Plan: current_runs_of_subject.
+	// oneRun ends the run for the finished job's subject. Plan: current_runs_of_subject.
 	oneRun = `ended_run as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g
@@ -114,7 +114,7 @@ func (n *NewJob) plain() bool {
 	return n.Subject == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
 }
 
-// oneArgs returns the arguments for the row of a plain job.
+// oneArgs returns the arguments for a plain job's row.
 func (n *NewJob) oneArgs() args {
 	return append(make(args, 0, 24), args{{"next", n.ID}, {"kind", n.Kind}, {"lane", n.Lane}, {"args", string(n.Args)}, {"pipeline", n.pipeline()},
 		{"step", int4(n.Step)}, {"planned", text(n.Planned)}, {"max_attempts", narrow(n.MaxAttempts)}, {"max_crashes", narrow(n.MaxCrashes)},

@@ -24,7 +24,7 @@ type scene struct {
 
 const oneID, nextID = 7001, 7002
 
-// rows inserts the rows of a scene in a transaction.
+// rows inserts the scene's rows in a transaction.
 func (c scene) rows(t *testing.T, tx pgx.Tx) (boot string) {
 	t.Helper()
 	boot = uuid.NewString()

@@ -153,7 +153,7 @@ func (s *stage) barred(t *testing.T) (is bool) {
 	return is
 }
 
-// table reads the contents of the database.
+// table reads the database's contents.
 func (s *stage) table(t *testing.T) []string {
 	t.Helper()
 	lines, err := table(context.Background(), s.pool)

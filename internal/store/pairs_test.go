@@ -229,7 +229,7 @@ func allowed(legal []outcome, o outcome) bool {
 	})
 }
 
-// outcomes returns the results of all possible orders in which the transactions of two operations can run.
+// outcomes returns the results of every order in which two operations' transactions can run.
 func outcomes(start *model, one, two operation) (list []outcome) {
 	var goOn func(m *model, i, j int, said outcome)
 	goOn = func(m *model, i, j int, said outcome) {

@@ -51,7 +51,7 @@ func (n *NewJob) actor() string {
 	return n.Actor
 }
 
-// Branch is the position of a job in a fan-out. The zero value means that the job is in the main sequence of its pipeline.
+// Branch is a job's position in a fan-out. The zero value means that the job is in its pipeline's main sequence.
 type Branch struct {
 	Group    *int64 // id of the job that waits for the branch; nil in the main sequence
 	No       *int32 // branch number
@@ -133,7 +133,7 @@ const (
 	from may m
 )`
 
-	// placeRows inserts the rows of the placed CTE. Plan: inserts.
+	// placeRows inserts the placed CTE's rows. Plan: inserts.
 	placeRows = placeJobs + ", " + placePipelines + ", " + placeLive + ", " + placeParked + ", " + placeEvents
 
 	placeJobs = `new_jobs as (

@@ -44,16 +44,16 @@ with held as (
 insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message)
 select id, event_no, @fence, @boot, state, state, 'job.stale_result', 'warn', @message from held`)
 
-// StaleResult records in the job's history that the result of an outdated claim was rejected.
+// StaleResult records in the job's history that an outdated claim's result was rejected.
 func (s *Store) StaleResult(ctx context.Context, l job.Lease, what string) error {
 	_, err := run(ctx, s, pgx.RowTo[int], staleResultSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"message", what}})
 	return err
 }
 
-// resultSQL reads the result of a finished job. Plan: done_by_id.
+// resultSQL reads a finished job's result. Plan: done_by_id.
 var resultSQL = newStatement(`select d.result from trapeze.done d where d.id = @id order by d.epoch desc limit 1`)
 
-// Result returns the result of a finished job, or nil if it has none. It returns [job.ErrNotFound] if the job is not in done.
+// Result returns a finished job's result, or nil if there is none. It returns [job.ErrNotFound] if the job is not in done.
 func (s *Store) Result(ctx context.Context, id int64) (json.RawMessage, error) {
 	found, err := run(ctx, s, pgx.RowTo[[]byte], resultSQL, args{{"id", id}})
 	if err != nil {

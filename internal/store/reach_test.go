@@ -156,7 +156,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	}
 }
 
-// waitingRow is a pending job with the columns that the model of a claim uses.
+// waitingRow is a pending job with the columns that the claim model uses.
 type waitingRow struct {
 	ID       int64
 	Kind     string

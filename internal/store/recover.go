@@ -130,7 +130,7 @@ const (
 	from gone
 )`
 
-	// recoverRuns ends the runs of the subjects in the again and gone CTEs. Plan: current_runs_of_subject.
+	// recoverRuns ends the runs for the subjects in the again and gone CTEs. Plan: current_runs_of_subject.
 	recoverRuns = `over as materialized (
 	select id, kind, subject from again where subject <> '' union all select id, kind, subject from gone where subject <> ''
 ), ended_runs as (
@@ -138,7 +138,7 @@ const (
 	where c.kind = r.kind and c.subject = r.subject and c.job_id = r.id
 )`
 
-	// recoverEvents writes the events of the jobs in the again and gone CTEs.
+	// recoverEvents writes the events for the jobs in the again and gone CTEs.
 	recoverEvents = `events as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, level, fields)
 	select id, event_no, claim_xid, fence, pod, 'running', 'pending', 'job.recovered', 'warn',

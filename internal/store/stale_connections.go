@@ -25,7 +25,7 @@ import (
 const readOnly = "25006"
 
 const (
-	// connectionLife is the lifetime of a connection; up to connectionJitter is added to it.
+	// connectionLife is a connection's lifetime, to which up to connectionJitter is added.
 	connectionLife   = 10 * time.Minute
 	connectionJitter = 2 * time.Minute
 	// resetsApart is the minimum interval between two resets of all pools.
@@ -41,7 +41,7 @@ func stale(err error) bool {
 	return ok && pg.Code == readOnly
 }
 
-// connections holds the state that the pools of a store and its clones share.
+// connections holds the state shared by the pools of a store and its clones.
 type connections struct {
 	outage outage
 	host   *pgxpool.Pool
@@ -156,7 +156,7 @@ const accepts = `not pg_is_in_recovery() and current_setting('transaction_read_o
 
 const acceptsWritesSQL = `select ` + accepts
 
-// CheckWrites returns an error if the server of an open connection does not accept writes or does not respond.
+// CheckWrites returns an error if the server at the other end of an open connection does not accept writes or does not respond.
 func (db *Database) CheckWrites(ctx context.Context, conn *pgx.Conn) error {
 	var accepts bool
 	if err := conn.QueryRow(ctx, acceptsWritesSQL).Scan(&accepts); err != nil {

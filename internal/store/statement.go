@@ -19,7 +19,7 @@ type statement struct {
 	at    map[string]int // name → index in names
 }
 
-// argument matches the name of an argument in a part. No statement contains a string constant with an @.
+// argument matches an argument's name in a part. No statement contains a string constant with an @.
 var argument = regexp.MustCompile(`@[a-z]\w*`)
 
 // newStatement builds a statement from texts. Arguments are numbered in the order in which they first occur.

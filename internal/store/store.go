@@ -33,7 +33,7 @@ type DB interface {
 
 // Options configure a [Store]. The zero value is usable.
 type Options struct {
-	// Schema is the schema of all tables. The default is trapeze.
+	// Schema is the schema that contains all tables. The default is trapeze.
 	Schema string
 	// BehindPooler means that connections go through a transaction pooler. The store then uses no session state, does not prepare
 	// statements, and pins plans in each statement's round trip.
@@ -270,7 +270,7 @@ func (db *Database) Close() {
 	db.pool.Close()
 }
 
-// Schema returns the name of the schema.
+// Schema returns the schema's name.
 func (db *Database) Schema() string { return db.schema }
 
 // Pool returns the store's own pool, for statistics.

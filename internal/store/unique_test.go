@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submit inserts a job with a unique key in one transaction, as a submission does, and returns the holder of the key.
+// submit inserts a job with a unique key in one transaction, as a submission does, and returns the key's holder.
 func (w *world) submit(key, while string) (id, holder int64) {
 	w.t.Helper()
 	n := w.new(func(n *store.NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0]

@@ -53,10 +53,10 @@ type Waiting struct {
 	Branch
 }
 
-// branchCounts counts the branches of a fan-out: all of them, the unfinished ones, the failed ones, and those that ended impaired.
+// branchCounts counts a fan-out's branches: all of them, the unfinished ones, the failed ones, and those that ended impaired.
 type branchCounts struct{ Branches, Open, Failed, Harmed int }
 
-// Waiting returns the fan-out of a job, or [job.ErrNotFound] if the job never fanned out.
+// Waiting returns a job's fan-out, or [job.ErrNotFound] if the job never fanned out.
 func (s *Store) Waiting(ctx context.Context, id int64) (Waiting, error) {
 	found, err := run(ctx, s, scanWaiting, waitingSQL, args{{"id", id}})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// lease is the length of the pods' leases in these tests. No test waits for a lease to expire (see world.lapse).
+// lease is the length of pod leases in these tests. No test waits for a lease to expire (see world.lapse).
 const lease = time.Minute
 
 // world is a migrated database with a store, and helper methods for these tests. The complete history is checked when the test ends. The
@@ -140,7 +140,7 @@ func (w *world) end(boot string, e store.Ending) (store.Ended, bool) {
 	return end, ok
 }
 
-// lapse sets a pod's lease to a time in the past.
+// lapse moves a pod's lease expiry into the past.
 func (w *world) lapse(boot string) {
 	w.t.Helper()
 	w.exec(`update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)

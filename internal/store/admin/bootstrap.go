@@ -63,7 +63,7 @@ func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left
 	return made, left, nil
 }
 
-// without returns the elements of all that do not occur in some.
+// without returns the elements of all that are not in some.
 func without[T comparable](all, some []T) (rest []T) {
 	have := map[T]bool{}
 	for _, one := range some {

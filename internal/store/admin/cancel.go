@@ -154,7 +154,7 @@ returning job_id, fence, pod::text`
 const (
 	// lockParkedSQL locks a parked job. Plan: parked_pkey.
 	lockParkedSQL = `select id from trapeze.parked where id = $1 for update`
-	// openEpochSQL reads the epoch of an unfinished job. Plan: live_pkey, parked_pkey.
+	// openEpochSQL reads an unfinished job's epoch. Plan: live_pkey, parked_pkey.
 	openEpochSQL = `select epoch from trapeze.live where id = $1 union all select epoch from trapeze.parked where id = $1`
 )
 

@@ -70,7 +70,7 @@ func Complete(ctx context.Context, s *store.Store, id int64, token, part string,
 	return due, nil
 }
 
-// partsSQL lists the parts of a deferred job, ordered by name. Plan: parts_pkey, stops at the limit.
+// partsSQL lists a deferred job's parts, ordered by name. Plan: parts_pkey, stops at the limit.
 const partsSQL = `
 select part, case when error is null then 'succeeded' else 'failed' end, error, result
 from trapeze.parts where id = $1 and (part > $2 or $2 = '') order by part limit $3`

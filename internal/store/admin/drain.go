@@ -93,7 +93,7 @@ func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, act
 	return changed, boots, nil
 }
 
-// podRow holds the columns of a pod that are needed to drain it.
+// podRow holds the columns that are needed to drain a pod.
 type podRow struct {
 	Boot, Name    string
 	Drained, Open bool

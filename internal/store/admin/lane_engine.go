@@ -27,7 +27,7 @@ const (
 // twice. The next poll sees the results of everything that the pod sent before applying the command.
 type Heard map[string]*HeardPod
 
-// HeardPod is the lease of one pod.
+// HeardPod tracks one pod's lease.
 type HeardPod struct {
 	Until string `json:"until"` // the lease's expiry at the latest poll
 	Times int    `json:"times"` // how many times the expiry has changed

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// gateRowSQL inserts the row of the queue state if it was deleted. A missing row counts as paused. Plan: one insert.
+	// gateRowSQL inserts the queue state's row if it was deleted. A missing row counts as paused. Plan: one insert.
 	gateRowSQL = `insert into trapeze.gate (paused) values (true) on conflict (one) do nothing`
 	// lockGateSQL reads the queue state and locks it until the transaction ends. Plan: one row.
 	lockGateSQL = `select paused, frozen from trapeze.gate for update`
@@ -95,7 +95,7 @@ func runningIn(ctx context.Context, s *store.Store, tx pgx.Tx, of Scope) (runnin
 	}, of)
 }
 
-// beat is the lease of an open pod.
+// beat is an open pod's lease.
 type beat struct {
 	Boot  string
 	Until string

@@ -100,7 +100,7 @@ with failed as (
 )
 delete from trapeze.fan_outs where id = any($1::bigint[])`
 
-// newArgsSQL changes the arguments of a retried job. Plan: jobs_pkey.
+// newArgsSQL changes a retried job's arguments. Plan: jobs_pkey.
 const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
 
 // continuing lists the jobs that continue after a retry.

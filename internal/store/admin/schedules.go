@@ -133,11 +133,11 @@ func PlanSchedules(ctx context.Context, s *store.Store, tx pgx.Tx, list ...Plann
 	return nil
 }
 
-// scheduleWrongSQL sets the error of a schedule whose row is locked, without changing its next occurrence. Plan: primary key lookup; HOT
-// update.
+// scheduleWrongSQL sets a schedule's error without changing its next occurrence. The caller has locked the row. Plan: primary key lookup;
+// HOT update.
 const scheduleWrongSQL = `update trapeze.schedules set error = $2 where name = $1 and error <> $2`
 
-// ScheduleWrong sets the error of a schedule whose row is locked, and reports whether the error has changed.
+// ScheduleWrong sets a schedule's error and reports whether it has changed. The caller must have locked the schedule's row.
 func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong string) (news bool, err error) {
 	tag, err := tx.Exec(ctx, s.In(scheduleWrongSQL), name, wrong)
 	if err != nil {

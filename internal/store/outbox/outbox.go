@@ -45,7 +45,7 @@ func IsEngine(boot string) bool { return len(boot) == 36 && boot[14] == '8' }
 // namesSQL lists the engines that are assigned to lanes. Plan: lanes is one page.
 const namesSQL = `select distinct n.engine from trapeze.lanes n where n.engine <> 'postgres' order by 1`
 
-// NameOf returns the name of the engine that a boot id represents, or an empty string if no lane uses that engine anymore.
+// NameOf returns the name of the engine that a boot id represents, or an empty string if no lane uses that engine any longer.
 func NameOf(ctx context.Context, s *store.Store, boot string) (string, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[string], namesSQL)
 	if err != nil {
@@ -59,10 +59,10 @@ func NameOf(ctx context.Context, s *store.Store, boot string) (string, error) {
 	return "", nil
 }
 
-// EpochOf returns the epoch of a fence.
+// EpochOf returns the epoch that a fence belongs to.
 func EpochOf(fence int64) int64 { return fence / fencesPerEpoch }
 
-// lanesSQL lists the lanes of an engine. Plan: lanes is one page.
+// lanesSQL lists an engine's lanes. Plan: lanes is one page.
 const lanesSQL = `select n.name from trapeze.lanes n where n.engine = $1 order by 1`
 
 // Lanes returns the lanes whose jobs the engine runs. A lane that is moving to another engine is included until the move is complete.
@@ -143,7 +143,7 @@ type Item struct {
 	Cancelled  bool   // a cancel request was committed
 }
 
-// Epoch returns the number of the job's epoch. The number increases with each run of the job, but not always by one.
+// Epoch returns the number of the job's epoch. It increases with each of the job's runs, but not always by one.
 func (i *Item) Epoch() int64 { return EpochOf(i.Fence) }
 
 // itemColumns lists the columns of [Item]. Row l is the job's row in live, joined with the run from the outbox, and row j is its row in
@@ -158,11 +158,11 @@ const (
 	// databaseSQL returns the identity of the database. A standby and a base backup share it; a restored dump and a copy made with CREATE
 	// DATABASE do not. Plan: two rows, one of them by pg_database_datname_index.
 	databaseSQL = `select f.id || '/' || d.oid from trapeze.feed_epoch f, pg_database d where d.datname = current_database()`
-	// holdsSQL finds the claim of an epoch by the time of the claim. Plan: live_pkey.
+	// holdsSQL finds an epoch's claim by the time of the claim. Plan: live_pkey.
 	holdsSQL = `select l.id from trapeze.live l where l.id = $1 and l.fence = $2 and l.pod = $3::uuid and l.claimed_at = $4`
 )
 
-// Database returns the identity of the database, or an empty string if it has none.
+// Database returns the database's identity, or an empty string if it has none.
 func (b *Outbox) Database(ctx context.Context) (string, error) {
 	found, err := store.Rows(ctx, b.s, pgx.RowTo[string], databaseSQL)
 	if err != nil || len(found) == 0 {

@@ -144,7 +144,7 @@ func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, ag
 	}
 }
 
-// Pinned opens a connection with the same planner settings as the connections of a store's pool.
+// Pinned opens a connection with the same planner settings as the connections in a store's pool.
 func Pinned(t testing.TB, store *pgxpool.Pool) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), store.Config().ConnConfig)

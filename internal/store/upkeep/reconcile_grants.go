@@ -18,7 +18,7 @@ select l.name from trapeze.lanes l
 where l.granted <> coalesce((select sum(g.slots) from trapeze.slot_grants g where g.lane = l.name), 0)
 	or exists (select from trapeze.slot_grants g where g.lane = l.name and ` + voidGrant + `)
 order by l.name`
-	// mendGrantsSQL revokes void slots and corrects the sums of the locked lanes.
+	// mendGrantsSQL revokes void slots and corrects the locked lanes' sums.
 	mendGrantsSQL = `
 with gone as (
 	delete from trapeze.slot_grants g where g.lane = any($1::text[]) and ` + voidGrant + ` returning g.lane, g.slots

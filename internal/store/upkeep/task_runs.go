@@ -19,7 +19,7 @@ insert into trapeze.maintenance as m (chore, begun_at, pod) values ($1, clock_ti
 on conflict (chore) do update set begun_at = excluded.begun_at, pod = excluded.pod
 where $2::bigint = 0 or m.begun_at not between clock_timestamp() - $2 * interval '1 millisecond' and clock_timestamp()
 returning 1`
-	// endTaskSQL records the result of a task.
+	// endTaskSQL records a task's result.
 	endTaskSQL = `
 update trapeze.maintenance set done_at = clock_timestamp(), pod = $2, count = $3, seconds = $4, error = $5 where chore = $1 returning 1`
 	taskRunsSQL = `

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// branchesSQL lists the outcomes of a fan-out's branches in the order of the fan-out. The outcome of a branch is the outcome of its last
-// job. Plan: jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary key lookups and done_by_id.
+// branchesSQL lists the outcomes of a fan-out's branches in the order of the fan-out. A branch's outcome is that of its last job. Plan:
+// jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary key lookups and done_by_id.
 const branchesSQL = `
 select b.child_no, b.id, b.kind, b.subject, v.state, v.outcome, v.reason, v.error, v.result
 from (
@@ -25,7 +25,7 @@ from (
 join trapeze.job v on v.id = b.id
 order by b.child_no`
 
-// BranchEnd is the outcome of a branch.
+// BranchEnd is a branch's outcome.
 type BranchEnd struct {
 	No      int
 	ID      int64 // id of the branch's last job, or 0 for a part that was completed externally

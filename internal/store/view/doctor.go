@@ -135,7 +135,7 @@ cross join lateral (
 where c.relkind = 'r' and (c.relname in ('live', 'parked', 'jobs', 'current_runs', 'job_progress', 'pods') or c.relname like 'done\_%')
 order by 1`
 
-// Table is the state of a table.
+// Table describes the state of a table.
 type Table struct {
 	Name       string
 	Rows       int64 // estimate from the last vacuum or analyze

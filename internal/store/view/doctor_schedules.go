@@ -22,7 +22,7 @@ select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
 	c.expression, c.zone, clock_timestamp()
 from trapeze.schedules c where not c.removed order by c.name`
 
-// ScheduleHealth describes the health of a schedule.
+// ScheduleHealth describes a schedule's health.
 type ScheduleHealth struct {
 	Name   string
 	Kind   string

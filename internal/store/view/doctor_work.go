@@ -88,7 +88,7 @@ select p.boot::text, p.name, p.version, p.slots, extract(epoch from p.lease_unti
 	w.boot is not null, coalesce(w.stream, 0), extract(epoch from clock_timestamp() - p.started_at)::float8
 from trapeze.pods p left join trapeze.remote_workers w on w.boot = p.boot where p.closed_at is null order by p.name, p.boot`
 
-// PodHealth describes the health of an open pod.
+// PodHealth describes an open pod's health.
 type PodHealth struct {
 	Boot     string
 	Name     string

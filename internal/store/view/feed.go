@@ -24,7 +24,7 @@ from (values (1)) as one(row) left join lateral (
 	order by coalesce(e.job, 0) desc, e.event_no desc limit 1
 ) l on true`
 
-// FeedNow is the position of the feed at one point in time.
+// FeedNow is the feed's position at one point in time.
 type FeedNow struct {
 	Epoch  string   // identifies the history; it changes when a dump is restored or a standby is promoted
 	Next   uint64   // no transaction with this id or a higher one has ended yet

@@ -20,7 +20,7 @@ type News struct {
 	Status    job.Status // the pipeline's current status if the event may have finished or reopened the pipeline; otherwise empty
 }
 
-// Position is the position of an event in the global feed.
+// Position is an event's position in the global feed.
 type Position struct {
 	Xid     uint64
 	Job     int64
@@ -50,7 +50,7 @@ func (p Position) After(q Position) bool {
 	return p.EventNo > q.EventNo
 }
 
-// newsColumns lists the columns of an event e with job j, except for the status of the pipeline.
+// newsColumns lists the columns of an event e with job j, except for the pipeline's status.
 const newsColumns = eventColumns + `, e.xid, coalesce(e.event_no, 0), coalesce(j.pipeline_id, 0), coalesce(j.submitter, '')`
 
 // newsStatus is the pipeline's status if the event finishes or reopens a job outside any fan-out; otherwise it is empty.

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ownerSQL reads the submitter of a job. The submitter never changes. Plan: jobs_pkey, one row.
+// ownerSQL reads a job's submitter, which never changes. Plan: jobs_pkey, one row.
 const ownerSQL = `select submitter from trapeze.jobs where id = $1`
 
 // Owner returns the submitter of a job, or of a pipeline if id is the id of the pipeline's first job. Steps and branches inherit their

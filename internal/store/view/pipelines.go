@@ -172,8 +172,8 @@ func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
 	return list, nil
 }
 
-// branchStatesSQL counts the branches of a fan-out by the state of their last jobs. Plan: jobs_of_pipeline for (pipeline, group); primary
-// key lookups, done_by_id.
+// branchStatesSQL counts a fan-out's branches by the state of their last jobs. Plan: jobs_of_pipeline for (pipeline, group); primary key
+// lookups, done_by_id.
 const branchStatesSQL = `
 select v.state, count(*)::int, min(v.started_at), max(v.finished_at)
 from (` + store.BranchTails + `) b join ` + jobOf + ` v on v.id = b.id
@@ -187,7 +187,7 @@ type BranchState struct {
 	Ended    *time.Time // when the last of these jobs finished
 }
 
-// BranchStates counts the branches of a fan-out by the state of their last jobs.
+// BranchStates counts a fan-out's branches by the state of their last jobs.
 func BranchStates(ctx context.Context, s *store.Store, pipeline, id int64) ([]BranchState, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BranchState], branchStatesSQL, pipeline, id)
 	if err != nil {

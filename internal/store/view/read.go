@@ -49,7 +49,7 @@ type Page struct {
 // cursor to that job or to the given time, stops at the limit.
 const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobsChosen
 
-// ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, otherwise as for jobsSQL.
+// ownJobsSQL lists one submitter's jobs, newest first. Plan: jobs_by_submitter backwards, otherwise as for jobsSQL.
 const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $17 and submitter <> '' and ` + jobsChosen
 
 // jobsChosen uses coalesce to compare times, so that the comparisons can bound an index scan. Conditions with "is null or" cannot do so,

@@ -25,7 +25,7 @@ type Search struct {
 // ArgIs requires a value at a path in the args. The value is a string, or another scalar in JSON. Numbers in the path are array indexes.
 type ArgIs struct{ Path, Value string }
 
-// These are the limits of a search.
+// These limits apply to a search.
 const (
 	maxSearch     = 500
 	maxSearchArgs = 5

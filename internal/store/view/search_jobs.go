@@ -37,7 +37,7 @@ const (
 // text and args are filters on the scan of jobs_by_age.
 const searchJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + searchedWalk
 
-// searchOwnJobsSQL is like searchJobsSQL, for the jobs of one submitter. Plan: jobs_by_submitter backwards, otherwise as for searchJobsSQL.
+// searchOwnJobsSQL is like searchJobsSQL, for one submitter's jobs. Plan: jobs_by_submitter backwards, otherwise as for searchJobsSQL.
 const searchOwnJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $23 and submitter <> '' and ` + searchedWalk
 
 const searchedWalk = searchedText + `id = any($20::bigint[]) or $17::boolean and coalesce(

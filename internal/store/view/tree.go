@@ -40,7 +40,7 @@ func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) 
 	return t, addFanOuts(ctx, s, read, limits, &left)
 }
 
-// FanOutOf returns the fan-out of a job with a limited number of its children, or nil if the job has not fanned out.
+// FanOutOf returns a job's fan-out with a limited number of its children, or nil if the job has not fanned out.
 func FanOutOf(ctx context.Context, s *store.Store, id int64, children int) (*job.TreeFanOut, error) {
 	one, left := []job.TreeJob{{Job: job.Job{ID: id}}}, mostShown
 	err := addFanOuts(ctx, s, one, TreeLimits{Children: children, Flat: true}, &left)
@@ -55,8 +55,8 @@ func asTree(jobs []job.Job) []job.TreeJob {
 	return list
 }
 
-// addFanOuts adds the fan-out of each job, and recursively the fan-outs of the displayed children. The left argument is the number of
-// children that can still be displayed.
+// addFanOuts adds each job's fan-out, and recursively the fan-outs of the displayed children. left is the number of children that can still
+// be displayed.
 func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits TreeLimits, left *int) error {
 	for i := range jobs {
 		w, err := s.Waiting(ctx, jobs[i].ID)

@@ -114,7 +114,7 @@ select ` + jobColumns + ` from (
 ) job
 order by w.made desc, w.wanted desc limit $10`
 
-// pipelineOfSQL returns the pipeline of a job. Plan: jobs_pkey.
+// pipelineOfSQL returns a job's pipeline. Plan: jobs_pkey.
 const pipelineOfSQL = `select pipeline_id from trapeze.jobs where id = $1`
 
 // pipelineFor returns the pipeline to which all jobs that match a filter belong: the filter's pipeline or, if the filter has a parent job
