@@ -10,10 +10,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert has the time of its transaction as both its ready
-// time and its claim time. If the two differ, the step has been claimed again and belongs to the later claim, even if this pod made that
-// claim. A job can end twice with the same fence if an operator retries it and then cancels it before its next claim. In that case, the end
-// that the pod wrote takes precedence. Results are read only on request, because they may be large. Plan: lookups by primary key and in
+// claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert has its transaction's time as both its ready time
+// and its claim time. If the two differ, the step has been claimed again and belongs to the later claim, even if this pod made that claim.
+// A job can end twice with the same fence if an operator retries it and then cancels it before its next claim. In that case, the end that
+// the pod wrote takes precedence. Results are read only on request, because they may be large. Plan: lookups by primary key and in
 // done_by_id; with exists in the select list, PostgreSQL 18 would hash whole tables.
 var claimOutcomeSQL = newStatement(`
 select w.id, w.fence, coalesce(l.pod = @boot::uuid, false), l.id is not null and l.pod is null,

@@ -19,7 +19,7 @@ from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
 where not pg_is_in_recovery()
 	and not exists (select from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = @boot::uuid offset 0)`)
 
-// MissingClaim is a claim that a process is still working on although the table no longer assigns it to the process.
+// MissingClaim is a claim that a process is still working on even though the table no longer assigns it to the process.
 type MissingClaim struct {
 	ID, Fence int64
 	Reason    job.Reason // stopped or deadline; empty if no command is recorded as having ended the claim

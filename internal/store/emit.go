@@ -136,7 +136,7 @@ func age(at time.Time) int64 {
 	return time.Since(at).Microseconds()
 }
 
-// EndJSON returns an SQL expression for the [job.End] of a deleted row g. The state, reason, failure and class are SQL expressions too.
+// EndJSON returns an SQL expression for the [job.End] of a deleted row g. The state, reason, failure and class are also SQL expressions.
 // Plan: jobs_pkey, one row.
 func EndJSON(state, reason, failure, class string) string {
 	return `json_build_object('id', g.id::text, 'pipeline_id', (select j.pipeline_id::text from trapeze.jobs j where j.id = g.id), 'kind', g.kind,

@@ -216,8 +216,7 @@ const (
 // Settings is the payload of a wake-up sent after lane, pod or queue settings have changed.
 const Settings = "settings"
 
-// AssignSubmission points an idempotency key that was reserved in this transaction to the job that already holds the submission's unique
-// key.
+// AssignSubmission points an idempotency key reserved in this transaction to the job that already holds the submission's unique key.
 func AssignSubmission(ctx context.Context, s *Store, db DB, key string, id int64) error {
 	if _, err := do(ctx, s, db, assignSubmissionSQL, args{{"key", key}, {"id", id}}); err != nil {
 		return fmt.Errorf("assign idempotency key: %w", err)

@@ -53,7 +53,7 @@ func (w *world) endOf(id int64) store.Ending {
 	return e
 }
 
-// deferred creates a job that waits for the given number of parts and has the token "token".
+// deferred creates a job that waits for the given number of parts and whose token is "token".
 func (w *world) deferred(boot string, parts int, failFast bool) int64 {
 	w.t.Helper()
 	w.put(plain)

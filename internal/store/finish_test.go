@@ -152,7 +152,7 @@ func TestADayWithoutAPartitionIsTheServersFaultNotTheJobs(t *testing.T) {
 	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_` + day)
 	_, err := w.Finish(w.ctx(), boot, []store.Ending{ending(c)})
 	w.is.True(!store.Refused(err))  // the data is not at fault
-	w.is.True(store.Transient(err)) // the finish can be sent again later
+	w.is.True(store.Transient(err)) // the finish can be resent later
 	w.exec(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_` + day +
 		` for values from ('` + day + ` 00:00:00+00') to ('` + time.Now().UTC().AddDate(0, 0, 1).Format("20060102") + ` 00:00:00+00')`)
 	_, ok := w.end(boot, ending(c))

@@ -82,7 +82,7 @@ func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
 	w.is.Equal(back, store.Slots{Lane: "default", OthersWait: true, Wake: true, Work: true})
 	w.is.Equal(w.settle(a, 1, 1, 0).Held, 0) // a must wait for the others
 	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0) // c came second and is still waiting
-	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1) // b came first and gets the slot
+	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1) // b came first and is granted the slot
 	w.settle(b, 0, 1, 0)
 	w.is.Equal(w.settle(c, 1, 1, 0).Held, 1)
 	w.settle(c, 0, 0, 0)
@@ -142,7 +142,7 @@ func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
 	w.is.True(w.settle(a, 1, 1, 1).Over)  // the pods together are still over the limit
 	w.is.True(!w.settle(b, 0, 1, 0).Over) // a returned slot counts immediately
 	w.is.True(!overfull(a))               // the remaining holder may use its slot
-	w.is.True(w.settle(b, 2, 2, 2).Over)  // jobs running without a grant are counted too
+	w.is.True(w.settle(b, 2, 2, 2).Over)  // jobs running without a grant are also counted
 	w.exec(`update trapeze.lanes set slots = null where name = 'default'`)
 	w.is.True(!overfull(a)) // without a limit, no pod can be over it
 }

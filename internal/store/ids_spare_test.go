@@ -54,7 +54,7 @@ func TestTheFirstJobsOfProcessesShareABlockOfIDs(t *testing.T) {
 	w.exec(`insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id) values ($1, 'k', 'default', '', '{}', $1)`, int64(2*store.BlockSize+2))
 	w.is.Equal(w.first(), int64(3*store.BlockSize+1)) // the block is abandoned because one of its ids is in use, for example after a restore
 	w.exec(`insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id) select i, 'k', 'default', '', '{}', i from generate_series(3002, 4001, 999) i`)
-	w.is.True(w.first() > jump) // ids in the next block are in use too, so the sequence jumps ahead
+	w.is.True(w.first() > jump) // ids in the next block are also in use, so the sequence jumps ahead
 
 	w.exec(`delete from trapeze.jobs`)
 	w.promoted()

@@ -45,7 +45,7 @@ func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
 	// The jobs that were not claimed spent no attempt.
 }
 
-// deadlocks returns the number of deadlocks that PostgreSQL had to resolve in this database. The store's retries would hide them.
+// deadlocks returns the number of deadlocks that PostgreSQL has resolved in this database. The store's retries would hide them.
 func (w *world) deadlocks() int {
 	w.t.Helper()
 	return w.count(`select deadlocks from pg_stat_database where datname = current_database()`)
@@ -128,7 +128,7 @@ func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
 	w.is.True(!ok) // the row is locked, and is skipped so that the rest of a batch does not have to wait
 	at, err := w.ClaimOutcomes(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, []int64{child.ID}, false)
 	w.is.NoErr(err)
-	w.is.True(at[id].Held) // the finish must be sent again
+	w.is.True(at[id].Held) // the finish must be resent
 	release(true)
 	end, ok := w.end(boot, e)
 	w.is.True(ok)

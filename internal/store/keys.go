@@ -54,7 +54,7 @@ func ReserveKey(ctx context.Context, s *Store, db DB, kind, key string, id int64
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
 		}
-		// The job that held the key was claimed between the two statements, so the key is free again.
+		// The job that held the key was claimed between the two statements, which freed the key.
 	}
 	return 0, fmt.Errorf("reserve unique key %q: its holder keeps changing", key)
 }

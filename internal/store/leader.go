@@ -15,7 +15,8 @@ const (
 	// takeLeadSQL takes the lock if it is free. It must run only once per session, because a lock that was taken twice must be released
 	// twice. A standby has separate locks, so a session on a standby cannot lead.
 	takeLeadSQL = `select case when ` + accepts + ` then pg_try_advisory_lock(` + leadKey + `) end`
-	// hasLeadSQL checks whether this session still has the lock. Behind a pooler that was not declared, it may run in a different session.
+	// hasLeadSQL checks whether this session still holds the lock. Behind a pooler that was not declared, it may run in a different
+	// session.
 	hasLeadSQL = `
 select case when ` + accepts + ` then exists (select from pg_locks l where l.locktype = 'advisory' and l.granted and l.pid = pg_backend_pid() and l.objsubid = 1
 	and l.database = (select d.oid from pg_database d where d.datname = current_database())
@@ -28,7 +29,7 @@ func (db *Database) TakeLead(ctx context.Context, conn *pgx.Conn) (bool, error) 
 	return db.lead(ctx, conn, takeLeadSQL)
 }
 
-// HasLead reports whether the connection has the lead.
+// HasLead reports whether the connection holds the lead.
 func (db *Database) HasLead(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return db.lead(ctx, conn, hasLeadSQL)
 }

@@ -94,7 +94,7 @@ func TestARecoveredJobAgesFromItsLatestClaim(t *testing.T) {
 	w.one(a)
 	w.dies(a, b)
 	ended, passed := w.overdue(10)
-	w.is.Equal(len(ended)+len(passed), 0) // the job does not end, although its ready time is the earliest of all jobs
+	w.is.Equal(len(ended)+len(passed), 0) // the job does not end, even though its ready time is the earliest of all
 	w.exec(`update trapeze.live set claimed_at = now() - interval '25 hours'`)
 	ended, _ = w.overdue(10)
 	w.is.Equal(ended, []int64{id})

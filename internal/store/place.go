@@ -28,7 +28,7 @@ type NewJob struct {
 	Trace       string  // trace context of the submission, as a traceparent; empty if there is none
 	Priority    int
 	DelayMillis int64 // if positive, the job is parked for this long
-	// NeedsApproval means that the job must be approved before it can run. The job's lane can require approval too.
+	// NeedsApproval means that the job must be approved before it can run. The job's lane can also require approval.
 	NeedsApproval bool
 	// Approved exempts the job from its lane's approval rule. It is set for jobs of a schedule whose creator had permission to approve, for
 	// steps planned when their pipeline was submitted, and for steps that stay in their predecessor's lane.

@@ -47,7 +47,7 @@ func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 	}
 	first := claim()
 	w.is.Equal(first.Last.ID, int64(260))
-	wants[0].After = first.Last // only this lane is continued, so it gets the whole share
+	wants[0].After = first.Last // only this lane is continued, so the whole share goes to it
 	w.is.Equal(claim().Last.ID, int64(260+1010))
 }
 

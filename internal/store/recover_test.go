@@ -62,7 +62,7 @@ func testRecoveryBehindBacklog(t *testing.T, backlog int) {
 	took := time.Since(began)
 	w.is.Equal(pending, 1)
 	w.is.Equal(w.one(b).ID, child.ID) // the next step goes before the backlog
-	w.is.True(took < 5*time.Second)   // recovery takes one pass over live, however many jobs are waiting
+	w.is.True(took < 5*time.Second)   // recovery takes one pass over live, regardless of how many jobs are waiting
 	w.t.Logf("recovered behind %d jobs in %s", backlog, took)
 }
 

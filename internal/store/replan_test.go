@@ -47,7 +47,7 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 	before := heard.n.Load()
 	w.claims(boot, 1)
 	is.Equal(heard.n.Load(), before) // no statement was slow
-	is.True(asked.Load() > 0)        // the host's own hook is called too
+	is.True(asked.Load() > 0)        // the host's own hook is also called
 
 	w.SlowFrom(time.Hour)
 	is.True(w.Ran(time.Hour))

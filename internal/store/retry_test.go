@@ -215,5 +215,5 @@ func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	list, err := view.Branches(w.ctx(), w.Store, parent.ID, parent.ID, 0, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 2)
-	w.exec(`delete from trapeze.done where id = $1`, other.ID) // the branch itself was deleted, although its day is kept for the fan-out
+	w.exec(`delete from trapeze.done where id = $1`, other.ID) // the branch itself was deleted, even though its day is kept for the fan-out
 }

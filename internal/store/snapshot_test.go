@@ -77,7 +77,7 @@ func TestAFinishLeavesOutAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(ended, int64(0))
 	w.is.Equal(w.at(c.ID).State, job.Running) // nothing was written
-	_, ok := w.end(a, ending(c))              // the flusher sends the finish again
+	_, ok := w.end(a, ending(c))              // the flusher resends the finish
 	w.is.True(ok)
 	w.is.Equal(w.at(c.ID).State, job.Succeeded)
 }

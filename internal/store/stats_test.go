@@ -93,7 +93,7 @@ func TestNumbersThatAreSentAgainAreAddedOnce(t *testing.T) {
 	w := newWorld(t)
 	row := counted(time.Now(), podA, "default", "mail", job.Succeeded, 3, time.Second)
 	w.addStats(row)
-	w.addStats(row) // the first reply was lost, so the row is sent again
+	w.addStats(row) // the first reply was lost, so the row is resent
 	w.addStats()
 	w.is.Equal(w.stats(time.Hour, view.ByKind).Total.Finished, int64(3))
 }

@@ -96,7 +96,7 @@ type Database struct {
 // empty stays in use until the table is next analyzed. Therefore, a claim must not be planned as a bitmap scan and a sort over all waiting
 // jobs, which is cheap only while there are none.
 //
-// Page costs are set to zero because the indexes of live grow large while a snapshot is held for hours, although the statistics still count
+// Page costs are set to zero because the indexes of live grow large while a snapshot is held for hours, while the statistics still count
 // few rows. The planner would then expect each lookup by id to read a large part of the primary key, and would search a smaller index for
 // the id instead.
 var pins = map[string]string{

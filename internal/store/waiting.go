@@ -131,7 +131,7 @@ type EndedWaiting struct {
 }
 
 // EndWaiting ends a waiting job. It returns false if another pod has ended the job, if nothing requires the job to end, or if the job has
-// changed since it was read; in that case, read the job again. After an error for which [Unknown] is true, call [Store.ClaimOutcomes].
+// changed since it was read, in which case it must be reread. After an error for which [Unknown] is true, call [Store.ClaimOutcomes].
 func (s *Store) EndWaiting(ctx context.Context, boot string, e Ending) (ended EndedWaiting, ok bool, err error) {
 	var c columns
 	if e.Next != nil {

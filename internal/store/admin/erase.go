@@ -18,9 +18,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// subjectPageSQL reads one page of all jobs, because there is no index on their subject. It lists the jobs that have the subject, and those
-// whose plan contains a step with the subject. If the job.followed event has been pruned, an on-failure job belongs to the subject if its
-// parent does or was erased. Plan: jobs_pkey starting after an id, stops at the limit; fan_outs_pkey; for on-failure jobs jobs_pkey and
+// subjectPageSQL reads one page of all jobs, because no index covers their subjects. It lists the jobs with the subject, and those whose
+// plan contains a step with the subject. If the job.followed event has been pruned, an on-failure job belongs to the subject if its parent
+// does or was erased. Plan: jobs_pkey starting after an id, stops at the limit; fan_outs_pkey; for on-failure jobs jobs_pkey and
 // job_events_of_job in each retained day.
 const subjectPageSQL = `
 with page as materialized (

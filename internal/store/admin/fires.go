@@ -89,7 +89,7 @@ where exists (
 	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
 )`
 
-// SchedulesActive returns which of the given schedules have an unfinished job. Later steps of a schedule's jobs count too.
+// SchedulesActive returns which of the given schedules have an unfinished job. Later steps of a schedule's jobs also count.
 func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []string) (map[string]bool, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
 	if err != nil {

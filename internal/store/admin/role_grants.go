@@ -43,18 +43,18 @@ func RoleGrants(ctx context.Context, s *store.Store, f RoleGrantFilter) ([]RoleG
 	return list, nil
 }
 
-// grantRoleSQL grants a role to a principal. It returns a row if the principal did not have the role. Plan: grants_pkey.
+// grantRoleSQL grants a role to a principal. It returns a row if the principal did not hold the role. Plan: grants_pkey.
 const grantRoleSQL = `insert into trapeze.grants (principal, role) values ($1, $2) on conflict do nothing returning principal, role`
 
-// GrantRole grants a role to a principal. It writes an audit entry unless the principal already has the role.
+// GrantRole grants a role to a principal. It writes an audit entry unless the principal already holds the role.
 func GrantRole(ctx context.Context, s *store.Store, g RoleGrant, actor string) error {
 	return changeGrant(ctx, s, AuditEntry{Actor: actor, Action: "role.grant", Target: "role " + g.Role, After: g}, g, grantRoleSQL)
 }
 
-// revokeRoleSQL revokes a principal's role. It returns a row if the principal had the role. Plan: grants_pkey.
+// revokeRoleSQL revokes a principal's role. It returns a row if the principal held the role. Plan: grants_pkey.
 const revokeRoleSQL = `delete from trapeze.grants where principal = $1 and role = $2 returning principal, role`
 
-// RevokeRole revokes a principal's role. It writes an audit entry if the principal had the role.
+// RevokeRole revokes a principal's role. It writes an audit entry if the principal held the role.
 func RevokeRole(ctx context.Context, s *store.Store, g RoleGrant, actor string) error {
 	return changeGrant(ctx, s, AuditEntry{Actor: actor, Action: "role.revoke", Target: "role " + g.Role, Before: g}, g, revokeRoleSQL)
 }

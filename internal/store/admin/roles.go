@@ -112,7 +112,7 @@ func PutRole(ctx context.Context, s *store.Store, r Role, actor string) error {
 	})
 }
 
-// deleteRoleSQL deletes a role and its grants. It returns the role and the principals that had it. Plan: roles_pkey; one pass over grants,
+// deleteRoleSQL deletes a role and its grants. It returns the role and the principals that held it. Plan: roles_pkey; one pass over grants,
 // which is small and rarely read this way.
 const deleteRoleSQL = `
 with gone as (delete from trapeze.roles where name = $1 returning permissions, scope),

@@ -410,7 +410,7 @@ func TestALaterJobDoesNotOvertakeOneThatWaitsForASlot(t *testing.T) {
 		list, err := w.Due(t.Context(), 100)
 		w.is.NoErr(err)
 		w.is.Equal(len(list), 1)
-		w.is.Equal(list[0].ID, ids[0]) // the oldest, although no scan reads the whole lane
+		w.is.Equal(list[0].ID, ids[0]) // the oldest, even though no scan reads the whole lane
 		ids = ids[1:]
 		w.start(list[0], "run")
 		w.put(plain)

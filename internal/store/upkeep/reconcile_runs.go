@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// strayRunsSQL locks at most $1 runs that are marked as running although their jobs are not running. Each such run would block all jobs
-	// of its subject indefinitely. endStraySQL, which sees everything committed before the locks were taken, ends the runs. Claims and
+	// strayRunsSQL locks at most $1 runs that are marked as running even though their jobs are not running. Each such run would block all
+	// jobs of its subject indefinitely. endStraySQL, which sees everything committed before the locks were taken, ends the runs. Claims and
 	// finishes change the job and its run in one statement, so such runs exist only after rows were changed manually. Plan: one pass over
 	// current_runs_one_running; live_pkey.
 	strayRunsSQL = `
@@ -23,14 +23,14 @@ update trapeze.current_runs c set state = 'ended' where c.kind = $1 and c.subjec
 	and (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' and l.kind = c.kind and l.subject = c.subject limit 1) is null`
 )
 
-// StrayRun is a run that was marked as running although its job was not running.
+// StrayRun is a run that was marked as running even though its job was not.
 type StrayRun struct {
 	Kind, Subject string
 	JobID         int64
 }
 
-// ReconcileRuns ends at most limit runs that are marked as running although their jobs are not running, and returns them. Such runs exist
-// only if rows were changed manually.
+// ReconcileRuns ends at most limit runs that are marked as running even though their jobs are not running, and returns them. Such runs
+// exist only if rows were changed manually.
 func ReconcileRuns(ctx context.Context, s *store.Store, limit int) (ended []StrayRun, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		ended = nil

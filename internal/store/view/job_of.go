@@ -8,8 +8,8 @@ package view
 // PostgreSQL scans that table for each job. The view is meant for statements that count or search whole tables.
 //
 // Each lookup has a limit, so that the planner cannot turn it into a join like that. The lookup in live also has an order. Without it, the
-// planner might choose live_for_claim, which contains the id too and costs the same as live_pkey while both seem empty. If wrong clocks let
-// a job end days before it was created, the last lookup finds it by reading all days.
+// planner might choose live_for_claim, which also contains the id and costs the same as live_pkey while both seem empty. If wrong clocks
+// let a job end days before it was created, the last lookup finds it by reading all days.
 const jobOf = `(
 	select j.id, j.kind, p.lane, j.subject, p.state,
 		coalesce((select true from trapeze.current_runs c where c.kind = j.kind and c.subject = j.subject and c.job_id = j.id limit 1), false) as is_current,

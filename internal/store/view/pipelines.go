@@ -163,7 +163,7 @@ select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf +
 )) order by step`
 
 // Spine returns the jobs in a pipeline that are outside any fan-out, in order. The jobs carry no plans, because the pipeline itself carries
-// the plan. After the first 8 MiB, arguments and results are omitted too.
+// the plan. After the first 8 MiB, arguments and results are also omitted.
 func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
 	list, err := store.Rows(ctx, s, leanJobs(), spineSQL, id)
 	if err != nil {

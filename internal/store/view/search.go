@@ -19,7 +19,7 @@ type Search struct {
 
 	source string
 	id     int64 // the job id, if the text is a number; otherwise 0
-	errors bool  // Text is searched in errors too; see [Search.For]
+	errors bool  // Text is also searched in errors; see [Search.For]
 }
 
 // ArgIs requires a value at a path in the args. The value is a string, or another scalar in JSON. Numbers in the path are array indexes.

@@ -169,7 +169,7 @@ func (g *group) add(row stats.Row, in job.Stats) {
 	}
 }
 
-// result returns the statistics with quantiles. If each is true, every interval includes quantiles too.
+// result returns the statistics with quantiles. If each is true, every interval also includes quantiles.
 func (g *group) result(each bool) job.StatsOf {
 	var wait, run stats.Histogram
 	for i := range g.Intervals {
