@@ -32,8 +32,8 @@ func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) 
 	return gone, nil
 }
 
-// Lost returns the reason for which a claim's write was rejected: [job.ErrGone] if the job has been deleted, and [job.ErrLeaseLost]
-// otherwise. If the reason cannot be determined, it returns [job.ErrLeaseLost].
+// Lost returns the reason why a claim's write was rejected: [job.ErrGone] if the job has been deleted, and [job.ErrLeaseLost] otherwise. If
+// the reason cannot be determined, it returns [job.ErrLeaseLost].
 func (s *Store) Lost(ctx context.Context, l job.Lease) error {
 	if gone, err := s.Gone(ctx, l.JobID); err == nil && gone[l.JobID] {
 		return job.ErrGone

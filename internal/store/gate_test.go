@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// A job that starts while the pods' states are being read must be counted. Otherwise, both the job and its pod could be missed.
+// A job that starts while the pods' states are being read must be counted. Otherwise, the count could miss both the job and its pod.
 func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -60,7 +60,7 @@ func evenly(t *rapid.T, label string, n int) int {
 
 func draw[T any](t *rapid.T, label string, from ...T) T { return from[evenly(t, label, len(from))] }
 
-// seldom returns true once in n times on average.
+// seldom returns true for one call in n on average.
 func seldom(t *rapid.T, label string, n int) bool { return evenly(t, label, n) == n-1 }
 
 // drawSome draws about half of a list's elements, but no more than most.

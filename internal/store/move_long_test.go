@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// Moving a lane's jobs reads each job once, even if the planner's statistics claim that the table is empty.
+// Moving a lane's jobs reads each job once, even if the table is empty according to the planner's statistics.
 func TestAMoveOfABacklogTakesAsLongAsItHasJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -255,7 +255,7 @@ func (c *columns) named(by args) args {
 
 var yes, no = true, false
 
-// approval returns whether the job needs approval, or nil if the lane decides.
+// approval reports whether the job needs approval; nil means that the lane decides.
 func (n *NewJob) approval() *bool {
 	switch {
 	case n.NeedsApproval:

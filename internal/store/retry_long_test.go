@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Two retries of a pipeline run concurrently with a cancel. In either order, the job is retried at most once, each claim receives a new
+// Two retries of a pipeline run concurrently with a cancel. Regardless of the order, the job is retried at most once, each claim receives a new
 // fence, and the next step is inserted once.
 func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ const kindAttemptsSQL = `
 select w.kind, (select max((p.limits -> w.kind ->> 'max_attempts')::int) from trapeze.pods p where p.closed_at is null)
 from unnest($1::text[]) as w(kind)`
 
-// KindAttempts returns the attempt limit of each of the given kinds. The limit is nil for a kind that no open pod handles.
+// KindAttempts returns each given kind's attempt limit. The limit is nil for a kind that no open pod handles.
 func KindAttempts(ctx context.Context, s *store.Store, kinds []string) (map[string]*int, error) {
 	type row struct {
 		Kind string

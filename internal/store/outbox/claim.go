@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// anyDueSQL reports whether jobs have become due since $3 in any of an engine's lanes, and whether there is a job without a recorded
-	// start that no forwarder has taken in the last $2 milliseconds. It also returns the current time. Plan: lanes is one page; per lane
-	// and rank, an Index Scan on live_for_claim from (lane, rank, time) up to its first pending row; outbox_unstarted, one row.
+	// anyDueSQL reports whether jobs have become due since $3 in any of an engine's lanes, and whether any job without a recorded start has
+	// not been taken by a forwarder in the last $2 milliseconds. It also returns the current time. Plan: lanes is one page; per lane and
+	// rank, an Index Scan on live_for_claim from (lane, rank, time) up to its first pending row; outbox_unstarted, one row.
 	anyDueSQL = `
 select exists (select from trapeze.lanes n cross join ` + store.AllRanks + ` cross join lateral (
 		select from trapeze.live l where l.lane = n.name and (-l.priority) = rank and l.ready_at >= $3 and l.state = 'pending'

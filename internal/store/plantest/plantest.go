@@ -79,7 +79,7 @@ var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w
 	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires|stats)\b.*\n +[^I ].*` +
 	`|using live_for_\w+ on .*\n +Index Cond: \(id .*`)
 
-// NotWhole reports full table scans in a query plan.
+// NotWhole reports any full table scan in a query plan.
 func NotWhole(t *testing.T, name, plan string) {
 	t.Helper()
 	for _, found := range whole.FindAllString(plan, -1) {

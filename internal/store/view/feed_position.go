@@ -10,9 +10,9 @@ import (
 )
 
 // Seen is the set of transactions whose events a reader has seen. It contains all transactions up to Upto, except for the few that were
-// still open when the reader last read. With it, a reader of new events receives each event exactly once, regardless of the order in which
-// transactions commit, and never waits for open transactions or reads anything twice. Upto is a transaction that has written an event, so a
-// server crash cannot undo it.
+// still open when the reader last read. With this set, a reader of new events receives each event exactly once, regardless of the order in
+// which transactions commit, and never waits for open transactions or reads anything twice. Upto is a transaction that has written an
+// event, so a server crash cannot undo it.
 type Seen struct {
 	Upto uint64
 	Open []uint64
