@@ -50,9 +50,9 @@ const Name = "temporal"
 type Options struct {
 	// Client connects to the Temporal server. The caller closes it after Run.
 	Client client.Client
-	// Namespace is the namespace of the client. The default is "default".
+	// Namespace is the client's namespace. The default is "default".
 	Namespace string
-	// Name is the name of the engine. A program that uses several clusters must give each a different name. The default is [Name].
+	// Name is the engine's name. A program that uses several clusters must give each a different name. The default is [Name].
 	Name string
 	// Prefix starts all workflow ids and task queue names. Databases that share a namespace need different prefixes: pods reject runs of
 	// another database, but workers started by [Work] cannot. The default is "trapeze".
@@ -222,7 +222,7 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 	}
 }
 
-// allPods stands for the task queue of all pods where a lane is expected.
+// allPods is used in place of a lane for the task queue that all pods serve.
 const allPods = ""
 
 // lanesEvery is how often the engine's lanes are read.

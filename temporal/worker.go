@@ -23,7 +23,7 @@ import (
 // have registered the same handlers with the same options. slots is the maximum number of jobs in each lane that the worker runs
 // concurrently.
 //
-// A handler's reads from other jobs, such as the result of the previous step, pass through the workflow of its run.
+// A handler's reads from other jobs, such as the result of the previous step, go through its run's workflow.
 func Work(ctx context.Context, r *runner.Runner, o Options, slots int, lanes ...string) error {
 	o, err := o.withDefaults()
 	if err != nil {

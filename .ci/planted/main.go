@@ -117,7 +117,7 @@ func packages(b overlay.Bug) []string {
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // find runs the tests until one fails and returns its name, or an empty string if none fails. It runs the tests of make test first, and the
-// long tests only if none of the former fails. It returns an error if the code with the bug does not compile or none of the tests exists.
+// long tests only if none of those fails. It returns an error if the code with the bug does not compile or none of the tests exists.
 func find(b overlay.Bug, planted, further string, timeout time.Duration) (by string, err error) {
 	ran := false
 	for _, tags := range []string{"", "long"} {

@@ -19,7 +19,7 @@ import (
 
 type set map[string]string // the environment variables of one cell
 
-// cells holds the environment of each cell, by peer and workload. A workload that is not listed for a peer is skipped.
+// cells holds each cell's environment, by peer and workload. A workload that is not listed for a peer is skipped.
 var cells = map[string]map[string]set{
 	"river": {"W1": {"N": "100000", "WORKERS": "1000"}, "W2": {"N": "100000"}, "W2T": {"N": "100000", "BATCH": "1000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
 		"W4C": {"N": "2000", "WORKERS": "1000"}, "W4T": {"N": "2000", "WORKERS": "1000"}, "W5": {"N": "1000000", "WORKERS": "1000"}, "W6": {"N": "2000"}},
@@ -215,7 +215,7 @@ func (b *bench) backlog(peer, db string, env set) {
 	s.psql(db, "vacuum analyze")
 }
 
-// note prints the output line of a cell and keeps its figures for the table.
+// note prints a cell's output line and keeps its figures for the table.
 func (b *bench) note(peer, work string, round int, m map[string]any) {
 	s, _ := b.of(peer)
 	m["peer"], m["workload"], m["round"], m["postgres"] = peer, work, round, s.version

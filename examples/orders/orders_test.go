@@ -24,8 +24,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// shop is the service with pods that crash where the test tells them to, and with a payment provider whose webhooks are delivered by the
-// test.
+// shop is the service with pods that crash where the test tells them to, and with a payment provider whose webhooks the test delivers.
 type shop struct {
 	*runnertest.Harness
 	t        *testing.T

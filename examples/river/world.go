@@ -1,5 +1,5 @@
-// Package world provides the environment for a small program of which there are two versions: withriver uses River and withtrapeze uses
-// Trapeze. The guide docs/migrating/river.md compares the two and shows their code.
+// Package world provides the environment for two versions of a small program: withriver uses River and withtrapeze uses Trapeze. The guide
+// docs/migrating/river.md compares the two and shows their code.
 package world
 
 import (

@@ -190,8 +190,8 @@ func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubt
 	}
 }
 
-// lone lists the kinds defined in this package, whose pipelines and attempts are known. The kinds of the example are checked through its
-// totals instead.
+// lone lists the kinds defined in this package, whose pipelines and attempts are known. The example's kinds are checked through its totals
+// instead.
 var lone = map[string]bool{"link": true, "plain": true, "batch": true, "turn": true, "flaky": true, "nap": true}
 
 // checkEvents checks one job's history. Event numbers must have no gaps, transitions must be valid, fences must increase with every claim,

@@ -28,7 +28,7 @@ const chainLength = 5
 // link is a step of a chain built with Then. Each step makes an exactly-once write.
 type link struct{ N, Of, Millis int }
 
-// plain is a step of a declared chain. Its end shares a commit with other jobs.
+// plain is a step of a declared chain. Its end shares a commit with the ends of other jobs.
 type plain struct{ Millis int }
 
 // batch writes rows in several transactions, each with a checkpoint.
@@ -159,7 +159,7 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 	})
 }
 
-// claim has the methods of a job that are needed to record a trace.
+// claim lists the job methods that are needed to record a trace.
 type claim interface {
 	ID() int64
 	Fence() int64

@@ -140,7 +140,7 @@ func (p *pod) waitExit(t *testing.T, atMost time.Duration) *os.ProcessState {
 }
 
 // submissions reads from the pod's log which jobs the pod submitted, and how many submissions have an unknown outcome. If the pod was
-// killed, one submission more than the log shows may have an unknown outcome.
+// killed, one more submission than the log shows may have an unknown outcome.
 func (p *pod) submissions(t *testing.T) (ids []int64, doubts int) {
 	t.Helper()
 	if !p.busy {

@@ -13,9 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The test performs a rolling update as Kubernetes does it: before each of ten pods gets SIGTERM, its successor is ready. The pods use the
-// default intervals, so a job whose wake-up is lost waits up to ten seconds for a poll. The test does not run in parallel with others,
-// because it limits a delay.
+// The test performs a rolling update as Kubernetes does: each of ten pods receives SIGTERM only once its successor is ready. The pods use
+// the default intervals, so a job whose wake-up is lost waits up to ten seconds for a poll. The test does not run in parallel with others,
+// because it enforces a time limit on delays.
 func TestARollingUpdateOfTenPodsDelaysNoJob(t *testing.T) {
 	is := is.New(t)
 	const pods = 10

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stressFor is the duration of the stress. It exceeds two lease durations.
+// stressFor is the duration of the stress, which exceeds two lease durations.
 const stressFor = 60 * time.Second
 
 // With the default lease, heartbeat and poll intervals, a pod under stress must not be declared dead by a healthy one.
@@ -75,13 +75,13 @@ func spinning(w *world, p *pod) (relieve func()) {
 	return func() {}
 }
 
-// hoarded makes handlers hold all connections of the host's pool.
+// hoarded makes handlers hold all of the host pool's connections.
 func hoarded(w *world, p *pod) (relieve func()) {
 	w.occupy(p, hoard{Millis: int(stressFor.Milliseconds())})
 	return func() {}
 }
 
-// occupy submits nine jobs, which take all eight slots of the pod and the only slot of the other pod.
+// occupy submits nine jobs, which take all eight of the pod's slots and the other pod's only slot.
 func (w *world) occupy(p *pod, args runner.Args) {
 	w.t.Helper()
 	for range 9 {
@@ -92,7 +92,7 @@ func (w *world) occupy(p *pod, args runner.Args) {
 	})
 }
 
-// crowded takes all remaining connections of the server, including those that become free later.
+// crowded takes all of the server's remaining connections, including those that become free later.
 func crowded(w *world, p *pod) (relieve func()) {
 	for range 8 {
 		w.submit(nap{Millis: 1000})

@@ -183,7 +183,7 @@ func (w *world) left() string {
 	return text
 }
 
-// finish waits until all work is done, checks the whole history, and shuts down the remaining pods in the way an operator would.
+// finish waits until all work is done, checks the whole history, and shuts down the remaining pods as an operator would.
 func (w *world) finish() history {
 	w.t.Helper()
 	w.settle()

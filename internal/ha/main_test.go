@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// binary is the path of the program under test. scratch is the folder of this test run, which is removed at the end.
+// binary is the path of the program under test. scratch is this test run's folder, which is removed at the end.
 var binary, scratch string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }

@@ -192,7 +192,7 @@ func (c *cluster) other(m *member) *member {
 	return c.members[0]
 }
 
-// replicates waits until the standby streams without lag. Patroni requires this before a switchover.
+// replicates waits until the standby streams without lag, which Patroni requires for a switchover.
 func (c *cluster) replicates() {
 	pgtest.WaitFor(c.t, 2*time.Minute, "the standby streams", func() bool {
 		leader := c.leader()

@@ -20,7 +20,7 @@ const (
 	podSlots = 40
 )
 
-// pod is a pod of the real program with the default intervals.
+// pod is a pod that runs the real program with the default intervals.
 type pod struct {
 	name   string
 	env    []string

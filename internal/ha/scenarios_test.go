@@ -37,8 +37,8 @@ func TestPatroniSwitchoversBehindHAProxyThatKeepsSessions(t *testing.T) {
 	behindHAProxy(t, "")
 }
 
-// behindHAProxy performs three switchovers. HAProxy notices each switchover in its next health checks, and only then can the pods reach the
-// new primary.
+// behindHAProxy performs three switchovers. HAProxy notices each switchover only at its next health checks. Until then, the pods cannot
+// reach the new primary.
 func behindHAProxy(t *testing.T, option string) {
 	need(t, "etcd", "patroni", "haproxy")
 	c := startCluster(t)
@@ -211,8 +211,8 @@ func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
 }
 
 // During a role change in a managed service, sessions on the old primary may stay open and find themselves on a standby. PostgreSQL itself
-// closes a primary's sessions in this case, so the test simulates the situation: a setting makes the old primary refuse writes, and its
-// pg_is_in_recovery() is replaced with a version that returns true.
+// would close them, so the test simulates the situation: a setting makes the old primary refuse writes, and its pg_is_in_recovery() is
+// replaced with a version that returns true.
 func TestTheOldPrimaryStaysUpReadOnlyWithItsSocketsOpen(t *testing.T) {
 	primary, standby := pair(t)
 	var node atomic.Pointer[pgtest.Node]

@@ -146,7 +146,7 @@ const (
 	patience    = 2 * time.Minute
 )
 
-// withLocks runs do, and repeats it as long as goose cannot get the locks that it needs.
+// withLocks runs do, and repeats it as long as goose cannot acquire the locks that it needs.
 func withLocks(ctx context.Context, url, schema string, tables *locker, do func(*goose.Provider) error) error {
 	began := time.Now()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
@@ -290,8 +290,8 @@ var changes = regexp.MustCompile(`(?i)(?:\balter table|\bon|\breferences)\s+trap
 // one, the statements of busy pods would lock some of these tables in between and wait for the others, so a migration of several tables
 // would run into one deadlock after another.
 //
-// The locker must lock the tables in the same order as the pods' statements. It finds this order by trial and error: a table whose lock it
-// did not get in time comes first in the next attempt.
+// The locker must lock the tables in the same order as the pods' statements. It finds this order by trial and error: a table that it could
+// not lock in time comes first in the next attempt.
 type locker struct{ first []string }
 
 // lock locks the tables, in the transaction of conn.

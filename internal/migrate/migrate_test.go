@@ -347,8 +347,8 @@ func TestTheStatusOfAnEmptyDatabaseChangesNothing(t *testing.T) {
 	is.True(!exists) // Status creates nothing
 }
 
-// The statements of a busy pod read several tables that migrations change. A migration that locked these tables one by one would run into a
-// deadlock with one of those statements every time.
+// The statements of a busy pod read several tables that migrations change. A migration that locked these tables one by one would deadlock
+// with one of those statements every time.
 func TestAMigrationGetsItsLocksBesideABusyPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

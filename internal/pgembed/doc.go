@@ -7,7 +7,7 @@
 //	home/               the owner's (root's, if this process runs as root)
 //	├── owner.lock      flock held by the living owner, with its PID inside; if no process holds it, the owner is dead
 //	├── pgpass          the password, in the format of libpq's password file, mode 0600
-//	├── postgres.log    the output of the server
+//	├── postgres.log    the server's output
 //	├── s/              Unix socket; left out if the path would be too long for a socket address
 //	└── pgdata/         PostgreSQL's data directory; belongs to the unprivileged user if this process runs as root
 //

@@ -207,8 +207,8 @@ func (h *home) checkAccess(ctx context.Context, binDir string, as account) error
 // initialise creates the data directory if it is missing. It uses a temporary name at first, so that an interrupted attempt never looks
 // complete. The new server rejects all connections until secure has run.
 //
-// For a standby, the data directory is a base backup of the primary, and the server streams from the primary. Its superuser has the
-// primary's password.
+// For a standby, the data directory is a base backup of the primary, and the server streams from the primary. The standby's superuser has
+// the same password as the primary's.
 func (h *home) initialise(ctx context.Context, binDir string, as account, o Options) error {
 	if socket := h.socketDir(); socket != "" {
 		if err := os.MkdirAll(socket, 0o700); err != nil {

@@ -34,8 +34,8 @@ type Options struct {
 	// requires pg_basebackup in BinDir. By default, the server is a primary with an empty database.
 	StandbyOf string
 
-	// Seed is the home of a stopped server. A new home starts as a copy of it, which takes a tenth of the CPU time of initdb. The copy has
-	// the seed's password and system identifier, so Seed is only for tests. By default, initdb creates the data directory.
+	// Seed is the home of a stopped server. A new home starts as a copy of it, which takes a tenth of the CPU time of initdb. The copy
+	// keeps the seed's password and system identifier, so Seed is only for tests. By default, initdb creates the data directory.
 	Seed string
 
 	// Settings are PostgreSQL configuration parameters. They override the defaults set by this package.
@@ -131,7 +131,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 }
 
 // URL returns a URL that connects to the database postgres as the superuser, over TCP on the loopback interface. Instead of the password,
-// the URL contains the path of the password file, which libpq and pgx read. It is therefore safe to show and log.
+// the URL contains the password file's path, which libpq and pgx read. It is therefore safe to show and log.
 func (s *Server) URL() string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&passfile=%s", s.port,
 		url.QueryEscape(s.home.passwordFile()))
@@ -146,7 +146,7 @@ func (s *Server) Dir() string { return s.home.dir }
 // BinDir returns the folder of the binaries.
 func (s *Server) BinDir() string { return s.binDir }
 
-// PID returns the PID of the postmaster, which Restart changes. After Stop, PID returns that of the last postmaster.
+// PID returns the postmaster's PID, which Restart changes. After Stop, PID returns the last postmaster's PID.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

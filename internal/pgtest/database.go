@@ -26,7 +26,7 @@ const abandonedAfter = 2 * time.Hour
 // within is the time limit for the work that pgtest itself does on the server during a test.
 const within = 2 * time.Minute
 
-// shared is this process's only source of databases.
+// shared is the source of all databases in this process.
 var shared = source{prefix: fmt.Sprintf("trapeze_test_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))}
 
 // source creates databases on one server.

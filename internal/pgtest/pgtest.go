@@ -89,7 +89,7 @@ func EmptyURL(t testing.TB) string {
 	return shared.database(t, false)
 }
 
-// WithParameter returns the connection string with one more parameter, such as pool_max_conns=2.
+// WithParameter adds a parameter, such as pool_max_conns=2, to the connection string.
 func WithParameter(url, parameter string) string { return testdb.WithParameter(url, parameter) }
 
 // Server returns a separate server for tests that restart or kill it. Its database is empty (see Migrate). The server is stopped and
@@ -129,7 +129,7 @@ func pairs(t testing.TB, settings []string) map[string]string {
 	return m
 }
 
-// AllDays gives a database from [Pool] or [URL] the partitions that pods create in production: for yesterday, today and the next seven
+// AllDays adds the partitions that pods create in production to a database from [Pool] or [URL]: for yesterday, today and the next seven
 // days. By default, there are partitions only for yesterday, today and tomorrow, because each session that reads a finished job loads all
 // partitions. AllDays must be called at most once per database.
 func AllDays(t testing.TB, pool *pgxpool.Pool) {

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// poolerFile is the configuration of PgBouncer, in which the transactions of many clients share a few connections. As is the default in
-// transaction mode, sessions are not reset between transactions.
+// poolerFile configures PgBouncer so that many clients' transactions share a few connections. As is the default in transaction mode,
+// sessions are not reset between transactions.
 const poolerFile = `[databases]
 * = host=%s port=%d user=%s%s
 [pgbouncer]

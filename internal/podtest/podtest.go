@@ -87,8 +87,8 @@ func Run(t *testing.T, r *runner.Runner) (stop func()) {
 	return stop
 }
 
-// Gate returns a channel on which handlers can wait until open is called. At the latest, it is opened when the test ends, before the
-// runners stop.
+// Gate returns a channel on which handlers can wait until open is called. If open has not been called when the test ends, the gate opens
+// then, before the runners stop.
 func Gate(t *testing.T) (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// One returns the single value of a query.
+// One runs a query and returns its single value.
 func One[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
 	var v T
@@ -22,7 +22,7 @@ func One[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) T {
 	return v
 }
 
-// Column returns the values of a query with one column.
+// Column runs a query with one result column and returns its values.
 func Column[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) []T {
 	t.Helper()
 	found, err := pool.Query(t.Context(), sql, args...)
@@ -87,5 +87,5 @@ func Counted(t *testing.T, url string) (*pgxpool.Pool, *Counter) {
 	return pool, c
 }
 
-// TakesClaim is a statement that makes a running job pending without the knowledge of its pod. Its argument is the job's ID.
+// TakesClaim is a statement that makes a running job pending without its pod's knowledge. Its argument is the job's ID.
 const TakesClaim = `update trapeze.live set state = 'pending', pod = null, attempt = 0, fence = fence + 1000 where id = $1`

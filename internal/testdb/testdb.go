@@ -22,10 +22,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
 
-// ServerVar is the environment variable with the URL of a server that has a [Template].
+// ServerVar is the environment variable that holds the URL of a server with a [Template].
 const ServerVar = "PGTEST_SERVER"
 
-// SeedVar is the environment variable with the home of a stopped server (see [MakeSeed]).
+// SeedVar is the environment variable that holds the path of a stopped server's home (see [MakeSeed]).
 const SeedVar = "PGTEST_SEED"
 
 // Template is the name of the migrated database on a server started by [Start].
@@ -40,7 +40,7 @@ const Schema = "trapeze"
 var settings = map[string]string{"jit": "off", "max_connections": "400", "autovacuum_naptime": "10min"}
 
 // Server returns the URL of the server that the whole command shares, or an empty string. It does not call os.Getenv, because the go
-// command would then treat the URL as an input of the tests. The port changes with every run, so no cached test result could be reused.
+// command would then treat the URL as a test input. Since the port changes with every run, no cached test result could be reused.
 func Server() string {
 	url, _ := syscall.Getenv(ServerVar)
 	return url
@@ -147,7 +147,7 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config.ConnConfig)
 }
 
-// WithParameter returns the connection string with one more parameter, such as sslmode=disable.
+// WithParameter adds a parameter, such as sslmode=disable, to the connection string.
 func WithParameter(conn, parameter string) string {
 	switch {
 	case !strings.Contains(conn, "://"):

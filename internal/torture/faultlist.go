@@ -76,7 +76,7 @@ func FaultNamed(name string) (Fault, bool) {
 	return Faults[i], true
 }
 
-// of returns the injectors that cause a fault, in the order of the table.
+// of returns the injectors that cause a fault, in table order.
 func of(fault string) (names []string) {
 	for _, v := range injectors {
 		if v.fault == fault {

@@ -40,16 +40,16 @@ type Counts struct {
 	Starved float64 `json:"starved"`
 }
 
-// Judge judges a run's records. It checks the invariants of the system, two invariants of the processes, and whether the tests of the idle
-// fleet were performed.
+// Judge judges a run's records. It checks the system's invariants, two invariants of its processes, and whether the tests of the idle fleet
+// were performed.
 func Judge(r *history.Run) Verdict {
 	return Verdict{Narrowed: r.Settings.Narrowed, Counts: count(r), Findings: append(checker.Check(r), noRaces(r), noSuicide(r),
 		asked(r, "wakes", lostWakeUp, "a fleet at rest was given jobs that no pod was notified of"),
 		asked(r, "cancels", lateCancel, "jobs were cancelled on a fleet at rest at the last moment"), asked(r, "replies", lostReply, "a fleet at rest lost replies"))}
 }
 
-// asked counts how often a test of the idle fleet was performed. The test's results are judged by the invariants, but a run in which the
-// test could not be performed proves less.
+// asked counts how often a test of the idle fleet was performed. The invariants judge the test's results, but a run in which the test could
+// not be performed proves less.
 func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	f := checker.Finding{Invariant: name, Claim: claim}
 	for _, one := range r.Faults {
@@ -61,7 +61,7 @@ func asked(r *history.Run, name, verb, claim string) checker.Finding {
 }
 
 // Broken returns the findings that make the run count as broken: those with violations and, unless the run was narrowed to a few faults,
-// those that checked nothing.
+// those for which there was nothing to check.
 func (v Verdict) Broken() (list []checker.Finding) {
 	for _, f := range v.Findings {
 		if len(f.Violations) > 0 || !v.Narrowed && checker.Vacuous(f) {
@@ -216,11 +216,11 @@ func noSuicide(r *history.Run) checker.Finding {
 // unavailable is the exit code of a process that cannot reach the database.
 const unavailable = 3
 
-// deadly lists the kinds that may kill their process.
+// deadly lists the kinds of jobs that may kill the process that runs them.
 var deadly = []string{"demo.exit", "demo.panic", "demo.hog"}
 
 // killedByAJob reports whether a process was running a job that may have killed it. A process that takes a new boot ID after losing its
-// lease may exit before it has logged the ID, so all of the pod's ledger lines between the start and the end of the process count.
+// lease may exit before it has logged the ID, so all of the pod's ledger lines between the process's start and end count.
 func killedByAJob(r *history.Run, p history.Process) bool {
 	open := map[string]bool{}
 	for _, l := range r.Ledger {

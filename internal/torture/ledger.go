@@ -22,14 +22,14 @@ type ledger struct {
 	served   sync.WaitGroup
 	fail     func(error)
 
-	mu      sync.Mutex // held while a line is numbered and written, so that the file is in order of the numbers
+	mu      sync.Mutex // held while a line is numbered and written, so that the file is sorted by number
 	lines   *history.Writer
 	n       int64
 	highest map[int64]int64 // the highest fence seen, by job ID
 	refused int
 }
 
-// startLedger starts a ledger that writes to the run's folder. The ledger calls fail if an error prevents it from recording lines.
+// startLedger starts a ledger that writes to the run's folder. If an error prevents the ledger from recording lines, it calls fail.
 func startLedger(dir string, fail func(error)) (*ledger, error) {
 	lines, err := history.NewWriter(dir, history.LedgerFile)
 	if err != nil {

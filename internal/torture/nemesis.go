@@ -139,7 +139,7 @@ func (s *injection) note(key string, value any) {
 	s.noted[key] = value
 }
 
-// outcome returns the number of hits, and the plan's note together with the facts that were added.
+// outcome returns the number of hits and the plan's note, including any added facts.
 func (s *injection) outcome() (int, map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *injection) until(d time.Duration, met func() bool) bool {
 	return true
 }
 
-// alive waits until the target's process is ready, because an earlier process may just have been killed.
+// alive waits until the target's process is ready, because a fault may just have killed the previous process.
 func (s *injection) alive() error {
 	if !s.until(5*time.Second, s.at.Ready) {
 		if s.ctx.Err() != nil {

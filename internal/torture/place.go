@@ -37,7 +37,7 @@ type place struct {
 	changed chan struct{} // closed and replaced when any of these fields changes
 }
 
-// newPlace creates an empty place for processes that run a subcommand of the program, with env added to the common environment.
+// newPlace creates an empty place for processes that run one of the program's subcommands, with env added to the common environment.
 func newPlace(w *World, command string, about history.Process, env func() []string) *place {
 	return &place{w: w, name: about.Pod, command: command, env: env, about: about, changed: make(chan struct{})}
 }
@@ -52,7 +52,7 @@ func (p *place) Ready() bool {
 	return p.now != nil && p.now.record.Ready != nil
 }
 
-// PID returns the PID of the current process, or 0 if there is none.
+// PID returns the current process's PID, or 0 if there is none.
 func (p *place) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +62,7 @@ func (p *place) PID() int {
 	return p.now.record.PID
 }
 
-// Boot returns the latest known boot ID of the place, or an empty string.
+// Boot returns the place's latest known boot ID, or an empty string if none is known.
 func (p *place) Boot() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

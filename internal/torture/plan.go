@@ -17,7 +17,7 @@ type PlanOptions struct {
 	Only    []string      // names of faults, such as F24; if empty, all faults are used
 }
 
-// These constants set the pace of a plan. Outages of the whole fleet are at least airBetween apart. A test checks that no outage, including
+// These constants set the pace of a plan. Fleet-wide outages are at least airBetween apart. A test checks that no outage, including
 // recovery, takes longer than longestOutage.
 const (
 	firstAct      = 3 * time.Second
@@ -87,7 +87,8 @@ func PlanFor(seed uint64, o PlanOptions) []history.Act {
 	return p.plan
 }
 
-// opening lists the injectors that start every unrestricted plan. Without them, a short plan might give some invariants nothing to check.
+// opening lists the injectors that start every unrestricted plan. Without them, a short plan might leave some invariants with nothing to
+// check.
 var opening = []string{"kill", "worker_kill"}
 
 // opens plans the next fault of the opening. It returns false once the opening is over.

@@ -23,7 +23,7 @@ func newPod(w *World, name string, proxy *faultnet.Proxy) *Pod {
 // Proxy returns the proxy between the pod and PostgreSQL.
 func (p *Pod) Proxy() *faultnet.Proxy { return p.proxy }
 
-// URL returns the HTTP address of the current process, or an empty string if the process has not announced one.
+// URL returns the current process's HTTP address, or an empty string if the process has not announced one.
 func (p *Pod) URL() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -110,8 +110,8 @@ var replies = []struct{ text, sent string }{
 	{finishText, endedSQL},
 }
 
-// unanswered cuts a reply. In turn, this is the reply to a submission, to the claim of a job of which all pods were notified, and to the
-// finish of a job with a next step. It returns the number of replies that were cut. Some of these may belong to claims that found no job.
+// unanswered cuts the reply, in turn, to a submission, to the claim of a job of which all pods were notified, and to the finish of a job
+// with a next step. It returns the number of replies that were cut. Some of these replies may belong to claims that found no job.
 func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, err error) {
 	pods, reply := c.w.Pods(), replies[n%len(replies)]
 	if reply.text == submitText {
@@ -139,7 +139,7 @@ func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, er
 	return id, 0, err
 }
 
-// lastMomentSQL selects the job of a pipeline that should be cancelled, and the boot ID of the pod that is running the job.
+// lastMomentSQL selects the job to cancel in a pipeline, and the boot ID of the pod that is running the job.
 const lastMomentSQL = `select l.id, l.pod::text from trapeze.live l join trapeze.jobs j on j.id = l.id
 	where j.pipeline_id = $1 and l.state = 'running' and l.kind in ('demo.tx', 'demo.sleep')`
 

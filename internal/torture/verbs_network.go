@@ -61,8 +61,7 @@ func oneWay(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.BlackholeOneWay(way) })(s)
 }
 
-// halfOpen makes all existing connections go silent, while new ones work. At the end, it resets all connections, as if a router had
-// rebooted.
+// halfOpen silences all existing connections, while new ones still work. It finally resets all connections, as if a router had rebooted.
 func halfOpen(s *injection) error {
 	p := s.pod.Proxy()
 	s.hit(p.Links())
@@ -101,7 +100,7 @@ func refuse(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.Refuse(); p.Reset() })(s)
 }
 
-// limit restricts the number of a pod's connections.
+// limit restricts how many connections a pod may open.
 func limit(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.Limit(s.act.Number); p.Reset() })(s)
 }

@@ -190,7 +190,7 @@ func termInFlush(s *injection) error {
 	return s.gone()
 }
 
-// starve leaves a pod only one twentieth of its CPU time.
+// starve limits a pod to a twentieth of its CPU time.
 func starve(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err

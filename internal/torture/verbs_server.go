@@ -90,7 +90,7 @@ func freezeServer(s *injection) error {
 	return nil
 }
 
-// exhaust takes every connection available to ordinary users. It then terminates the pods' connections and takes their places, too.
+// exhaust takes every connection available to ordinary users. It then terminates the pods' connections and takes those that become free.
 func exhaust(s *injection) error {
 	var held []*pgx.Conn
 	defer func() {

@@ -19,8 +19,8 @@ const (
 	podsPerWorker = 2 // number of pods whose addresses a worker knows
 )
 
-// remoteKinds run only on remote workers; sharedKinds run on pods and workers. All other kinds run only on pods. A chain that contains both
-// remoteKinds and kinds of pods therefore moves back and forth between workers and pods.
+// remoteKinds run only on remote workers; sharedKinds run on pods and workers. All other kinds run only on pods. A chain that mixes
+// remoteKinds with kinds that only pods run therefore moves back and forth between workers and pods.
 var (
 	remoteKinds = []string{"demo.echo", "demo.effect", "demo.progress"}
 	sharedKinds = []string{"demo.sleep", "demo.result", "demo.fail", "demo.flaky", "demo.panic", "demo.goexit", "demo.exit", "demo.retry_later", "demo.chain", "demo.fanout"}
@@ -35,7 +35,7 @@ func (w *World) podKinds() []string {
 // separate proxy. Its methods are safe for concurrent use.
 type Worker struct {
 	*place
-	proxies []*faultnet.Proxy // proxies in the order of the pods in the place's record
+	proxies []*faultnet.Proxy // one per pod, in the order in which the place's record lists the pods
 }
 
 // newWorker creates the nth worker, counting from 0.

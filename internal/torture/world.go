@@ -107,7 +107,7 @@ func (w *World) Server() *pgembed.Server { return w.server.Load() }
 
 func (w *World) port() uint16 { return uint16(w.Server().Port()) } // #nosec G115 -- a port
 
-// serverAddress returns the current address of the primary.
+// serverAddress returns the primary's current address.
 func (w *World) serverAddress() (network, address string) {
 	return "tcp", fmt.Sprintf("127.0.0.1:%d", w.Server().Port())
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// observations are the cases about the information that handlers have about their jobs, and that others have about running jobs.
+// observations are the cases about the information that handlers can obtain about their jobs, and that others can obtain about running
+// jobs.
 var observations = []testCase{
 	{name: "a handler knows its job", run: func(w *world) {
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) {

@@ -31,13 +31,13 @@ var of = podtest.Of
 // engine is an engine under test.
 type engine struct {
 	name string // the engine's name in lanes
-	// open opens the engine on the runner of a world before the runner starts. It is nil for PostgreSQL.
+	// open opens the engine on a world's runner before the runner starts. It is nil for PostgreSQL.
 	open func(w *world, r *runner.Runner)
 	// workers means that a worker without a database runs the handlers of jobs on Temporal.
 	workers bool
 }
 
-// world is a database with a pod. The engine under test runs the jobs of its lane named default.
+// world is a database with a pod. The engine under test runs the jobs in its default lane.
 type world struct {
 	*testing.T
 	*is.I
@@ -227,7 +227,7 @@ func returns(o func() *runner.Outcome) does {
 // number is a handler that returns the job's arguments as its result.
 func number(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(j.Args.JSON), nil }
 
-// sum is the handler of a join that adds up the results of the branches.
+// sum is a join's handler that adds up the branches' results.
 func sum(ctx context.Context, j *raw) (*runner.Outcome, error) {
 	var total, failed int
 	for b, err := range j.Branches(ctx) {

@@ -17,7 +17,7 @@ func Start() *Server {
 	return &Server{temporaltest.NewServer(temporaltest.WithBaseServerOptions(temporal.WithDynamicConfigClient(settings)))}
 }
 
-// settings tune the server for a single process. With several partitions, a task can wait for a poll of another partition.
+// settings tune the server for a single process. If a task queue has several partitions, a task in one can wait while workers poll another.
 var settings = dynamicconfig.StaticClient{
 	dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): value(true),
 	dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():      value(1),
@@ -32,10 +32,10 @@ func value(v any) []dynamicconfig.ConstrainedValue {
 // Address returns the server's address in the form that [client.Options] expects.
 func (s *Server) Address() string { return s.it.GetFrontendHostPort() }
 
-// Namespace returns the namespace of the server.
+// Namespace returns the server's namespace.
 func (s *Server) Namespace() string { return s.it.GetDefaultNamespace() }
 
-// Dial returns a client of the server.
+// Dial returns a client that is connected to the server.
 func (s *Server) Dial(logger sdklog.Logger) (client.Client, error) {
 	return client.Dial(client.Options{HostPort: s.Address(), Namespace: s.Namespace(), Logger: logger})
 }

@@ -39,7 +39,7 @@ type link struct{ No, Of, Millis int }
 
 func (link) Kind() string { return "link" }
 
-// split fans out into work jobs with the numbers from 1 to Of. The join checks their sum.
+// split fans out into work jobs numbered from 1 to Of. The join checks their sum.
 type split struct{ Of, Millis int }
 
 func (split) Kind() string { return "split" }
@@ -97,7 +97,7 @@ type claimed interface {
 	PodName() string
 }
 
-// act records the start of a run, waits, and writes the effect of the run.
+// act records a run's start, waits, and writes the run's effect.
 func act(ctx context.Context, pool *pgxpool.Pool, j claimed, n, millis int) error {
 	if _, err := pool.Exec(ctx, `insert into starts (job, fence, pod) values ($1, $2, $3)`, j.ID(), j.Fence(), j.PodName()); err != nil {
 		return job.Retryable(err)

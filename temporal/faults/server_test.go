@@ -106,7 +106,7 @@ func (s *Server) wait(ctx context.Context, namespace string) error {
 	}
 }
 
-// Address returns the host and port of the server.
+// Address returns the server's host and port.
 func (s *Server) Address() string { return s.address }
 
 // Stop stops the server.

@@ -175,7 +175,7 @@ func (w *world) endedJobs() int {
 	return podtest.One[int](w, w.pool, `select count(*) from trapeze.done`)
 }
 
-// handedOver makes jobs whose start has not been recorded due again immediately, as if their forwarder had died half a minute ago.
+// handedOver makes a job due again immediately if its start has not been recorded, as if its forwarder had died half a minute ago.
 func (w *world) handedOver() {
 	w.Helper()
 	podtest.Exec(w, w.pool, `update trapeze.outbox set seen_at = seen_at - interval '30 seconds' where run is null`)

@@ -223,7 +223,7 @@ func (p *Program) Hang(ctx context.Context) error {
 	return err
 }
 
-// Output returns the output of a job, as JSON, once it has ended.
+// Output returns a job's output, as JSON, once it has ended.
 func (p *Program) Output(ctx context.Context, id int64) (string, error) {
 	for {
 		j, err := p.client.JobGet(ctx, id)

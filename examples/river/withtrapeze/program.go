@@ -168,7 +168,7 @@ func (p *Program) Hang(ctx context.Context) error {
 	return err
 }
 
-// Output returns the result of a job, as JSON, once it has ended.
+// Output returns a job's result, as JSON, once it has ended.
 func (p *Program) Output(ctx context.Context, id int64) (string, error) {
 	result, err := runner.Result[json.RawMessage](ctx, p.r, id)
 	return string(result), err

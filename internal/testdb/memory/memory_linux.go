@@ -15,7 +15,7 @@ import (
 const roomy = 4 << 30
 
 // Dir returns an in-memory folder for a server's data, or an empty string if there is not enough space. On disk, most of a test's cost is
-// the creation of the 550 files of its database. As on disk, the data outlives the server's processes.
+// creating its database's 550 files. As on disk, the data outlives the server's processes.
 func Dir() string {
 	dir := cmp.Or(os.Getenv("PGTEST_MEMORY"), "/dev/shm")
 	var fs syscall.Statfs_t

@@ -10,9 +10,9 @@ import (
 // stuckAfter is the time for which a handler may ignore the cancellation of its context before its job ends without it.
 const stuckAfter = 10 * time.Second
 
-// cancelReaches (I9) checks cancel and stop commands. The response must be correct. Once the cancel of a job has been accepted, the job
-// must end as cancelled whether its handler succeeds or fails. If nothing disturbs the pod, the handler's context must be cancelled within
-// a heartbeat interval plus one second, and the job must end soon after that.
+// cancelReaches (I9) checks cancel and stop commands. The response must be correct. Once a job's cancel has been accepted, the job must end
+// as cancelled, whether its handler succeeds or fails. If nothing disturbs the pod, the handler's context must be cancelled within a
+// heartbeat interval plus one second, and the job must end soon after that.
 func cancelReaches(v *view, f *Finding) {
 	for i := range v.run.Calls {
 		switch c := &v.run.Calls[i]; c.Verb {

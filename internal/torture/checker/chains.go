@@ -3,8 +3,8 @@ package checker
 import "github.com/trapeze-run/trapeze/job"
 
 // oneNextStep (I6) checks that each successful step has exactly one next step if its handler requested one or one was declared, and that no
-// other job has a next step. A next step must match the request or declaration, carry the compensations of the steps before it, and be
-// created in the transaction that ends its predecessor.
+// other job has a next step. A next step must match the request or declaration, carry the preceding steps' compensations, and be created in
+// the transaction that ends its predecessor.
 func oneNextStep(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -60,8 +60,8 @@ func creationOf(s *story) *job.Event {
 	return s.events[0]
 }
 
-// chainsComplete (I13) checks that a pipeline with several steps has all steps up to the current one, and that all steps before the current
-// one have succeeded. The pipeline is done only when its last step succeeds. Any other outcome must be visible in the step that caused it.
+// chainsComplete (I13) checks that a pipeline with several steps contains every step up to the current one, and that every earlier step has
+// succeeded. The pipeline is done only when its last step succeeds. Any other outcome must be visible in the step that caused it.
 func chainsComplete(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || s.job.ParentID != nil {
@@ -96,7 +96,7 @@ func chainsComplete(v *view, f *Finding) {
 	}
 }
 
-// stepsHaveParents (I18) checks that the parent of every step but the first exists and is the previous step of the same pipeline. The
+// stepsHaveParents (I18) checks that the parent of every step but the first exists and is the previous step in the same pipeline. The
 // pipeline's first job must exist, and no pipeline may exceed the length limit.
 func stepsHaveParents(v *view, f *Finding) {
 	for _, s := range v.ordered {

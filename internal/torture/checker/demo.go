@@ -16,7 +16,7 @@ type demoArgs struct {
 	N     int        `json:"n"`
 	MB    int64      `json:"mb"`
 	Rows  int        `json:"rows"`
-	Steps []job.Step `json:"steps"` // for demo.chain; demo.progress has a number here
+	Steps []job.Step `json:"steps"` // for demo.chain; in demo.progress, this is a number
 
 	Undo *job.Step `json:"undo"` // for demo.chain
 

@@ -7,9 +7,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// failuresFollowed (I13c) checks on-failure jobs. When a job fails or is cancelled, the on-failure steps of its plan that match must become
-// one pipeline. The next event must name the pipeline's first job, which must have been created in the same transaction. A job without
-// matching steps must have no on-failure job, and every on-failure job must be named in an event.
+// failuresFollowed (I13c) checks on-failure jobs. When a job fails or is cancelled, the matching on-failure steps of its plan must form one
+// pipeline. The next event must name the pipeline's first job, which must have been created in the same transaction. A job without matching
+// steps must have no on-failure job, and every on-failure job must be named in an event.
 func failuresFollowed(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -59,7 +59,7 @@ func failuresFollowed(v *view, f *Finding) {
 }
 
 // followsEnd lists the steps of a job's plan that follow if the job ends in the given state. The job's own on-failure steps come first,
-// then the on-failure steps of the steps before it.
+// followed by those of the preceding steps.
 func followsEnd(j *job.Job, end job.State) (steps []job.Step) {
 	var plan, others []job.Step
 	_ = json.Unmarshal(j.Planned, &plan)

@@ -79,7 +79,7 @@ func (v *view) startsClaimed(s *story, f *Finding) {
 }
 
 // closedStaysClosed reports a boot that claims jobs after its row was closed, and a process that continues under the old boot ID. If a job
-// was taken back from the boot, the row must have been closed before. Otherwise, the row counts as closed shortly after the time of its
+// was taken back from the boot, the row must have been closed before that. Otherwise, the row counts as closed shortly after its closing
 // event.
 func (v *view) closedStaysClosed(b *boot, f *Finding) {
 	if b.closed.IsZero() {

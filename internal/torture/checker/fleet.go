@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// fleetHolds (I16, across all pods) checks lanes with a limit across all pods. Whenever a job in such a lane is claimed, the number of jobs
-// running in the lane, including the new one, must not exceed the largest limit that may have been in force.
+// fleetHolds (I16, across all pods) checks lanes with a limit across all pods. Whenever a job in a limited lane is claimed, the number of
+// jobs running in the lane, including the new one, must not exceed the largest limit that may have been in force.
 //
 //   - A job counts as running from its claim to the event that ends the claim. If its pod died, that event is the recovery, because no
 //     other job may use the slot before then. Two kinds of claims end with their pod instead: claims that may have been uncommitted, and
@@ -21,9 +21,9 @@ import (
 //     counts from when the change was sent. A lowered limit counts once every pod has received it.
 //   - Jobs that are running when a limit is lowered continue and are counted. No other job may start until there is a free slot again.
 //
-// The samples are checked in the same way. Each sample is one snapshot of the claims held by pods whose rows are open. The number of claims
-// must not exceed the largest limit that may have been in force between the sample and the time at which the pod with the newest claim last
-// learned of the limits.
+// Samples are checked in the same way. Each is one snapshot of the claims held by pods whose rows are open. The number of claims must not
+// exceed the largest limit that may have been in force between the sample and the time at which the pod with the newest claim last learned
+// of the limits.
 func (v *view) fleetHolds(f *Finding) {
 	limits := limitsOf(v.run)
 	if len(limits) == 0 {
@@ -96,7 +96,7 @@ func (v *view) fleetSampled(limits map[string]limits, f *Finding) {
 	}
 }
 
-// heldUntil returns until when a claim counts toward its lane's limit.
+// heldUntil returns the time until which a claim counts toward its lane's limit.
 func (v *view) heldUntil(c *claim) time.Time {
 	until := time.Unix(math.MaxInt32, 0)
 	if c.end != nil {

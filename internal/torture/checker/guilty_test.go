@@ -24,7 +24,7 @@ func sleeper(p *past, pod string) *tale { return p.submit("demo.sleep", `{"ms":5
 // last returns a pointer to the last element of a list.
 func last[T any](list []T) *T { return &list[len(list)-1] }
 
-// row returns the row of the first job for which find returns true.
+// row returns the row of the first job that find accepts.
 func row(r *history.Run, find func(job.Job) bool) *job.Job {
 	return &r.Jobs[slices.IndexFunc(r.Jobs, find)]
 }

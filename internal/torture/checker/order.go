@@ -104,8 +104,8 @@ func (v *view) visibleFrom(w *wait) time.Time {
 	return at
 }
 
-// heldUp reports whether a job may have become visible long after its event's time. That time is when the transaction began, and each
-// further statement of the transaction had to reach the database.
+// heldUp reports whether a job may have become visible long after its event's time. The event carries the time at which its transaction
+// began, and each later statement in the transaction still had to reach the database.
 func (v *view) heldUp(w *wait) bool {
 	from := w.since.At
 	return (w.since.Event == "job.enqueued" || w.since.Event == "job.operator_retry") && !v.trouble.stillForAll(from, from.Add(v.commitWithin()))

@@ -34,14 +34,14 @@ func ownersExclude(v *view, f *Finding) {
 		if !b.lapsed || b.leaseSeen.IsZero() || v.skewedAt(b.closed) {
 			continue
 		}
-		tooFar := b.leaseSeen.After(b.closed.Add(2 * v.run.Settings.Lease)) // only a clock jump can cause so large a difference
+		tooFar := b.leaseSeen.After(b.closed.Add(2 * v.run.Settings.Lease)) // only a clock jump can cause such a large difference
 		f.judge(tooFar || !b.leaseSeen.After(b.closed), 0, "%s was declared dead at %s, but its lease lasted until %s", b.name(), clock(b.closed),
 			clock(b.leaseSeen))
 	}
 }
 
-// formerStopped checks a claim's handler that was still running when the next claim's handler started. A handler without an end line in the
-// ledger ended with its process or cannot be judged, unless its kind never ends by itself.
+// formerStopped checks a claim's handler that was still running when the next claim's handler started. If a handler has no end line in the
+// ledger, either it ended with its process or it cannot be judged, unless its kind never ends by itself.
 func (v *view) formerStopped(c, next *claim, f *Finding) {
 	b := v.boot(c.boot)
 	if c.start() == nil || next.start() == nil || c.end == nil || b.life == nil {

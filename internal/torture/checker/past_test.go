@@ -30,7 +30,7 @@ type place struct {
 	boots int
 }
 
-// names lists the fleet of a fabricated run. The worker is a remote worker that the first two pods serve.
+// names lists the processes in a fabricated run's fleet. The first two pods serve worker1, a remote worker.
 var names = []string{"pod1", "pod2", "pod3", "worker1"}
 
 // begin starts a run with three pods and a remote worker.
@@ -122,7 +122,7 @@ func (p *past) term(name string, takes time.Duration) {
 	one.now.Ended = p.step()
 }
 
-// lapse lets the lease of a quiet pod expire. The other pods then declare the pod dead.
+// lapse lets a quiet pod's lease expire. The other pods then declare the pod dead.
 func (p *past) lapse(name string) {
 	one := p.pods[name]
 	beats := one.beats[one.boot]
@@ -131,7 +131,7 @@ func (p *past) lapse(name string) {
 	p.quietly(name)
 }
 
-// quietly removes a boot that was declared dead from the samples.
+// quietly removes from the samples a boot that was declared dead.
 func (p *past) quietly(name string) {
 	one := p.pods[name]
 	one.beats["lapsed "+one.boot] = append(one.beats[one.boot], span{p.now, p.now})
@@ -159,7 +159,7 @@ func (p *past) operate(lane string, slots int, open bool) {
 	p.run.Calls = append(p.run.Calls, c)
 }
 
-// done finishes the run with the quiet tail, the shutdown of the pods, the samples and the exports.
+// done finishes the run: it adds the quiet tail, the pods' shutdown, the samples and the exports.
 func (p *past) done() *history.Run {
 	p.run.Settings.QuietFrom = p.step()
 	p.pass(12 * time.Second)

@@ -90,14 +90,13 @@ func (v *view) assignBoots() {
 	}
 }
 
-// able reports whether a process could work throughout the given period, because it was ready, was not shutting down, and was not
-// disturbed.
+// able reports whether a process could work throughout the given period: it must have been ready, not shutting down, and undisturbed.
 func (v *view) able(l *life, from, to time.Time) bool {
 	return l.Ready != nil && !l.Ready.After(from) && l.Ended.After(to) && (l.TermAt == nil || l.TermAt.After(to)) &&
 		v.trouble.calm(l.Pod, from, to)
 }
 
-// ableFor reports whether the given period contains an interval of the given duration throughout which a process could work.
+// ableFor reports whether, within the given period, a process could work without interruption for the given duration.
 func (v *view) ableFor(l *life, from, to time.Time, long time.Duration) bool {
 	for ; !from.Add(long).After(to); from = from.Add(v.run.Settings.Heartbeat) {
 		if v.able(l, from, from.Add(long)) {

@@ -33,7 +33,7 @@ func orphansRecovered(v *view, f *Finding) {
 	}
 }
 
-// otherCouldRecover reports whether any pod other than the pod of b could perform recovery throughout the given period.
+// otherCouldRecover reports whether any pod other than b's could perform recovery throughout the given period.
 func (v *view) otherCouldRecover(b *boot, from, to time.Time) bool {
 	for _, l := range v.lives {
 		if l != b.life && !l.remote() && v.able(l, from, to) {

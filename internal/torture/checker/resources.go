@@ -16,8 +16,8 @@ const (
 	moreGoroutines  = 60        // kept-alive connections, both from clients and to the ledger
 	moreFiles       = 40
 	moreConnections = 10 // pools grow under load
-	// The handler of demo.fanout builds its children before their number is checked, and a remote worker also encodes them. In a pod,
-	// 939,450 children took 400 MiB. The garbage collector returns the memory to the system only minutes later.
+	// The demo.fanout handler builds its children before their number is checked, and a remote worker also encodes them. In a pod, 939,450
+	// children took 400 MiB. The garbage collector returns the memory to the system only minutes later.
 	bytesOfChild = 1 << 10
 )
 
@@ -72,7 +72,7 @@ func resourcesBounded(v *view, f *Finding) {
 	}
 }
 
-// heldBy adds up the goroutines that the handlers of a process were asked to leak, and the bytes that they were asked to hold or to build.
+// heldBy adds up the goroutines that a process's handlers were asked to leak, and the bytes that they were asked to hold or build.
 func (v *view) heldBy(l *life) (goroutines int, bytes int64) {
 	for _, b := range l.boots {
 		for _, c := range b.claims {

@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// stallFrom is the duration from which a sample, or one of the sampler's small commits, shows that the machine is in trouble. Other
+// stallFrom is the minimum duration of a sample, or of one of the sampler's small commits, that shows that the machine is in trouble. Other
 // programs may be keeping its disk or CPUs busy, which must not count against the fleet. Shorter delays are within the slack of every
 // check.
 const stallFrom = time.Second
@@ -33,7 +33,8 @@ func stallsOf(run *history.Run) (list []span) {
 // the pod's timing to be judged. On an otherwise idle machine, the share is a few percent.
 const starvedFrom = 0.5
 
-// starvedPods returns, for each pod, the periods in which its threads spent at least that share of the time waiting for a CPU.
+// starvedPods returns, for each pod, the periods in which the share of time that its threads spent waiting for a CPU was at least
+// starvedFrom.
 func starvedPods(run *history.Run) map[string][]span {
 	found := map[string][]span{}
 	type look struct {

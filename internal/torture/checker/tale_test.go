@@ -249,7 +249,7 @@ func (t *tale) handBack() *tale {
 	return t
 }
 
-// retry records a failed attempt and, after the delay, the promotion of the job.
+// retry records a failed attempt and, after the delay, the job's promotion.
 func (t *tale) retry(wait time.Duration) *tale {
 	return t.line("end", "no").fields(t.leave("job.retried", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds()).promote(wait)
 }
@@ -339,7 +339,7 @@ func (t *tale) nice(priority int) *tale {
 	return t
 }
 
-// stale records that the result of the previous owner was discarded.
+// stale records that the previous owner's result was discarded.
 func (t *tale) stale(fence int64) *tale {
 	t.p.xid++
 	e := t.event("job.stale_result", t.row.State, t.row.State, "system")

@@ -138,7 +138,7 @@ func (v *view) sampleMoments(id int64) (list []moment) {
 	return list
 }
 
-// podMoments returns the starts and ends of the processes and boots that had the job.
+// podMoments returns when the processes and boots that claimed the job started and ended.
 func (v *view) podMoments(s *story, from, to time.Time) (list []moment) {
 	add := func(at time.Time, file, format string, args ...any) {
 		if !at.IsZero() && !at.Before(from) && !at.After(to) {
@@ -172,7 +172,7 @@ func (v *view) podMoments(s *story, from, to time.Time) (list []moment) {
 	return list
 }
 
-// faultMoments returns the faults that affected all pods or a pod that had the job.
+// faultMoments returns the faults that affected all pods or a pod that claimed the job.
 func (v *view) faultMoments(s *story, from, to time.Time) (list []moment) {
 	had := map[string]bool{"": true}
 	for _, c := range s.claims {

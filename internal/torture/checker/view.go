@@ -225,7 +225,7 @@ func recovers(e *job.Event) bool {
 	return e.Event == "job.recovered" || leaves(e) && fieldsOf(e).Boot != ""
 }
 
-// fields contains the event fields that the checker reads. They are in events that Trapeze itself writes. Only recovery events name a boot.
+// fields contains the event fields that the checker reads. Trapeze itself writes these fields. Only recovery events name a boot.
 type fields struct {
 	Reason  string `json:"reason"`
 	Boot    string `json:"boot"`

@@ -60,7 +60,7 @@ func (v *view) leftWithoutHandler(c *claim, l *life) bool {
 	return v.ableFor(l, c.event.At, until, v.prompt()+v.run.Settings.Heartbeat)
 }
 
-// window counts the occurrences in ten seconds of a run.
+// window holds the counts for ten seconds of a run.
 type window struct {
 	span
 	due, returned  int // jobs that became due, and handlers that returned, in the first half

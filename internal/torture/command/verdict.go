@@ -18,7 +18,7 @@ const mostShown = 5
 // busyFrom is the number of seconds per second that a pod's threads must spend waiting for a CPU before the machine counts as busy.
 const busyFrom = 0.3
 
-// document is the verdict in the form in which it is printed as JSON.
+// document is the verdict as printed in JSON.
 type document struct {
 	Green      bool           `json:"green"`
 	Seed       uint64         `json:"seed"`

@@ -41,7 +41,7 @@ type Settings struct {
 	Began      time.Time     `json:"began"`
 	QuietFrom  time.Time     `json:"quiet_from"` // the time from which all faults have been undone and no more jobs are submitted
 	Ended      time.Time     `json:"ended"`      // end of the quiet tail, when the exports were taken
-	Quiescent  bool          `json:"quiescent"`  // the quiet tail ended because nothing was left to do, not at its time limit
+	Quiescent  bool          `json:"quiescent"`  // the quiet tail ended because nothing was left to do, rather than because it reached its time limit
 	Lease      time.Duration `json:"lease"`
 	Heartbeat  time.Duration `json:"heartbeat"`
 	Poll       time.Duration `json:"poll"`
@@ -134,7 +134,7 @@ type Sample struct {
 	Running []Running     `json:"running"`
 	Pods    []PodNumbers  `json:"pods,omitempty"` // taken about once a second
 	// Commit is the latest of the small commits that the sampler makes about four times a second. It is nil if there is no new commit, for
-	// example because one failed.
+	// example because the last attempt failed.
 	Commit *Commit `json:"commit,omitempty"`
 	// Leases maps the boot IDs of open pods to the expiry times of their leases. It comes from the same snapshot.
 	Leases map[string]time.Time `json:"leases,omitempty"`
@@ -219,7 +219,7 @@ type Process struct {
 	Race      bool       `json:"race"`
 	Started   time.Time  `json:"started"`
 	Ready     *time.Time `json:"ready"`               // when the process reported that it was ready, or nil if it never did
-	TermAt    *time.Time `json:"term_at,omitempty"`   // when the process reported that it was ready; nil if it never did
+	TermAt    *time.Time `json:"term_at,omitempty"`   // time of the first SIGTERM; nil if none was sent
 	TermsGot  int        `json:"terms_got,omitempty"` // number of SIGTERMs sent
 	Ended     time.Time  `json:"ended"`
 	Exit      int        `json:"exit"`                 // exit code, or -1 after a signal

@@ -39,16 +39,15 @@ type Handlers struct {
 	Reader func(ctx context.Context, in wire.Run) work.Writer
 }
 
-// Register registers an activity for each kind that the pod runs. If the pod receives an activity of another kind, Temporal offers the
-// activity to the workers again.
+// Register registers an activity for each kind that the pod runs. If the pod receives an activity of another kind, Temporal reoffers the
+// activity to the workers.
 func (h *Handlers) Register(w worker.Registry) {
 	for _, kind := range h.Engine.HandledKinds {
 		w.RegisterActivityWithOptions(h.Run, activity.RegisterOptions{Name: kind})
 	}
 }
 
-// Run calls the handler of a job once. It returns an error only if this or another worker must call the handler again, or if the run was
-// reset.
+// Run calls a job's handler once. It returns an error only if this or another worker must call the handler again, or if the run was reset.
 func (h *Handlers) Run(ctx context.Context, in wire.Run) (v wire.Verdict, err error) {
 	if h.Engine.Lanes.Drained() { // the worker is about to stop
 		return v, temporal.NewApplicationErrorWithOptions("the pod is drained", "drained", temporal.ApplicationErrorOptions{NextRetryDelay: 200 * time.Millisecond})

@@ -53,13 +53,13 @@ type Forwarder struct {
 // Names generates the names that a database uses in Temporal. Databases that share a namespace need different prefixes.
 type Names struct{ Prefix string }
 
-// Queue returns the task queue of a lane. Lane names contain no slashes.
+// Queue returns a lane's task queue. Lane names contain no slashes.
 func (n Names) Queue(lane string) string { return n.Prefix + "/" + lane }
 
 // Pods returns the task queue that all pods serve to write to PostgreSQL. Lane names contain no spaces.
 func (n Names) Pods() string { return n.Prefix + " pods" }
 
-// Workflow returns the workflow id of an epoch of a job.
+// Workflow returns the workflow id for one epoch of a job.
 func (n Names) Workflow(id, epoch int64) string { return fmt.Sprintf("%s-%d-%d", n.Prefix, id, epoch) }
 
 const (
@@ -141,8 +141,8 @@ func each[T any](list []T, do func(T) error) error {
 	return errors.Join(errs[:min(len(errs), 3)]...)
 }
 
-// Start starts the workflow of a job. If the workflow is already running, Start records its start, because the run itself may not have done
-// so yet. If Temporal would reject the job's args, the job fails.
+// Start starts a job's workflow. If the workflow is already running, Start records its start, because the run itself may not have done so
+// yet. If Temporal would reject the job's args, the job fails.
 func (f *Forwarder) Start(ctx context.Context, i outbox.Item) error {
 	if err := wire.TooLarge("args and checkpoint", len(i.Args)+len(i.Checkpoint)); err != nil {
 		return f.refuse(ctx, i, err)
@@ -189,7 +189,7 @@ func (f *Forwarder) refuse(ctx context.Context, i outbox.Item, why error) error 
 // and epoch in another database, which was claimed at another time.
 const claim = "trapeze claim"
 
-// started records the start of a workflow that was started by an earlier call.
+// started records the start of a workflow that an earlier call started.
 func (f *Forwarder) started(ctx context.Context, i outbox.Item, id, run string) error {
 	found, err := f.Client.DescribeWorkflowExecution(ctx, id, run)
 	if err != nil {

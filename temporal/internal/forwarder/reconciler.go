@@ -44,8 +44,8 @@ func (f *Forwarder) Reconcile(ctx context.Context, unseen time.Duration) error {
 	}
 }
 
-// examine asks Temporal about a run. Before a run ends, it writes the end of its job. If a job is still running although its run has ended,
-// either the run was ended from outside or Temporal has lost it.
+// examine asks Temporal about a run. A run normally writes its job's end before it ends itself. If a job is still running although its run
+// has ended, either the run was ended from outside or Temporal has lost it.
 func (f *Forwarder) examine(ctx context.Context, i outbox.Item) error {
 	id := f.Names.Workflow(i.ID, i.Epoch())
 	found, err := f.Client.DescribeWorkflowExecution(ctx, id, i.Run)

@@ -1,4 +1,4 @@
-// Package interpreter implements the workflow of a job. The workflow records its start in the outbox, calls the handler as an activity, and
+// Package interpreter implements a job's workflow. The workflow records its start in the outbox, calls the handler as an activity, and
 // settles the verdict in PostgreSQL:
 //
 //	begin ──▶ handler, on the lane's task queue ──▶ settle
@@ -7,8 +7,8 @@
 //	 end
 //
 // PostgreSQL decides how the job continues: a job that is waiting for its next attempt or for its branches is a row in PostgreSQL, not a
-// workflow. A workflow therefore has about twenty events no matter how complex the pipeline is, and its code has no state to version. An
-// outage of PostgreSQL adds at most a few dozen.
+// workflow. A workflow therefore has about twenty events no matter how complex the pipeline is, and its code has no state to version. A
+// PostgreSQL outage adds at most a few dozen.
 package interpreter
 
 import (
@@ -70,7 +70,7 @@ func write(ctx workflow.Context, pods string, result any, name string, args ...a
 	return workflow.ExecuteActivity(ctx, name, args...).Get(ctx, result)
 }
 
-// call has the handler called until it returns a verdict.
+// call runs the handler's activity, which Temporal retries after a crash, and returns the verdict.
 func call(ctx workflow.Context, in wire.Run) (v wire.Verdict) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: forever,

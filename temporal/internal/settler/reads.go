@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
 )
 
-// Reader returns the writer of a run, which can read results, branches and tokens.
+// Reader returns a run's writer, which can read results, branches and tokens.
 func (s *Settler) Reader(in wire.Run) work.Writer {
 	return s.Prepare(in.Claimed(), s.outbox.Lease(in.ID, in.Epoch)).Writer
 }

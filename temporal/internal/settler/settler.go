@@ -35,7 +35,7 @@ type Settler struct {
 	Database string
 }
 
-// New returns the settler of an engine.
+// New returns a settler for an engine.
 func New(p *pod.Pod, name string, o *outbox.Outbox) *Settler {
 	s := &Settler{pod: p, outbox: o, ready: make(chan struct{})}
 	options := p.Opts
@@ -84,8 +84,8 @@ func (s *Settler) Register(w worker.Registry) {
 	w.RegisterActivityWithOptions(s.Settle, activity.RegisterOptions{Name: interpreter.Settle})
 }
 
-// Begin records the start of the calling run and returns the run's id. It returns an empty id if another run executes the epoch or the
-// epoch is over.
+// Begin records the calling run's start and returns the run's id. It returns an empty id if another run executes the epoch or the epoch is
+// over.
 func (s *Settler) Begin(ctx context.Context, in wire.Run) (run string, err error) {
 	if err := s.Owns(ctx, in); err != nil {
 		return "", err
@@ -115,7 +115,7 @@ func (s *Settler) Owns(ctx context.Context, in wire.Run) error {
 	return err
 }
 
-// Settle writes the verdict of a run. It is idempotent.
+// Settle writes a run's verdict. It is idempotent.
 func (s *Settler) Settle(ctx context.Context, in wire.Run, v wire.Verdict) error {
 	err := failpoint.Hit(steps.Settling)
 	if err == nil {
@@ -185,7 +185,7 @@ type member struct{ s *Settler }
 
 func (m member) Open(context.Context) error { return nil }
 
-// Heartbeat reads the lanes and the lanes of kinds, which determine in which lanes next steps run.
+// Heartbeat reads the lanes and the lane of each kind, which determine the lanes in which next steps run.
 func (m member) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	b, err := m.s.pod.Heartbeats.Heartbeat(ctx, boot, m.s.Opts.LeaseFor, false)
 	return store.Beat{Open: true, Now: b.Now, Left: m.s.Opts.LeaseFor, Lanes: b.Lanes, LaneKinds: b.LaneKinds, History: b.History}, err

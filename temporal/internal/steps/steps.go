@@ -1,5 +1,5 @@
-// Package steps names the steps of a job between PostgreSQL and Temporal. Tests with the build tag failpoints kill a pod at each step (see
-// internal/failpoint).
+// Package steps names the steps that a job takes between PostgreSQL and Temporal. Tests with the build tag failpoints kill a pod at each
+// step (see internal/failpoint).
 package steps
 
 // The steps, in order.

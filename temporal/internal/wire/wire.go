@@ -112,7 +112,7 @@ type Verdict struct {
 	Details Details       `json:"details,omitzero"`
 }
 
-// Failure is the error of a handler.
+// Failure is a handler's error.
 type Failure struct {
 	Message     string         `json:"message"`
 	Class       job.ErrorClass `json:"class"`
@@ -124,7 +124,7 @@ type Failure struct {
 	TooLarge    bool           `json:"too_large,omitempty"`
 }
 
-// FailureOf encodes the error of a handler.
+// FailureOf encodes a handler's error.
 func FailureOf(err error) *Failure {
 	wish := job.WishOf(err)
 	class, code := work.ErrorOf(err)
