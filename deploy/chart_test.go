@@ -309,7 +309,7 @@ func TestSelectorsFindTheirPodsAndNoOthers(t *testing.T) {
 	})
 }
 
-// Every command in the chart exists and has the flags that the chart passes.
+// Every command in the chart must exist and accept the flags that the chart passes.
 func TestArgumentsAreCommands(t *testing.T) {
 	commands := read(t, "../docs/reference-commands.md")
 	releases(t, func(t *testing.T, r release) {

@@ -484,7 +484,7 @@ func TestTwoDatabasesWithOnePrefixDoNotRunJobsOfEachOther(t *testing.T) {
 			w.enqueue("k", fmt.Sprintf(`"%s"`, string(rune('a'+i))))
 		}
 	}
-	pgtest.Wait(t, "jobs of both databases have ended", func() bool { // the others end once a pod of the right database gets them
+	pgtest.Wait(t, "jobs of both databases have ended", func() bool { // the others end once a pod of the right database receives them
 		return one[int](worlds[0], `select count(*) from trapeze.done`) > 1 && one[int](worlds[1], `select count(*) from trapeze.done`) > 1
 	})
 }

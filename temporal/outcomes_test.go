@@ -100,7 +100,7 @@ func TestAHandlerOfTemporalRetriesSnoozesAndKeepsItsCheckpoint(t *testing.T) {
 	j := w.wait(id)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), "2")
-	is.True(fences[0] < fences[1] && fences[1] < fences[2]) // each run has a higher fence
+	is.True(fences[0] < fences[1] && fences[1] < fences[2]) // each run's fence is higher than the last
 	events, err := w.Admin().Events(t.Context(), id, 0, 100)
 	is.NoErr(err)
 	var steps []string

@@ -54,8 +54,8 @@ type Options struct {
 	Namespace string
 	// Name is the engine's name. A program that uses several clusters must give each a different name. The default is [Name].
 	Name string
-	// Prefix starts all workflow ids and task queue names. Databases that share a namespace need different prefixes: pods reject runs of
-	// another database, but workers started by [Work] cannot. The default is "trapeze".
+	// Prefix is prepended to all workflow ids and task queue names. Databases that share a namespace need different prefixes: pods reject
+	// runs of another database, but workers started by [Work] cannot. The default is "trapeze".
 	Prefix string
 	// DataConverter is the client's data converter, if it has one, for example to encrypt args and results in Temporal. The default is
 	// JSON.
@@ -133,7 +133,7 @@ type engine struct {
 	boot   string
 }
 
-// run forwards jobs and serves the lanes until ctx is cancelled. It then stops its workers, whose handlers get the pod's grace period.
+// run forwards jobs and serves the lanes until ctx is cancelled. It then stops its workers, whose handlers can use the pod's grace period.
 func (e *engine) run(ctx context.Context) {
 	if e.pod.Opts.Disabled {
 		return
@@ -191,7 +191,7 @@ func (e *engine) work(ctx context.Context, s *settler.Settler) {
 		for lane, w := range workers {
 			if err == nil && !slices.Contains(lanes, lane) {
 				delete(workers, lane)
-				stopping.Go(w.Stop) // either the lane has moved and none of its jobs is running, or the pod is drained and handlers get the grace period
+				stopping.Go(w.Stop) // either the lane has moved and none of its jobs is running, or the pod is drained and its handlers can use the grace period
 			}
 		}
 		for _, lane := range lanes {

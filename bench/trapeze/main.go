@@ -64,7 +64,7 @@ func (p *peer) Enqueue(ctx context.Context, x common.Payload) error {
 
 func (p *peer) Start(ctx context.Context, url string, workers int, h common.Handler) (func(), error) {
 	conns := 4
-	if common.WritesRows() { // in W4T, the steps use the host's pool, so it gets the same size as River's
+	if common.WritesRows() { // in W4T, the steps use the host's pool, so its size is the same as River's
 		conns = common.Env("CONNS", 20)
 	}
 	pool := common.Pool(ctx, url, int32(conns))

@@ -1,8 +1,8 @@
 // Command image builds a container image of a Trapeze program without a container daemon, and writes it as a tarball for `docker load`,
 // `podman load`, `crane push` or `skopeo copy`. Two builds of the same source produce the same bytes.
 //
-// The image has no base: it contains the static program, the certificate authorities of Mozilla's trust store, and an unprivileged user.
-// The program includes the time zones (cmd/app imports time/tzdata).
+// The image is not built on a base image. It contains the static program, the certificate authorities of Mozilla's trust store, and an
+// unprivileged user. The program includes the time zones (cmd/app imports time/tzdata).
 package main
 
 import (
@@ -159,7 +159,7 @@ func authorities() []byte {
 	return all.Bytes()
 }
 
-// archive returns a layer with the files and their directories. All of them belong to root and have a modification time of zero.
+// archive returns a layer with the files and their directories. They all belong to root, and their modification times are zero.
 func archive(files []file) ([]byte, error) {
 	var buffer bytes.Buffer
 	w, made := tar.NewWriter(&buffer), map[string]bool{".": true}

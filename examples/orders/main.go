@@ -42,7 +42,7 @@ type service struct {
 }
 
 // options returns the options of every pod. All pods together send at most two concurrent requests to the payment provider. The other kinds
-// need a lane, too, because a step without one runs in the lane of the previous step.
+// also need a lane, because a step without one runs in the previous step's lane.
 func options() runner.Options {
 	two := 2
 	return runner.Options{Lanes: []runner.LaneSetup{

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-// A compensation survives more crashes than other jobs, because its kind has a higher crash limit.
+// A compensation survives more crashes than other jobs, because its kind is registered with a higher crash limit.
 func TestAReleaseThatKillsFivePodsStillHappens(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

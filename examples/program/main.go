@@ -1,4 +1,4 @@
-// Command program has the command line of package cmd/app and one handler.
+// Command program combines the command line of package cmd/app with one handler.
 package main
 
 import (

@@ -61,7 +61,7 @@ func TestBothProgramsDoTheSame(t *testing.T) {
 
 	// The map lists the effects of every kind except heartbeat. The number of heartbeat jobs depends on how long the test takes.
 	want := map[string]int{
-		"mail to ada": 1, "mail to ben": 1, "mail to cyd": 1, // each address gets its mail on the second attempt, because the mail server is busy at first
+		"mail to ada": 1, "mail to ben": 1, "mail to cyd": 1, // mail reaches each address on the second attempt, because the mail server is busy at first
 		"arrived parcel":        1,                      // after a snooze, which does not count as a failure
 		"try of welcome":        7,                      // two attempts for each of three addresses, plus one for "nobody"
 		"failed try of welcome": 3,                      // none for "nobody", whose job is cancelled or fails permanently at once
@@ -103,7 +103,7 @@ func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 	tx, err := pool.Begin(ctx)
 	is.NoErr(err)
 	is.NoErr(p.SignUp(ctx, tx, "eve"))
-	is.NoErr(tx.Rollback(ctx)) // because the transaction is rolled back, eve gets no mail
+	is.NoErr(tx.Rollback(ctx)) // because the transaction is rolled back, no mail is sent to eve
 	is.NoErr(p.Import(ctx, []string{"ben", "cyd", "nobody"}))
 	_, err = p.Watch(ctx, "parcel", 200*time.Millisecond)
 	is.NoErr(err)
@@ -188,7 +188,7 @@ func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
 	is.NoErr(z.Stop(ctx))
 }
 
-// Any error rolls back the move. Here, the error is that a kind has no handler.
+// Any error rolls back the move. Here, the error is a kind without a handler.
 func TestAMoveThatFailsMovesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -131,8 +131,8 @@ func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 	return at.String()
 }
 
-// The test commits, rolls back and kills a thousand transactions at random with each library. Afterwards, every stored order has a job, no
-// other jobs exist, and each job has run exactly once.
+// The test commits, rolls back and kills a thousand transactions at random with each library. Afterwards, there must be a job for every
+// stored order and no other job, and each job must have run exactly once.
 func TestAnOrderHasItsJobIfAndOnlyIfItIsThere(t *testing.T) {
 	for name := range libraries(t, pgtest.URL(t)) {
 		t.Run(name, func(t *testing.T) {

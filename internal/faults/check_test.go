@@ -171,7 +171,7 @@ func (w *world) checkJobs(h history) {
 }
 
 // checkSubmissions checks that every job whose submission was confirmed exists, and that the number of other jobs does not exceed the
-// number of submissions with an unknown outcome.
+// number of submissions whose outcome is unknown.
 func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubts int) {
 	w.t.Helper()
 	for _, id := range ids {

@@ -47,7 +47,7 @@ func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	w.finish()
 }
 
-// emitTimes returns when Emit returned on the given pod, for each event of the emitter.
+// emitTimes returns, for each of the emitter's events, when Emit returned on the given pod.
 func emitTimes(p *pod) (at []time.Time) {
 	for line := range strings.Lines(p.log.String()) {
 		var n int

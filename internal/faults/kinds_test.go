@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// tablesSQL creates the tables in which handlers record what they do. They have no unique constraints, because the check must be able to
+// tablesSQL creates the tables in which handlers record what they do. They carry no unique constraints, because the check must be able to
 // find duplicates. It also numbers events in the order in which they are written, which transaction IDs do not reveal.
 const tablesSQL = `
 create table effects (job bigint, fence bigint, step int, pipeline bigint);

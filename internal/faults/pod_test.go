@@ -52,7 +52,7 @@ func (w *world) launch(c podConfig, failpoints string) *pod {
 	p := &pod{w: w, name: c.Name, busy: c.SubmitFor > 0, cmd: exec.Command(self), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), podEnv+"="+string(config), "TRAPEZE_FAILPOINTS="+failpoints)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	// Each pod gets a separate process group, so that the kernel wakes a frozen pod if the test process dies. The pod can then exit.
+	// Each pod runs in a separate process group, so that the kernel wakes a frozen pod if the test process dies. The pod can then exit.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		w.t.Fatal(err)
@@ -139,8 +139,8 @@ func (p *pod) waitExit(t *testing.T, atMost time.Duration) *os.ProcessState {
 	return p.cmd.ProcessState
 }
 
-// submissions reads from the pod's log which jobs the pod submitted, and how many submissions have an unknown outcome. If the pod was
-// killed, one more submission than the log shows may have an unknown outcome.
+// submissions reads from the pod's log which jobs the pod submitted, and for how many submissions the outcome is unknown. If the pod was
+// killed, there may be one more of these than the log shows.
 func (p *pod) submissions(t *testing.T) (ids []int64, doubts int) {
 	t.Helper()
 	if !p.busy {

@@ -194,7 +194,7 @@ func (w *world) finish() history {
 			p.waitExit(w.t, 10*time.Second)
 		}
 		if state := p.cmd.ProcessState; state.Exited() && state.ExitCode() != 0 {
-			w.t.Errorf("%s ended with %s", p.name, state) // killed processes have no exit code, so this concerns only those that exited
+			w.t.Errorf("%s ended with %s", p.name, state) // killed processes have no exit code, so this covers only those that exited
 		}
 	}
 	return h

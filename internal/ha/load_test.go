@@ -211,7 +211,7 @@ func (l *load) acceptedSince(from time.Time) time.Time {
 	return time.Time{}
 }
 
-// startedSince returns when each pod first started a handler after the given time. Pods that have not started one are missing.
+// startedSince returns when each pod first started a handler after the given time. Pods that have not started one are omitted.
 func (l *load) startedSince(from time.Time) map[string]time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package migrate migrates a database's schema to the version of this binary, using pressly/goose.
 //
 // Any number of pods can call [Up] on an empty database concurrently, each with one connection, even through a transaction pooler. One
-// transaction creates the schema and its migrations table, and a second one contains everything that goose does. Each begins by taking a
+// transaction creates the schema and its migrations table, and a second one covers everything that goose does. Each begins by taking a
 // transaction-level advisory lock. The lock therefore cannot leak or be lost, and a cancelled migration leaves no partial changes.
 package migrate
 
@@ -247,9 +247,9 @@ func prepare(ctx context.Context, db *sql.DB, schema string, versions database.S
 	return versions.Insert(ctx, conn, database.InsertRequest{Version: 0})
 }
 
-// oneTransaction implements goose's lock as a transaction around everything that goose does on the connection. It starts by waiting for
-// other migrations to finish. If a statement has failed, COMMIT rolls back. If the context was cancelled between two statements, PostgreSQL
-// has seen no error, so oneTransaction rolls back explicitly.
+// oneTransaction implements goose's lock as a transaction around all of goose's work on the connection. It starts by waiting for other
+// migrations to finish. If a statement has failed, COMMIT rolls back. If the context was cancelled between two statements, PostgreSQL has
+// seen no error, so oneTransaction rolls back explicitly.
 type oneTransaction struct {
 	cancelled func() error
 	lock      func(context.Context, *sql.Conn) error // called at the beginning of the transaction; may be nil

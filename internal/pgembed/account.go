@@ -18,8 +18,8 @@ type account struct {
 	other    bool // whether it differs from the current user
 }
 
-// attributes returns the process attributes for a child that runs as a. The child gets a new session. Otherwise Ctrl-C in a terminal, which
-// is sent to the whole process group, would stop the server while its owner is still shutting down.
+// attributes returns the process attributes for a child that runs as a. The child starts a new session. Otherwise, Ctrl-C in a terminal,
+// which is sent to the whole process group, would stop the server while its owner is still shutting down.
 func (a account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if a.other {

@@ -23,7 +23,7 @@ const (
 	throwAwayName = "trapeze-pg-" // prefix of temporary homes
 )
 
-// home is a server's home directory. Its lock gives this process exclusive use of the directory.
+// home is a server's home directory. Its lock reserves the directory for this process.
 type home struct {
 	dir       string
 	lock      *os.File
@@ -76,8 +76,8 @@ func newThrowAway(o Options, as account) (*home, error) {
 	if err := os.Chmod(dir, as.homeMode()); err != nil {
 		return fail(err)
 	}
-	// The lock file gets its final name only after it has been locked. Otherwise, the cleanup in another process could treat the owner as
-	// dead.
+	// The lock file is given its final name only after it has been locked. Otherwise, the cleanup in another process could treat the owner
+	// as dead.
 	if h.lock, err = os.CreateTemp(dir, "new-lock-"); err != nil {
 		return fail(err)
 	}

@@ -25,8 +25,8 @@ func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 			return err
 		}
 	}
-	// Sessions whose postmaster was killed exit once they notice its death. Until then, no new server can start, because the sessions still
-	// use the shared memory.
+	// Sessions whose postmaster was killed exit once they notice its death. Until then, no new server can start, because the sessions are
+	// still using the shared memory.
 	for _, pid := range serversIn(pgdata) {
 		logger.WarnContext(ctx, "stopping an orphaned postgres session", "server_pid", pid, "dir", h.dir)
 		if err := stopStranger(ctx, pid, pgdata); err != nil {

@@ -30,7 +30,7 @@ func TestAServerDiesWithItsOwner(t *testing.T) {
 	removed(t, o.dir) // the next start of any server removes the home
 }
 
-// The home is in a folder that only this test sweeps. From the default folder, any other process that starts a server would remove it too.
+// The home is in a folder that only this test sweeps. In the default folder, any other process that starts a server could also remove it.
 func TestAServerThatOutlivedItsOwnerIsSweptUp(t *testing.T) {
 	is := is.New(t)
 	dir := filepath.Dir(openDir(t))

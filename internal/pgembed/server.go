@@ -34,8 +34,8 @@ type Options struct {
 	// requires pg_basebackup in BinDir. By default, the server is a primary with an empty database.
 	StandbyOf string
 
-	// Seed is the home of a stopped server. A new home starts as a copy of it, which takes a tenth of the CPU time of initdb. The copy
-	// keeps the seed's password and system identifier, so Seed is only for tests. By default, initdb creates the data directory.
+	// Seed is the home of a stopped server. A new home starts as a copy of it, which takes a tenth of the CPU time that initdb needs. The
+	// copy keeps the seed's password and system identifier, so Seed is only for tests. By default, initdb creates the data directory.
 	Seed string
 
 	// Settings are PostgreSQL configuration parameters. They override the defaults set by this package.

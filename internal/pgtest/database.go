@@ -148,7 +148,7 @@ func (s *source) sweep(ctx context.Context, age time.Duration) error {
 	return err
 }
 
-// ours finds the server shared by the whole test command, or starts one. Either way, the server has a template.
+// ours finds the server shared by the whole test command, or starts one. Either way, the server contains a template.
 func (s *source) ours(ctx context.Context) error {
 	url := testdb.Server()
 	if url == "" {

@@ -21,7 +21,7 @@ func TestAReplyIsCutAfterTheServerHasCommitted(t *testing.T) {
 	is.NoErr(err)
 	cut := proxy.CutReplyOnce(func(b []byte) bool { return bytes.Contains(b, []byte("needle")) })
 	_, err = conn.Exec(t.Context(), "insert into mine values ($1)", "needle")
-	is.True(err != nil) // the client gets no reply
+	is.True(err != nil) // the client receives no reply
 	<-cut
 	var n int
 	is.NoErr(Connect(t, url).QueryRow(t.Context(), "select count(*) from mine").Scan(&n))
@@ -40,7 +40,7 @@ func TestABlackholeHoldsBytesBackUntilTheyPassAgain(t *testing.T) {
 	connecting, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err = pgx.Connect(connecting, proxy.URL())
-	is.True(err != nil) // a new connection gets no reply
+	is.True(err != nil) // a new connection receives no reply
 	select {
 	case <-answered:
 		t.Fatal("a byte got through")

@@ -141,8 +141,8 @@ type answer struct {
 	Code  string `json:"code"` // error code
 }
 
-// outcomeOf returns the outcome of a call according to its response. After a server error, the outcome is unknown unless the error code
-// guarantees that nothing was done.
+// outcomeOf derives a call's outcome from its response. After a server error, the outcome is unknown unless the error code guarantees that
+// nothing was done.
 func outcomeOf(status int, code string) string {
 	switch {
 	case status < 300:
@@ -162,7 +162,7 @@ func (c *Crowd) learn(id int64) {
 	}
 }
 
-// pick returns one of the known jobs. at ranges from 0 to 1; values near 1 select the most recent jobs.
+// pick returns a known job. at ranges from 0 to 1; values near 1 select the most recent jobs.
 func (c *Crowd) pick(at float64) (int64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

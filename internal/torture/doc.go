@@ -6,7 +6,7 @@
 //	          │        │                     ▲
 //	          │        │                     proxies ◀─ worker1 … workerN   remote, without a database
 //	          ▼        ▼                     ▼
-//	      faults    samples               ledger       calls of the clients
+//	      faults    samples               ledger       the clients' calls
 //	          └────────┴──────── a folder ───┴────────────┘ ─▶ quiet tail ─▶ exports ─▶ checker
 //
 // Nothing is mocked: the cluster writes to disk, the pods are `trapeze serve` processes, and a kill is a real kill. Only two things are

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// podLogs is the subfolder of a run's folder that holds the processes' logs.
+// podLogs is the subfolder of a run's folder for the processes' logs.
 const podLogs = "pods"
 
 // The reasons for a process to exit.

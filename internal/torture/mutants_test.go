@@ -50,7 +50,7 @@ func TestEveryMutantSaysWhatIsWrongAndWhichInvariantsNoticeIt(t *testing.T) {
 	is.Equal(len(slices.Compact(slices.Sorted(slices.Values(names)))), len(names)) // names are unique
 }
 
-// The page that explains the mutants must have a row for each mutant, and the row must name the mutant's tests from mutants.txt.
+// The page that explains the mutants must contain a row for each mutant that names the mutant's tests from mutants.txt.
 func TestEveryMutantIsOnThePageWithItsTests(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -96,7 +96,7 @@ type injection struct {
 	ctx   context.Context // cancelled when the run ends
 	act   history.Act
 
-	// These are the target's place and the pod or worker there, if the fault has a target.
+	// These are the target's place and the pod or worker there, if the fault is aimed at one.
 	at     *place
 	pod    *Pod
 	worker *Worker
@@ -186,7 +186,7 @@ func (s *injection) healing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(s.ctx), undoWithin)
 }
 
-// connect opens a superuser session that settings changed by faults do not affect.
+// connect opens a superuser session that is unaffected by settings that faults have changed.
 func (s *injection) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := s.w.Admin.Config().ConnConfig
 	config.ConnectTimeout = 5 * time.Second

@@ -51,8 +51,8 @@ type injector struct {
 	do          func(s *injection) error
 }
 
-// injectors lists all injectors. The weights are based on public reports of problems in job runners. Commands that race with jobs, a tenth
-// of all faults, come from the workload instead.
+// injectors lists all injectors. The weights are based on public reports of problems in job runners. Commands that race with jobs, which
+// make up a tenth of all faults, come from the workload instead.
 var injectors = slices.Concat(processInjectors, failpointInjectors, backlogInjectors, networkInjectors, databaseInjectors, jobInjectors, workerInjectors)
 
 // The independent random number streams that are derived from a seed.

@@ -16,7 +16,7 @@ import (
 const (
 	askFor     = 8 * time.Second  // duration for which each test is repeated
 	restWithin = 15 * time.Second // time that the fleet may take to become idle before the tests
-	wakeWithin = 8 * time.Second  // time that a job may wait if no pod was notified of it; longer than a poll interval and than the checker allows
+	wakeWithin = 8 * time.Second  // time that a job may wait if no pod was notified of it; longer than a poll interval and longer than the checker allows
 )
 
 // These are the tests of an idle fleet. Each test is recorded under its name, like an injector.
@@ -36,9 +36,9 @@ const (
 )
 
 // AskAtRest runs three tests on the fleet once all faults have been undone and the fleet is idle. In a busy fleet, two of them would show
-// nothing: pods are woken all the time, which hides missed wake-ups, and every fault makes pods search for claims whose replies were lost.
-// The third test, a cancel at the last moment, needs a timing that clients rarely achieve. The test with lost replies comes last, because
-// it causes wake-ups later. Each test is repeated, because a pod may still be searching for claims after an earlier fault.
+// nothing, because pods are woken all the time, which hides missed wake-ups, and every fault makes pods search for claims whose replies
+// were lost. The third test, a cancel at the last moment, needs a timing that clients rarely achieve. The test with lost replies comes
+// last, because it causes wake-ups later. Each test is repeated, because a pod may still be searching for claims after an earlier fault.
 func (c *Crowd) AskAtRest(ctx context.Context) error {
 	questions := []struct {
 		fault, verb string

@@ -15,7 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// These time limits apply to the parts of a run in addition to its planned duration. They make every run end, even if its world is broken.
+// These time limits for the parts of a run come on top of its planned duration. They ensure that every run ends, even if its world is
+// broken.
 const (
 	startWithin  = 90 * time.Second // for the first processes to become ready
 	healWithin   = 20 * time.Second // for the nemesis and the clients to finish, and again for the server to respond

@@ -15,7 +15,7 @@ import (
 // standbyWithin limits how long starting a standby may take. A standby first copies the primary.
 const standbyWithin = 60 * time.Second
 
-// failover kills the primary and promotes a standby. Until then, the standby is synchronous, so it has every confirmed commit, and all
+// failover kills the primary and promotes a standby. Until then, the standby is synchronous, so it holds every confirmed commit, and all
 // invariants apply without exception. While the fault lasts, there is no primary.
 func failover(s *injection) error {
 	ctx, cancel := context.WithTimeout(s.ctx, standbyWithin)
@@ -34,7 +34,7 @@ func failover(s *injection) error {
 	s.hit(1)
 	s.waitPlanned()
 	if err := s.promote(standby); err != nil {
-		// The old primary has every commit that the standby has, so it can continue as the primary.
+		// The old primary holds every commit that the standby holds, so it can continue as the primary.
 		healing, cancel := s.healing()
 		defer cancel()
 		return errors.Join(err, old.Restart(healing, "immediate"), standby.Stop())

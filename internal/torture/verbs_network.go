@@ -100,12 +100,12 @@ func refuse(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.Refuse(); p.Reset() })(s)
 }
 
-// limit restricts how many connections a pod may open.
+// limit restricts the number of connections that a pod can hold open.
 func limit(s *injection) error {
 	return through(func(p *faultnet.Proxy) { p.Limit(s.act.Number); p.Reset() })(s)
 }
 
-// cutReplies returns a function that cuts the replies to committed statements that contain the given text, one at a time.
+// cutReplies returns a function that cuts, one at a time, the replies to committed statements that contain the given text.
 func cutReplies(text string) func(*injection) error {
 	return func(s *injection) error {
 		deadline := time.After(s.act.For)

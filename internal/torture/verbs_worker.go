@@ -36,8 +36,8 @@ func (s *injection) occupy(ms int) {
 	}
 }
 
-// busy waits until the worker is ready and gives the workers jobs that run for long enough to be acknowledged. The fault begins once busy
-// has returned.
+// busy waits until the worker is ready and then occupies the workers with jobs that run for long enough to be acknowledged. The fault
+// begins once busy has returned.
 func (s *injection) busy(ms int) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (s *injection) busy(ms int) error {
 	return nil
 }
 
-// untilAtIt is the time after which workers are running their jobs and their pods know it.
+// untilAtIt is long enough for workers to start their jobs and for their pods to learn of it.
 const untilAtIt = 1500 * time.Millisecond
 
 // onItsLinks returns a function that applies do to all connections of a busy worker while the fault lasts.

@@ -155,7 +155,7 @@ func (c *Crowd) run(ctx context.Context, client int, e errand) {
 	if !ok {
 		return
 	}
-	calling := context.WithoutCancel(ctx) // a call that was sent waits for its response even if ctx is cancelled
+	calling := context.WithoutCancel(ctx) // once sent, a call waits for its response even if ctx is cancelled
 	if e.Submit == nil {
 		if id, ok := c.pick(e.Which); ok {
 			c.end(calling, client, pod, e.End, id)

@@ -112,8 +112,8 @@ func (w *World) serverAddress() (network, address string) {
 	return "tcp", fmt.Sprintf("127.0.0.1:%d", w.Server().Port())
 }
 
-// serverSettings returns the settings of the primary and its standbys. A larger fleet gets more connections, but fewer than its pods could
-// open.
+// serverSettings returns the settings of the primary and its standbys. A larger fleet is allowed more connections, but fewer than its pods
+// could open.
 func serverSettings(pods int) map[string]string {
 	return map[string]string{
 		"max_connections": strconv.Itoa(max(100, 9*pods)), "superuser_reserved_connections": "10", "fsync": "on",

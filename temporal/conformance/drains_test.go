@@ -28,7 +28,7 @@ var drains = []testCase{
 		w.wait("the pod drains", func() bool { ready, _ := w.r.Ready(); return !ready })
 		open()
 		<-stopped
-		w.r = w.pod() // used to read the job
+		w.r = w.pod() // reads the job
 		if w.temporal() {
 			w.Equal(w.get(id).State, job.Running)
 			runner.HandleRaw(w.r, "a", fails(errors.New("it ran again")))

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// orders are the cases about which job starts when.
+// orders are the cases about the order in which jobs start.
 var orders = []testCase{
 	{name: "a lane with one slot runs its jobs one after another, in the order of submission", run: func(w *world) {
 		var seen trail

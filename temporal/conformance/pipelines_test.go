@@ -72,7 +72,7 @@ var pipelines = []testCase{
 		id := w.enqueue(runner.Chain(of("a"), of("b")))
 		w.Equal(string(w.ended(id).Result), `"enough"`)
 		w.Equal(w.over(w.enqueue(runner.Chain(of("b"), of("a"), of("b")))), job.PipelineSucceeded)
-		w.Equal(len(w.ids("b")), 1) // the one from the second chain
+		w.Equal(len(w.ids("b")), 1) // only the first step of the second chain
 	}},
 	{name: "no step follows a failure", run: func(w *world) {
 		w.handle("a", nothing)

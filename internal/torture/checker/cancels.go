@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// stuckAfter is the time for which a handler may ignore the cancellation of its context before its job ends without it.
+// stuckAfter limits how long a handler may ignore the cancellation of its context before its job ends without it.
 const stuckAfter = 10 * time.Second
 
 // cancelReaches (I9) checks cancel and stop commands. The response must be correct. Once a job's cancel has been accepted, the job must end

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// demoArgs contains the arguments of demo kinds that the checker needs.
+// demoArgs contains those arguments of the demo kinds that the checker needs.
 type demoArgs struct {
 	MS    int64      `json:"ms"`
 	N     int        `json:"n"`

@@ -5,10 +5,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// joinsHold (I13b) checks fan-outs. A job that fans out must have as many branches as it requested, and all of them must have been created
-// in the transaction in which the job began to wait. The job's outcome must follow from its policy and its branches' outcomes, and the job
-// must not succeed before all branches have ended. A job that never waited must have no branches. [oneNextStep] checks what follows the
-// join. A pipeline's status must match its jobs.
+// joinsHold (I13b) checks fan-outs. A job that fans out must have as many branches as it requested, all of them created in the transaction
+// in which the job began to wait. The job's outcome must follow from its policy and its branches' outcomes, and the job must not succeed
+// before all branches have ended. A job that never waited must have no branches. [oneNextStep] checks what follows the join. A pipeline's
+// status must match its jobs.
 func joinsHold(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || s.job.Kind != "demo.fanout" && len(s.branches) == 0 {
@@ -37,7 +37,7 @@ func joinsHold(v *view, f *Finding) {
 	}
 }
 
-// endsAsItsBranches checks the outcome of a job that waited for its branches.
+// endsAsItsBranches checks how a job that waited for its branches ended.
 func (s *story) endsAsItsBranches(f *Finding, failFast bool) {
 	end := lastEnd(s)
 	if end == nil || end.To == job.Cancelled || s.triedAgain() {
@@ -79,7 +79,7 @@ func (s *story) tail() *story {
 	return at
 }
 
-// checkStatus compares a pipeline's reported status with the status that its jobs imply.
+// checkStatus compares a pipeline's reported status with the one implied by its jobs.
 func (v *view) checkStatus(p *history.Pipeline, f *Finding) {
 	first := v.stories[p.ID]
 	if first == nil || first.job == nil {

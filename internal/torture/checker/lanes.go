@@ -22,7 +22,7 @@ type rule struct {
 }
 
 // lanes contains the settings of the lanes and of the whole queue, taken from the operator's calls. While a change is in progress, the
-// setting is unknown. For all lanes except the default lane, the setting is also unknown before the first change.
+// setting is unknown. Except for the default lane, a lane's setting is also unknown before its first change.
 type lanes struct {
 	byName map[string][]rule
 	gate   []rule

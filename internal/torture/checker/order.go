@@ -14,8 +14,8 @@ import (
 // A claim is compared only with jobs that it must have seen and could have taken. These jobs were visible before the claim began, according
 // to the response to their submission, and were still waiting after the claim was committed, according to the first line of its handler.
 // They have no subject, unique key or crash, each of which may delay a job. The claiming process handles their kind, and no operator
-// command affects them in the meantime. The claimed jobs have no subject, because the next job of a subject is claimed out of turn when the
-// subject becomes free. Nothing disturbs the database in the meantime.
+// command affects them during that time. The claimed jobs have no subject, because the next job of a subject is claimed out of turn when
+// the subject becomes free. Nothing disturbs the database during that time.
 func orderHolds(v *view, f *Finding) {
 	type lane struct{ passed, claimed []*wait }
 	byName, names := map[string]*lane{}, []string{}

@@ -76,7 +76,7 @@ func (p *past) start(name string) {
 	one.now.Ready = &ready
 }
 
-// join gives a process a new boot ID.
+// join assigns a new boot ID to a process.
 func (p *past) join(name string) {
 	one := p.pods[name]
 	one.boots++

@@ -111,7 +111,7 @@ func (v *view) keptByItsWorker(c *claim, l *life, f *Finding) {
 			c.of.id, l.Pod, c.fence)
 	}
 	if c.start() == nil || c.done != nil && !c.done.T.After(c.end.At) || l.TermAt != nil && !l.TermAt.After(c.end.At) {
-		return // the worker did not have the job, or handed it back itself
+		return // the worker was not holding the job, or handed it back itself
 	}
 	given := c.end.Event == "job.handed_back" && c.end.To == job.Pending
 	f.judge(!given || !v.acknowledged(c, l, c.end.At), c.of.id, "job %d was handed back at %s on behalf of %s, which had been running it, with fence %d, since %s", c.of.id, clock(c.end.At), l.Pod, c.fence,

@@ -23,7 +23,8 @@ const (
 
 // resourcesBounded (I24) checks that no sample shows a pod above these limits, and that a pod uses little more at the end of the quiet tail
 // than in its first sample. Goroutines and memory that handlers leak, hold or build are subtracted (see heldBy), and so are stuck handlers.
-// Open files are not judged while a pod is starved, because it closes the sockets of clients that gave up only once it gets CPU time again.
+// A starved pod's open files are not judged, because it cannot close the sockets of clients that have given up until it gets CPU time
+// again.
 func resourcesBounded(v *view, f *Finding) {
 	for _, l := range v.lives {
 		if l.Ready == nil {

@@ -33,7 +33,7 @@ func roundTrip(v *view, f *Finding) {
 			continue
 		}
 		shared := wrong != nil && wrong.Unique != "" && s.job.UniqueKey != nil && *s.job.UniqueKey == wrong.Unique
-		// If the submission that created the job has an unknown outcome, the job need not match any of the submissions that got a response.
+		// If the outcome of the submission that created the job is unknown, the job need not match any submission that received a response.
 		f.judge(wrong == nil || shared && (fits || v.unknownWith(wrong.Unique)), id, "job %d differs from what call %d submitted: %s", id,
 			callNo(wrong), what)
 	}
@@ -70,7 +70,7 @@ func differs(c *history.Call, s *story) string {
 	return ""
 }
 
-// unknownWith reports whether a submission with the given unique key has an unknown outcome.
+// unknownWith reports whether the outcome of any submission with the given unique key is unknown.
 func (v *view) unknownWith(unique string) bool {
 	for i := range v.run.Calls {
 		if c := &v.run.Calls[i]; c.Verb == "submit" && c.Outcome == history.Unknown && c.Unique == unique {

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedulesFire (I19) checks schedules between consecutive changes. The checker computes the expected occurrences from the expression
-// itself, up to the one that was due next when the schedule changed. No occurrence may be processed twice. An occurrence may be missing
+// schedulesFire (I19) checks schedules between consecutive changes. The checker itself computes the expected occurrences from the
+// expression, up to the one that was next due when the schedule changed. No occurrence may be processed twice. An occurrence may be missing
 // only if it was more than a minute late and a later occurrence counts it as missed. No occurrence may be processed early or, if a pod was
 // working normally, long after it was due. Each occurrence that fired must have exactly one event and one job, the job must exist, and
 // every scheduled job must belong to an occurrence.

@@ -13,7 +13,7 @@ func shutdownGraceful(v *view, f *Finding) {
 		}
 		calm := v.trouble.calm(l.Pod, *l.TermAt, l.Ended)
 		if l.Ready == nil && !calm {
-			continue // the signal may have arrived when the pod was unable to start
+			continue // the pod may have been unable to start when the signal arrived
 		}
 		f.judge(l.Exit == 0, 0, "%s (process %d), which was told to shut down at %s, exited with code %d", l.Pod, l.PID, clock(*l.TermAt), l.Exit)
 		if l.Ready == nil || !calm {

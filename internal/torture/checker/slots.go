@@ -30,7 +30,7 @@ func slotsHold(v *view, f *Finding) {
 				continue
 			}
 			turns = append(turns, turn{start.N, start.T, c, b.life, true})
-			// If a handler has no last line, it is known only that it did not end before its claim.
+			// If the ledger has no last line for a handler, it is known only that the handler did not end before its claim.
 			switch {
 			case c.done != nil:
 				turns = append(turns, turn{c.done.N, c.done.T, c, b.life, false})

@@ -48,7 +48,7 @@ func (s *story) priorityAfter(i int) int {
 	return s.job.Priority
 }
 
-// triedAgain reports whether an operator retried the job or one of the steps that follow it.
+// triedAgain reports whether an operator retried the job or a step that follows it.
 func (s *story) triedAgain() bool {
 	at := s
 	for range job.MaxChainSteps {

@@ -32,8 +32,8 @@ type trouble struct {
 }
 
 // troubleOf derives the troubles of a run from its faults. A fault that names no pod affects all pods. A fault with a negative number was
-// injected into an idle fleet and excuses no pod, because the pods had nothing else to do. The records show which failpoints were triggered
-// in a process but not when, so a process with a triggered failpoint counts as disturbed for its whole life.
+// injected into an idle fleet and excuses no pod, because the pods had no other work to do. The records show which failpoints were
+// triggered in a process but not when, so a process with a triggered failpoint counts as disturbed for its whole life.
 func troubleOf(v *view) trouble {
 	s := v.run.Settings
 	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), shortOfCPU: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}

@@ -172,9 +172,9 @@ func (c *claim) handlerEnd(l *life) time.Time {
 }
 
 // idleMeanwhile finds a process that could have run a waiting job and had free slots for longer than it may take to find the job. A process
-// that is claiming jobs that go before the waiting job does not count as idle, although its slots are free: claiming can take a while on a
-// busy machine. Jobs that may have other reasons to wait are skipped: those in limited lanes, those with a subject or key, and those with
-// crashes.
+// that is claiming jobs ahead of the waiting job does not count as idle even though its slots are free, because claiming can take a while
+// on a busy machine. Jobs that may have other reasons to wait are skipped: those in limited lanes, those with a subject or key, and those
+// with crashes.
 func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 	enough, since := v.prompt(), w.since.At
 	if v.heldUp(w) {
@@ -213,7 +213,7 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 	return nil, from
 }
 
-// claimsAhead reports whether, during the given period, a process claimed a job that goes before the waiting job in its lane.
+// claimsAhead reports whether, during the given period, a process claimed a job that is ahead of the waiting job in its lane.
 func (v *view) claimsAhead(l *life, w *wait, from, to time.Time) bool {
 	if v.claimed == nil {
 		v.claimed = map[*life][]*wait{}

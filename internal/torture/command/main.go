@@ -4,7 +4,7 @@
 //	go run ./cmd/torture -seed 1 -minutes 2          one run: every fault that fits in the time, then a verdict
 //	go run ./cmd/torture -seed 1 -only F24           one fault, again and again
 //	go run ./cmd/torture -replay torture/1/plan.jsonl -seed 1
-//	go run ./cmd/torture -check torture/1            judge an old run again
+//	go run ./cmd/torture -check torture/1            rejudge an old run
 //	go run ./cmd/torture -mutants all                test the test: each planted bug must be caught
 //
 // It starts its own PostgreSQL, builds the program under test, and leaves a folder with all records.

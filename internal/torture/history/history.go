@@ -97,7 +97,7 @@ const (
 	Unknown = "unknown" // there is no response, or the response leaves the outcome open
 )
 
-// Call is one command from a client, from just before it is sent until its response.
+// Call records one client command, from just before it is sent until its response arrives.
 type Call struct {
 	N        int             `json:"n"`
 	Client   int             `json:"client"`
@@ -181,7 +181,7 @@ type Row struct {
 	N     int   `json:"n"` // starts at 1
 }
 
-// Pipeline is the status of a pipeline, as Trapeze reports it.
+// Pipeline is a pipeline's status, as reported by Trapeze.
 type Pipeline struct {
 	ID     int64      `json:"id,string"` // ID of the pipeline's first job
 	Status job.Status `json:"status"`

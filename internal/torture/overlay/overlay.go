@@ -22,10 +22,10 @@ type Bug struct {
 // Edit replaces text that occurs exactly once in a file.
 type Edit struct{ File, Old, New string }
 
-// Parse reads blocks separated by empty lines. A block has one item per line: the bug's name, a file, the lines of the old text ("- "), the
-// lines of the new text ("+ "), and the packages to test, optionally with test names ("= "). The first edit may be followed by more edits
-// to the same file or to other files. A block may also contain torture invariants ("^ "), the reason why the bug is harmless ("! ") and
-// comments ("# ").
+// Parse reads blocks separated by empty lines. A block contains one item per line: the bug's name, a file, the lines of the old text ("-
+// "), the lines of the new text ("+ "), and the packages to test, optionally with test names ("= "). The first edit may be followed by more
+// edits to the same file or to other files. A block may also contain torture invariants ("^ "), the reason why the bug is harmless ("! ")
+// and comments ("# ").
 func Parse(text string) (bugs []Bug, err error) {
 	for block := range strings.SplitSeq(text, "\n\n") {
 		b := parseBlock(block)

@@ -106,7 +106,7 @@ func (c *call) keepBeating(ctx context.Context, returned <-chan struct{}, keepRu
 		case errors.Is(err, activity.ErrActivityReset): // an operator has requested another call of the handler
 			last = time.Now()
 			c.cancel(job.ErrLeaseLost)
-		case errors.As(err, &unknown): // another worker has the activity, or the run was terminated
+		case errors.As(err, &unknown): // another worker is running the activity, or the run was terminated
 			c.cancel(job.ErrLeaseLost)
 			return
 		case time.Since(last) >= c.within && !keepRunning:

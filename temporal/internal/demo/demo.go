@@ -66,7 +66,7 @@ type demo struct {
 	zero     time.Time
 }
 
-// schemaOf returns the name of the schema for the example's tables. It depends on the engine, so that the runs share no data.
+// schemaOf returns the name of the schema for the example's tables, which differs by engine so that the runs share no data.
 func schemaOf(engine string) string { return "co2_" + engine }
 
 func run(parent context.Context, out io.Writer, engines []string) (err error) {

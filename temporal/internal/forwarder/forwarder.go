@@ -1,7 +1,7 @@
 // Package forwarder carries jobs from the outbox to Temporal. Any number of forwarders may work concurrently, one in each pod, and any of
 // them may die at any point:
 //
-//   - before it starts the workflow: after 30 s, the outbox returns the job again, to any forwarder;
+//   - before it starts the workflow: after 30 s, any forwarder can claim the job from the outbox again;
 //   - after it has started the workflow: the workflow itself records its start. If a second forwarder starts the workflow again,
 //     Temporal rejects the workflow id for as long as it remembers the run; after that, the second run finds that the epoch is over.
 //

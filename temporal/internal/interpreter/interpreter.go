@@ -7,8 +7,8 @@
 //	 end
 //
 // PostgreSQL decides how the job continues: a job that is waiting for its next attempt or for its branches is a row in PostgreSQL, not a
-// workflow. A workflow therefore has about twenty events no matter how complex the pipeline is, and its code has no state to version. A
-// PostgreSQL outage adds at most a few dozen.
+// workflow. A workflow's history therefore contains about twenty events, no matter how complex the pipeline is, and its code keeps no state
+// to version. A PostgreSQL outage adds at most a few dozen more.
 package interpreter
 
 import (

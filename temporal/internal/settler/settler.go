@@ -1,6 +1,6 @@
 // Package settler implements the part of a run that writes to PostgreSQL: it records the start of a run, and turns a handler's verdict into
-// the job's end, next attempt, branches and next steps. It uses an engine that acts for the holder of all Temporal claims. Completions of
-// several runs can therefore share a commit, and all rules about how a job continues come from package engine.
+// the job's end, next attempt, branches and next steps. It uses an engine that acts for the holder of all Temporal claims. Several runs'
+// completions can therefore share a commit, and all rules about how a job continues come from package engine.
 package settler
 
 import (
@@ -31,7 +31,7 @@ type Settler struct {
 	pod    *pod.Pod
 	outbox *outbox.Outbox
 	ready  chan struct{}
-	// Database is the identity of the database. It is set once the settler is ready.
+	// Database identifies the database. It is set once the settler is ready.
 	Database string
 }
 
@@ -179,8 +179,8 @@ func notStale(err error) error {
 	return err
 }
 
-// member makes the engine act for the holder of the claims. Because the holder has no row among the pods, its lease is always valid, and it
-// claims nothing.
+// member makes the engine act for the holder of the claims. Because the holder is not among the pods' rows, its lease is always valid, and
+// it claims nothing.
 type member struct{ s *Settler }
 
 func (m member) Open(context.Context) error { return nil }

@@ -8,7 +8,7 @@ const (
 	Started  = "forward.started" // Temporal has accepted the workflow
 	Begun    = "run.begun"       // PostgreSQL has recorded the start of the run
 	Calling  = "run.calling"     // the handler is about to be called
-	Returned = "run.returned"    // the handler has returned, but Temporal does not have the verdict yet
+	Returned = "run.returned"    // the handler has returned, but Temporal has not received the verdict yet
 	Settling = "run.settling"    // the verdict is about to be written to PostgreSQL
 	Written  = "run.written"     // the verdict is in PostgreSQL, but Temporal does not know yet
 )

@@ -45,7 +45,7 @@ type Run struct {
 	ClaimedAt   time.Time       `json:"claimed_at"`
 	// Heartbeat is the time without a heartbeat after which a worker counts as dead.
 	Heartbeat time.Duration `json:"heartbeat"`
-	// Database is the identity of the database that the job belongs to (see [outbox.Outbox.Database]).
+	// Database identifies the database that the job belongs to (see [outbox.Outbox.Database]).
 	Database string `json:"database,omitempty"`
 	// Run is the run id that was recorded at the start of the epoch. It is not part of the workflow's input.
 	Run string `json:"run,omitempty"`
