@@ -79,7 +79,7 @@ type release struct {
 	pods    map[string]core.PodTemplateSpec // by the name of the Deployment or Job
 }
 
-// of returns the objects of one type.
+// of returns the release's objects of one type.
 func of[T any](r release) (found []*T) {
 	for _, object := range r.objects {
 		if one, ok := object.(*T); ok {
@@ -181,7 +181,7 @@ func mounted(s core.PodSpec, file string) bool {
 	return false
 }
 
-// A pod may take its grace period and a few seconds more, in addition to the time that Services need to remove it.
+// A pod may take its grace period plus a few seconds to exit, in addition to the time that Services need to remove it.
 func TestPodsGetTheirGracePeriodAndAMargin(t *testing.T) {
 	releases(t, func(t *testing.T, r release) {
 		is := is.New(t)

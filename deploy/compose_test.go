@@ -47,7 +47,7 @@ func TestTheComposeFileRunsHardenedPods(t *testing.T) {
 	is.True(strings.Contains(read(t, "../docs/reference-commands.md"), "\n## trapeze "+pod.Command[0]+"\n"))
 	is.True(strings.HasSuffix(plain["TRAPEZE_HTTP_ADDR"], ":8080"))
 	is.Equal(pod.Ports[0].Target, uint32(8080))
-	is.Equal(pod.Ports[0].HostIP, "127.0.0.1") // a TLS proxy makes the port reachable for others
+	is.Equal(pod.Ports[0].HostIP, "127.0.0.1") // other machines reach the port through a TLS proxy
 	is.Equal(pod.DependsOn["db"].Condition, "service_healthy")
 	is.True(project.Services["db"].HealthCheck != nil)
 }

@@ -84,8 +84,8 @@ func withoutPassword(url string) bool {
 	return regexp.MustCompile(`^postgres://[^:@/]+@[^?]+(\?.*)?$`).MatchString(url) && !strings.Contains(url, "password=")
 }
 
-// margin is the time that a pod may take to exit after its grace period. In this time, it hands back jobs, writes its last statistics and
-// closes its row.
+// margin is the time that a pod may take to exit after its grace period. The pod uses it to hand back jobs, write its last statistics and
+// close its row.
 const margin = 5 * time.Second
 
 func seconds(t *testing.T, text string) time.Duration {

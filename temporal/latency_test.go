@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/temporal"
 )
 
-// BenchmarkHop measures the time between the end of one step and the start of the next, in lanes of both engines.
+// BenchmarkHop measures the time between the end of one step and the start of the next, in lanes on both engines.
 func BenchmarkHop(b *testing.B) {
 	for _, engine := range []string{job.EnginePostgreSQL, temporal.Name} {
 		b.Run(engine, func(b *testing.B) {

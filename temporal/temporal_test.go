@@ -39,7 +39,7 @@ type (
 	}
 )
 
-// quiet is the logger that tests use. It discards everything up to errors.
+// quiet is the logger that tests use. It discards everything, including errors.
 var quiet = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError + 1}))
 
 // traced attaches traces to submissions.

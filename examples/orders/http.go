@@ -90,7 +90,7 @@ func (s *service) place(c echo.Context, r *runner.Runner) error {
 }
 
 // paid handles the payment provider's webhook. It uses the ID and token that were sent to the provider to complete the deferred job. The
-// provider repeats the call until it receives a reply, so the call may arrive twice, but the job is completed only once.
+// provider retries the call until it receives a reply, so the call may arrive twice, but the job is completed only once.
 func paid(c echo.Context, r *runner.Runner) error {
 	id, err := strconv.ParseInt(c.Param("job"), 10, 64)
 	if err != nil {

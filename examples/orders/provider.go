@@ -24,7 +24,7 @@ type Receipt struct {
 }
 
 // provider simulates a payment provider and keeps its books in memory. It behaves like a real one: requests with the same Idempotency-Key
-// count as one payment, the result arrives later by webhook, and failed webhooks are repeated.
+// count as one payment, the result arrives later by webhook, and failed webhooks are retried.
 type provider struct {
 	http.ServeMux
 	mu       sync.Mutex

@@ -35,7 +35,7 @@ type program interface {
 	Stop(ctx context.Context) error
 }
 
-// database returns a database with the tables of River, Trapeze and the program itself.
+// database returns a database that contains the tables of River, Trapeze and the program itself.
 func database(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	is := is.New(t)

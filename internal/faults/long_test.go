@@ -4,8 +4,8 @@ package faults
 
 import "time"
 
-// cutFor is the duration for which the test keeps cutting connections.
+// cutFor is the period during which the test keeps cutting connections.
 const cutFor = 20 * time.Second
 
-// exampleSeeds is the number of runs in which the example's pods are killed at random times.
+// exampleSeeds is the number of runs that kill the example's pods at random times.
 const exampleSeeds = 20

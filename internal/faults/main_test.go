@@ -38,8 +38,8 @@ type podConfig struct {
 	URL   string
 	Slots int
 	Grace time.Duration
-	// SubmitFor is the duration for which the pod itself submits chains, which start on insert while the pod has free slots. If it is zero,
-	// the pod submits none.
+	// SubmitFor limits how long the pod itself submits chains, which start on insert while the pod has free slots. If it is zero, the pod
+	// submits none.
 	SubmitFor time.Duration
 	// Defaults makes the pod use the default intervals.
 	Defaults bool

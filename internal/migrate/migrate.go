@@ -137,7 +137,7 @@ func Print(w io.Writer, schema string, to int64) error {
 	return nil
 }
 
-// lockTimeout is the time for which a migration waits for a table lock. The lock may be held by a forgotten open transaction, and all later
+// lockTimeout limits how long a migration waits for a table lock. The lock may be held by a forgotten open transaction, and all later
 // claims and submissions queue behind the migration, so the wait must be short. It is also shorter than deadlock_timeout, which is one
 // second, because PostgreSQL might otherwise resolve a deadlock by aborting the other transaction. The migration is retried until patience
 // has elapsed.

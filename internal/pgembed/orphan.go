@@ -15,7 +15,7 @@ import (
 // takeOver stops all PostgreSQL processes that are still using this home. The caller holds the lock, so the owner of these processes is
 // dead.
 //
-// The postmaster is stopped first, because it then ends its sessions itself.
+// The postmaster is stopped first, because it then ends the sessions itself.
 func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 	pgdata := h.pgdata()
 	file, err := readPIDFile(pgdata)
@@ -94,7 +94,7 @@ func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration)
 }
 
 // removeAbandoned removes temporary homes of this user whose owners were killed, and stops servers that are still running in them. Failures
-// are harmless, because the next start tries again.
+// are harmless, because the next start retries.
 func removeAbandoned(ctx context.Context, o Options) {
 	for _, parent := range o.temporaryDirs() {
 		homes, _ := filepath.Glob(filepath.Join(parent, throwAwayName+"*"))

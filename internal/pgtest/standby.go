@@ -129,7 +129,7 @@ func (n *Node) Halt(t testing.TB) {
 	n.ended(t)
 }
 
-// Kill kills every process of the server at the same moment, like a power failure. Start restarts it.
+// Kill kills every server process simultaneously, like a power failure. Start restarts it.
 func (n *Node) Kill(t testing.TB) {
 	t.Helper()
 	n.Freeze(t) // otherwise the postmaster could react to the death of its children

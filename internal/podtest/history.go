@@ -21,8 +21,8 @@ type Tester interface {
 	Context() context.Context
 }
 
-// overlap is the duration for which two runs of one subject may appear to overlap, because an event contains the time at which its
-// transaction began, and a claim reads the jobs only after that. On a machine that was busy with many tests, the difference was 0.17 s.
+// overlap limits how long two runs of one subject may appear to overlap, because an event contains the time at which its transaction began,
+// and a claim reads the jobs only after that. On a machine that was busy with many tests, the difference was 0.17 s.
 const overlap = time.Second
 
 // CheckHistory checks the invariants that hold for every history. Events are numbered without gaps, each starts in the state in which the

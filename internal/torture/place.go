@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// restartAfter is the time for which a place stays empty before its next process starts, as under an orchestrator.
+// restartAfter is the pause before the next process starts in an empty place, as under an orchestrator.
 const restartAfter = time.Second
 
 // ErrNoProcess is returned by commands to a place that has no process.

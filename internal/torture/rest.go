@@ -69,9 +69,9 @@ func (c *Crowd) AskAtRest(ctx context.Context) error {
 	return nil
 }
 
-// unheard submits a job of which no pod is notified. It uses a program that runs no jobs, terminates every pod's listening session, and
-// blocks new listening sessions until the job is stored. All other sessions remain open. It returns the number of listening sessions that
-// it terminated.
+// unheard submits a job of which no pod is notified. To do so, it uses a program that runs no jobs, terminates every pod's listening
+// session, and blocks new listening sessions until the job is stored. All other sessions remain open. It returns the number of listening
+// sessions that it terminated.
 func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err error) {
 	defer func() {
 		for _, p := range c.w.Pods() {

@@ -13,7 +13,7 @@ var backlogInjectors = []injector{
 }
 
 // freezeFullHouse freezes a pod while it is running handlers, and keeps all other pods busy until after the pod has resumed. When the pod
-// resumes, its jobs have therefore been taken back but not claimed again.
+// resumes, its jobs have therefore been taken back but not reclaimed.
 func freezeFullHouse(s *injection) error {
 	if err := s.alive(); err != nil {
 		return err

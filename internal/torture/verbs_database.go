@@ -98,7 +98,7 @@ func oppositeLocks(s *injection) error {
 }
 
 // stuckListener listens in a transaction that stays open, so that PostgreSQL cannot discard notifications. Meanwhile, it sends
-// notifications that no pod waits for, and they pile up.
+// notifications that no pod is waiting for, which pile up.
 func stuckListener(s *injection) error {
 	return s.admin(s.ctx, func(stuck *pgx.Conn) error {
 		for _, sql := range []string{"listen trapeze_wake", "listen trapeze_noise", "begin", "select 1"} {

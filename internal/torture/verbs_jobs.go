@@ -69,7 +69,7 @@ func submits(jobs ...string) func(*injection) error {
 	}
 }
 
-// endless returns a function that submits a job that never ends by itself, and stops the job when the fault is over. It repeats the
+// endless returns a function that submits a job that never ends on its own, and stops the job when the fault is over. It repeats the
 // submission until the outcome is known, because a job whose ID is unknown cannot be stopped.
 func endless(text string) func(*injection) error {
 	return func(s *injection) error {

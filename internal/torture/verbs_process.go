@@ -51,7 +51,7 @@ func kill(s *injection) error {
 	return nil
 }
 
-// killAll kills all pods at the same moment.
+// killAll kills all pods simultaneously.
 func killAll(s *injection) error {
 	var killing sync.WaitGroup
 	for _, p := range s.w.Pods() {

@@ -29,7 +29,7 @@ type errand struct {
 	Wait   time.Duration   // time from the response to the submission until the cancel or stop
 }
 
-// errands generates the actions of one client in order. They depend only on the seed.
+// errands generates one client's actions in order. They depend only on the seed.
 type errands struct {
 	r      *rand.Rand
 	client int

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// ends are the cases about the ways in which a job can end after one run.
+// ends are the cases about the ways a job can end after one run.
 var ends = []testCase{
 	{name: "a result is stored as the handler returned it", run: func(w *world) {
 		w.handle("a", func(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(j.Args.JSON), nil })

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// submissions are the cases about the ways in which jobs can be submitted.
+// submissions are the cases about the ways to submit a job.
 var submissions = []testCase{
 	{name: "a repeated submission with an idempotency key returns the first job, even after its end", run: func(w *world) {
 		var ran atomic.Int64

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// ledgerSQL creates the tables in which handlers record their calls. Each row of starts is a call of a handler. Each row of effects is an
+// ledgerSQL creates the tables in which handlers record their calls. Each row in starts is a handler call. Each row in effects is an
 // idempotent write that only the run with the highest fence may make.
 const (
 	ledgerSQL = `

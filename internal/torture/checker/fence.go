@@ -106,7 +106,7 @@ func (v *view) closedStaysClosed(b *boot, f *Finding) {
 			return
 		}
 	}
-	// The process learns from its second heartbeat at the latest that its row was closed.
+	// The process learns that its row was closed from its second heartbeat at the latest.
 	enough := 3*v.run.Settings.Heartbeat + v.slack
 	if v.ableFor(b.life, b.closed, b.life.Ended, enough) {
 		f.judge(false, 0, "%s was declared dead at %s and continued undisturbed, but never took a new boot ID", b.name(), clock(b.closed))

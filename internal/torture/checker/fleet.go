@@ -118,7 +118,7 @@ func (v *view) limitsReadSince(c *claim) time.Time {
 	return v.trouble.lastCalm(v.boot(c.boot).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
 }
 
-// lastCalm returns the start of the latest period of length d, before the given time, during which nothing disturbed the pod.
+// lastCalm returns the start of the pod's latest undisturbed period of length d before the given time.
 func (t trouble) lastCalm(pod string, at time.Time, d time.Duration) time.Time {
 	spans := slices.Concat(t.all, t.about(pod))
 	slices.SortFunc(spans, func(a, b span) int { return b.to.Compare(a.to) })

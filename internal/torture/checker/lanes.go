@@ -12,8 +12,8 @@ import (
 // unlimited is the slot count of a lane that may use all of a pod's slots.
 const unlimited = -1
 
-// rule is a setting of a lane or of the whole queue. It is certain to be in force from the response to its change until the next change is
-// sent.
+// rule is a setting for a lane or for the whole queue. It is definitely in force from the response to the change that made it until the
+// next change is sent.
 type rule struct {
 	span
 	slots int // slots per pod
@@ -21,7 +21,7 @@ type rule struct {
 	open  bool
 }
 
-// lanes contains the settings of the lanes and of the whole queue, taken from the operator's calls. While a change is in progress, the
+// lanes contains the settings for the lanes and the whole queue, taken from the operator's calls. While a change is in progress, the
 // setting is unknown. Except for the default lane, a lane's setting is also unknown before its first change.
 type lanes struct {
 	byName map[string][]rule
@@ -69,7 +69,7 @@ func changed(rules []rule, c *history.Call, next rule) []rule {
 	return rules
 }
 
-// known returns the rule that was certain to be in force for a lane throughout the given period.
+// known returns the rule that was definitely in force for a lane throughout the given period.
 func (l lanes) known(lane string, from, to time.Time) (rule, bool) {
 	return during(l.byName[lane], from, to)
 }
@@ -83,7 +83,7 @@ func during(rules []rule, from, to time.Time) (rule, bool) {
 	return rule{}, false
 }
 
-// free reports whether a lane and the queue were certain to be open and unlimited throughout the given period.
+// free reports whether a lane and the queue were definitely open and unlimited throughout the given period.
 func (l lanes) free(lane string, from, to time.Time) bool {
 	r, ok := l.known(lane, from, to)
 	gate, okGate := during(l.gate, from, to)

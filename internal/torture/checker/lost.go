@@ -33,7 +33,7 @@ func nothingLost(v *view, f *Finding) {
 }
 
 // mayWait reports whether a job has a valid reason not to have ended by the end of the quiet tail. The job may be due later, be of a kind
-// without a handler, be in a closed lane, be held back by a paused queue, or never end by itself. A fan-out may also be waiting for a
+// without a handler, be in a closed lane, be held back by a paused queue, or never end on its own. A fan-out may also be waiting for a
 // branch that has a valid reason.
 func (v *view) mayWait(s *story) bool {
 	if endless(s.job) {

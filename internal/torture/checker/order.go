@@ -87,8 +87,8 @@ const markScan = time.Second
 // statement.
 const openWithin = 200 * time.Millisecond
 
-// visibleFrom returns the time from which every process was certain to see a waiting job: the time of the response to its submission, or a
-// short time after the event that made it due.
+// visibleFrom returns the time from which every process must have been able to see a waiting job: the time of the response to its
+// submission, or a short time after the event that made it due.
 func (v *view) visibleFrom(w *wait) time.Time {
 	at := w.since.At.Add(v.commitWithin())
 	if v.heldUp(w) {

@@ -41,7 +41,7 @@ func ownersExclude(v *view, f *Finding) {
 }
 
 // formerStopped checks a claim's handler that was still running when the next claim's handler started. If a handler has no end line in the
-// ledger, either it ended with its process or it cannot be judged, unless its kind never ends by itself.
+// ledger, either it ended with its process or it cannot be judged, unless its kind never ends on its own.
 func (v *view) formerStopped(c, next *claim, f *Finding) {
 	b := v.boot(c.boot)
 	if c.start() == nil || next.start() == nil || c.end == nil || b.life == nil {

@@ -23,8 +23,8 @@ func (v *view) podsRun(kind string) bool {
 	return slices.ContainsFunc(v.lives, func(l *life) bool { return !l.remote() && l.knows(kind) })
 }
 
-// addPodTroubles adds to a remote worker's troubles those of the pods that serve it: the faults that hit the pods, and the periods in which
-// the pods had no process.
+// addPodTroubles adds the serving pods' troubles to a remote worker's: the faults that hit the pods, and the periods in which the pods had
+// no process.
 func (t *trouble) addPodTroubles(v *view) {
 	t.far = map[string][]span{}
 	for _, l := range v.lives {
@@ -41,8 +41,8 @@ func (t *trouble) addPodTroubles(v *view) {
 	}
 }
 
-// absences returns the periods in which a pod's place had no process that accepts work. Each period begins when the previous process ended
-// or was told to end.
+// absences returns the periods in which a pod's place had no process that was accepting work. Each period begins when the previous process
+// ended or was told to end.
 func (v *view) absences(pod string) (list []span) {
 	var from time.Time
 	for _, l := range v.lives {
@@ -65,9 +65,9 @@ func (v *view) absences(pod string) (list []span) {
 	return list
 }
 
-// acknowledged reports whether a remote worker is certain to have acknowledged a claim by the given time. An undisturbed worker
-// acknowledges its claims immediately. Unacknowledged claims are handed back after two heartbeat intervals without using up an attempt, so
-// a worker has acknowledged any claim that it has held for longer.
+// acknowledged reports whether a remote worker must have acknowledged a claim by the given time. An undisturbed worker acknowledges its
+// claims immediately. Unacknowledged claims are handed back after two heartbeat intervals without using up an attempt, so a worker has
+// acknowledged any claim that it has held for longer.
 func (v *view) acknowledged(c *claim, l *life, by time.Time) bool {
 	at := c.start().T.Add(promptly)
 	if at.Before(by) && v.trouble.still(l.Pod, c.event.At, at) {

@@ -62,8 +62,8 @@ func slotsHold(v *view, f *Finding) {
 	}
 }
 
-// limitAt returns the lane limit that a process was certain to know when it claimed a job and started its handler. The limit is 0 if the
-// lane or the queue is closed.
+// limitAt returns the lane limit that a process definitely knew when it claimed a job and started its handler. The limit is 0 if the lane
+// or the queue is closed.
 func (v *view) limitAt(lane string, c *claim, l *life) (limit int, known bool) {
 	from, to := c.event.At.Add(-v.run.Settings.Heartbeat-v.slack), c.start().T
 	if l.Ready == nil || !v.trouble.calm(l.Pod, from, to) {

@@ -7,7 +7,7 @@ import (
 )
 
 // subjectsExclude (I8) checks that, among jobs of the same kind and subject, no sample shows two running and no two claims overlap. A claim
-// is certain to last from its handler's first line to the event that ends it. Without a first line, the claim counts from shortly after its
+// definitely lasts from its handler's first line to the event that ends it. Without a first line, the claim counts from shortly after its
 // event.
 func subjectsExclude(v *view, f *Finding) {
 	type key struct{ kind, subject string }

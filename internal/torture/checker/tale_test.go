@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// tale is the story of one job in a fabricated past.
+// tale is one job's story in a fabricated past.
 type tale struct {
 	p     *past
 	row   job.Job
@@ -312,7 +312,7 @@ func (t *tale) cancelPending() *tale {
 	})
 }
 
-// stop ends a running job immediately. The handler learns of the stop.
+// stop ends a running job immediately and tells its handler.
 func (t *tale) stop() *tale {
 	t.command("stop", "cancelled", "", func() { t.leave("job.cancelled", job.Cancelled, "api") })
 	return t.line("ctx_done", "stopped by an operator").line("end", "stopped by an operator")

@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// inEvery is the length of each window in which there must be progress.
+// inEvery is the length of the windows, each of which must show progress.
 const inEvery = 10 * time.Second
 
 // workGoesOn (I14) checks for progress. No due job may be left waiting while a pod that can run it has a free slot. No claimed job may be

@@ -144,8 +144,8 @@ func print(to io.Writer, r *history.Run, d document) {
 	fmt.Fprintf(to, "NOT GREEN: %d of %d invariants are broken or were not checked; the records are in %s\n", bad, len(d.Invariants), d.Dir)
 }
 
-// replayCommand returns the command that repeats a run with the same seed, pods and faults. If binary is empty, the command builds the
-// program again.
+// replayCommand returns the command that repeats a run with the same seed, pods and faults. If binary is empty, the command rebuilds the
+// program.
 func replayCommand(r *history.Run, dir, binary string) string {
 	s, pods, race := r.Settings, map[string]bool{}, "no"
 	for _, p := range r.Pods {

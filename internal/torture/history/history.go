@@ -187,7 +187,7 @@ type Pipeline struct {
 	Status job.Status `json:"status"`
 }
 
-// Fire is the outcome of one occurrence of a schedule, read from the occurrence's row.
+// Fire is the outcome of one schedule occurrence, read from the occurrence's row.
 type Fire struct {
 	Schedule  string    `json:"schedule"`
 	FireAt    time.Time `json:"fire_at"`

@@ -135,8 +135,8 @@ func (h *Handlers) keepSlot(ctx context.Context, c *call, v wire.Verdict, left <
 	}
 }
 
-// perform calls a handler and waits for it to return. If the handler ignores its cancelled context for too long, perform stops waiting: the
-// outcome no longer counts, and left is closed when the handler returns.
+// perform calls a handler and waits for it to return. If the handler ignores its cancelled context for too long, perform stops waiting. The
+// outcome then no longer counts, and left is closed when the handler returns.
 func (h *Handlers) perform(ctx context.Context, a engine.Assignment, c *call) (o *work.Outcome, left <-chan struct{}, err error) {
 	type result struct {
 		outcome *work.Outcome

@@ -10,7 +10,7 @@ const (
 	Calling  = "run.calling"     // the handler is about to be called
 	Returned = "run.returned"    // the handler has returned, but Temporal has not received the verdict yet
 	Settling = "run.settling"    // the verdict is about to be written to PostgreSQL
-	Written  = "run.written"     // the verdict is in PostgreSQL, but Temporal does not know yet
+	Written  = "run.written"     // the verdict is in PostgreSQL, but Temporal does not know it yet
 )
 
 // All lists the steps.
