@@ -52,8 +52,7 @@ func TestTheUnitStopsAsPodsNeedAndHasItsSecretsInFiles(t *testing.T) {
 	is.Equal(s["Service.ExecStartPre"], []string{"/usr/local/bin/trapeze migrate up"})
 }
 
-// mostExposure is ten times the highest acceptable exposure level. systemd-analyze rates a unit without settings at 9.6 and this unit at
-// 1.2.
+// mostExposure is ten times the highest acceptable exposure level. systemd-analyze rates a unit without settings 9.6 and this unit 1.2.
 const mostExposure = "15"
 
 func TestTheUnitIsValidAndHardened(t *testing.T) {

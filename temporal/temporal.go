@@ -60,7 +60,7 @@ type Options struct {
 	// DataConverter is the client's data converter, if it has one, for example to encrypt args and results in Temporal. The default is
 	// JSON.
 	DataConverter converter.DataConverter
-	// UI is the address of Temporal's dashboard, such as https://temporal.example.com, for links. If it is empty, there are no links.
+	// UI is the address of Temporal's dashboard for links, such as https://temporal.example.com. If it is empty, there are no links.
 	UI string
 	// HandlersElsewhere means that the pod only forwards jobs and writes their ends, while programs that call [Work] run the handlers.
 	HandlersElsewhere bool

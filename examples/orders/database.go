@@ -22,7 +22,7 @@ func createTables(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // openDatabase returns url unless it is empty. Otherwise, it starts a PostgreSQL server that stops with the program, and returns that
-// server's URL. A real service does not need this function, because DATABASE_URL is set.
+// server's URL. A real service does not need this function, because it sets DATABASE_URL.
 func openDatabase(ctx context.Context, url string) (string, func(), error) {
 	if url != "" {
 		return url, func() {}, nil

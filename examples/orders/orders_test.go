@@ -75,7 +75,7 @@ func (s *shop) state(id string) (state string) {
 	return state
 }
 
-// settled checks that each order is either shipped and paid for once, or refunded, and that the stock matches.
+// settled checks that each order has been either shipped and paid for once or refunded, and that the stock matches.
 func (s *shop) settled() {
 	s.t.Helper()
 	is := is.New(s.t)

@@ -102,8 +102,8 @@ func libraries(t *testing.T, address string) map[string]begin {
 	}
 }
 
-// asRole creates a role with a password that lib/pq accepts, and returns the address with this role. The test's own role cannot be used,
-// because its password is hashed with a single iteration.
+// asRole creates a role whose password lib/pq accepts, and returns the address that connects as this role. The test's own role cannot be
+// used, because its password is hashed with a single iteration.
 func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 	t.Helper()
 	role := fmt.Sprint("orders_", rand.Uint64())

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// passing maps failpoints to the pass that triggers the fault. For the other failpoints, this is the third pass.
+// passing maps failpoints to the pass that triggers the fault. All other failpoints trigger it on the third pass.
 var passing = map[string]int{failpoint.EnqueueDone: 2, failpoint.RecoverPage: 1}
 
 func TestDeathAtAnyFailpointLosesAndDoublesNothing(t *testing.T) {

@@ -179,8 +179,8 @@ func effect(j claim) func(context.Context, pgx.Tx) error {
 // started records that a run began.
 func started(ctx context.Context, pool *pgxpool.Pool, j claim) { trace(ctx, pool, j, "start") }
 
-// trace adds a row to starts. On a slow machine, this can take seconds while many handlers are opening their first connections. If the
-// database is down, trace gives up after ten seconds, so that the handler can continue.
+// trace adds a row to starts. On a slow machine, the insert can take seconds while many handlers are opening their first connections. If
+// the database is down, trace gives up after ten seconds, so that the handler can continue.
 func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

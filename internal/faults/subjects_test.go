@@ -9,7 +9,7 @@ import (
 
 // checkSubjects checks that no two runs of jobs with the same kind and subject overlapped. It processes the events in the order in which
 // they were written. A run's end is written before the commit that frees its subject, and the next run's start is written after that
-// commit, except for a step that takes over its parent's slot: such steps start in the transaction that ends the parent.
+// commit, except for a step that takes over its parent's slot: these steps start in the transaction that ends the parent.
 func (w *world) checkSubjects(h history) {
 	w.t.Helper()
 	type key struct{ kind, subject string }

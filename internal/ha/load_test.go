@@ -125,7 +125,7 @@ func (l *load) submit(ctx context.Context, web *http.Client, one accepted, body 
 	}
 }
 
-// fanOut submits a job with n children to each pod, so that each pod has to reserve new IDs. It waits until all these jobs have been
+// fanOut submits a job with n children to each pod, so that each pod must reserve new IDs. It waits until all these jobs have been
 // accepted.
 func (l *load) fanOut(ctx context.Context, name string, n int) {
 	ctx, cancel := context.WithTimeout(ctx, stuckAfter)

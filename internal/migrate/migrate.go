@@ -177,7 +177,7 @@ func within(ctx context.Context, url, schema string, tables *locker, do func(*go
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	// Statements are not prepared, so that this works through a transaction pooler.
+	// Statements are not prepared, so that the migration works through a transaction pooler.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	dburl.RequireWrites(config, true)
 	db := stdlib.OpenDB(*config)

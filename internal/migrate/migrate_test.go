@@ -291,7 +291,7 @@ func count(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) int {
 	return n
 }
 
-// locks counts the locks in this database that only migrations take.
+// locks counts the locks that only migrations take in this database.
 func locks(t *testing.T, pool *pgxpool.Pool) int {
 	return count(t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid in (420020, 420022)
 		and database = (select oid from pg_database where datname = current_database())`)
@@ -347,8 +347,8 @@ func TestTheStatusOfAnEmptyDatabaseChangesNothing(t *testing.T) {
 	is.True(!exists) // Status creates nothing
 }
 
-// The statements of a busy pod read several tables that migrations change. A migration that locked these tables one by one would deadlock
-// with one of those statements every time.
+// A busy pod's statements read several tables that migrations change. A migration that locked these tables one by one would deadlock with
+// one of those statements every time.
 func TestAMigrationGetsItsLocksBesideABusyPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -49,7 +49,7 @@ func findBinaries(ctx context.Context, o Options, as account, want string) (stri
 		if source.dir == "" {
 			continue
 		}
-		// The user chose this folder, so it would be confusing to silently use a different one.
+		// The user chose this folder, so silently using a different one would be confusing.
 		if err := checkPrograms(ctx, source.dir, as, want); err != nil {
 			return "", fmt.Errorf("%s is %s: %w", source.from, source.dir, err)
 		}

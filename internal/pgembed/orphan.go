@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// takeOver stops all PostgreSQL processes that are still using this home. The caller holds the lock, so the owner of these processes is
-// dead.
+// takeOver stops all PostgreSQL processes that are still using this home. The caller holds the lock, so the processes' owner must be dead.
 //
 // The postmaster is stopped first, because it then ends the sessions itself.
 func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {

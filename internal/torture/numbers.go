@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// sessionsSQL counts each pod's sessions by state: busy, waiting inside the server, or waiting for the client. Each pod has a separate
-// role.
+// sessionsSQL counts each pod's sessions by state: busy, waiting inside the server, or waiting for the client. Each pod connects as a
+// separate role.
 const sessionsSQL = `
 select usename::text, case when state = 'active' then coalesce(wait_event_type || '/' || wait_event, 'busy') else coalesce(state, '') end,
 	count(*)::int
@@ -114,7 +114,7 @@ func openFiles(pid int) int {
 	return len(list)
 }
 
-// starved returns how long the threads of a process have waited for a CPU, or 0 if this cannot be determined.
+// starved returns how long a process's threads have waited for a CPU, or 0 if the time cannot be determined.
 func starved(pid int) (sum time.Duration) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, name := range threads {

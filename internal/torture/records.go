@@ -20,7 +20,7 @@ func (w *World) Called(c history.Call) {
 	}
 }
 
-// noteFault counts a recorded fault.
+// noteFault counts a fault that has been recorded.
 func (w *World) noteFault(one any) {
 	f, ok := one.(history.Fault)
 	if !ok {

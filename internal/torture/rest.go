@@ -165,7 +165,7 @@ func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return id, 0, errors.New("no job to cancel is running")
 		}
-		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // fails until there is such a row
+		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // fails until the job is running
 	}
 	for _, p := range c.w.Pods() {
 		if p.Boot() != boot {
@@ -202,7 +202,7 @@ func (c *Crowd) elsewhere(ctx context.Context, s submission, submit func(context
 	return id, err
 }
 
-// ask repeats a query until it returns true, and reports whether this happened within d.
+// ask repeats a query until it returns true, and reports whether it did so within d.
 func (w *World) ask(ctx context.Context, d time.Duration, sql string, args ...any) (yes bool) {
 	for deadline := time.Now().Add(d); time.Now().Before(deadline) && ctx.Err() == nil; pause(ctx, sampleEvery) {
 		asking, cancel := context.WithTimeout(ctx, sampleWithin)

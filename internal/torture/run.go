@@ -261,7 +261,7 @@ func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 }
 
 // stopPods shuts down every process as an operator would. Workers go first, because they need a running pod to sign off. A process that
-// does not exit is killed, and its record shows this.
+// does not exit is killed, which its record shows.
 func (w *World) stopPods(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, w.Settings.Grace+stopWithin)
 	defer cancel()

@@ -38,7 +38,7 @@ func down(s *injection) error {
 	return s.w.Server().Restart(ctx, "immediate")
 }
 
-// terminateSQL terminates the sessions of all pods. Each pod has a separate role.
+// terminateSQL terminates all pods' sessions. Each pod connects as a separate role.
 const terminateSQL = `select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity where usename like 'pod%'`
 
 func (s *injection) terminate(ctx context.Context, c *pgx.Conn) error {

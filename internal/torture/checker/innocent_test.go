@@ -313,7 +313,7 @@ var innocent = []struct {
 		slow.claim("pod1")
 		for i, c := range p.run.Calls {
 			if c.Job == slow.row.ID {
-				p.run.Calls[i].Ended = p.now // before this, other processes could not see the job
+				p.run.Calls[i].Ended = p.now // other processes could not see the job before this time
 			}
 		}
 		slow.succeed()

@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fencesPerEpoch is the number of fences that a job has in each database epoch. The fence modulo this number is the number of claims in
+// fencesPerEpoch is the number of fences that a job has in each database epoch. A fence modulo fencesPerEpoch is the number of claims in
 // that epoch.
 const fencesPerEpoch = 10_000_000_000
 

@@ -45,7 +45,7 @@ func begin(t *testing.T) *past {
 	}
 	p.pass(time.Second)
 	p.run.Settings.Began = p.now
-	p.pass(10 * time.Second) // long enough that no process counts as new
+	p.pass(10 * time.Second) // long enough for no process to count as new
 	return p
 }
 

@@ -14,7 +14,7 @@ func orphansRecovered(v *view, f *Finding) {
 		if v.otherCouldRecover(b, b.leaseSeen, due) {
 			f.judge(!b.closed.After(due), 0, "%s was declared dead %s after its lease had expired", b.name(), b.closed.Sub(b.leaseSeen))
 		}
-		taken := later(b.closed, due).Add(time.Second) // a job whose row was locked is taken back in the next poll
+		taken := later(b.closed, due).Add(time.Second) // a job whose row was locked is taken back at the next poll
 		for _, c := range b.claims {
 			if c.end == nil || !recovers(c.end) || c.of.tampered || !v.otherCouldRecover(b, b.leaseSeen, taken) {
 				continue

@@ -68,7 +68,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 			}
 			continue
 		case e.From == job.Pending && e.Event != "job.promoted":
-			continue // this event is only a note
+			continue // the event is only a note
 		case e.Event == "job.enqueued":
 			ready, ranked = e.At, true
 			next := i + 1

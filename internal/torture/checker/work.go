@@ -13,8 +13,8 @@ const inEvery = 10 * time.Second
 // left without a handler while its pod is working normally.
 //
 // The run is divided into windows of ten seconds. Only windows in which a pod is working normally and has free slots count. If jobs became
-// due in the first half of such a window, the window must contain the start or end of a claim. If handlers returned in the first half, it
-// must contain the end of a claim.
+// due in the first half of a window that counts, the window must contain the start or end of a claim. If handlers returned in the first
+// half, it must contain the end of a claim.
 func workGoesOn(v *view, f *Finding) {
 	for _, w := range v.waits {
 		if w.recovered || w.born {

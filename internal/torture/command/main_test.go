@@ -92,7 +92,7 @@ func TestARunNeverOverwritesAnother(t *testing.T) {
 	is.Equal(freeFolder("7"), "7")
 	is.NoErr(os.Mkdir("7", 0o755))
 	is.Equal(freeFolder("7"), "7-2")
-	is.NoErr(os.WriteFile("torture", nil, 0o600)) // a file of this name exists, for example the built program
+	is.NoErr(os.WriteFile("torture", nil, 0o600)) // a file with this name exists, such as the built program
 	first := filepath.Join("torture", "7")
 	is.Equal(freeFolder(first), first) // creating the folder will report the reason
 }

@@ -15,7 +15,7 @@ type Bug struct {
 	Name       string
 	Edits      []Edit
 	Tests      [][]string // arguments for the go test runs, at least one of which must fail unless the bug is harmless
-	Invariants []string   // the torture must report at least one of these as broken
+	Invariants []string   // the torture test must report at least one of these as broken
 	Harmless   string     // why no test can fail because of the bug
 }
 

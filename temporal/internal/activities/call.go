@@ -29,7 +29,7 @@ type call struct {
 	client      client.Client
 	id          int64
 	token       []byte
-	attempt     int           // the number of this call of the activity, counted from 1; keeps rising even if an operator resets Temporal's count
+	attempt     int           // this activity call's number, counted from 1; keeps rising even if an operator resets Temporal's count
 	within      time.Duration // how long heartbeats may be missing before Temporal calls the handler elsewhere
 	grace       time.Duration // how long a handler may continue after its worker has begun to stop
 	stop        <-chan struct{}

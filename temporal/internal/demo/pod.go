@@ -70,7 +70,7 @@ func (p podSettings) run(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	// The heartbeat timeout is the same as the duration of a pod's lease.
+	// The heartbeat timeout equals the duration of a pod's lease.
 	if err := temporal.Open(r, temporal.Options{Client: c, Namespace: p.Namespace, HeartbeatTimeout: 8 * time.Second}); err != nil {
 		return err
 	}
