@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A batch replaces the stored rows for its lines. Reading the same lines again therefore changes nothing, and no lines of an older file
+// A batch replaces the stored rows for its lines. Rereading the same lines therefore changes nothing, and no lines from an older file
 // remain.
 const (
 	clearLinesSQL = `delete from co2.activities where year = $1 and source = $2 and line > $3 and line <= $4`

@@ -15,7 +15,7 @@ import (
 )
 
 // SyncFactors replaces the emission factors of a year with those in a file, and fans out into a [Recalculate] for each unit and a
-// [TotalUnits] that joins them. If only the factors have changed, submit just a SyncFactors; the flights need not be read again.
+// [TotalUnits] that joins them. If only the factors have changed, submit just a SyncFactors; the flights need not be reread.
 //
 // An invalid factor would silently make every total wrong, so any bad row fails the job with an error that includes its line number.
 type SyncFactors struct {
@@ -168,7 +168,7 @@ func (t *table) band() (band, error) {
 	return b, nil
 }
 
-// overlaps reports whether the bands have a distance in common. A band includes its min and excludes its max.
+// overlaps reports whether any distance falls into both bands. A band includes its min and excludes its max.
 func (b band) overlaps(other band) bool {
 	return (b.max == nil || less(other.min, *b.max)) && (other.max == nil || less(b.min, *other.max))
 }

@@ -18,7 +18,7 @@ import (
 // replaces its previous contents for the same year.
 //
 // Ingest skips a row that cannot be used, reports it with its line and reason, and ends with a warning. If the file cannot be read, lacks a
-// column, or has rows but no usable one, the job fails without a retry. If the file has no rows, the job ends with a warning.
+// column, or contains only unusable rows, the job fails without a retry. If the file has no rows, the job ends with a warning.
 type Ingest struct {
 	File     string `json:"file,omitempty"`     // has the columns of [SampleFlights], which is the default
 	Airports string `json:"airports,omitempty"` // lists the names of airports; the default is [SampleAirports]

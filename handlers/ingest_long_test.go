@@ -33,7 +33,7 @@ func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
 	is.Equal(got.Rows, int64(20000)) // the rows before the checkpoint are counted only once
 	_, _, sum := reference(t)
 	is.True(equal(sum, decode[handlers.Totalled](t, steps[2]).KgCO2e.String())) // equal to the last digit
-	// Each batch was written by only one transaction, so no row was written again after the stop.
+	// Each batch was written by only one transaction, so no row was rewritten after the stop.
 	is.Equal(slow.count(is, "select count(distinct xmin::text) from co2.activities"), int64(20))
 }
 

@@ -18,7 +18,7 @@ type Options struct {
 	// Dir is the directory from which files are read; a path that leads outside it is rejected. If Dir is empty, any path is allowed, and
 	// relative paths start at the working directory.
 	Dir string
-	// BatchRows is the number of rows in one transaction of the ingest. The default is 1000.
+	// BatchRows is the number of rows in an ingest transaction. The default is 1000.
 	BatchRows int
 	// BatchPause is a pause after every batch, which makes the ingest slow enough to watch. The default is 0.
 	BatchPause time.Duration

@@ -20,8 +20,8 @@ type LaneEngine interface {
 	// Use reports the number of open jobs in each of the given lanes, according to the engine's records. A lane missing from the result has
 	// none.
 	Use(ctx context.Context, lanes []string) (map[string]EngineUse, error)
-	// JobURL returns the URL of the latest run of a job, which is identified by the job's fence, in the engine's own dashboard. It returns
-	// an empty string if there is no such page.
+	// JobURL returns the URL, in the engine's own dashboard, of a job's latest run, which is identified by the job's fence. It returns an
+	// empty string if there is no such page.
 	JobURL(j Job) string
 	// Check examines the engine, for example its connection and retention, for the doctor command.
 	Check(ctx context.Context) []EngineFinding

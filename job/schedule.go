@@ -36,7 +36,7 @@ const (
 )
 
 // MissedAfter is the maximum delay at which an occurrence still counts as on time. Every occurrence processed on time submits a separate
-// job, regardless of the policy for missed occurrences and of the duration of the submission. MissedAfter is many times the heartbeat
+// job, regardless of the policy for missed occurrences and of how long the submission takes. MissedAfter is many times the heartbeat
 // interval.
 const MissedAfter = time.Minute
 

@@ -9,7 +9,7 @@ import (
 
 // Aliases for types of package job, so that most programs need only one import.
 type (
-	// Args is the input of a job: a type that encodes to JSON and names the job's kind.
+	// Args is the input of a job: a type that is encoded as JSON and names the job's kind.
 	Args = job.Args
 	// Backoff computes the delay before the next attempt; see [Retry].
 	Backoff = job.Backoff

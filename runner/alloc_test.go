@@ -18,10 +18,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These benchmarks measure the cost of a job in this process: `go test -run '^$' -bench . -benchmem ./runner`. One op is one job, on a real
-// database. Allocations and bytes are those of the whole process while the benchmark timer is running.
+// These benchmarks measure the cost of a job in this process: `go test -run '^$' -bench . -benchmem ./runner`. Each op runs one job on a
+// real database. Allocations and bytes cover the whole process while the benchmark timer is running.
 
-// letter is a job that counts the encodings of its arguments.
+// letter is a job that counts how often its arguments are encoded.
 type letter struct {
 	Text    string `json:"text"`
 	encoded *atomic.Int64

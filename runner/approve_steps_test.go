@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// returns creates a handler that always returns the result of o.
+// returns creates a handler that always returns o().
 func returns(o func() *runner.Outcome) does {
 	return func(context.Context, *raw) (*runner.Outcome, error) { return o(), nil }
 }

@@ -54,7 +54,7 @@ func TestAChildCannotAskForApproval(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child'`), 0)
 }
 
-// If a transaction of the host holds a unique key, only the fan-outs that need the key wait for the transaction.
+// If one of the host application's transactions holds a unique key, only the fan-outs that need the key wait for it.
 func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

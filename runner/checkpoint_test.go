@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// last returns the checkpoint at which a run starts.
+// last returns the checkpoint from which a run starts.
 func last(j *raw) (at int, err error) {
 	_, err = j.LastCheckpoint(&at)
 	return at, err

@@ -80,8 +80,8 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// claimUnknown creates a job that a pod has claimed according to the table, but that the pod does not know about. This happens if the reply
-// to a claim, or the commit of a job's end, is lost.
+// claimUnknown creates a job that, according to the table, a pod has claimed, but that the pod does not know about. This happens if the
+// reply to a claim, or the commit of a job's end, is lost.
 func claimUnknown(t *testing.T, by *runner.Runner, boot string) (id int64) {
 	t.Helper()
 	id = enqueue(t, by, of("unknown"), runner.Foreign())

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Commands still get a connection while the statements of the feed and of remote workers hang, and also while those of lists hang.
+// Commands still get a connection while statements from the feed and from remote workers hang, and also while list queries hang.
 func TestFeedsAndListsLeaveAConnectionToCommands(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -36,7 +36,7 @@ func PartFailed(err error) CompleteOption {
 func CompletedBy(actor string) CompleteOption { return func(c *completion) { c.by = named(actor) } }
 
 // Complete completes one part of a [Deferred] job, from any process. It requires the token that the job's handler got from [Job.Token]. The
-// result is encoded to JSON; pass nil for none. Complete can be called before the handler has returned. After the last part, the job ends
+// result is encoded as JSON; pass nil for none. Complete can be called before the handler has returned. After the last part, the job ends
 // and its next step is inserted. Completing the same part again has no effect.
 //
 // It returns [job.ErrNotFound] if no job with this id has issued a token, [job.ErrWrongToken] if the token does not belong to the job,

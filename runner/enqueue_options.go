@@ -55,9 +55,9 @@ func Unique(key string, while UniqueWhile) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.UniqueKey, w.UniqueWhile = &key, (*string)(&while) })
 }
 
-// IdempotencyKey makes it safe to repeat a submission after an unknown outcome: for one day, the same key returns the same job. The same
-// key with different content returns [job.ErrKeyReused]. Each [Submitter] has a separate set of keys, so no submitter receives another's
-// job. An empty key is rejected with [job.ErrInvalid], because it would offer no protection.
+// IdempotencyKey makes it safe to repeat a submission after an unknown outcome: for one day, the same key returns the same job. Reusing a
+// key for a different submission returns [job.ErrKeyReused]. Each [Submitter] has a separate set of keys, so no submitter receives
+// another's job. An empty key is rejected with [job.ErrInvalid], because it would offer no protection.
 func IdempotencyKey(key string) EnqueueOption {
 	return enqueueOption(func(w *submission) {
 		if w.IdempotencyKey = key; key == "" {

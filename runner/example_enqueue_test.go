@@ -86,7 +86,7 @@ func ExampleOutcome_InTx() {
 	// 2 calls, 1 row
 }
 
-// A statement added with Write is part of the commit that ends the job. Jobs that end at the same time can share this commit.
+// A statement added with Write is part of the commit that ends the job. Jobs that finish concurrently can share this commit.
 func ExampleOutcome_Write() {
 	during(func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[Mail]) (*runner.Outcome, error) {

@@ -45,7 +45,7 @@ func (o FailureOption) handle(k *registered) {
 	k.OnFailure = steps
 }
 
-// orMissing makes nil args an error, so that they are not mistaken for an absent option.
+// orMissing turns nil args into an error, so that they are not mistaken for a missing option.
 func (o FailureOption) orMissing() FailureOption {
 	if o.args == nil {
 		o.args = Chain(nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// No matter which reply is lost during a fan-out, each child and the join run exactly once.
+// No matter which reply is lost during a fan-out, each child runs exactly once, and so does the join.
 func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]string{

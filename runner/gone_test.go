@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A job is deleted while its handler is running. Regardless of the handler's result, nothing is written, and the log states the reason
+// A job is deleted while its handler is running. Regardless of the handler's result, nothing is written, and the log gives the reason as
 // gone.
 func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ func occupy(t *testing.T, pool *pgxpool.Pool, n int) {
 		select id, 'scheduled', now() + interval '1 day', 1, 10, 'default', 'theirs', '' from taken`, n)
 }
 
-// A failover that loses an id reservation, and that PostgreSQL does not report, can leave two pods with the same ids.
+// If PostgreSQL does not report a failover that loses an id reservation, two pods can end up with the same ids.
 func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 	t.Parallel()
 	submits := func(args job.Args, options ...runner.EnqueueOption) func(*testing.T, *pgxpool.Pool, *runner.Runner, string) error {

@@ -95,8 +95,8 @@ func kindOf(at string) string {
 	return string(b)
 }
 
-// The connection breaks while the first COMMIT is hanging on the server. It then succeeds or is rolled back while the pod is retrying.
-// Exactly one of the two transactions must take effect.
+// The connection breaks while the first COMMIT is hanging on the server. That COMMIT then succeeds or is rolled back while the pod is
+// retrying. Exactly one of the two transactions must take effect.
 func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
 	t.Parallel()
 	const insert = `insert into mine values ($1, nextval('tries'))`

@@ -107,9 +107,9 @@ func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 // without one if checkpoint is nil, so a former claim cannot write a batch again. The checkpoint is encoded after write has returned, so it
 // can be a pointer to values that write sets.
 //
-// If the connection breaks, write runs again in a new transaction. Only one commit counts: if the reply to a commit is lost, the outcome is
-// read back. Tx returns write's error, [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing written. A job's transactions
-// run one at a time. Calling Tx or Checkpoint inside write returns an error immediately.
+// If the connection breaks, write runs again in a new transaction. Only one commit counts: if its reply is lost, the outcome is read back.
+// Tx returns write's error, [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing written. A job's transactions run one at
+// a time. Calling Tx or Checkpoint inside write returns an error immediately.
 func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
 	if checkpoint == nil {
 		return c.claim().Tx(ctx, write, nil)
@@ -144,12 +144,12 @@ func (c core) Write(ctx context.Context, checkpoint any, batch *pgx.Batch) error
 
 // Checkpoint stores v as the job's checkpoint: the progress from which the next run continues after a crash, an error or a shutdown. It
 // takes one round trip. A handler that also writes data should use [Job.Write] or [Job.Tx], which store the data and the checkpoint in one
-// commit. v must encode to at most 1 MiB of JSON. A checkpoint resets the job's crash count.
+// commit. v's JSON encoding must not exceed 1 MiB. A checkpoint resets the job's crash count.
 //
 // When Checkpoint returns nil, the checkpoint is stored. While the connection is broken, Checkpoint retries until ctx is done. If it
 // returns [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], nothing was stored. A handler whose context ended with [job.ErrShutdown]
-// can still store a checkpoint by passing [context.WithoutCancel](ctx). While a transaction of the job is open, Checkpoint waits for it,
-// for up to ten seconds.
+// can still store a checkpoint by passing [context.WithoutCancel](ctx). If one of the job's transactions is open, Checkpoint waits up to
+// ten seconds for it to end.
 func (c core) Checkpoint(ctx context.Context, v any) error {
 	kept, err := c.encode(v)
 	if err != nil {
@@ -188,7 +188,7 @@ func (c core) Message(text string) {
 	c.claim().Writer.Progress(job.Progress{Message: &text})
 }
 
-// Emit appends an event to the job's history. fields is encoded to JSON, at most 1 MiB, and may be nil. level is debug, info, warn or
+// Emit appends an event to the job's history. fields is encoded as JSON of at most 1 MiB, and may be nil. level is debug, info, warn or
 // error; empty means info.
 //
 // The first event is visible when Emit returns. A job writes events at most four times a second. Other events are buffered and written

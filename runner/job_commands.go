@@ -10,14 +10,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A Condition restricts [Admin.Approve], [Admin.Cancel] and [Admin.Stop]. See [InEpoch].
+// Condition restricts [Admin.Approve], [Admin.Cancel] and [Admin.Stop]. See [InEpoch].
 type Condition struct{ epoch int }
 
 // InEpoch makes a command return [job.ErrChanged] unless the job is in the given epoch (see [job.Job]). Arguments change only when a job is
 // retried, and every retry begins a new epoch. The command therefore applies only to the arguments that the actor has seen.
 func InEpoch(epoch int) Condition { return Condition{epoch} }
 
-// epochIn returns the epoch that the conditions require, or 0 if there is none.
+// epochIn returns the epoch that the conditions require, or 0 if they require none.
 func epochIn(only []Condition) (epoch int) {
 	for _, c := range only {
 		epoch = c.epoch

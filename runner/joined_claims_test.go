@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// far starts a pod whose database is so far away that job ends and claims share commits. The pod claims no jobs ahead of time. direct is a
-// pool that reaches the same database without the delay.
+// far starts a pod whose database is so far away that job completions and claims share commits. The pod claims no jobs ahead of time.
+// direct is a pool that reaches the same database without the delay.
 func far(t *testing.T, slots int, kind string, handler does) (r *runner.Runner, proxy *faultnet.Proxy, direct *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SetLane creates a lane, or changes the settings that c contains. If a kind gets a different default lane, its waiting jobs then move
+// SetLane creates a lane, or changes the settings that c contains. If a kind's default lane changes, the kind's waiting jobs are then moved
 // there in batches, each with a job.moved event. After an error, or if their rows stay locked, some jobs may remain in the old lane.
 // Repeating the change does not move them: assign the kind back to the old lane first. A dry run reports the result without making the
 // change. SetLane returns [job.ErrInvalidSetting] if a setting is invalid, or [job.ErrUnknownLane] if c requires a lane that does not

@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The reply to the commit of a finish is lost. Before the outcome can be read back, the timeout cancels the handler's context, or the pod
-// stops trusting its lease because the database has been unreachable for too long. The finish must still take effect, and the next steps
-// must run.
+// The reply to the commit that ends a run is lost. Before the outcome can be read back, the timeout cancels the handler's context, or the
+// pod stops trusting its lease because the database has been unreachable for too long. The commit must still take effect, and the next step
+// or the children must run.
 func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func() *runner.Outcome{
@@ -67,8 +67,8 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 	}
 }
 
-// The outcome of the first step's finish cannot be read back until after the shutdown grace period. If the next step still starts, its
-// context is cancelled immediately. The step becomes pending again, and any pod can claim it.
+// The outcome of the commit that finishes the first step cannot be read back until after the shutdown grace period. If the next step still
+// starts, its context is cancelled immediately. The step becomes pending again, and any pod can claim it.
 func TestAStepThatBeginsAfterTheGraceIsTold(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

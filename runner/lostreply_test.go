@@ -31,7 +31,7 @@ func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 		options []runner.EnqueueOption
 		front   bool                                         // the submitter loses the reply
 		handler func(j *raw, n int) (*runner.Outcome, error) // the handler of a; n is the number of the call
-		runsA   int                                          // number of calls of a's handler
+		runsA   int                                          // number of calls to a's handler
 		fence   int64
 	}{
 		"of a claim":                      {cut: "kind-a", runsA: 1, fence: 2},

@@ -56,7 +56,7 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	open()
 	quiet(t, pool)
 	_, err = r.Admin().Delete(t.Context(), branch, "ann")
-	is.True(errors.Is(err, job.ErrPartOfPipeline)) // deleting the branch would make the counts of the fan-out wrong
+	is.True(errors.Is(err, job.ErrPartOfPipeline)) // deleting the branch would make the fan-out's counts wrong
 	n, err = r.Admin().Delete(t.Context(), parent, "ann")
 	is.NoErr(err)
 	is.Equal(n, 4)

@@ -33,7 +33,7 @@ func through(list []Middleware, kind string, handler func(context.Context, *work
 	}
 }
 
-// withValues returns an outcome whose InTx functions can also read the context values of from.
+// withValues returns an outcome whose InTx functions can also read the values in from.
 func (o *Outcome) withValues(from context.Context) *Outcome {
 	if o == nil || len(o.writes) == 0 {
 		return o

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// ends records the calls of a hook.
+// ends records the calls to a hook.
 type ends struct {
 	mu   sync.Mutex
 	list []job.End
@@ -307,7 +307,7 @@ func TestAHookThatHangsKeepsNeitherJobsNorTheirPod(t *testing.T) {
 	over := make(chan error, 1)
 	go func() { over <- r.Run(ctx) }()
 	for range 20 {
-		is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded) // jobs end while the first call of the hook hangs
+		is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded) // jobs end while the first call to the hook hangs
 	}
 	stop()
 	pgtest.Wait(t, "the pod has left", func() bool {

@@ -86,7 +86,7 @@ type Options struct {
 	// database apply. [New] returns an error if a kind is in two lanes. Default: none; the lane named default always exists.
 	Lanes []LaneSetup
 	// DirectURL is a connection string that reaches PostgreSQL without a transaction pooler. It is used for LISTEN and the maintenance
-	// lock. Default: the settings of the host's pool. "off" disables both; wake-ups from other pods are then replaced by polling.
+	// lock. Default: the host pool's settings. "off" disables both; wake-ups from other pods are then replaced by polling.
 	DirectURL string
 	// BehindPooler declares that the host's pool connects through a transaction pooler. Default: true if DirectURL is set.
 	BehindPooler bool
@@ -115,7 +115,7 @@ type Options struct {
 	// TracerProvider creates the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global provider at the
 	// time of each submission and run. Without a provider, nothing is traced or stored.
 	TracerProvider trace.TracerProvider
-	// TraceQueries passes the statements on the runner's own connections (claims, polls, heartbeats) to the query tracer of the host's pool
+	// TraceQueries passes the statements on the runner's own connections (claims, polls, heartbeats) to the host pool's query tracer
 	// (pgx.ConnConfig.Tracer, for example otelpgx). Default false: the tracer sees only statements on the host's pool, such as those of
 	// EnqueueTx, [Job.Tx] and [Outcome.InTx].
 	TraceQueries bool

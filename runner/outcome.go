@@ -42,7 +42,7 @@ type fan struct {
 	join     job.Args
 }
 
-// Done ends the job with a result that is encoded to JSON, or without one if result is nil. In a declared chain, the next step follows.
+// Done ends the job with a result that is encoded as JSON, or without one if result is nil. In a declared chain, the next step then runs.
 func Done(result any) *Outcome { return &Outcome{result: result, status: job.OK} }
 
 // Then ends the job and submits the next step of its pipeline in the same commit. The step starts in this process immediately if its lane
@@ -97,7 +97,7 @@ func Deferred(parts int) *Outcome {
 	return o
 }
 
-// Join sets the step that follows when all branches of a [FanOut] or [Deferred] have finished. The step reads the result of the job that
+// Join sets the step that runs once all branches of a [FanOut] or [Deferred] have finished. The step reads the result of the job that
 // fanned out with [Job.PreviousResult] and the results of the branches with [Job.Branches]. It takes the same options as a [Step]. next can
 // be a [Chain].
 func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
@@ -163,7 +163,7 @@ func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcom
 }
 
 // Write adds a statement to the commit that ends the job, like [Outcome.InTx], so the statement takes effect exactly once. Its result is
-// not read, so jobs that end at the same time can share a commit, which is several times faster than InTx. The statement must begin with
+// not read, so jobs that finish concurrently can share a commit, which is several times faster than InTx. The statement must begin with
 // insert, update, delete, merge, select, with or call. The arguments are passed to pgx and must not be modified afterwards. A job can write
 // at most 100 statements and 1 MiB.
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// refuses makes the database reject every write to live or parked that would make a job wait again. The error is a missing privilege, which
-// neither a new connection nor other values would fix. mend removes the trigger.
+// refuses makes the database reject every write to live or parked that would make a job wait again. The error reports a missing privilege,
+// which neither a new connection nor different values would fix. mend removes the trigger.
 func refuses(t *testing.T, pool *pgxpool.Pool, table string) (mend func()) {
 	t.Helper()
 	exec(t, pool, `create or replace function public.refuse() returns trigger language plpgsql as $$

@@ -11,7 +11,8 @@ import (
 
 // SetPriority changes the priority of a waiting job, from −100 to 100; jobs with a higher priority run first. Jobs of equal priority run in
 // the order in which they became ready. A step without an explicit priority always inherits the previous step's priority. If chain is set,
-// the planned steps after the job get the priority too. The job may then be running; it gets the priority itself only if it is retried.
+// the planned steps after the job get the priority too. In that case, the job may already be running, and its own priority changes only if
+// it is retried.
 //
 // It returns [job.ErrInvalid] if the priority is out of range, [job.ErrNotFound], [job.ErrNotQueued] if the job is running and chain is not
 // set, or [job.ErrAlreadyTerminal]. [job.ErrNoAnswer] means that the priority is stored, but the pod that is running the job has not

@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The tracer of the host's pool sees the transactions on that pool. It sees statements on the runner's own connections only if TraceQueries
-// is set.
+// The host pool's tracer sees the transactions on that pool. It sees statements on the runner's own connections only if TraceQueries is
+// set.
 func TestTheTracerOfTheHostsPoolHearsNothingOfOurPolling(t *testing.T) {
 	t.Parallel()
 	const heartbeats, listens, submits, writes = "trapeze.pods", "listen ", "trapeze.jobs", "insert into mine"

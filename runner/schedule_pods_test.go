@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Five pods fire twelve schedules every second. The connections of two pods break at random times, and a third pod stops. The pods usually
-// try to fire the same schedules concurrently.
+// Five pods fire twelve schedules every second. Two pods' connections break at random times, and a third pod stops. The pods usually try to
+// fire the same schedules concurrently.
 func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -14,7 +14,7 @@ func TestJobsOfSchedulesHaveTheDefaultPriorityOfAllJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	// The previous version, with a default priority of 0, wrote these rows.
+	// These rows were written by the previous version, whose default priority was 0.
 	exec(t, pool, `insert into trapeze.schedules (name, expression, kind, priority, declared) values
 		('set-before', '@yearly', 'k', 0, null),
 		('declared-before', '@yearly', 'k', 0, '{"expression":"@yearly","zone":"UTC","kind":"k","args":{},"missed":"coalesce","catch_up":10,"overlap":"queue"}'),

@@ -14,7 +14,7 @@ const (
 	patience = 2 * time.Second
 )
 
-// someOf returns the named cases of a test. The long test run has all cases.
+// someOf returns the named cases of a test. The long test run uses all cases.
 func someOf[C any](cases map[string]C, names ...string) map[string]C {
 	some := map[string]C{}
 	for _, name := range names {
@@ -23,5 +23,5 @@ func someOf[C any](cases map[string]C, names ...string) map[string]C {
 	return some
 }
 
-// firstOf returns the first n cases of a test. The long test run has all cases.
+// firstOf returns the first n cases of a test. The long test run uses all cases.
 func firstOf[C any](n int, cases ...C) []C { return cases[:n] }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ErrUnknownCertificate means that a request has a trusted client certificate that has expired or whose name is not in the file. The error
-// text names the certificate and may be sent to the client.
+// ErrUnknownCertificate means that a request's client certificate is trusted, but has expired or has a name that is not in the file. The
+// error text names the certificate and may be sent to the client.
 var ErrUnknownCertificate = errors.New("unknown client certificate")
 
 // maxCertificateName is the maximum length of a certificate name, in bytes.

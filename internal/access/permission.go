@@ -3,7 +3,7 @@ package access
 // Permission allows one type of operation.
 type Permission string
 
-// These are all permissions.
+// These are all the permissions.
 const (
 	Nothing         Permission = "-"                // no permission is needed
 	JobsRead        Permission = "jobs:read"        // list and show jobs, pipelines, their events and streams

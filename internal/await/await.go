@@ -1,5 +1,5 @@
 // Package await blocks callers until jobs have finished. A single goroutine reads the jobs for all callers, and runs only while there are
-// any.
+// callers.
 package await
 
 import (
@@ -38,7 +38,7 @@ type verdict struct {
 }
 
 // Waiters holds the callers that are waiting for jobs to finish. A single goroutine polls for all of them, and runs only while there are
-// any.
+// callers.
 type Waiters struct {
 	store   *store.Store
 	log     *slog.Logger

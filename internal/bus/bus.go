@@ -1,6 +1,6 @@
 // Package bus distributes the messages of a publishing goroutine to listeners in the same process. The publisher never waits for a
 // listener. Each listener has a queue of fixed length, and is disconnected as soon as the queue is full. It can then subscribe again, but
-// must obtain the messages that it has missed elsewhere, because the bus does not repeat them.
+// must get the messages that it missed from another source, because the bus does not repeat them.
 package bus
 
 import (

@@ -31,9 +31,9 @@ func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, sinc
 	return list, first
 }
 
-// plannedOccurrence returns the occurrence that was planned for from, which is usually an occurrence itself. But a pod with a different
-// version of the time zone data, or an operator using SQL, may have planned another time. In that case, the nearest occurrence counts.
-// Occurrences that have already been processed are not processed again.
+// plannedOccurrence returns the occurrence that was planned for the time from, which is usually itself an occurrence. But a pod with a
+// different version of the time zone data, or an operator using SQL, may have planned another time. In that case, the nearest occurrence
+// counts. Occurrences that have already been processed are not processed again.
 func plannedOccurrence(cal *scheduler.Calendar, from time.Time) time.Time {
 	following := cal.Next(from.Add(-time.Microsecond)) // equals from if that is an occurrence: the database counts microseconds
 	if following.Equal(from) {

@@ -18,7 +18,7 @@ import (
 // one. A commit costs as much as three to five schedules, so larger transactions would save little and hold locks for longer.
 const schedulesAtOnce = 50
 
-// idTries is the maximum number of times that jobs get new IDs because theirs are in use.
+// idTries is the maximum number of times that jobs are given new IDs because theirs are already in use.
 const idTries = 3
 
 // sweep processes due schedules until any that remain are locked by other pods. It is not safe for concurrent use.
@@ -87,7 +87,7 @@ func (n shortOfIDs) Error() string { return fmt.Sprintf("%d job ids are needed",
 // returns the decisions for these schedules.
 //
 // The transaction must not wait for a second connection, so job IDs are reserved beforehand. Usually no schedule is due, so the first
-// attempt goes without reserved IDs and reports how many it needs.
+// attempt is made without reserved IDs and reports how many it needs.
 func (s *sweep) decideSome(ctx context.Context, limit int) (list []decision, err error) {
 	for try := 0; ; {
 		err = s.c.o.Store.Tx(ctx, func(tx pgx.Tx) error {

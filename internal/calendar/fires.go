@@ -26,7 +26,7 @@ type decision struct {
 }
 
 // decideSchedule decides which due occurrences of a schedule submit jobs. The caller must have locked the schedule's row. The since
-// argument is when this pod started to process due schedules.
+// argument is the time at which this pod started processing due schedules.
 func decideSchedule(due admin.Due, since time.Time) decision {
 	d := decision{Schedule: due.Schedule, now: due.Now}
 	cal, err := scheduler.Parse(due.Expression, due.Zone, due.Anchor)

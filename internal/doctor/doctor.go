@@ -26,7 +26,7 @@ const (
 	Failing Health = "fail" // prevents jobs from running, or loses jobs
 )
 
-// Finding is one result of a check, with its remedy. Some checks have no findings if there is nothing to report.
+// Finding is one result of a check, with its remedy. A check with nothing to report may return no findings.
 type Finding struct {
 	Check  string `json:"check"`
 	Status Health `json:"status"`

@@ -39,7 +39,7 @@ func New(m *telemetry.Metrics, hooks Hooks, log *slog.Logger, repeated *telemetr
 // Of returns the counters for a kind with a handler in this process.
 func (e *Ends) Of(kind string) *telemetry.KindEnds { return e.counts.Of(kind) }
 
-// Report is like [Ends.ReportRun], but for a job that ended without the return of a handler.
+// Report is like [Ends.ReportRun], but for a job that ended without its handler returning.
 func (e *Ends) Report(kind *telemetry.KindEnds, end job.End) { e.ReportRun(kind, end, stats.NoRun) }
 
 // ReportRun reports a finished job, with the wait and run time of its last attempt. The kind argument holds the counters for the job's
@@ -74,5 +74,5 @@ func (e *Ends) ReportAll(list []job.End) {
 	}
 }
 
-// Drain waits for the remaining hook calls, but no longer than a few seconds. See [calls.drain].
+// Drain waits for the remaining hook calls, for a few seconds at most. See [calls.drain].
 func (e *Ends) Drain() { e.calls.drain(drainFor) }

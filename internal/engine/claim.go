@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// smallPod is the maximum number of slots with which a claim first waits for completions in flight to free their slots. With 100 slots, the
+// smallPod is the largest number of slots for which a claim first waits for in-flight completions to free their slots. With 100 slots, the
 // wait would slow down the draining of a queue by a fifth.
 const smallPod = flushBeside
 
@@ -40,8 +40,8 @@ type claimer struct {
 // claimDue claims due jobs for every free slot and starts them. It reports whether another claim is likely to find more right away.
 //
 // If nothing has changed except that the runs of some subjects have ended, claimDue claims only the next job of each of these subjects.
-// With many jobs waiting for the same subject, every full claim would have to skip all of them. The look argument tells whether anything
-// else has changed.
+// With many jobs waiting for the same subject, every full claim would have to skip all of them. The look argument indicates whether
+// anything else has changed.
 func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
@@ -130,7 +130,8 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		filled = filled || reserved[w.Lane] == 0
 	}
 	left = filled || sweeping || found.Seen > len(found.Jobs) || !c.Lanes.Covers(c.round.asked+early)
-	// With slots left, another claim may find more jobs if a lane's share was filled, jobs were skipped, or a lane was not read to its end.
+	// If any slots are left, another claim may find more jobs if a lane's share was filled, jobs were skipped, or a lane was not read to
+	// its end.
 	again := filled || sweeping || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
 	if again || unasked == 0 {
 		return again && c.Lanes.AnyFree(reserved), nil
@@ -162,8 +163,8 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	return found, nil
 }
 
-// noteAway records how much of a claim's round trip was spent outside its statement. A shorter time takes effect immediately, a longer one
-// only gradually, because it may include planning.
+// noteAway records how much of a claim's round trip was spent outside its statement. A shorter time takes effect immediately, but a longer
+// one only gradually, because it may include planning.
 func (c *claimer) noteAway(away time.Duration) {
 	if c.away == 0 || away < c.away {
 		c.away = away

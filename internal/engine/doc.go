@@ -1,7 +1,7 @@
 // Package engine runs the jobs of one identity: a pod, or a remote worker's session on a pod. It claims jobs for free slots, runs their
 // handlers, and writes each outcome together with the next step. If a slot is free, that step starts in the same process. The package also
-// recovers jobs after a lost reply or a pod failure, and hides batching, retries, the reading back of lost replies, and the order of locks
-// and commits from its callers.
+// recovers jobs after a lost reply or a pod failure, and hides batching, retries, read-backs after lost replies, and the order of locks and
+// commits from its callers.
 //
 // Pods and the sessions of remote workers use the package. Each implements [member], calls [New], passes the first heartbeat to
 // [Engine.FirstBeat], and then calls [Engine.Live], which runs until the pod or session stops. Package runner submits jobs through the pod.

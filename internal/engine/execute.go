@@ -324,7 +324,7 @@ func (x *executor) concludeError(one *Run, err, cause error) {
 	x.finisher.finish(one, e)
 }
 
-// linkWithin limits how long the reading of traces may delay a join's handler.
+// linkWithin limits how long reading traces may delay a join's handler.
 const linkWithin = time.Second
 
 // linkJoin links a join's span to the fan-out and its first children. Only joins have a parent but no trace context.

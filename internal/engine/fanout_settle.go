@@ -63,8 +63,8 @@ type fanOuts struct {
 	Unsettled unsettled
 }
 
-// settleTries is the maximum number of attempts to settle a fan-out that keeps changing in the meantime. After that, the fan-out has to
-// wait until the next heartbeat reports it again.
+// settleTries is the maximum number of attempts to settle a fan-out that keeps changing. After that, the fan-out has to wait until the next
+// heartbeat reports it again.
 const settleTries = 3
 
 // settleAtOnce is the maximum number of unsettled fan-outs that a query reads.

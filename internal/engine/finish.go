@@ -40,8 +40,8 @@ func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flus
 	return &flush{one: one, ending: e, next: next}
 }
 
-// keepUndo stores the failure steps that a successful handler returned in the run, to replace the job's own. It returns a permanent error
-// if a step is invalid.
+// keepUndo stores in the run the failure steps that a successful handler returned, which replace the job's own. It returns a permanent
+// error if a step is invalid.
 func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
 	if err = fin.intake.CheckSteps(undo, false); err == nil {
 		one.undo, err = work.EncodePlan(one.Claimed.Kind, undo)

@@ -183,7 +183,7 @@ func (i *Identity) wakeForSlot() {
 	i.Poller.Wake()
 }
 
-// StopClaims keeps the engine from starting any more jobs.
+// StopClaims prevents the engine from starting more jobs.
 func (i *Identity) StopClaims() { i.Closing.Store(true) }
 
 // WaitIdle blocks until no runs are left, ctx ends or over is closed. It reports whether no runs are left.
@@ -202,7 +202,7 @@ func (i *Identity) WaitIdle(ctx context.Context, over <-chan struct{}) bool {
 	}
 }
 
-// CloseRuns waits up to two seconds until all outcomes have been written, and then accepts no more runs.
+// CloseRuns waits up to two seconds for all outcomes to be written, and then stops accepting runs.
 func (i *Identity) CloseRuns() {
 	i.Runs.WaitEmpty(2*time.Second, nil)
 	i.Runs.Shut()

@@ -32,7 +32,8 @@ type end struct {
 
 // run calls do in a transaction that locks a claim's lease, and commits the transaction. The pool is the host's if the handler writes in
 // the transaction. If the connection breaks before the commit, do runs again in a new transaction. If it breaks during the commit, the
-// outcome is read back from the claim's row or, if the claim is no longer held, through end.committed. Errors of do are returned unchanged.
+// outcome is read back from the claim's row or, if the claim is no longer held, through end.committed. Errors from do are returned
+// unchanged.
 //
 // The transactions of a claim run one at a time, so that each has a known number. They end with the handler's context, so that a cancel or
 // stop need not wait for a hanging write.
@@ -88,7 +89,7 @@ func isOutage(err error) bool {
 	return false
 }
 
-// ownError marks an error of do that may look like a connection error but must not make do run again.
+// ownError marks an error from do that may look like a connection error but must not cause do to be rerun.
 type ownError struct{ err error }
 
 func (o *ownError) Error() string { return o.err.Error() }

@@ -74,8 +74,8 @@ func (e *Engine) Adopt(a store.Adopted) bool {
 	return true
 }
 
-// RestoreClaims requests the slots of limited lanes that the identity held before. If missed is set, it also requests a search for claims
-// whose replies were lost.
+// RestoreClaims requests the slots that the identity previously held in limited lanes. If missed is set, it also requests a search for
+// claims whose replies were lost.
 func (e *Engine) RestoreClaims(missed bool) {
 	e.Lanes.Unsure()
 	if missed {
@@ -89,7 +89,7 @@ func (e *Engine) Resize(slots int) {
 	}
 }
 
-// WakeForPeers requests a claim, and asks for slots of limited lanes that other engines may have freed.
+// WakeForPeers requests a claim, and asks for slots that other engines may have freed in limited lanes.
 func (e *Engine) WakeForPeers() {
 	e.claims.heard.Store(true)
 	e.Wake()
@@ -102,13 +102,13 @@ func (e *Engine) Hear(u wake.Up) { e.turns.Hear(u, e.Lanes.HoldsOrAwaits(), e.Wa
 // HearsAll reports whether the engine must hear every notification instead of only those that other pods pass on.
 func (e *Engine) HearsAll() bool { return e.turns.InFront() || e.Lanes.HoldsOrAwaits() }
 
-// NoteUnknownOutcome requests a search for claims that the table assigns to the identity without the engine knowing them.
+// NoteUnknownOutcome requests a search for claims that the table assigns to the identity without the engine knowing about them.
 func (e *Engine) NoteUnknownOutcome() {
 	e.Unknown.Raise()
 	e.Wake()
 }
 
-// LoseLease gives the identity a new boot id after another pod has closed its row. It cancels the runs of the old id and returns that id.
+// LoseLease gives the identity a new boot id after another pod has closed its row. It cancels the old id's runs and returns the old id.
 func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()

@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// handBackOrphans hands back jobs that, after a lost reply, the table assigns to this pod without this process knowing them. It reads the
-// table before the list of known jobs, so that a job that starts in between is not mistaken for an orphan. Every statement that assigns
+// handBackOrphans hands back jobs that, after a lost reply, the table assigns to this pod without this process knowing about them. It reads
+// the table before the list of known jobs, so that a job that starts in between is not mistaken for an orphan. Every statement that assigns
 // jobs, except for claims, is sent after its jobs have been registered as known. Claims hold the claimer's lock until their jobs are known,
 // and handBackOrphans holds the same lock while it reads.
 func (s *sweeper) handBackOrphans(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// park schedules a job's next attempt after a delay. Its errors are those of parkBy.
+// park schedules a job's next attempt after a delay. It returns the same errors as parkBy.
 func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) error {
 	return fin.parkBy(one, wait, func(ctx context.Context) error {
 		_, err := fin.Store.Park(ctx, one.Lease, wait, why)

@@ -65,8 +65,8 @@ type Handler struct {
 	Ends        *telemetry.KindEnds   // nil for a kind that only remote workers run
 }
 
-// stepPriority is the priority that an operator sets for the next steps of a run. It is fixed once the building of the next steps has
-// begun, because some might already have the old priority.
+// stepPriority is the priority that an operator sets for the next steps of a run. It is fixed once the run has begun to build its next
+// steps, because some of them might already have the old priority.
 type stepPriority struct {
 	mu    sync.Mutex
 	value *int // nil if no operator has set one

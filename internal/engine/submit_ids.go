@@ -7,11 +7,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// idTries is the maximum number of times that jobs get new ids because theirs are in use. Each time, the ids come from a different block.
+// idTries is the maximum number of times that jobs are given new ids because theirs are already in use. Each time, the ids come from a
+// different block.
 const idTries = 3
 
 // renumber gives jobs new ids after finding that one of their ids is in use. Another pod may have used the id if a failover lost commits
-// unnoticed by PostgreSQL.
+// without PostgreSQL noticing.
 func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
 	sub.Log.WarnContext(ctx, "job ids already in use, using others", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	sub.Commands.DropIDs()

@@ -49,8 +49,8 @@ func (f *inFlight) all() []int64 {
 // was frozen.
 const unknownFor = 2 * time.Minute
 
-// unknownOutcomes records that a reply was lost or a heartbeat failed. The first search is due immediately. At each further search, about
-// twice as much time has passed since the failure.
+// unknownOutcomes records that a reply was lost or a heartbeat failed. The first search is due immediately. By each further search, the
+// time since the failure has roughly doubled.
 type unknownOutcomes struct {
 	mu     sync.Mutex
 	raised time.Time // zero if no outcome is unknown

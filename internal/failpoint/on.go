@@ -62,7 +62,7 @@ func Set(list string) error {
 	return nil
 }
 
-// Passed returns how many times a failpoint has been passed since the last call of Set.
+// Passed returns how many times a failpoint has been passed since the last call to Set.
 func Passed(name string) int {
 	mu.Lock()
 	defer mu.Unlock()

@@ -16,8 +16,8 @@ type allSource struct {
 }
 
 // All opens a stream of all events, or of the events of a principal's jobs. The stream starts after the given cursor, at [Beginning] or at
-// [Now]. An empty cursor means [Now]. The stream has no regular end. All returns [job.ErrInvalid] if the cursor is invalid, [ErrClosing] if
-// the pod is stopping, and [ErrStuck] if the database has not responded for too long.
+// [Now]. An empty cursor means [Now]. The stream never ends normally. All returns [job.ErrInvalid] if the cursor is invalid, [ErrClosing]
+// if the pod is stopping, and [ErrStuck] if the database has not responded for too long.
 func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error) {
 	r := &allSource{feed: f, submitter: submitter}
 	var epoch string

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// A client can subscribe while a poll of the tail hangs. If all streams are then disconnected, the last one to leave stops the tail before
-// the next poll.
+// A client can subscribe while one of the tail's polls hangs. If all streams are then disconnected, the last one to leave stops the tail
+// before the next poll.
 func TestAClientThatSubscribesWhenAllStreamsAreCutGetsAnError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestAClientThatSubscribesWhenAllStreamsAreCutGetsAnError(t *testing.T) {
 	})
 }
 
-// The API would take context.Canceled for a connection closed by the client.
+// The API would mistake context.Canceled for a connection closed by the client.
 func TestAClientWhosePollIsStoppedIsNotTakenForOneThatHasGone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -54,8 +54,8 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 	})
 }
 
-// check returns why a stream cannot continue from a cursor, or an empty string if it can. The events still to be delivered belong to
-// transactions later than after. The latest transaction in the cursor is knows.
+// check returns why a stream cannot continue from a cursor, or an empty string if it can. The undelivered events belong to transactions
+// with IDs above after, and knows is the latest transaction in the cursor.
 func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (string, error) {
 	now, err := view.ReadFeedNow(ctx, f.store)
 	switch {

@@ -45,7 +45,7 @@ type source interface {
 	readBacklog(ctx context.Context) (list []Item, more bool, err error)
 	// take converts a batch from the tail to items.
 	take(*batch) []Item
-	// end returns the content of the stream's last item once no others can follow, and nil before.
+	// end returns the content of the stream's last item once no others can follow, and nil until then.
 	end() any
 }
 
@@ -113,8 +113,8 @@ func (s *Stream) Next(ctx context.Context, idle time.Duration) ([]Item, error) {
 	}
 }
 
-// step returns the items of the next page of the backlog or, after the backlog, of the tail's next batch. When silence fires, it returns
-// none.
+// step returns the items of the next page of the backlog or, after the backlog, of the tail's next batch. If silence fires first, it
+// returns no items.
 func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Item, silent bool, err error) {
 	if !s.live {
 		select {

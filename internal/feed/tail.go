@@ -116,7 +116,7 @@ func (t *tail) run(ctx context.Context) {
 	}
 }
 
-// pollOnce makes a poll, and notifies the subscribers that are waiting for it.
+// pollOnce polls, and notifies the subscribers that are waiting for the poll.
 func (t *tail) pollOnce(ctx context.Context) {
 	jobs, pipelines, all, joining := t.f.topics(t)
 	err := t.poll(ctx, jobs, pipelines, all)

@@ -59,7 +59,7 @@ func Goroutine() uint64 {
 	return n
 }
 
-// The minimum and maximum size of the buffer into which the stacks of all goroutines are read.
+// The minimum and maximum sizes of the buffer into which the stacks of all goroutines are read.
 const (
 	firstStacks = 1 << 20
 	mostStacks  = 64 << 20

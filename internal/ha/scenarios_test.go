@@ -95,8 +95,8 @@ func TestAnAsynchronousStandbyPromotedWithoutTheLastSecondsAndPodsKilled(t *test
 	withoutTheLastSeconds(t, 2)
 }
 
-// withoutTheLastSeconds promotes a standby that lacks the last three seconds of commits. Submissions that were confirmed in these seconds
-// may be lost, but nothing else. No ID assigned in these seconds may be assigned again, even if pods that have reserved IDs are killed.
+// withoutTheLastSeconds promotes a standby that lacks the last three seconds of commits. Only submissions that were confirmed in these
+// seconds may be lost. No ID assigned in these seconds may be assigned again, even if pods that have reserved IDs are killed.
 func withoutTheLastSeconds(t *testing.T, killed int) {
 	primary, standby := pair(t)
 	url := address(primary.Port(), standby.Port()) + readWrite

@@ -257,7 +257,7 @@ func (tr *trial) checkJobs(f *findings, pipelines map[int64][]row) {
 	}
 }
 
-// checkDead counts the pods that were declared dead, according to events and pod rows, in excess of those that the scenario killed.
+// checkDead counts, from events and pod rows, the pods that were declared dead beyond those that the scenario killed.
 func (tr *trial) checkDead(ctx context.Context, conn *pgx.Conn, f *findings) {
 	var events, rows int
 	err := conn.QueryRow(ctx, `select (select count(*) from trapeze.job_events where event = 'pod.lapsed'),

@@ -78,8 +78,8 @@ func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) erro
 	return w.count(c.Check(w.store.Emit(ctx, c.ID(), list...)))
 }
 
-// writeLate writes events that no handler is waiting for. It retries for a few seconds, but only if the events were certainly not written,
-// because no event may be written twice.
+// writeLate writes events that no handler is waiting for. It retries for a few seconds, but only if it is certain that the events were not
+// written, because no event may be written twice.
 func (w *Writer) writeLate(c Claim, list []store.Emission) error {
 	ctx := context.Background() // each statement has its own timeout
 	for backoff := wait.NewBackoff(); ; {

@@ -79,9 +79,9 @@ func (l *Lease) MayJudge() bool {
 	return l.beats >= 2 && time.Now().Before(l.trust)
 }
 
-// Renewed records a successful heartbeat or registration. The sent argument is when it was sent, on the pod's clock, answered is when it
-// was answered, on the database's clock, and lasts is the duration of the lease. If counts is set, the heartbeat counts toward MayJudge.
-// Renewed reports whether the trust had ended, or had not begun, before this heartbeat.
+// Renewed records a successful heartbeat or registration. sent is when it was sent, by the pod's clock; answered is when it was answered,
+// by the database's clock; and lasts is the lease's duration. If counts is set, the heartbeat counts toward MayJudge. Renewed reports
+// whether the trust had ended, or had not begun, before this heartbeat.
 func (l *Lease) Renewed(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -59,7 +59,7 @@ func (l *leader) role() role {
 	return standby
 }
 
-// keep checks regularly whether this pod is the leader, until ctx is cancelled. This is how a leader notices that it has lost the lead, and
+// keep regularly checks whether this pod is the leader, until ctx is cancelled. This is how a leader notices that it has lost the lead, and
 // how another pod takes over.
 func (l *leader) keep(ctx context.Context) {
 	defer l.drop()

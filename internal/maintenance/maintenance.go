@@ -48,7 +48,7 @@ type Options struct {
 	Ended func([]job.End)
 	// Overdue cancels the handler of a claim whose job has passed its deadline, if the handler is running on this pod.
 	Overdue func(job.Lease)
-	// FanOutsChanged is called after counts of fan-outs have been corrected.
+	// FanOutsChanged is called after fan-out counts have been corrected.
 	FanOutsChanged func()
 	// Wake makes this pod claim jobs. WakePeers makes the other pods claim jobs.
 	Wake, WakePeers func()

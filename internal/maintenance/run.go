@@ -34,7 +34,7 @@ type run struct {
 }
 
 // start runs the task if it is this pod's turn. A leader always runs it. If the leader is unknown, the first pod to ask runs it. Other pods
-// run the task only if it is overdue. Which pod asked first is decided by the task's row, by the database's clock.
+// run the task only if it is overdue. Which pod asked first is decided by the task's row and the database's clock.
 func (r *run) start(ctx context.Context) {
 	r.role = r.lead.role()
 	if r.role == leading && !r.lead.still(ctx) {

@@ -111,5 +111,5 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// Flush sends the header. Written data reaches the client without a call of Flush.
+// Flush sends the header. Written data reaches the client even without a call to Flush.
 func (a *answer) Flush() { a.WriteHeader(http.StatusOK) }

@@ -294,7 +294,7 @@ var changes = regexp.MustCompile(`(?i)(?:\balter table|\bon|\breferences)\s+trap
 // not lock in time comes first in the next attempt.
 type locker struct{ first []string }
 
-// lock locks the tables, in the transaction of conn.
+// lock locks the tables in conn's transaction.
 func (l *locker) lock(ctx context.Context, conn *sql.Conn, schema string) error {
 	var applied int64
 	if err := conn.QueryRowContext(ctx, "select coalesce(max(version_id), 0) from "+schema+".migrations where is_applied").Scan(&applied); err != nil {

@@ -73,7 +73,7 @@ func TestACancelledMigrationLeavesNothingHalfDone(t *testing.T) {
 	}
 }
 
-// endsAfter returns a context that is cancelled by the n-th call of its Done method, which occurs between two statements.
+// endsAfter returns a context that is cancelled by the n-th call to its Done method, which occurs between two statements.
 func endsAfter(t *testing.T, n int64) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)

@@ -36,7 +36,7 @@ type source struct {
 
 	made atomic.Int64
 
-	// Each of these fields is set by the first call of ready that needs it, under mu. They are read only after a call of ready.
+	// Each of these fields is set, under mu, by the first call to ready that needs it. They are read only after a call to ready.
 	mu       sync.Mutex
 	err      error // why there is no server or template; reported to every later test
 	server   *pgembed.Server

@@ -33,8 +33,8 @@ func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Durat
 // safe for concurrent use.
 //
 // A mark may hide a job that appears later with an older ready time, because it was handed back, recovered, or submitted by a long
-// transaction. Marks are therefore valid for a limited time, after which everything is read again. A mark applies to all ranks, so it does
-// not hide newly ready jobs of higher urgency.
+// transaction. Marks are therefore valid for a limited time, after which everything is reread. A mark applies to all ranks, so it does not
+// hide newly ready jobs of higher urgency.
 type Marks struct {
 	mu     sync.Mutex
 	lanes  map[string]*mark
@@ -54,7 +54,7 @@ type mark struct {
 	sweep *sweep // sweep of the lane, or nil if none is in progress
 }
 
-// markOf returns the mark of a lane, and creates it if it does not exist. The caller must hold the lock.
+// markOf returns a lane's mark, and creates it if it does not exist. The caller must hold the lock.
 func (m *Marks) markOf(lane string) *mark {
 	if m.lanes == nil {
 		m.lanes = map[string]*mark{}

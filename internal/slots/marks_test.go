@@ -15,7 +15,7 @@ func begins(m *Marks, lane string) time.Time {
 	return w.Since
 }
 
-// If a mark has been used by the time it expires, everything is read again. An unused mark expires without a read.
+// If a mark has been used by the time it expires, everything is reread. An unused mark expires without a read.
 func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m Marks

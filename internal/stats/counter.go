@@ -25,7 +25,7 @@ type Row struct {
 // Times holds the wait and run time of a job's last attempt. A negative value means unknown.
 type Times struct{ Wait, Run time.Duration }
 
-// NoRun is the Times of a job that ended without the return of a handler.
+// NoRun is the Times of a job that ended without its handler returning.
 var NoRun = Times{-1, -1}
 
 const (

@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/trapeze-run/trapeze/internal/instrument"
 
-// Counters holds the counters of starts and recoveries of jobs, which saves a lookup for each job.
+// Counters holds the counters of job starts and recoveries, to save a lookup for each job.
 type Counters struct {
 	Recovered  *instrument.Counter // jobs of pods whose lease expired
 	fast, poll *instrument.Counter

@@ -20,7 +20,7 @@ type Ends struct {
 // NewEnds returns an Ends whose counters belong to m.
 func NewEnds(m *Metrics) *Ends { return &Ends{finished: m.Finished, known: map[string]*KindEnds{}} }
 
-// KindEnds holds the counters of a kind, which saves a lookup for each job.
+// KindEnds holds a kind's counters, to save a lookup for each job.
 type KindEnds struct {
 	succeeded, cancelled *instrument.Counter
 	failed               map[job.ErrorClass]*instrument.Counter

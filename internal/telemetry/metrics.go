@@ -40,8 +40,8 @@ type Metrics struct {
 	StreamsDropped  *instrument.Counter
 	FeedLag         *instrument.Gauge
 
-	// The state of the whole fleet, which is read from the database and the same on every pod. While the database does not respond, these
-	// metrics have no values.
+	// The state of the whole fleet, which is read from the database and is the same on every pod. While the database does not respond,
+	// these metrics have no values.
 	LaneWaiting *instrument.Vec[*instrument.Gauge] // lane
 	LaneOldest  *instrument.Vec[*instrument.Gauge] // lane
 	Pods        *instrument.Vec[*instrument.Gauge] // no label

@@ -42,7 +42,7 @@ func (s Span) Error(reason job.Reason, err error) {
 	}
 }
 
-// Event records an event of a run, except for its end, under the event's name in the job's history.
+// Event records an event of a run, other than its end, under the name that the event has in the job's history.
 func (s Span) Event(name string, about ...attribute.KeyValue) {
 	if s.span != nil {
 		s.span.AddEvent(name, trace.WithAttributes(about...))

@@ -44,7 +44,7 @@ type Writer interface {
 	Checkpoint(ctx context.Context, v json.RawMessage) error
 	// PreviousResult returns the result of the job's parent, or nil if there is none.
 	PreviousResult(ctx context.Context) (json.RawMessage, error)
-	// Failure returns the failed job because of which this failure step, or the pipeline that it belongs to, was submitted.
+	// Failure returns the failed job that caused this failure step, or the pipeline that it belongs to, to be submitted.
 	Failure(ctx context.Context) (job.Failure, error)
 	// Branches yields the branches that the job joins.
 	Branches(ctx context.Context) iter.Seq2[job.Branch, error]

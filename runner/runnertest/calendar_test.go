@@ -60,7 +60,7 @@ func TestEachFireOnTheWayMakesAJob(t *testing.T) {
 	h.RunUntilIdle()
 	is.Equal(calls.Load(), int64(1)) // the schedule fires exactly to the microsecond
 	h.Advance(3 * time.Hour)
-	is.Equal(len(h.Jobs("first")), 13) // one call of Advance fires every occurrence
+	is.Equal(len(h.Jobs("first")), 13) // one call to Advance fires every occurrence
 	h.RunUntilIdle()
 	is.Equal(calls.Load(), int64(13))
 	jobs := h.Jobs("first")

@@ -35,9 +35,9 @@ type Claim struct {
 	Boot, PodName    string       // default "runnertest"
 	Token            string       // default "token"
 	Failure          *job.Failure // the failed job that this job follows, if any
-	PreviousResult   any          // encoded to JSON; nil for none
+	PreviousResult   any          // encoded as JSON; nil for none
 	Branches         []job.Branch // branches of the fan-out that the job joins, or nil; a branch without a state has succeeded
-	Checkpoint       any          // checkpoint from an earlier run, encoded to JSON; nil for none
+	Checkpoint       any          // checkpoint from an earlier run, encoded as JSON; nil for none
 
 	// Context is the handler's context. A test can cancel it with one of the causes defined in package runner. Default: the test's context.
 	Context context.Context
@@ -68,10 +68,10 @@ type Run struct {
 	EndChain bool       // the remaining steps of the chain are dropped
 	Undo     []job.Step // the steps set with Outcome.OnFailure and OnFailureOrCancel, latest first
 
-	Progress    []job.Progress    // each call of Job.Progress and Job.Message, in order
-	Events      []job.Event       // each call of Job.Emit, in order: Event, Level, Message and Fields are set
-	Checkpoints []json.RawMessage // each call of Job.Checkpoint, and of Job.Write with a checkpoint, in order
-	Batches     []Batch           // each call of Job.Write, in order; Call does not run them
+	Progress    []job.Progress    // each call to Job.Progress and Job.Message, in order
+	Events      []job.Event       // each call to Job.Emit, in order: Event, Level, Message and Fields are set
+	Checkpoints []json.RawMessage // each call to Job.Checkpoint, and of Job.Write with a checkpoint, in order
+	Batches     []Batch           // each call to Job.Write, in order; Call does not run them
 
 	// InTx lists the functions passed to Outcome.InTx. Call does not run them; use Write.
 	InTx []func(ctx context.Context, tx pgx.Tx) error
@@ -106,7 +106,7 @@ type Statement struct {
 	Args []any
 }
 
-// Batch records one call of Job.Write.
+// Batch records one call to Job.Write.
 type Batch struct {
 	Statements []Statement
 	Checkpoint json.RawMessage // nil if there is none

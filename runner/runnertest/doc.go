@@ -12,7 +12,7 @@
 //		h.RequireState(id, runner.StateSucceeded)
 //	}
 //
-// Jobs run only during calls of [Harness.RunUntilIdle]; a submitted job is pending until then. For delays and schedules, time passes only
+// Jobs run only during calls to [Harness.RunUntilIdle]; a submitted job is pending until then. For delays and schedules, time passes only
 // with [Harness.Advance] and when a pod dies. Each harness has its own tables, in a schema that is dropped when the test ends. Tests can
 // therefore share a database and run in parallel.
 //

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// JSON prints a value on one line.
+// JSON prints a value as JSON on one line.
 func JSON(c *cobra.Command, v any) error {
 	encoder := json.NewEncoder(c.OutOrStdout())
 	encoder.SetEscapeHTML(false)
