@@ -6,9 +6,9 @@
 //	 activities      factors     └▶ emission_recalc …   ─┘     totals
 //	 units                           emissions
 //
-// The ingest ends with runner.Then(next), which commits its result, its final writes and the row of the next step together. It writes in
-// batches through Job.Tx, which commits a checkpoint with each batch. After a crash, the next run continues from that checkpoint. Every
-// batch replaces the lines that it covers, so no line is lost or stored twice.
+// The ingest ends with runner.Then(next), which commits its result, its final writes and the next step's row together. It writes in batches
+// through Job.Tx, which commits a checkpoint with each batch. After a crash, the next run continues from that checkpoint. Every batch
+// replaces the lines that it covers, so no line is lost or stored twice.
 //
 // The factor sync ends with runner.FanOut(…).Join(next). It waits, without using a slot, for one recalculation per unit; all of them are
 // inserted in the commit that writes the factors. Each recalculation writes its unit's emissions with InTx, in the commit that ends it. A

@@ -122,7 +122,7 @@ func (b *bench) steps(where string, args ...any) []step {
 	return nil
 }
 
-// status returns the status of a pipeline, or "lone" for a single job.
+// status returns a pipeline's status, or "lone" for a single job.
 func status(b *bench, id int64) (found string) {
 	b.t.Helper()
 	err := b.pool.QueryRow(b.t.Context(), "select coalesce((select status from trapeze.pipeline where id = $1), 'lone')", id).Scan(&found)
@@ -132,7 +132,7 @@ func status(b *bench, id int64) (found string) {
 	return found
 }
 
-// decode decodes the result of a step.
+// decode decodes a step's result.
 func decode[T any](t *testing.T, s step) (v T) {
 	t.Helper()
 	if err := json.Unmarshal(s.Result, &v); err != nil {

@@ -29,8 +29,8 @@ type Recalculated struct {
 	NoFactor int64 `json:"no_factor"` // flights whose distance is outside all bands
 }
 
-// subjectOf returns the subject of a unit's recalculation. Two pipelines for the same year recalculate a unit one after the other. Other
-// years and units are recalculated concurrently.
+// subjectOf returns the subject of a unit's recalculation. Two pipelines for the same year recalculate a unit one after the other;
+// different years and units are recalculated concurrently.
 func subjectOf(year int, unit string) string { return fmt.Sprintf("%d/%s", year, unit) }
 
 // unitIn returns the unit in a subject with the given year.

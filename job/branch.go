@@ -20,7 +20,7 @@ type Branch struct {
 	JSON    json.RawMessage // the result; nil if there is none
 }
 
-// Result decodes the result of the branch into v. It returns [ErrNotFound] if the branch has no result.
+// Result decodes the branch's result into v. It returns [ErrNotFound] if the branch has no result.
 func (b *Branch) Result(v any) error {
 	if b.JSON == nil {
 		name := fmt.Sprintf("child %d", b.No)

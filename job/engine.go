@@ -29,11 +29,11 @@ type LaneEngine interface {
 
 // EngineProgress is implemented by a [LaneEngine] that keeps the progress of running jobs outside PostgreSQL.
 type EngineProgress interface {
-	// Progress returns the progress that the handler of a running job has reported, or nil if there is none.
+	// Progress returns the progress that a running job's handler has reported, or nil if there is none.
 	Progress(ctx context.Context, j Job) (*Progress, error)
 }
 
-// EngineUse is what an engine other than PostgreSQL reports about a lane.
+// EngineUse is the report of an engine other than PostgreSQL about a lane.
 type EngineUse struct {
 	Open  int    `json:"open"`            // jobs that have not ended in the engine
 	URL   string `json:"url,omitempty"`   // URL of the lane's page in the engine's own dashboard; empty if there is none

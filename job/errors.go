@@ -136,7 +136,7 @@ type wishError struct {
 func (v *wishError) Error() string { return v.err.Error() }
 func (v *wishError) Unwrap() error { return v.err }
 
-// Wish is what a handler requested by wrapping its error with [Permanent], [Retryable] or [RetryAfter].
+// Wish is the request that a handler made by wrapping its error with [Permanent], [Retryable] or [RetryAfter].
 type Wish struct {
 	Permanent bool
 	Retry     bool

@@ -129,8 +129,8 @@ type Progress struct {
 	Message *string `json:"message"`
 }
 
-// Event is an entry in the event history. Job is nil for events that concern a pod or the queue. EventNo numbers the events of a job from
-// 1, without gaps.
+// Event is an entry in the event history. Job is nil for events that concern a pod or the queue. EventNo numbers a job's events from 1,
+// without gaps.
 type Event struct {
 	Cursor  string          `json:"cursor"`
 	Job     *int64          `json:"job,string"`

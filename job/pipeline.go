@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Status is the status of a pipeline. It is derived from the last job of the pipeline's spine, which does not include children of fan-outs.
+// Status is the status of a pipeline. It is derived from the last job of the pipeline's spine, which excludes children of fan-outs.
 type Status string
 
 // The statuses of a pipeline.

@@ -68,7 +68,7 @@ func TestAStepThatAHandlerEmitsIntoALaneThatRequiresApprovalAwaitsIt(t *testing.
 	checkHistory(t, pool, r)
 }
 
-// Steps in the lane of their approved predecessor need no further approval, nor do steps that were planned when the pipeline was submitted.
+// Steps in their approved predecessor's lane need no further approval, nor do steps that were planned when the pipeline was submitted.
 func TestAnApprovedPipelineIsNotAskedForAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -220,7 +220,7 @@ func TestAnEventThatCouldNotBeWrittenLaterIsToldByTheNextEmit(t *testing.T) {
 	exec(t, pool, `alter table trapeze.job_events add constraint shut check (event not in ('second', 'third'))`)
 	close(go1)
 	is.NoErr(<-got)
-	<-got // the result of the second Emit, whose event is written immediately on a slow machine
+	<-got // the second Emit's result; on a slow machine, its event is written immediately
 	err := <-got
 	is.True(err != nil && strings.Contains(err.Error(), "shut")) // the error names the constraint
 	is.Equal(ended(t, r, id).State, job.Succeeded)

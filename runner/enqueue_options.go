@@ -71,8 +71,8 @@ func IdempotencyKey(key string) EnqueueOption {
 // that handlers in other lanes send to it. Later steps of a submitted chain need no approval.
 func NeedsApproval() EnqueueOption { return enqueueOption(func(w *submission) { w.Approval = true }) }
 
-// Submitter sets the name of the job's submitter. The job's next steps and children inherit the name and cannot set another. Therefore, a
-// principal that may see part of a pipeline may see all of it.
+// Submitter names the job's submitter. The job's next steps and children inherit the name and cannot set another. Therefore, a principal
+// that may see part of a pipeline may see all of it.
 func Submitter(name string) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.Submitter = name })
 }

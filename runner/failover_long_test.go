@@ -74,7 +74,7 @@ func readOnly(t *testing.T, node *pgtest.Node) {
 	})
 }
 
-// sessions counts the open connections of the pods' own pools to a server.
+// sessions counts the open connections from the pods' own pools to a server.
 const sessions = `select count(*) from pg_stat_activity where application_name = 'trapeze'`
 
 func TestAnAddressThatLeadsToAStandbyForAWhileLeavesNoConnectionThere(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The pod that runs the job dies, and the pod that recovers the job has a handler for neither kind.
+// The pod running the job dies, and the pod that recovers the job has a handler for neither kind.
 func TestTheFailureOfACrashLimitIsFollowed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

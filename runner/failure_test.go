@@ -141,7 +141,7 @@ func (n *trail) String() string {
 	return strings.Join(n.seen, " ")
 }
 
-// saga returns handlers for a saga: steps that succeed and set a compensation, a step that fails, and the compensations.
+// saga returns the handlers of a saga: steps that succeed and set a compensation, a step that fails, and the compensations.
 func saga(n *trail) map[string]does {
 	step := func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		n.note("%s", j.Kind())
@@ -224,7 +224,7 @@ func TestACancelledPipelineIsUndoneAsAsked(t *testing.T) {
 	is.Equal(n.String(), `charge slow undo"slow"(slow cancelled) undo"charge"(slow cancelled)`) // the cancelled step is also undone
 }
 
-// When a branch fails, the compensations of the branch, of the fan-out and of all earlier steps run.
+// When a branch fails, the compensations for the branch, the fan-out and all earlier steps run.
 func TestAFanOutIsUndone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -246,7 +246,7 @@ func TestAFanOutIsUndone(t *testing.T) {
 	is.True(!strings.Contains(said, "reserve") && !strings.Contains(said, "own"))
 }
 
-// An abort undoes the steps of a branch that have succeeded, even if the branch is still running. The join does not run.
+// An abort undoes a branch's completed steps, even if the branch is still running. The join does not run.
 func TestAnAbortUndoesTheBranchesThatHaveSucceeded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

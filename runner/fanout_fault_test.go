@@ -68,7 +68,8 @@ func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-// A fan-out commit with an unknown outcome occupies each of the pod's connections. Reading the outcomes back requires the same connections.
+// Each of the pod's connections is occupied by a fan-out commit with an unknown outcome. Reading the outcomes back requires those same
+// connections.
 func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -271,7 +271,7 @@ func TestEveryStepOfAJoinIsKnownOrForeignItself(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child was inserted
 }
 
-// The handler's writes, the end of its run and its children share one commit, so a child can read what its parent wrote.
+// The handler's writes, the end of its run and its children share one commit, so a child can read its parent's writes.
 func TestChildrenSeeWhatTheirParentWrote(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Every write by the handler of a deleted job returns ErrGone, and the handler's context is cancelled with that cause. If another claim
-// holds the job, the error is ErrLeaseLost instead.
+// Every write by a deleted job's handler returns ErrGone, and the handler's context is cancelled with that cause. If another claim holds
+// the job, the error is ErrLeaseLost instead.
 func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(ctx context.Context, j *raw) error{

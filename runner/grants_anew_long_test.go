@@ -14,7 +14,7 @@ import (
 )
 
 // If a lane is deleted and recreated between two heartbeats, the database no longer knows which pod holds its slots. The holder must
-// request them again.
+// request them anew.
 func TestALaneThatIsMadeAnewIsNotOverfilledByWhoHeldTheOldOne(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// relimit changes a lane's limit and waits until every open pod has applied it, which is certain once each lease has been renewed twice.
+// relimit changes a lane's limit and waits until every open pod has applied the change, which is certain once each lease has been renewed
+// twice.
 func relimit(t *testing.T, pool *pgxpool.Pool, lane string, slots int) {
 	t.Helper()
 	exec(t, pool, `update trapeze.lanes set slots = $2 where name = $1`, lane, slots)

@@ -140,8 +140,8 @@ func TestAnIdlePodAsksForNoSlots(t *testing.T) {
 	pgtest.Wait(t, "the slot is returned after an idle heartbeat", func() bool {
 		return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
 	})
-	// The pod may request slots once more, either because its own notification arrives late on a busy machine or after polling for skipped
-	// rows.
+	// The pod may request slots one more time, either because its own notification arrives late on a busy machine or after polling for
+	// skipped rows.
 	pgtest.Wait(t, "ten heartbeats pass without a request for slots", func() bool {
 		asked := one[int64](t, pool, `select asked from trapeze.slot_grants`)
 		heartbeats(t, pool, r, 10)

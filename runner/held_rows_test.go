@@ -36,7 +36,7 @@ func TestLockedJobsHoldUpNoOtherJobsEnd(t *testing.T) {
 	pgtest.Wait(t, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
 }
 
-// If a job cannot finish because the subject of its next step is locked, other jobs can still finish.
+// If a job cannot finish because its next step's subject is locked, other jobs can still finish.
 func TestAFinishThatWaitsHoldsUpNoOtherJobsEnd(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A cancel command arrives between two statements of the transaction that ends a job. It either cancels the job, with nothing written, or
-// is too late.
+// A cancel command arrives between two statements of the transaction that ends a job. Either it cancels the job and nothing is written, or
+// it comes too late.
 func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -67,7 +67,7 @@ func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 		rows, next := one[int](t, pool, `select count(*) from mine where job = $1`, id), one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
 		t.Logf("%s: %s, the command: %v", at, state, err)
 		if state == job.Succeeded {
-			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // the cancel command was too late and reports that
+			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // the cancel command came too late and reports that
 			is.Equal(rows, 2)
 			is.Equal(next, 1)
 		} else {
@@ -84,7 +84,7 @@ func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 // waitForLocks counts the sessions in this database that are waiting for a lock.
 const waitForLocks = `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
 
-// kindOf turns a point in the transaction, such as "between two", into the name of a kind.
+// kindOf turns a point in the transaction, such as "between two", into a kind name.
 func kindOf(at string) string {
 	b := []byte(at)
 	for i, c := range b {

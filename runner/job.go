@@ -69,14 +69,14 @@ func (c core) PodName() string { return c.claim().Pod }
 // Snoozes returns how many times the job's handler has returned [Snooze].
 func (c core) Snoozes() int { return c.claim().Claimed.Snoozes }
 
-// PipelineID returns the id of the pipeline's first job, which is the job's own id if it is a single job.
+// PipelineID returns the id of the pipeline's first job. For a single job, that is the job's own id.
 func (c core) PipelineID() int64 { return c.claim().Claimed.PipelineID }
 
 // Step returns the number of pipeline steps before this one.
 func (c core) Step() int { return c.claim().Claimed.Step }
 
-// CreatedAt returns the time of the submission by the database's clock, or by this pod's clock if the job was started on insert. It returns
-// the zero time on a remote worker if the pod runs a version that does not send it.
+// CreatedAt returns the submission time by the database's clock, or by this pod's clock if the job was started on insert. It returns the
+// zero time on a remote worker if the pod runs a version that does not send it.
 func (c core) CreatedAt() time.Time { return c.claim().Claimed.CreatedAt }
 
 // SubmittedBy returns the submitter of the job, or of the first job of its pipeline; see [Submitter]. It returns "" if none was set.
@@ -88,7 +88,7 @@ func (c core) ClaimedAt() time.Time { return c.claim().Claimed.ClaimedAt }
 // Path returns how the job was claimed: "fast" (started on insert) or "poll".
 func (c core) Path() string { return c.claim().Claimed.Path }
 
-// PreviousResult decodes the result of the previous step into v. It returns [job.ErrNotFound] if there is none.
+// PreviousResult decodes the previous step's result into v. It returns [job.ErrNotFound] if there is none.
 func (c core) PreviousResult(ctx context.Context, v any) error {
 	result, err := c.claim().PreviousResult(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// meter counts concurrently running jobs, per lane and in total.
+// meter counts the jobs running concurrently, per lane and in total.
 type meter struct {
 	mu        sync.Mutex
 	now, most map[string]int
@@ -108,7 +108,7 @@ func TestADisabledPodSubmitsAndNeverClaims(t *testing.T) {
 	is.Equal(*ended(t, web, id).Pod, worker.Boot())
 }
 
-// If a pod has fewer free slots than lanes, one poll makes several claims, so it finds a job even in the last lane.
+// If a pod has fewer free slots than lanes, a poll makes several claims, so it finds a job even in the last lane.
 func TestAPodWithOneSlotFindsTheJobWhicheverLaneItIsIn(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

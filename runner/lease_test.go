@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// short has short leases, for tests in which leases expire.
+// short sets short leases, for tests in which leases expire.
 var short = runner.Options{LeaseFor: 1200 * time.Millisecond, HeartbeatEvery: 250 * time.Millisecond, PollEvery: 300 * time.Millisecond}
 
 func named(name string) runner.Options {

@@ -46,7 +46,7 @@ func TestMiddlewareIsCalledAroundEachHandlerTheFirstOutermost(t *testing.T) {
 	})
 	done, refused := enqueue(t, r, of("done", `{"n":1}`)), enqueue(t, r, of("refused"))
 	is.Equal(string(inState(t, r, done, job.Succeeded).Result), `"from outside and inside"`) // the handler sees the context passed on by the middleware
-	is.Equal(message(inState(t, r, refused, job.Failed)), "not today")                       // the job fails with the error of the middleware
+	is.Equal(message(inState(t, r, refused, job.Failed)), "not today")                       // the job fails with the middleware's error
 	for range 2 {
 		inState(t, r, enqueue(t, r, of("writes")), job.Succeeded)
 	}

@@ -130,7 +130,7 @@ func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
 	is.NoErr(tx.Commit(t.Context()))
 	for i, lane := range []string{"default", "careful"} {
 		is.Equal(ended(t, r, ids[i]).State, job.Succeeded)
-		is.Equal(get(t, r, ids[i]).Lane, lane) // the job ran in the lane of its kind
+		is.Equal(get(t, r, ids[i]).Lane, lane) // the job ran in its kind's lane
 	}
 	checkHistory(t, pool, r)
 }

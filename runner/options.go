@@ -24,8 +24,8 @@ import (
 
 // Options configures a [Runner]. The zero value is valid; each field states its default.
 type Options struct {
-	// Name is the pod's display name. Characters that are not allowed in the name of a kind are replaced with -; see [job.DisplayName]. The
-	// pod is identified by a random boot id, not by this name. Default: the host name.
+	// Name is the pod's display name. Characters that are not allowed in a kind name are replaced with -; see [job.DisplayName]. The pod is
+	// identified by a random boot id, not by this name. Default: the host name.
 	Name string
 	// Version is the host's build version, shown in the list of pods.
 	Version string

@@ -34,7 +34,7 @@ func newOrchard(pool *pgxpool.Pool) *orchard {
 	return &orchard{pool: pool, roots: map[int64]chainOutcome{}, starts: map[string]int{}, sees: map[string][]string{}}
 }
 
-// inOrchards checks a property against random pipelines. Each check starts with empty tables and new pods.
+// inOrchards checks a property of random pipelines. Each check starts with empty tables and new pods.
 func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest)) {
 	pool := pgtest.Pool(t)
 	began, failed, tries, jobs := time.Now(), false, 0, 0
@@ -215,7 +215,7 @@ type row struct {
 	Error   string
 }
 
-// compare compares the outcome of every job with the model.
+// compare compares every job's outcome with the model.
 func (o *orchard) compare(t tester, m *model) {
 	rows, _ := o.pool.Query(t.Context(), `select args->>'path', state, outcome, reason, coalesce(error, '') from trapeze.job`)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
@@ -263,8 +263,8 @@ func (o *orchard) compare(t tester, m *model) {
 	}
 }
 
-// Random pipelines contain nested chains, fan-outs and joins, with failures, retries, delays and snoozes. The outcome of every job, the
-// number of its runs, the branches that joins read and the pipeline's status must all match an independent model.
+// Random pipelines contain nested chains, fan-outs and joins, with failures, retries, delays and snoozes. Each job's outcome and number of
+// runs, the branches that joins read, and the pipeline's status must all match an independent model.
 func TestAnyPipelineEndsAsTheModelSays(t *testing.T) {
 	t.Parallel()
 	inOrchards(t, func(try *rapid.T, o *orchard, trees forest) {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// If a deployment is late, the time of a one-off schedule may have passed before the program declares it. The schedule then never fires.
+// If a deployment is late, a one-off schedule's time may have passed before the program declares it. The schedule then never fires.
 func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// numbersOf returns the counts of ended jobs in a table, each formatted as "lane kind state n".
+// numbersOf returns a table's counts of ended jobs, each formatted as "lane kind state n".
 func numbersOf(t *testing.T, pool *pgxpool.Pool, from string) []string {
 	t.Helper()
 	return column[string](t, pool, `select concat_ws(' ', lane, kind, state, sum(n)) from (`+from+`) s group by lane, kind, state order by 1`)

@@ -45,7 +45,7 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.PeerCertificates[0]
 }
 
-// principalOf returns the principal of a certificate. It rechecks the expiry, because a connection may outlive its certificate.
+// principalOf returns a certificate's principal. It rechecks the expiry, because a connection may outlive its certificate.
 func (t *Tokens) principalOf(leaf *x509.Certificate, now time.Time) (Principal, error) {
 	names := namesOf(leaf)
 	if now.After(leaf.NotAfter) {
@@ -60,7 +60,7 @@ func (t *Tokens) principalOf(leaf *x509.Certificate, now time.Time) (Principal, 
 	return Principal{}, fmt.Errorf("%w: no entry of the tokens file has the certificate %q", ErrUnknownCertificate, names)
 }
 
-// namesOf returns the names of a certificate: its URIs, followed by its common name. It ignores a common name that looks like a URI.
+// namesOf returns a certificate's names: its URIs, followed by its common name. It ignores a common name that looks like a URI.
 func namesOf(leaf *x509.Certificate) (names []string) {
 	for _, uri := range leaf.URIs {
 		if text := uri.String(); strings.Contains(text, "://") {

@@ -61,7 +61,7 @@ func public(t *testing.T, key any) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// claims returns the claims of a valid token with changes. change alternates claim names and new values; a nil value removes the claim.
+// claims returns a valid token's claims with changes. change alternates claim names and new values; a nil value removes the claim.
 func claims(change ...any) jwt.MapClaims {
 	c := jwt.MapClaims{"iss": "https://id.example.org", "aud": "trapeze", "sub": "ana", "roles": []string{"operator"},
 		"exp": time.Now().Add(time.Hour).Unix()}

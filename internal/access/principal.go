@@ -26,7 +26,7 @@ type Principal struct {
 	caps   Caps
 }
 
-// Everyone is the name of the principal for all requests to an API without authentication.
+// Everyone is the name of the principal behind all requests to an API without authentication.
 const Everyone = "api"
 
 // reserved lists the names that Trapeze itself uses in the history and the audit log. They represent maintenance, handlers, requests

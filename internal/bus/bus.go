@@ -1,6 +1,6 @@
-// Package bus distributes the messages of a publishing goroutine to listeners in the same process. The publisher never waits for a
-// listener. Each listener has a queue of fixed length, and is disconnected as soon as the queue is full. It can then subscribe again, but
-// must get the messages that it missed from another source, because the bus does not repeat them.
+// Package bus distributes a publishing goroutine's messages to listeners in the same process. The publisher never waits for a listener.
+// Each listener has a queue of fixed length, and is disconnected as soon as the queue is full. It can then subscribe again, but must get
+// the messages that it missed from another source, because the bus does not repeat them.
 package bus
 
 import (
@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// ErrSlow is the error of a listener that was disconnected for not keeping up.
+// ErrSlow is the error returned to a listener that was disconnected for not keeping up.
 var ErrSlow = errors.New("client too slow: disconnected")
 
 // Bus distributes messages of type M to the listeners of a topic. It is safe for concurrent use.

@@ -50,10 +50,10 @@ type Options struct {
 	Count func(error) error
 }
 
-// Jobs creates the rows of the jobs with the given IDs. The caller must pass the result of the submission to ended.
+// Jobs creates the rows of the jobs with the given IDs. The caller must pass the submission's result to ended.
 type Jobs func(ctx context.Context, ids []int64) (rows []store.NewJob, ended func(error))
 
-// Calendar submits the jobs of due schedules. It is safe for concurrent use.
+// Calendar submits due schedules' jobs. It is safe for concurrent use.
 type Calendar struct {
 	o   Options
 	due wait.Signal
@@ -103,8 +103,8 @@ func (c *Calendar) Run(ctx context.Context) {
 	}
 }
 
-// Apply takes the database's current time, and the time of the next occurrence or nil if there is none. The process's clock only measures
-// the interval between the two, and the next heartbeat corrects any clock error.
+// Apply takes the database's current time and the next occurrence's time, or nil if there is none. The process's clock only measures the
+// interval between the two, and the next heartbeat corrects any clock error.
 func (c *Calendar) Apply(now time.Time, next *time.Time) {
 	if next == nil {
 		return
@@ -149,8 +149,8 @@ func (c *Calendar) First(s job.ScheduleSetting, anchor time.Time) (time.Time, er
 	return cal.Next(anchor), nil
 }
 
-// Trigger submits the job of a schedule now, in addition to its regular occurrences. It returns [job.ErrUnknownSchedule] if the schedule
-// does not exist, [job.ErrScheduleMoved] if as is not nil and the schedule no longer has these settings, and [job.ErrInvalid] if the job is
+// Trigger submits a schedule's job now, in addition to the regular occurrences. It returns [job.ErrUnknownSchedule] if the schedule does
+// not exist, [job.ErrScheduleMoved] if as is not nil and the schedule no longer has these settings, and [job.ErrInvalid] if the job is
 // rejected.
 func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	s := c.o.Store

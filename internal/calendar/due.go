@@ -77,7 +77,7 @@ func (s *sweep) next(ctx context.Context) bool {
 	return true
 }
 
-// shortOfIDs is the error of a transaction that needs more job IDs than were reserved. Its value is the number needed.
+// shortOfIDs is returned by a transaction that needs more job IDs than were reserved. Its value is the number needed.
 type shortOfIDs int
 
 func (n shortOfIDs) Error() string { return fmt.Sprintf("%d job ids are needed", int(n)) }

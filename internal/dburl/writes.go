@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrReadOnly matches the error of a connection that [RequireWrites] rejected because the server accepts no writes.
+// ErrReadOnly matches the error for a connection that [RequireWrites] rejected because the server accepts no writes.
 var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or default_transaction_read_only is on; " +
 	"use the address of the primary, or list all hosts with target_session_attrs=read-write")
 

@@ -96,7 +96,7 @@ func (c *claim[A]) post(ctx context.Context, event, cause string) error {
 	return c.ledger.post(ctx, c.line, event, cause)
 }
 
-// handle registers a kind whose claims report their start, the cancellation of their context, and their end.
+// handle registers a kind whose claims report their start, their context's cancellation, and their end.
 func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context, *claim[A]) (*runner.Outcome, error), options ...runner.HandleOption) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
 		c := &claim[A]{Job: j, ledger: d.ledger, line: line{

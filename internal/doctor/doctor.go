@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// Health is the status of a finding.
+// Health is a finding's status.
 type Health string
 
 const (

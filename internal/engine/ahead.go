@@ -83,7 +83,7 @@ func (x *executor) expireAhead(ctx context.Context) {
 	}
 }
 
-// returnAhead returns the jobs of removed claims to their lanes without counting an attempt.
+// returnAhead returns removed claims' jobs to their lanes without counting an attempt.
 func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	if len(removed) == 0 {
 		return

@@ -62,7 +62,7 @@ func (i *Identity) cancelLocked(ctx context.Context, id int64, actor string) (bo
 	return err == nil, err
 }
 
-// ApplyCancel applies the outcome of a cancel or stop command to this process, and returns the state of the job.
+// ApplyCancel applies the outcome of a cancel or stop command to this process, and returns the job's state.
 func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, err error) (job.State, error) {
 	if store.Unknown(err) {
 		return "", i.CommandError(err)
@@ -97,15 +97,15 @@ func (one *Run) cancelFor(why job.Reason) {
 	}
 }
 
-// CancelRun cancels the handler of a run in this process, with the reason cancelled. If one of the handler's transactions has locked the
-// job's row, that transaction ends with the handler's context.
+// CancelRun cancels a run's handler in this process, with the reason cancelled. If one of the handler's transactions has locked the job's
+// row, that transaction ends with the handler's context.
 func (i *Identity) CancelRun(l job.Lease) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
 		one.cancelFor(job.ReasonCancelled)
 	}
 }
 
-// CancelClaim cancels the handler of a claim if it is running in this process.
+// CancelClaim cancels a claim's handler if it is running in this process.
 func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease.Pod == l.Pod {
 		one.cancelFor(why)
@@ -114,8 +114,8 @@ func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 	}
 }
 
-// CancelOverdue cancels the handler of a claim that has already been ended because its job passed the deadline, if the handler is running
-// in this process.
+// CancelOverdue cancels a claim's handler, if it is running in this process, after the claim has been ended because its job passed the
+// deadline.
 func (i *Identity) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }
 
 // dropAhead drops a job that was claimed ahead of time and has since been cancelled. The search for orphaned claims then finishes the job.

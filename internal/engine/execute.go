@@ -129,7 +129,7 @@ func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
 	return nil
 }
 
-// noteRun updates the moving average of a kind's run time, which covers roughly the last eight runs. The average starts high, so a kind
+// noteRun updates the moving average of a kind's run times, which covers roughly the last eight runs. The average starts high, so a kind
 // needs about forty short runs to count as short.
 func (i *Identity) noteRun(kind string, took time.Duration) {
 	if average := i.took[kind]; average != nil {
@@ -151,9 +151,9 @@ func (x *executor) slotFree(lane string) {
 	x.Identity.slotFree(lane)
 }
 
-// settleRun writes the outcome of a run, unless watchStuck has already written it. It returns the run of the next step if this process
-// already owns that step, or the run that took over the slot. If the outcome is written by group commit, afterFlush takes over. The run is
-// marked as settled first, so that watchStuck does not blame the handler for the time it takes to write progress and events.
+// settleRun writes a run's outcome, unless watchStuck has already written it. It returns the run of the next step if this process already
+// owns that step, or the run that took over the slot. If the outcome is written by group commit, afterFlush takes over. The run is marked
+// as settled first, so that watchStuck does not blame the handler for the time it takes to write progress and events.
 func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
 	one.progress.Close()

@@ -27,7 +27,7 @@ type finisher struct {
 	groups  *groups
 }
 
-// flushOf prepares the completion of a run and the hand-off to the next step.
+// flushOf prepares a run's completion and the hand-off to the next step.
 func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flush {
 	if one.Claimed.Ahead {
 		e.Started = &one.Claimed.ClaimedAt
@@ -68,7 +68,7 @@ func (fin *finisher) finishSoon(one *Run, o *work.Outcome) (other *Run, err erro
 	return other, nil
 }
 
-// finish writes the outcome of a run without a next step, by group commit.
+// finish writes, by group commit, the outcome of a run that has no next step.
 func (fin *finisher) finish(one *Run, e store.Ending) {
 	w := fin.flushOf(one, e, nil)
 	w.ended, w.err = fin.flusher.writeEnd(one, w.ending)
@@ -187,15 +187,15 @@ func endOf(one *Run, e store.Ending, state job.State) job.End {
 	return end
 }
 
-// undoStart undoes mayStart's preparation of the lane.
+// undoStart undoes mayStart's preparations in the lane.
 func (fin *finisher) undoStart(one *Run, next *store.NewJob) {
 	if next != nil && next.Starts {
 		fin.Lanes.Stepped(one.Claimed.Lane, next.Lane, false)
 	}
 }
 
-// logEnd logs the outcome of a job. For a failure, it includes the error and, after a panic, the stack trace. A cancel committed first
-// overrides the handler's reason.
+// logEnd logs a job's outcome. For a failure, it includes the error and, after a panic, the stack trace. A cancel committed first overrides
+// the handler's reason.
 func (fin *finisher) logEnd(one *Run, e store.Ending, state job.State) {
 	switch {
 	case state == job.Failed:

@@ -140,8 +140,8 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 	return nil, &heldError{fmt.Errorf("end with the handler's writes: %w", err)}
 }
 
-// heldError wraps the error of a transaction that locked the lease. The cause of the handler's context must be reread, because the context
-// may have ended after the handler returned.
+// heldError wraps the error from a transaction that locked the lease. The cause of the handler's context must be reread, because the
+// context may have ended after the handler returned.
 type heldError struct{ err error }
 
 func (h *heldError) Error() string { return h.err.Error() }

@@ -25,7 +25,7 @@ type flush struct {
 	unknown bool          // the reply to a statement with this completion was lost
 }
 
-// weight returns the approximate size of a completion on the wire, in bytes.
+// weight returns a completion's approximate size on the wire, in bytes.
 func (w *flush) weight() int {
 	bytes := 500 + len(w.ending.Result) + len(w.ending.Error) + w.writes.Size()
 	if w.ending.Next != nil {

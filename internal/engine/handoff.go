@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// succeeded builds the outcome of a successful run and the row of the next step. That is the step returned by the handler or, if there is
-// none, the next step of the declared chain. If the step is invalid, succeeded returns a permanent error.
+// succeeded builds the outcome of a successful run and the next step's row. That is the step returned by the handler or, if there is none,
+// the next step of the declared chain. If the step is invalid, succeeded returns a permanent error.
 func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Status, Reason: job.ReasonOK, Result: o.Result}
 	next, err = fin.nextStep(one, o)
@@ -26,7 +26,7 @@ func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, 
 	return ending, next, nil
 }
 
-// nextStep builds the row of the next step, without its id. It returns nil if there is no next step.
+// nextStep builds the next step's row, without its id. It returns nil if there is no next step.
 func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	c := &one.Claimed
 	planned, err := one.plannedSteps()

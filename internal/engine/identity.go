@@ -101,7 +101,7 @@ type member interface {
 	WakePeers()
 	// PassOn passes a wake-up on to the next pods, because there are more jobs than this engine can take.
 	PassOn(wake.Up)
-	// Cancel cancels the handler of a claim if an engine of this process runs it.
+	// Cancel cancels a claim's handler if an engine in this process runs it.
 	Cancel(c job.Lease, why job.Reason)
 	// Claims returns the claims that the table assigns to the identity. The ok result is false if another process is now responsible for
 	// them.
@@ -216,7 +216,7 @@ func (s *Services) DBError(err error) error {
 	return err
 }
 
-// CommandError returns the error of a command. It wraps [job.ErrOutcomeUnknown] if the outcome of the command is unknown.
+// CommandError returns a command's error. It wraps [job.ErrOutcomeUnknown] if the command's outcome is unknown.
 func (s *Services) CommandError(err error) error {
 	if store.Unknown(err) {
 		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, s.DBError(err))
@@ -253,7 +253,7 @@ type Options struct {
 	DirectURL                          string
 }
 
-// Limits returns the limits of each handled kind as JSON, which a pod stores in its row for operators to see.
+// Limits returns each handled kind's limits as JSON, which a pod stores in its row for operators to see.
 func (i *Identity) Limits() json.RawMessage {
 	limits := map[string]job.KindLimits{}
 	for _, name := range i.HandledKinds {

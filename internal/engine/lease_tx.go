@@ -38,8 +38,8 @@ type end struct {
 // The transactions of a claim run one at a time, so that each has a known number. They end with the handler's context, so that a cancel or
 // stop need not wait for a hanging write.
 //
-// If the transaction finishes the run, run retries the read-back until the outcome of the commit is known, even after the context has
-// ended. After a commit, the next step may belong to this pod, and then no other pod would start it.
+// If the transaction finishes the run, run retries the read-back until the commit's outcome is known, even after the context has ended.
+// After a commit, the next step may belong to this pod, and then no other pod would start it.
 func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

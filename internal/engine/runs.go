@@ -137,8 +137,8 @@ func (one *Run) Loss() error {
 	return job.ErrLeaseLost
 }
 
-// orGone adjusts the error of a handler's write. If the job was deleted, it also cancels the handler's context. If the write failed because
-// the context was cancelled after the loss of the claim, orGone adds the reason for the loss.
+// orGone adjusts the error from a handler's write. If the job was deleted, it also cancels the handler's context. If the write failed
+// because the context was cancelled after the loss of the claim, orGone adds the reason for the loss.
 func (one *Run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
@@ -151,8 +151,8 @@ func (one *Run) orGone(err error) error {
 	return err
 }
 
-// started returns when the handler of a job that was claimed ahead of time was called. For other jobs, it returns the zero time, because
-// their rows already contain the start time.
+// started returns the time at which the handler was called, for a job that was claimed ahead of time. For other jobs, it returns the zero
+// time, because their rows already contain the start time.
 func (one *Run) started() (at time.Time) {
 	if one.Claimed.Ahead {
 		at = one.Claimed.ClaimedAt

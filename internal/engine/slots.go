@@ -72,7 +72,7 @@ func (c *claimer) returnSlots(ctx context.Context) {
 	}
 }
 
-// lanesOf returns the lanes of a claim.
+// lanesOf returns a claim's lanes.
 func lanesOf(wants []store.Want) []string {
 	lanes := make([]string, len(wants))
 	for i, w := range wants {
@@ -81,8 +81,8 @@ func lanesOf(wants []store.Want) []string {
 	return lanes
 }
 
-// findMarks reads low-water marks for the lanes of a slow claim or submission. A claim reads a lane from its mark on; without a mark, it
-// would have to read the whole lane.
+// findMarks reads low-water marks for the lanes of a slow claim or submission. A claim reads a lane starting at its mark; without a mark,
+// it would have to read the whole lane.
 func (c *claimer) findMarks(ctx context.Context, lanes ...string) {
 	if since := c.Marks.AfterSlow(lanes); len(since) > 0 {
 		c.readMarks(ctx, since)
@@ -104,7 +104,7 @@ func (c *claimer) renewMarks(ctx context.Context) {
 	})
 }
 
-// readMarks reads the marks of lanes, considering only jobs that became ready since the given times, and reports whether it succeeded.
+// readMarks reads the lanes' marks, considering only jobs that became ready since the given times, and reports whether it succeeded.
 func (c *claimer) readMarks(ctx context.Context, since map[string]time.Time) bool {
 	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds, c.Marks.Margin())
 	if err != nil {

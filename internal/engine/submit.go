@@ -86,8 +86,8 @@ type predecessor struct {
 	submitter    string
 }
 
-// follow builds the row of a step, without its id and branch. The step inherits the predecessor's submitter and, unless it sets them
-// itself, the lane and priority.
+// follow builds a step's row, without its id and branch. The step inherits the predecessor's submitter and, unless it sets them itself, the
+// lane and priority.
 func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority
@@ -99,7 +99,7 @@ func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob 
 	return n
 }
 
-// crashLimit returns the crash limit of a kind, which is stored with the job because the pod that recovers the job may not know the kind.
+// crashLimit returns a kind's crash limit, which is stored with the job because the pod that recovers the job may not know its kind.
 func (sub *submitter) crashLimit(kind string) *int {
 	if k := sub.Kinds[kind]; k != nil && k.MaxCrashes > 0 {
 		return &k.MaxCrashes
@@ -139,7 +139,7 @@ func (sub *submitter) newRow(ctx context.Context, w *work.Submission) (n store.N
 	return w.First(ids[0], lane), nil
 }
 
-// laneFor returns the lane of a submission, and checks that the lanes of its next steps exist.
+// laneFor returns a submission's lane, and checks that its next steps' lanes exist.
 func (sub *submitter) laneFor(ctx context.Context, w *work.Submission) (string, error) {
 	for _, s := range w.Planned {
 		if s.Lane == "" {
@@ -152,7 +152,7 @@ func (sub *submitter) laneFor(ctx context.Context, w *work.Submission) (string, 
 	return sub.laneOf(ctx, w.Kind, w.Lane)
 }
 
-// laneOf returns the lane of a submission: the named lane, which must exist, or the lane of its kind if no lane is named.
+// laneOf returns a submission's lane: the named lane, which must exist, or its kind's lane if no lane is named.
 func (sub *submitter) laneOf(ctx context.Context, kind, named string) (string, error) {
 	return sub.LaneAsking(ctx, func(ctx context.Context, kind string, name string, other string) (lane string, exists bool, err error) {
 		return view.LaneFor(ctx, sub.Commands, kind, name, other)
@@ -229,7 +229,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	return s, nil
 }
 
-// startedOnInsert returns the claim of a job that this process has inserted and started in a single statement.
+// startedOnInsert returns the claim on a job that this process has inserted and started in a single statement.
 func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	pipeline := n.PipelineID
 	if pipeline == 0 {

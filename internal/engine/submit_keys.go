@@ -71,7 +71,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 		return work.Submitted{}, sub.DBError(err)
 	}
 	if s.Duplicate {
-		// Until now, the lock on the key kept its holder from being claimed. Return the current state of that job.
+		// Until now, the lock on the key kept its holder from being claimed. Return that job's current state.
 		sub.Wake()
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// staleAfter returns how long the handler of a run may go without a sign of life, or 0 if there is no limit.
+// staleAfter returns how long a run's handler may go without a sign of life, or 0 if there is no limit.
 func (i *Identity) staleAfter(one *Run) time.Duration {
 	if one.handler.StaleAfter != nil {
 		return *one.handler.StaleAfter

@@ -82,7 +82,7 @@ func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) err
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
-// becauseOf adds ctx's cancellation cause, such as [job.ErrCancelled], to the error of a transaction that ended because ctx was done. It
+// becauseOf adds ctx's cancellation cause, such as [job.ErrCancelled], to the error from a transaction that ended because ctx was done. It
 // leaves errors that report an unknown commit outcome unchanged.
 func becauseOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, cause) && !errors.Is(err, job.ErrOutcomeUnknown) {

@@ -121,7 +121,7 @@ func (l List) trend(members []Job) []int {
 	return trend
 }
 
-// groupOf returns the id of a job's group. It caches the id by kind and error, because most errors occur repeatedly.
+// groupOf returns the id of a job's group, which it caches by kind and error, because most errors occur repeatedly.
 func (l List) groupOf(one Job) string {
 	key := pair{one.Kind, one.Error}
 	id, ok := l.ids[key]
@@ -132,7 +132,7 @@ func (l List) groupOf(one Job) string {
 	return id
 }
 
-// ID returns the id of the group for a kind and an error.
+// ID returns the group id for a kind and an error.
 func ID(kind, text string) string {
 	sum := sha256.Sum256([]byte(kind + "\x00" + Normalize(text)))
 	return hex.EncodeToString(sum[:8])
@@ -163,7 +163,7 @@ func (l List) OfKind(kind string) List {
 		AddRetrying(slices.DeleteFunc(slices.Clone(l.retrying), others), l.AllRead)
 }
 
-// digest returns a hash of the ids of jobs and the times at which they failed.
+// digest returns a hash of the jobs' ids and the times at which they failed.
 func digest(jobs []Job) string {
 	jobs = slices.SortedFunc(slices.Values(jobs), func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
 	h := sha256.New()

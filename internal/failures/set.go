@@ -44,8 +44,8 @@ func ParseSet(text string) (s Set, err error) {
 	return s, fmt.Errorf("%w: failures %.100q: want the set value of a failure group", job.ErrInvalid, text)
 }
 
-// IDs returns the ids of the set's jobs in ascending order. The jobs argument must hold all jobs that failed from First to Last. If the
-// group's jobs no longer match the set, IDs returns [job.ErrFailuresChanged].
+// IDs returns the set's job ids in ascending order. The jobs argument must hold all jobs that failed from First to Last. If the group's
+// jobs no longer match the set, IDs returns [job.ErrFailuresChanged].
 func (s Set) IDs(jobs []Job) ([]int64, error) {
 	found := List{jobs: jobs, ids: map[pair]string{}}.members(s.Group)
 	if len(found) == 0 || digest(found) != s.digest {

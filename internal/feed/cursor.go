@@ -34,8 +34,8 @@ func parseCursor(text string, kind byte) (c cursor, err error) {
 	return cursor{epoch, kind, rest[1:]}, nil
 }
 
-// ofJob parses the cursor of a job's stream, and returns the number of the last delivered event. It also accepts an event's cursor from an
-// event list.
+// ofJob parses a job stream's cursor, and returns the number of the last delivered event. It also accepts an event's cursor from an event
+// list.
 func ofJob(text string, id int64) (epoch string, no int, err error) {
 	if at, err := view.ParsePosition(text); err == nil && text != "" && at.Job == id {
 		return "", at.EventNo, nil
@@ -51,8 +51,8 @@ func ofJob(text string, id int64) (epoch string, no int, err error) {
 	return c.epoch, int(n), nil
 }
 
-// ofAll parses the cursor of a stream of all events, and returns the position of the last delivered event. It also accepts an event's
-// cursor from an event list.
+// ofAll parses the cursor of a stream of all events, and returns the last delivered event's position. It also accepts an event's cursor
+// from an event list.
 func ofAll(text string) (epoch string, at view.Position, err error) {
 	if !strings.Contains(text, "-") {
 		at, err = view.ParsePosition(text)
@@ -81,7 +81,7 @@ func (s delivered) String() string {
 	return fmt.Sprintf("%s~%s~%d.%d", s.seen, s.within, s.at.Job, s.at.EventNo)
 }
 
-// ofPipeline parses the cursor of a pipeline's stream, and returns a record of the delivered events.
+// ofPipeline parses a pipeline stream's cursor, and returns a record of the delivered events.
 func ofPipeline(text string) (epoch string, s delivered, err error) {
 	c, err := parseCursor(text, aPipeline)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// jobSource follows the numbered events of a job.
+// jobSource follows a job's numbered events.
 type jobSource struct {
 	feed  *Feed
 	epoch string

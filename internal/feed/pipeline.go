@@ -7,8 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pipelineSource follows the events of a pipeline by the transactions that wrote them, because the events of different jobs have no common
-// order.
+// pipelineSource follows a pipeline's events by the transactions that wrote them, because events of different jobs have no common order.
 type pipelineSource struct {
 	feed      *Feed
 	epoch     string

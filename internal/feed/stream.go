@@ -23,8 +23,8 @@ type Item struct {
 // Stream delivers the events of a job, of a pipeline, or all events. Except for Close, it is not safe for concurrent use. The caller must
 // close it.
 type Stream struct {
-	// Snapshot is the state of the watched object when the stream was opened: a [job.Job], a [job.Pipeline], or an empty struct. The first
-	// items can be older than the snapshot, because the backlog starts at the client's cursor.
+	// Snapshot is the watched object's state when the stream was opened: a [job.Job], a [job.Pipeline], or an empty struct. The first items
+	// can be older than the snapshot, because the backlog starts at the client's cursor.
 	Snapshot any
 	// Cursor is the position at which the stream starts.
 	Cursor string
@@ -160,7 +160,7 @@ func encodeAll(list []view.News) ([]*event, error) {
 	return events, nil
 }
 
-// ended is the content of a stream's last item.
+// ended is the content of a stream's final item.
 type ended struct {
 	State  job.State  `json:"state,omitempty"`
 	Status job.Status `json:"status,omitempty"`

@@ -31,7 +31,7 @@ const (
 type batch struct {
 	events []*event
 	seen   view.Seen // for a pipeline: the transactions covered by this and earlier batches
-	note   []byte    // the progress of a job as JSON, instead of events
+	note   []byte    // a job's progress as JSON, instead of events
 }
 
 // event is an event with its JSON encoding, which the streams share.
@@ -260,7 +260,7 @@ func (t *tail) publishAll(ctx context.Context) error {
 	}
 }
 
-// publishNotes publishes changes in the progress of jobs, and measures the lag of the feed of all events.
+// publishNotes publishes changes in the jobs' progress, and measures the lag of the feed of all events.
 func (t *tail) publishNotes(ctx context.Context, jobs, pipelines []int64, all bool) error {
 	if all {
 		lag, err := view.FeedLag(ctx, t.f.store)

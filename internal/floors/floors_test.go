@@ -266,7 +266,7 @@ func judge(file, imported string) string {
 		"declared by the package that has the need"
 }
 
-// at returns the row of the plan for a folder.
+// at returns the plan's entry for a folder.
 func at(folder string) (floor, bool) {
 	for _, f := range plan {
 		if ok, _ := path.Match(f.folder, folder); ok {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Panic is the error of a function that panicked.
+// Panic is the error returned for a function that panicked.
 type Panic struct{ Value, Stack string }
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %s\n%s", p.Value, p.Stack) }
@@ -25,7 +25,7 @@ func SplitStack(text string) (message, stack string) {
 	return text, ""
 }
 
-// ErrExited is the error of a function that exited its goroutine without returning.
+// ErrExited is the error returned for a function that exited its goroutine without returning.
 var ErrExited = errors.New("handler exited its goroutine without returning (runtime.Goexit)")
 
 // Recover, when deferred, sets *err to a [Panic] if the surrounding function panics.

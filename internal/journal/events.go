@@ -16,7 +16,7 @@ const (
 	maxHeldBytes  = 1 << 20
 )
 
-// Events writes the events of a claim to its history, in order:
+// Events writes a claim's events to the job's history, in order:
 //
 //	no write in progress, none within the interval ── the handler's goroutine writes the event itself
 //	otherwise ── held, and written together after the interval; when too many are held, the handler waits
@@ -175,8 +175,8 @@ func (s *Events) flush(ctx context.Context) error {
 	return nil
 }
 
-// Begin starts an attempt to run a transaction, after all earlier events have been written. It drops the events of the previous attempt,
-// because the new one emits them again.
+// Begin starts an attempt to run a transaction, after all earlier events have been written. It drops the previous attempt's events, because
+// the new attempt emits them again.
 func (s *Events) Begin(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -179,7 +179,7 @@ func TestATransactionBeginsWhenWhatWasEmittedBeforeIsWritten(t *testing.T) {
 		emit("c")
 		is.NoErr(s.Begin(context.Background())) // the second attempt
 		emit("c", "d")
-		is.NoErr(s.WriteIn(context.Background(), nil)) // the events of the first attempt have been dropped
+		is.NoErr(s.WriteIn(context.Background(), nil)) // the first attempt's events have been dropped
 		emit("late")                                   // from another goroutine of the handler, during the commit
 		s.End(true)
 		is.Equal(c.written()[2:], []string{"0s: c d", "0s: late"})

@@ -1,5 +1,5 @@
 // Package journal writes the events and the progress of claims to the database at a limited rate. [Events] keeps the order and reports
-// every lost event: Add returns the error of an immediate write, and the error of a late write is logged and returned by the next Add.
+// every lost event: Add returns the error from an immediate write, and the error from a late write is logged and returned by the next Add.
 // [Progress] writes only the latest value. Both write at most four times a second per claim, and once more before the claim ends. If
 // handlers of several jobs are waiting for their events to be written, the events share a commit.
 //
@@ -64,7 +64,7 @@ type Claim interface {
 	ID() job.Lease
 	// Lost reports whether the lease is permanently lost.
 	Lost() bool
-	// Check inspects the error of a write, and returns the error to report to the caller.
+	// Check inspects the error from a write, and returns the error to report to the caller.
 	Check(error) error
 }
 

@@ -119,7 +119,7 @@ func (l *leader) has(ctx context.Context) bool {
 	return true
 }
 
-// ask runs a query on the session.
+// ask runs a query in the session.
 func (l *leader) ask(ctx context.Context, question func(context.Context, *pgx.Conn) (bool, error)) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, leadWithin)
 	defer cancel()

@@ -46,7 +46,7 @@ type Options struct {
 
 	// Ended is called with jobs that a task has ended.
 	Ended func([]job.End)
-	// Overdue cancels the handler of a claim whose job has passed its deadline, if the handler is running on this pod.
+	// Overdue cancels a claim's handler, if it is running on this pod, because the job has passed its deadline.
 	Overdue func(job.Lease)
 	// FanOutsChanged is called after fan-out counts have been corrected.
 	FanOutsChanged func()

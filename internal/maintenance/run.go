@@ -64,7 +64,7 @@ func (r *run) start(ctx context.Context) {
 	r.end(ctx, n, time.Since(began), err)
 }
 
-// end records the result of a run in the log, the metrics and the task's row.
+// end records a run's result in the log, the metrics and the task's row.
 func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	metrics, log := r.m.o.Metrics, r.m.o.Log
 	metrics.Tasks.WithLabelValues(r.name).Add(float64(n))

@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// passwordName is the name of the password file that libpq and pgx read. The passfile parameter in [Server.URL] points to the file.
+// passwordName is the name of the password file read by libpq and pgx. The passfile parameter in [Server.URL] points to the file.
 const passwordName = "pgpass"
 
 // accessRules is the content of pg_hba.conf. Every user of the machine can connect to a loopback port, so access is protected by the

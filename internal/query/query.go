@@ -1,5 +1,5 @@
 // Package query parses the values with which the API, the dashboard and the commands select jobs: ids, states, times and limits. Its errors
-// describe the mistake and the allowed values. Callers add the name of the parameter or flag.
+// describe the mistake and the allowed values. Callers add the parameter's or flag's name.
 package query
 
 import (

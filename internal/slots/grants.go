@@ -197,7 +197,7 @@ func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, s
 
 // ReturnIdle is called with the lanes in which a claim has found no more jobs. Claims and requests take time for every lane with a grant.
 // If the number of limited lanes in which this pod holds unused slots exceeds its number of slots, the next request therefore returns the
-// unused slots of the given lanes. Otherwise, the pod keeps the slots of a lane until the lane has been idle between two heartbeats.
+// unused slots of the given lanes. Otherwise, the pod keeps a lane's slots until the lane has been idle between two heartbeats.
 func (l *Lanes) ReturnIdle(lanes ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,7 +227,7 @@ func (l *Lanes) DropGrants() {
 	}
 }
 
-// Touch records that this pod has started jobs of a lane.
+// Touch records that this pod has started jobs in a lane.
 func (l *Lanes) Touch(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

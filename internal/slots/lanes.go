@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Lanes tracks the slots of a pod or remote worker: how many are in use, and how many each lane in the latest heartbeat allows. It is safe
-// for concurrent use.
+// Lanes tracks a pod's or remote worker's slots: how many are in use, and how many each lane in the latest heartbeat allows. It is safe for
+// concurrent use.
 type Lanes struct {
 	mu      sync.Mutex
 	total   int
@@ -110,7 +110,7 @@ func more(before, after *int) bool {
 	return before != nil && (after == nil || *after > *before)
 }
 
-// free returns how many more jobs of a lane may start on this pod.
+// free returns how many more jobs may start in a lane on this pod.
 func (l *Lanes) free(one *lane) int {
 	if l.stopped() || one == nil || !one.open {
 		return 0
@@ -131,7 +131,7 @@ func (one *lane) room() int {
 	return room
 }
 
-// Reserve takes a slot of a lane, and reports whether it succeeded. It fails if no slot is free, the lane is closed, or the queue or the
+// Reserve takes a slot in a lane, and reports whether it succeeded. It fails if no slot is free, the lane is closed, or the queue or the
 // pod is stopped.
 func (l *Lanes) Reserve(name string) bool {
 	l.mu.Lock()
@@ -166,7 +166,7 @@ func (one *lane) take(n int) {
 	one.grant.touched = true
 }
 
-// Release returns slots of a lane.
+// Release returns slots to a lane.
 func (l *Lanes) Release(name string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,8 +220,8 @@ func (l *Lanes) Names() []string {
 	return slices.Clone(l.order)
 }
 
-// Lookup returns the lane of a submission according to the latest heartbeat: the named lane or, if no lane is named, the lane of the kind.
-// Before the first heartbeat, known is false.
+// Lookup returns a submission's lane according to the latest heartbeat: the named lane or, if no lane is named, the kind's lane. Before the
+// first heartbeat, known is false.
 func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,7 +236,7 @@ func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
 	return job.DefaultLane, true, true
 }
 
-// LaneOfStep returns the lane of a next step: the named lane, the lane of its kind, or its parent's lane.
+// LaneOfStep returns a next step's lane: the named lane, its kind's lane, or its parent's lane.
 func (l *Lanes) LaneOfStep(kind, named, parents string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

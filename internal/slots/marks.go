@@ -42,7 +42,7 @@ type Marks struct {
 	took   time.Duration // duration of the latest complete read
 }
 
-// mark is the mark of one lane.
+// mark is one lane's mark.
 type mark struct {
 	since time.Time // zero if there is no mark
 	until time.Time // end of the mark's validity

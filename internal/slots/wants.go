@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-// interval returns the poll interval of a lane.
+// interval returns a lane's poll interval.
 func (l *Lanes) interval(one *lane) time.Duration {
 	if one.every > 0 {
 		return one.every

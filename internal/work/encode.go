@@ -13,7 +13,7 @@ import (
 // read when it is nested in a chain's plan, a list of jobs or another value.
 const maxDepth = 5_000
 
-// EncodeArgs encodes the arguments of a job. Errors mention the kind.
+// EncodeArgs encodes a job's arguments. Errors mention the kind.
 func EncodeArgs(kind string, args any) (json.RawMessage, error) {
 	raw, err := Encode(args, job.MaxArgsBytes)
 	if err != nil {
@@ -30,7 +30,7 @@ func EncodeRawArgs(kind string, args json.RawMessage) (json.RawMessage, error) {
 	return EncodeArgs(kind, args)
 }
 
-// EncodeResult encodes the result of a job. A nil result stays nil.
+// EncodeResult encodes a job's result. A nil result stays nil.
 func EncodeResult(result any) (json.RawMessage, error) {
 	if result == nil {
 		return nil, nil

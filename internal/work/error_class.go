@@ -31,7 +31,7 @@ func ReadError(err error) {
 	_, _ = ErrorOf(err)
 }
 
-// reportedError is the error of a handler on a remote worker, with the class and code that the worker reported.
+// reportedError is the error from a handler on a remote worker, with the class and code that the worker reported.
 type reportedError struct {
 	error
 	class job.ErrorClass

@@ -131,7 +131,7 @@ func (j *Job) LastCheckpoint() json.RawMessage {
 // levels lists the valid event levels. The empty level means info.
 var levels = []string{"", "debug", "info", "warn", "error"}
 
-// Emit makes the texts storable and calls [Writer.Emit]. It returns [job.ErrInvalid] if the level is unknown, or if the event could be
+// Emit makes the texts storable, then calls [Writer.Emit]. It returns [job.ErrInvalid] if the level is unknown, or if the event could be
 // mistaken for one of Trapeze's.
 func (j *Job) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	switch {

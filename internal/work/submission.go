@@ -288,7 +288,7 @@ func (w *Submission) Key() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// First returns the row of the first job of a pipeline. The plan must be encoded.
+// First returns the row of a pipeline's first job. The plan must already be encoded.
 func (w *Submission) First(id int64, lane string) store.NewJob {
 	n := w.Row(id, lane)
 	if w.Pipeline != "" || len(PlanOf(w.Planned).Chain) > 0 {
@@ -297,7 +297,7 @@ func (w *Submission) First(id int64, lane string) store.NewJob {
 	return n
 }
 
-// Row returns the row of a job. The plan must be encoded.
+// Row returns a job's row. The plan must already be encoded.
 func (w *Submission) Row(id int64, lane string) store.NewJob {
 	n := store.NewJob{
 		ID: id, Kind: w.Kind, Lane: lane, Args: w.Args, Submitter: w.Submitter, Actor: w.Submitter, Priority: job.DefaultPriority,

@@ -25,7 +25,7 @@ type Remind struct{ Order int }
 
 func (Remind) Kind() string { return "remind" }
 
-// register registers the handlers of a shop, as the shop's main function would.
+// register registers a shop's handlers, as the shop's main function would.
 func register(r *runner.Runner) {
 	runner.Handle(r, func(_ context.Context, j *runner.Job[Charge]) (*runner.Outcome, error) {
 		order := j.Args.Order

@@ -54,7 +54,7 @@ func (at *Client) openLocal(ctx context.Context, config env.Settings) error {
 	return nil
 }
 
-// Operator returns the name of the local user for the audit log.
+// Operator returns the local user's name for the audit log.
 func Operator() string {
 	if who, err := user.Current(); err == nil && (api.Principal{Name: who.Username}).Validate() == nil {
 		return who.Username

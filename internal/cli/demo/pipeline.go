@@ -168,7 +168,7 @@ func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, o
 	return steps, len(steps) > 0 && steps[len(steps)-1].State.Terminal(), nil
 }
 
-// failure returns the error of a failed pipeline. Partial success does not count as a failure.
+// failure returns a failed pipeline's error. Partial success does not count as a failure.
 func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 	last := steps[len(steps)-1]
 	if last.State == job.Succeeded {

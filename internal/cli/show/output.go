@@ -106,7 +106,7 @@ func Rows[T any](list []T) iter.Seq2[T, error] {
 	}
 }
 
-// Done prints the result of a command, as an object with --json or else as a line.
+// Done prints a command's result, as an object with --json or else as a line.
 func Done(c *cobra.Command, v any, format string, args ...any) error {
 	if WantsJSON(c) {
 		return JSON(c, v)
