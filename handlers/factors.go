@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// SyncFactors replaces the emission factors of a year with those in a file, and fans out into a [Recalculate] for each unit and a
-// [TotalUnits] that joins them. If only the factors have changed, submit just a SyncFactors; the flights need not be reread.
+// SyncFactors replaces a year's emission factors with those in a file, and fans out into a [Recalculate] for each unit and a [TotalUnits]
+// that joins them. If only the factors have changed, submit just a SyncFactors; the flights need not be reread.
 //
 // An invalid factor would silently make every total wrong, so any bad row fails the job with an error that includes its line number.
 type SyncFactors struct {
@@ -66,8 +66,8 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 		recalculations[i] = runner.Step(Recalculate{Year: a.Year, Unit: unit}, runner.Subject(subjectOf(a.Year, unit)))
 	}
 	// Fan out even if no factor has changed, because there may be new flights. Emissions that are already correct are not rewritten. This
-	// handler reports no progress, so that the job shows the progress of its recalculations. The join's subject is the year, so two totals
-	// of a year run one after the other. Otherwise, the one that read first could write last.
+	// handler reports no progress, so that the job shows its recalculations' progress. The join's subject is the year, so two totals of a
+	// year run one after the other. Otherwise, the one that read first could write last.
 	outcome := runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}, runner.Subject(strconv.Itoa(a.Year))).Result(result)
 	return p.finish(ctx, j, outcome, func(ctx context.Context, tx pgx.Tx) error {
 		var batch pgx.Batch
@@ -77,7 +77,7 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 	})
 }
 
-// unitsOf returns the units of a year.
+// unitsOf returns a year's units.
 func (p *pipeline) unitsOf(ctx context.Context, year int) ([]string, error) {
 	rows, err := p.pool.Query(ctx, p.in(unitsSQL), year)
 	if err != nil {

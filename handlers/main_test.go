@@ -102,7 +102,7 @@ func (b *bench) wait(id int64) (spine []step) {
 	return spine
 }
 
-// recalculations returns the branches of a factor sync.
+// recalculations returns a factor sync's branches.
 func (b *bench) recalculations(sync step) []step {
 	b.t.Helper()
 	return b.steps("group_id = $1 order by child_no", sync.ID)

@@ -11,7 +11,7 @@ import (
 )
 
 // Recalculate computes the emissions of one unit's flights in a year with the factors of that year. A [SyncFactors] fans out into many of
-// these jobs. Flights whose distance is outside all bands get no emissions. They are counted, and the outcome is then a warning.
+// these jobs. Flights whose distance is outside all bands are assigned no emissions; they are counted, and the outcome is then a warning.
 //
 // A flight with an impossibly long distance fails the job without a retry, and the unit keeps its earlier emissions. The distance must be
 // corrupt or in a different unit of length, and would distort the total. The recalculations of other units continue.
@@ -36,7 +36,7 @@ func subjectOf(year int, unit string) string { return fmt.Sprintf("%d/%s", year,
 // unitIn returns the unit in a subject with the given year.
 func unitIn(year int, subject string) string { return strings.TrimPrefix(subject, subjectOf(year, "")) }
 
-// unitsSQL lists the units of a year: those with flights, and those with only old emissions. Plan: activities_of_unit and emissions_pkey,
+// unitsSQL lists a year's units: those with flights, and those with only old emissions. Plan: activities_of_unit and emissions_pkey,
 // reading only the year's part of each.
 const unitsSQL = `
 select origin from co2.activities where year = $1 union select unit from co2.emissions where year = $1 order by 1`

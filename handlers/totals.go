@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// TotalUnits adds up the emissions of a year by departure airport. It joins the recalculations of a [SyncFactors] and ends the pipeline. A
-// unit whose recalculation failed is excluded from all totals, is listed in the result, and makes the outcome a warning. When submitted
+// TotalUnits adds up a year's emissions by departure airport. It joins the recalculations of a [SyncFactors] and ends the pipeline. A unit
+// whose recalculation failed is excluded from all totals, is listed in the result, and makes the outcome a warning. When submitted
 // separately, TotalUnits adds up all emissions of the year; give it the year as its subject, like the join.
 type TotalUnits struct {
 	Year int `json:"year"`
@@ -41,7 +41,7 @@ type BadUnit struct {
 	Reason string `json:"reason"`
 }
 
-// UnitTotal is the total of one departure airport for a year. Km and KgCO2e are exact.
+// UnitTotal is one departure airport's total for a year. Km and KgCO2e are exact.
 type UnitTotal struct {
 	Unit    string
 	Name    *string // nil if the list of airports does not contain it
@@ -120,7 +120,7 @@ func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runne
 // badUnitsNamed is the maximum number of units listed in the result.
 const badUnitsNamed = 1000
 
-// joined reads the outcomes of the recalculations and returns the units that could not be recalculated.
+// joined reads the recalculations' outcomes and returns the units that could not be recalculated.
 func (p *pipeline) joined(ctx context.Context, j *runner.Job[TotalUnits], result *Totalled) (bad []string, err error) {
 	bad = []string{}
 	for b, err := range j.Branches(ctx) {
@@ -152,7 +152,7 @@ func reasonOf(b runner.Branch) string {
 	return fmt.Sprintf("%.200s", reason)
 }
 
-// ReadTotals returns the totals of a year, largest first.
+// ReadTotals returns a year's totals, largest first.
 func ReadTotals(ctx context.Context, pool *pgxpool.Pool, o Options, year int) ([]UnitTotal, error) {
 	p, err := newPipeline(pool, o)
 	if err != nil {

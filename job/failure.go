@@ -17,5 +17,5 @@ type Failure struct {
 	Attempt    int             `json:"attempt"`     // the last attempt, counted from 1; 0 if it never ran
 }
 
-// Args decodes the arguments of the failed job into v.
+// Args decodes the failed job's arguments into v.
 func (f *Failure) Args(v any) error { return json.Unmarshal(f.JSON, v) }

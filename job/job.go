@@ -16,7 +16,7 @@ const (
 	DefaultPriority = 10
 )
 
-// Limits on the fields of a job.
+// Limits on a job's fields.
 const (
 	MaxKindBytes    = 100
 	MaxSubjectBytes = 500

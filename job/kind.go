@@ -27,7 +27,7 @@ type KindHandler struct {
 	Limits  *KindLimits `json:"limits"` // nil if the pods run an earlier release that does not report limits
 }
 
-// KindLimits holds the limits that a pod declares for the jobs of a kind.
+// KindLimits holds the limits that a pod declares for a kind's jobs.
 type KindLimits struct {
 	Timeout     Seconds  `json:"timeout_s"` // 0 means no limit
 	MaxAttempts int      `json:"max_attempts"`

@@ -14,7 +14,7 @@ var (
 	ErrInvalidSetting = errors.New("invalid setting")
 )
 
-// Lane holds the settings of a lane.
+// Lane holds a lane's settings.
 type Lane struct {
 	Name             string   `json:"name"`
 	Slots            *int     `json:"slots"`            // limit across all pods; nil means no limit

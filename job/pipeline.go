@@ -41,7 +41,7 @@ type Pipeline struct {
 	FinishedAt *time.Time      `json:"finished_at"`
 }
 
-// Tree is a pipeline with its successive jobs (its spine) and the children of their fan-outs.
+// Tree is a pipeline with its successive jobs (its spine) and their fan-outs' children.
 type Tree struct {
 	Pipeline
 	Jobs []TreeJob `json:"jobs"`
@@ -53,7 +53,7 @@ type TreeJob struct {
 	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil if the job has not fanned out, or if the tree is too large to include the fan-out
 }
 
-// TreeFanOut is the fan-out of a job. Each child is represented by the last job of its chain.
+// TreeFanOut is a job's fan-out. Each child is represented by the last job in its chain.
 type TreeFanOut struct {
 	Branches int           `json:"branches"`
 	States   map[State]int `json:"states"` // number of children by state

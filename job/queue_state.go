@@ -21,9 +21,9 @@ type Closure struct {
 // Quiet is the result of a command that stops jobs from starting and waits for running jobs to end.
 type Quiet struct {
 	Changed bool `json:"changed"` // false if the target was already paused, frozen or drained
-	Running int  `json:"running"` // jobs that are still running in the scope of the command
-	// Quiet means that no job is running in the scope of the command and that none will start there until it is resumed, because every pod
-	// has applied the command.
+	Running int  `json:"running"` // jobs that are still running in the command's scope
+	// Quiet means that no job is running in the command's scope and that none will start there until the scope is resumed, because every
+	// pod has applied the command.
 	Quiet bool `json:"quiet"`
 	// TimedOut means that the wait timed out while jobs were still running. The jobs keep running, and the command stays in force.
 	TimedOut bool `json:"timed_out"`

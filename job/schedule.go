@@ -46,7 +46,7 @@ const (
 	DefaultCatchUp = 10
 )
 
-// ScheduleSetting holds the settings of a schedule.
+// ScheduleSetting holds a schedule's settings.
 type ScheduleSetting struct {
 	// Expression sets when the schedule fires: five cron fields, six with seconds first, a macro such as @daily, "@every 15m", or a single
 	// time such as "@at 2027-01-31T03:00". It has at most 200 bytes.

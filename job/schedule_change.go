@@ -54,7 +54,7 @@ type ScheduleUse struct {
 	LastFires []Fire      `json:"last_fires"` // the latest twenty occurrences, newest first
 }
 
-// DefaultSchedule returns the default settings of a new schedule.
+// DefaultSchedule returns the default settings for a new schedule.
 func DefaultSchedule() ScheduleSetting {
 	return ScheduleSetting{Zone: "UTC", Args: json.RawMessage("{}"), Priority: DefaultPriority, Missed: MissedCoalesce, CatchUp: DefaultCatchUp, Overlap: OverlapQueue}
 }

@@ -40,7 +40,7 @@ var moves = map[State][]State{
 	Cancelled:        {Pending, Waiting, AwaitingApproval},
 }
 
-// States returns all states in the order of a job's life cycle.
+// States returns all states in life-cycle order.
 func States() []State {
 	return []State{AwaitingApproval, Pending, Running, Waiting, Succeeded, Failed, Cancelled}
 }

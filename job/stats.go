@@ -15,7 +15,7 @@ type Stats struct {
 	Of        []StatsOf  `json:"of"` // by lane or kind, in descending order of finished jobs
 }
 
-// StatsOf holds the statistics of a lane, of a kind, or of all jobs. A quantile is nil if no handler returned.
+// StatsOf holds statistics for a lane, a kind, or all jobs. A quantile is nil if no handler returned.
 type StatsOf struct {
 	Name      string          `json:"name"`     // name of the lane or kind; empty in the total
 	Finished  int64           `json:"finished"` // all jobs that ended
@@ -29,7 +29,7 @@ type StatsOf struct {
 	Intervals []StatsInterval `json:"intervals"` // oldest first; the last one is still in progress
 }
 
-// StatsInterval holds the statistics of one interval.
+// StatsInterval holds the statistics for one interval.
 type StatsInterval struct {
 	At       time.Time `json:"at"` // when the interval began
 	Finished int64     `json:"finished"`

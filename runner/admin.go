@@ -20,7 +20,7 @@ import (
 // safe and returns the outcome.
 type Admin struct{ pod *pod.Pod }
 
-// finishCommand returns the error of a command. If the command succeeded, finishCommand first applies it on this pod without waiting for a
+// finishCommand returns a command's error. If the command succeeded, finishCommand first applies it on this pod without waiting for a
 // notification, so that it affects every job submitted here afterwards.
 func (a Admin) finishCommand(ctx context.Context, err error) error {
 	if err != nil {

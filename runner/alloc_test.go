@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These benchmarks measure the cost of a job in this process: `go test -run '^$' -bench . -benchmem ./runner`. Each op runs one job on a
+// These benchmarks measure the per-job cost in this process: `go test -run '^$' -bench . -benchmem ./runner`. Each op runs one job on a
 // real database. Allocations and bytes cover the whole process while the benchmark timer is running.
 
 // letter is a job that counts how often its arguments are encoded.
@@ -133,7 +133,7 @@ func BenchmarkClaimRunFinish(b *testing.B) {
 	b.StopTimer()
 }
 
-// BenchmarkHandOff runs the steps of a hundred concurrent chains.
+// BenchmarkHandOff runs a hundred concurrent chains, step by step.
 func BenchmarkHandOff(b *testing.B) {
 	const chains = 100
 	each := (b.N + chains - 1) / chains

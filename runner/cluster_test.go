@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// After a failover, the table may contain claims that the pod does not know about, for example for a job that it had finished.
+// After a failover, the table may contain claims that the pod does not know about, for example on a job that it had finished.
 func TestAPodThatHearsOfAnotherHistoryReadsBackItsClaims(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -24,7 +24,7 @@ func TestAPodThatHearsOfAnotherHistoryReadsBackItsClaims(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(claimed.Jobs), 1)
 	pgtest.Wait(t, "the pod has agreed on a history", func() bool { return inside.Of(r).Store.History() != "" })
-	exec(t, pool, `update trapeze.cluster set timeline = timeline - 1`) // simulates the promotion of a standby
+	exec(t, pool, `update trapeze.cluster set timeline = timeline - 1`) // simulates a standby's promotion
 	pgtest.Wait(t, "the claim is handed back", func() bool {
 		return one[bool](t, pool, `select state = 'pending' from trapeze.live where id = $1`, id)
 	})

@@ -74,7 +74,7 @@ func heardPool(t *testing.T, url string, texts ...string) (*pgxpool.Pool, *liste
 	return pool, l
 }
 
-// emitted returns the messages of a job's events with a given name, in order.
+// emitted returns, in order, the messages of a job's events that have a given name.
 func emitted(t *testing.T, pool *pgxpool.Pool, id int64, event string) []string {
 	t.Helper()
 	return one[[]string](t, pool, `select coalesce(array_agg(message order by event_no), '{}') from trapeze.job_event where job = $1 and event = $2`, id, event)

@@ -79,7 +79,7 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	inState(t, a, id, job.Running)
 	_, err = a.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
-	id = submit("runs") // the pod of this job dies
+	id = submit("runs") // this job's pod dies
 	inState(t, a, id, job.Running)
 	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
 	exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead') where id = $1`, id)

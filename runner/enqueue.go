@@ -74,7 +74,7 @@ func (r *Runner) submitAll(ctx context.Context, jobs []*work.Submission, do func
 }
 
 // Describe returns the submission for the given args and options without using a database. In a test, a fake for your own interface can
-// call Describe to inspect the submissions of the code under test. It returns the same errors as [Runner.Enqueue], but does not check
+// call Describe to inspect the submissions made by the code under test. It returns the same errors as [Runner.Enqueue], but does not check
 // kinds, lanes or keys.
 func Describe(args job.Args, options ...EnqueueOption) (Submission, error) {
 	w, err := encodeSubmission(args, options)

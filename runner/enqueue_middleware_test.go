@@ -59,7 +59,7 @@ func TestEnqueueMiddlewareIsCalledAroundEachSubmissionTheFirstOutermost(t *testi
 	is.Equal(seen[0], []runner.Submission{{Step: job.Step{Kind: "k", Args: []byte(`{"n":1}`), Lane: "default", Subject: &subject, Priority: &priority},
 		Then: []job.Step{{Kind: "k", Args: []byte(`{"n":2}`), Lane: "default"}}, Delay: time.Hour, MaxAttempts: 7, UniqueKey: "u", UniqueWhile: runner.WhileActive, IdempotencyKey: "i", Submitter: "ann",
 		Pipeline: "p", NeedsApproval: true, Foreign: true}})
-	is.Equal(made[0], []runner.Submitted{{ID: first, PipelineID: first, State: job.AwaitingApproval}}) // the middleware also sees the results of the submission
+	is.Equal(made[0], []runner.Submitted{{ID: first, PipelineID: first, State: job.AwaitingApproval}}) // the middleware also sees the submission's results
 	two, err := r.Enqueue(t.Context(), of("k", `{"n":1}`), runner.Unique("u", runner.WhileActive))
 	is.NoErr(err)
 	is.True(two.Duplicate)

@@ -35,10 +35,10 @@ type Erased struct {
 	Next         int64    // the [Erasure.After] of the next call, or 0 if all jobs have been read
 }
 
-// Erase removes the data of a subject: the args, results, errors, keys, checkpoints, progress and event contents of its jobs. It does the
-// same for all jobs that followed from them: later steps, children and on-failure jobs. The rows of all these jobs remain, with their
-// kinds, states and times, but without the subject. An erased job cannot run again. Erase skips a job while its pipeline, or a job that
-// followed from it, is unfinished: end those jobs and call Erase again.
+// Erase removes a subject's data: the args, results, errors, keys, checkpoints, progress and event contents of its jobs. It does the same
+// for all jobs that followed from them: later steps, children and on-failure jobs. The rows of all these jobs remain, with their kinds,
+// states and times, but without the subject. An erased job cannot run again. Erase skips a job while its pipeline, or a job that followed
+// from it, is unfinished: end those jobs and call Erase again.
 //
 // Erase scans all jobs because there is no index on the subject. If the scan has not finished after about 10 s, Erase returns with
 // [Erased.Next] set. The last call also removes the subject from audit entries. Each batch is recorded in the audit log with the SHA-256 of

@@ -25,7 +25,7 @@ func must(err error) {
 	}
 }
 
-// printMail registers a handler that prints the recipient of each mail.
+// printMail registers a handler that prints each mail's recipient.
 func printMail(r *runner.Runner) {
 	runner.Handle(r, func(_ context.Context, j *runner.Job[Mail]) (*runner.Outcome, error) {
 		fmt.Println("mail to", j.Args.To)

@@ -51,7 +51,7 @@ func TestFirstEventsOfManyJobsShareACommitAndNoneHarmsAnother(t *testing.T) {
 		is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "my.event", "job.succeeded"})
 	}
 	is.Equal(len(refused), 1)
-	is.True(strings.Contains(refused["7"].Error(), "none_of_7")) // only the handler of this event gets the error
+	is.True(strings.Contains(refused["7"].Error(), "none_of_7")) // only the handler that emitted this event sees the error
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'my.event'`), n-1)
 	exec(t, pool, `alter table trapeze.job_events drop constraint none_of_7`)
 

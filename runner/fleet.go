@@ -16,9 +16,9 @@ func (a Admin) Status(ctx context.Context) (job.Fleet, error) {
 }
 
 // DrainPod drains all pods with the given name, or the pod with the given boot id, until [Admin.ResumePod]. Drained pods start no jobs and
-// leave the next steps of their chains to other pods; running jobs continue. Drained pods report that they are not ready. A process that
-// restarts under the same name stays drained. If wait is positive, DrainPod blocks until these pods run no jobs, for at most wait. It
-// returns [job.ErrUnknownPod] if there is no such pod.
+// leave their chains' next steps to other pods; running jobs continue. Drained pods report that they are not ready. A process that restarts
+// under the same name stays drained. If wait is positive, DrainPod blocks until these pods run no jobs, for at most wait. It returns
+// [job.ErrUnknownPod] if there is no such pod.
 func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, boots, err := admin.DrainPod(ctx, a.pod.Commands, pod, true, named(actor))
 	return a.finishDrain(ctx, changed, wait, admin.Scope{Boots: boots}, err)

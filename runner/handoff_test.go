@@ -112,7 +112,7 @@ func TestAStepThatIsRefusedAfterTheTimeOfItsHandlerIsNoTimeout(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	r := start(t, pool, runner.Options{LeaseFor: time.Minute}, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
-		if _, err := tx.Exec(ctx, `lock table trapeze.lanes in access exclusive mode`); err != nil { // blocks the check of the step's lane
+		if _, err := tx.Exec(ctx, `lock table trapeze.lanes in access exclusive mode`); err != nil { // blocks the check on the step's lane
 			return nil, err
 		}
 		contexts <- ctx

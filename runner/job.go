@@ -56,7 +56,7 @@ func (c core) MaxAttempts() int { return c.claim().MaxAttempts }
 // Crashes returns how many times the job's pod has died or lost its lease since the job last made progress.
 func (c core) Crashes() int { return c.claim().Claimed.Crashes }
 
-// Fence returns the fencing token of this claim, which increases with every claim of the job. An external system that remembers the highest
+// Fence returns this claim's fencing token, which increases with every claim of the job. An external system that remembers the highest
 // fence can reject writes from a former claim.
 func (c core) Fence() int64 { return c.claim().Claimed.Fence }
 
@@ -103,7 +103,7 @@ func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 	return c.claim().Writer.Branches(ctx)
 }
 
-// Tx runs write in a transaction on the host's pool that locks this claim's lease. It commits the writes together with the checkpoint, or
+// Tx runs write in a transaction, on the host's pool, that locks this claim's lease. It commits the writes together with the checkpoint, or
 // without one if checkpoint is nil, so a former claim cannot write a batch again. The checkpoint is encoded after write has returned, so it
 // can be a pointer to values that write sets.
 //
@@ -117,9 +117,9 @@ func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint an
 	return c.claim().Tx(ctx, write, func() (json.RawMessage, error) { return c.encode(checkpoint) })
 }
 
-// Write runs the statements of a batch in a transaction on the host's pool that locks this claim's lease. It commits them atomically with
-// the checkpoint, or without one if checkpoint is nil. It takes three round trips, regardless of the number of statements. Use [Job.Tx] to
-// read between writes. The checkpoint is encoded as in [Job.Checkpoint]. As with [Outcome.Write], the limits are 100 statements and 1 MiB.
+// Write runs a batch's statements in a transaction, on the host's pool, that locks this claim's lease. It commits them atomically with the
+// checkpoint, or without one if checkpoint is nil. It takes three round trips, regardless of the number of statements. Use [Job.Tx] to read
+// between writes. The checkpoint is encoded as in [Job.Checkpoint]. As with [Outcome.Write], the limits are 100 statements and 1 MiB.
 // Statements must not have callbacks that read their results.
 //
 // The statements run again in a new transaction if the connection breaks, or if PostgreSQL reports a deadlock (40P01) or a serialization
@@ -210,9 +210,8 @@ func (c core) Emit(ctx context.Context, event, level, message string, fields any
 	return c.claim().Emit(ctx, event, level, message, encoded)
 }
 
-// Token returns the secret token for completing the parts of this job after its handler has returned [Deferred]. Pass it, with the job's
-// id, to the system that does the work. The token is the same in every attempt. Token returns [job.ErrLeaseLost] if another claim holds the
-// job.
+// Token returns the secret token for completing this job's parts after its handler has returned [Deferred]. Pass it, with the job's id, to
+// the system that does the work. The token is the same in every attempt. Token returns [job.ErrLeaseLost] if another claim holds the job.
 func (c core) Token(ctx context.Context) (string, error) {
 	return c.claim().Writer.CompletionToken(ctx)
 }

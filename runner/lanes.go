@@ -87,7 +87,7 @@ func (a Admin) MoveOn(ctx context.Context, lane string, wait time.Duration, acto
 	return m, a.finishCommand(ctx, nil)
 }
 
-// DrainLane drains a lane until [Admin.ResumeLane]: running jobs continue, but no job starts, not even the next step of a chain. If wait is
+// DrainLane drains a lane until [Admin.ResumeLane]: running jobs continue, but no job starts, not even a chain's next step. If wait is
 // positive, DrainLane blocks until none of the lane's jobs is running, for at most wait. It returns [job.ErrUnknownLane] if there is no
 // such lane.
 func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {

@@ -24,7 +24,7 @@ func debugging() (*slog.Logger, *podtest.Log) {
 
 const canary = "canary-0f6c2e9b"
 
-// secret holds the secret arguments of a job. Then selects the handler's outcome.
+// secret holds a job's secret arguments. Then selects the handler's outcome.
 type secret struct {
 	Password string `json:"password"`
 	Then     string `json:"then"`

@@ -42,8 +42,8 @@ type Options struct {
 	HeartbeatEvery time.Duration
 	// ShutdownGrace is the time that handlers have to finish after Run's context is done, before their contexts are cancelled. Default 20s.
 	ShutdownGrace time.Duration
-	// StuckAfter is the time that a handler may ignore the cancellation of its context before the runner settles the job without it.
-	// Default 10s.
+	// StuckAfter is the time that a handler may ignore the cancellation of its context before the runner settles the job without waiting
+	// for it. Default 10s.
 	StuckAfter time.Duration
 	// MaxAttempts is the number of attempts after which a handler error fails the job, for kinds and jobs that set no limit. Between
 	// attempts, the job waits about 1, 2, 4 … seconds, as defined by the zero [Backoff]. Default 5. With 1, an error fails the job

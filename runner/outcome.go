@@ -26,7 +26,7 @@ type Outcome struct {
 	wrong    error // the first construction error; the job fails with it
 }
 
-// complain records the first mistake in the construction of an outcome.
+// complain records the first mistake made in constructing an outcome.
 func (o *Outcome) complain(format string, args ...any) *Outcome {
 	if o.wrong == nil {
 		o.wrong = fmt.Errorf("%w: "+format, append([]any{job.ErrInvalid}, args...)...)
@@ -45,9 +45,9 @@ type fan struct {
 // Done ends the job with a result that is encoded as JSON, or without one if result is nil. In a declared chain, the next step then runs.
 func Done(result any) *Outcome { return &Outcome{result: result, status: job.OK} }
 
-// Then ends the job and submits the next step of its pipeline in the same commit. The step starts in this process immediately if its lane
-// has a free slot here and no more urgent job is waiting there. The step inherits its parent's subject and priority. It uses its kind's
-// lane, or its parent's lane if the kind has none. Options override all three. A declared chain continues after the step.
+// Then ends the job and submits its pipeline's next step in the same commit. The step starts in this process immediately if its lane has a
+// free slot here and no more urgent job is waiting there. The step inherits its parent's subject and priority. It uses its kind's lane, or
+// its parent's lane if the kind has none. Options override all three. A declared chain continues after the step.
 func Then(next job.Args, options ...EnqueueOption) *Outcome {
 	if next == nil {
 		next = Chain(nil) // rejected when the job ends; nil would be treated as Done
@@ -97,9 +97,9 @@ func Deferred(parts int) *Outcome {
 	return o
 }
 
-// Join sets the step that runs once all branches of a [FanOut] or [Deferred] have finished. The step reads the result of the job that
-// fanned out with [Job.PreviousResult] and the results of the branches with [Job.Branches]. It takes the same options as a [Step]. next can
-// be a [Chain].
+// Join sets the step that runs once all branches of a [FanOut] or [Deferred] have finished. With [Job.PreviousResult], the step reads the
+// result of the job that fanned out, and with [Job.Branches] the branches' results. It takes the same options as a [Step]. next can be a
+// [Chain].
 func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
 	if o.fan == nil {
 		return o.complain("Join on an outcome that is neither FanOut nor Deferred")
@@ -117,11 +117,11 @@ func (o *Outcome) FailFast() *Outcome {
 	return o
 }
 
-// EndChain ends the job like [Done] and drops the remaining steps of its declared chain.
+// EndChain ends the job like [Done] and drops its declared chain's remaining steps.
 func EndChain(result any) *Outcome { return Done(result).EndChain() }
 
-// EndChain drops the remaining steps of a declared chain. Only a step set with [Then] or [Outcome.Join] can then follow. Inside a branch of
-// a fan-out, it drops the branch's chain.
+// EndChain drops a declared chain's remaining steps. Only a step set with [Then] or [Outcome.Join] can then follow. Inside a branch of a
+// fan-out, it drops the branch's chain.
 func (o *Outcome) EndChain() *Outcome { o.endChain = true; return o }
 
 // OnFailure sets a compensation: a job that undoes this step. Trapeze submits it in the commit in which a later step of the pipeline fails.
@@ -188,7 +188,7 @@ func (o *Outcome) WriteBatch(b *pgx.Batch) *Outcome {
 	return o
 }
 
-// statementsOf returns the statements of a batch, or none if the batch is nil.
+// statementsOf returns a batch's statements, or none if the batch is nil.
 func statementsOf(b *pgx.Batch) (list work.Writes, err error) {
 	if b == nil {
 		return nil, nil

@@ -48,7 +48,7 @@ func TestARetryOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	}
 }
 
-// A claim that cannot be handed back immediately must be handed back later, because no other pod recovers the jobs of a living pod.
+// A claim that cannot be handed back immediately must be handed back later, because no other pod recovers a living pod's jobs.
 func TestAHandBackOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

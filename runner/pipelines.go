@@ -18,8 +18,8 @@ func (a Admin) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
 }
 
 // AbortPipeline cancels every unfinished job of a pipeline and starts no further steps. Jobs that are not running end immediately; running
-// jobs end when their handlers return. AbortPipeline returns the ids of all of them. It returns [job.ErrNotFound] if there is no such
-// pipeline, or [job.ErrAlreadyTerminal] if all its jobs have finished. After [job.ErrOutcomeUnknown], the call can be repeated.
+// jobs end when their handlers return. AbortPipeline returns all their ids. It returns [job.ErrNotFound] if there is no such pipeline, or
+// [job.ErrAlreadyTerminal] if all its jobs have finished. After [job.ErrOutcomeUnknown], the call can be repeated.
 func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
 	actor = named(actor)
 	p, err := view.Pipeline(ctx, a.pod.Commands, id)
@@ -44,9 +44,9 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 	return slices.Compact(aborted), nil
 }
 
-// RetryPipeline retries a failed or cancelled pipeline, starting a new epoch of the failed step. If args is not nil, it replaces that
-// job's arguments. A job that fanned out does not run again: it waits for its unsuccessful branches, which are retried in the same way. A
-// deferred job runs again, and its successful parts still count. RetryPipeline returns the ids of the jobs that are pending again.
+// RetryPipeline retries a failed or cancelled pipeline, starting a new epoch of the failed step. If args is not nil, it replaces that job's
+// arguments. A job that fanned out does not run again: it waits for its unsuccessful branches, which are retried in the same way. A
+// deferred job runs again, and its successful parts still count. RetryPipeline returns the ids of the jobs that it made pending.
 //
 // It returns [job.ErrNotFound] if there is no such pipeline, [job.ErrNotFailed] if it is neither failed nor cancelled, [job.ErrStillEnding]
 // if related jobs have not ended yet, and [job.ErrOutcomeUnknown] if the connection was lost. It returns [job.ErrInvalidArgs] if args is

@@ -134,8 +134,8 @@ type chainOutcome struct {
 	impaired bool
 }
 
-// model predicts the outcomes of pipelines, by the paths of their jobs. It knows nothing about rows, counters or pods: it derives the
-// outcome of a job that fans out from the outcomes of its branches.
+// model predicts pipelines' outcomes, keyed by their jobs' paths. It knows nothing about rows, counters or pods: it derives the outcome of
+// a job that fans out from its branches' outcomes.
 type model struct {
 	predictions map[string]prediction
 	fast        map[string][]string // by job that fails fast: the children, at least one of which has failed
@@ -174,7 +174,7 @@ func (m *model) chain(list []*node) (c chainOutcome) {
 	return c
 }
 
-// fan predicts the outcomes of a job that fans out and of its branches. It returns the outcomes of the branches as the next job sees them.
+// fan predicts the outcomes of a job that fans out and of its branches. It returns the branches' outcomes as seen by the next job.
 func (m *model) fan(n *node, f *prediction) (sees []string) {
 	inner := newModel()
 	var bad []string

@@ -64,7 +64,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 	t.Logf("%d attempts, %d jobs", tries, jobs)
 }
 
-// perform is the handler of all jobs. It behaves as the job's node describes.
+// perform is the handler for all jobs. It behaves as the job's node describes.
 func (o *orchard) perform(ctx context.Context, j *runner.Job[node]) (*runner.Outcome, error) {
 	n := j.Args
 	o.mu.Lock()
@@ -206,7 +206,7 @@ func (o *orchard) sound(t tester) {
 	checkHistory(t, o.pool, o.a)
 }
 
-// row is the outcome of a job.
+// row is a job's outcome.
 type row struct {
 	Path    string
 	State   job.State

@@ -37,7 +37,7 @@ func nested(levels int) any {
 	return v
 }
 
-// runsOf counts the runs of each job.
+// runsOf counts each job's runs.
 type runsOf struct {
 	mu sync.Mutex
 	by map[int64]int
@@ -64,7 +64,7 @@ func (c *runsOf) onceEach(n int) bool {
 	return len(c.by) == n
 }
 
-// If a batch contains an invalid job, no job of that batch is written. The call returns the reason and the ids of the jobs in the preceding
+// If a batch contains an invalid job, none of that batch's jobs are written. The call returns the reason and the job ids of the preceding
 // batches. The caller can then submit the rest without the invalid job, so that no job is lost or duplicated.
 func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 	t.Parallel()

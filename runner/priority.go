@@ -11,12 +11,12 @@ import (
 
 // SetPriority changes the priority of a waiting job, from −100 to 100; jobs with a higher priority run first. Jobs of equal priority run in
 // the order in which they became ready. A step without an explicit priority always inherits the previous step's priority. If chain is set,
-// the planned steps after the job get the priority too. In that case, the job may already be running, and its own priority changes only if
-// it is retried.
+// the steps planned after the job are changed too. In that case, the job may already be running, and its own priority changes only if it is
+// retried.
 //
 // It returns [job.ErrInvalid] if the priority is out of range, [job.ErrNotFound], [job.ErrNotQueued] if the job is running and chain is not
 // set, or [job.ErrAlreadyTerminal]. [job.ErrNoAnswer] means that the priority is stored, but the pod that is running the job has not
-// confirmed it: the next step may still get the old priority. After [job.ErrOutcomeUnknown], the call can be repeated.
+// confirmed it: the next step may still have the old priority. After [job.ErrOutcomeUnknown], the call can be repeated.
 func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bool, actor string) error {
 	if priority < job.MinPriority || priority > job.MaxPriority {
 		return fmt.Errorf("%w: change the priority of job %d to %d: want %d to %d", job.ErrInvalid, id, priority, job.MinPriority, job.MaxPriority)

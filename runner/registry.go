@@ -103,8 +103,8 @@ func (k *registered) complain(ok bool, format string, args ...any) {
 	}
 }
 
-// Handle registers the handler of a kind. Call it once per kind, before [Runner.Run]. It panics if the kind is already registered, the
-// handler is nil, an option is invalid, or [job.ValidateKind] rejects the name.
+// Handle registers a kind's handler. Call it once per kind, before [Runner.Run]. It panics if the kind is already registered, the handler
+// is nil, an option is invalid, or [job.ValidateKind] rejects the name.
 func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	var zero A
 	name := zero.Kind()
@@ -255,7 +255,7 @@ func decodeArgs(kind string, raw json.RawMessage, args any) error {
 	return job.Permanent(fmt.Errorf("%w: decode the args of %s: %s", job.ErrInvalidArgs, kind, withoutValues(err)))
 }
 
-// withoutValues describes a JSON decoding error without quoting values. It ignores the error text of a custom decoder, which may quote its
+// withoutValues describes a JSON decoding error without quoting values. It ignores a custom decoder's error text, which may quote the
 // input.
 func withoutValues(err error) string {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
@@ -272,8 +272,8 @@ func withoutValues(err error) string {
 	return fmt.Sprintf("field %s: want %s, have %s", wrong.Field, wrong.Type, have)
 }
 
-// secrets returns JSON pointers to the secret arguments of a kind; see [Secrets]. known is false for kinds without a handler here, and for
-// kinds whose argument type does not show which fields are secret.
+// secrets returns JSON pointers to a kind's secret arguments; see [Secrets]. known is false for kinds without a handler here, and for kinds
+// whose argument type does not show which fields are secret.
 func (r *Runner) secrets(name string) (pointers []string, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Retentions returns the retention overrides of each kind. For all other kinds, the pods' [Options] apply.
+// Retentions returns each kind's retention overrides. For all other kinds, the pods' [Options] apply.
 func (a Admin) Retentions(ctx context.Context) ([]job.Retention, error) {
 	list, err := admin.Retentions(ctx, a.pod.Commands)
 	return list, a.pod.DBError(err)

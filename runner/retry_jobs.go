@@ -15,7 +15,7 @@ import (
 //
 // A job that fanned out does not run again: it waits for its unsuccessful branches, which are retried in the same way. A retried branch
 // counts toward its fan-out again if the fan-out has not finished; otherwise it runs independently. A job that needed approval when it was
-// submitted needs it again if it never ran, or if its arguments have changed. Retry returns the ids of the jobs that are pending again.
+// submitted needs it again if it never ran, or if its arguments have changed. Retry returns the ids of the jobs that it made pending.
 //
 // It returns [job.ErrNotFound] if the job does not exist, [job.ErrNotFailed] if it is neither failed nor cancelled, [job.ErrStillEnding] if
 // related jobs have not ended yet, and [job.ErrOutcomeUnknown] if the connection was lost. It returns [job.ErrInvalidArgs] if args is
@@ -34,7 +34,7 @@ func (a Admin) Retry(ctx context.Context, id int64, actor string, args any) ([]i
 	return again, nil
 }
 
-// encodeNewArgs encodes the new arguments of a retry. It returns nil if args is nil, which leaves them unchanged.
+// encodeNewArgs encodes a retry's new arguments. It returns nil if args is nil, which leaves them unchanged.
 func encodeNewArgs(args any) (json.RawMessage, error) {
 	if args == nil {
 		return nil, nil

@@ -41,7 +41,7 @@ func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 		if _, err := runner.Result[any](ctx, r, made.ID); err != nil {
 			return err
 		}
-		for range 2 { // the second submission of each pair is a duplicate
+		for range 2 { // the second submission in each pair is a duplicate
 			for _, options := range [][]runner.EnqueueOption{
 				{runner.Unique("u", runner.WhileActive), runner.Delay(time.Hour)}, {runner.IdempotencyKey("i")}, {runner.NeedsApproval()},
 			} {

@@ -102,7 +102,7 @@ func (r *Runner) Close() {
 	}
 }
 
-// Admin returns the operator commands of this runner.
+// Admin returns this runner's operator commands.
 func (r *Runner) Admin() Admin { return Admin{r.pod} }
 
 // Boot returns the id that identifies this process as a pod. It is chosen at random at startup, and changes when the pod loses its lease.
@@ -138,8 +138,7 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 }
 
 // Maintain runs every maintenance task once. Running pods perform each task at an interval between a minute and an hour; Maintain is for
-// tools and tests that cannot wait that long. It continues after an error and returns the errors of all tasks. It is safe for concurrent
-// use.
+// tools and tests that cannot wait that long. It continues after an error and returns all tasks' errors. It is safe for concurrent use.
 func (r *Runner) Maintain(ctx context.Context) error { return r.pod.Maintain(ctx) }
 
 // HandBackNow cuts short the grace period of a shutdown in progress: it cancels the handlers' contexts and hands back their jobs

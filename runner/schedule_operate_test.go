@@ -21,7 +21,7 @@ func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...run
 	run(t, r)()
 }
 
-// This test checks only the declaration; TestAnOutageIsMadeUpForAsThePolicySays checks the effect of the policy.
+// This test checks only the declaration; TestAnOutageIsMadeUpForAsThePolicySays checks the policy's effect.
 func TestAProgramDeclaresThatMissedFiresAreSkipped(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

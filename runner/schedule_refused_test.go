@@ -102,7 +102,7 @@ func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	}
 	is.Equal(outcome("good"), "fired")  // fires even though invalid schedules precede it
 	is.Equal(outcome("lane"), "failed") // its job was refused
-	is.Equal(outcome("args"), "failed") // its job was refused, too
+	is.Equal(outcome("args"), "failed") // its job was refused too
 	is.Equal(outcome("stubborn"), "")   // this schedule was not processed, so it is retried
 	is.Equal(outcome("expression"), "") // the schedule never fires
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)

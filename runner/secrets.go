@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// secretsOf returns the fields of a type that are marked secret. known is false for a type with a custom JSON encoding.
+// secretsOf returns a type's fields that are marked secret. known is false for a type with a custom JSON encoding.
 func secretsOf(t reflect.Type) (pointers []string, known bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -24,7 +24,7 @@ type submission struct {
 	wrong   error  // an error in the options
 }
 
-// encodeSubmission encodes a job and the steps of its chain. The engine performs all other checks.
+// encodeSubmission encodes a job and its chain's steps. The engine performs all other checks.
 func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission, error) {
 	switch a := args.(type) {
 	case nil:

@@ -216,10 +216,10 @@ func TestAFanOutsChildrenHaveTracesOfTheirOwnAndTheJoinPointsToThem(t *testing.T
 	}
 	is.Equal(len(own), 5) // five separate traces
 	for _, leaf := range leaves {
-		is.True(own[leaf.SpanContext().TraceID()]) // a run belongs to the trace of its submission
+		is.True(own[leaf.SpanContext().TraceID()]) // a run belongs to its submission's trace
 		is.True(leaf.Parent().IsValid())
 	}
-	is.True(linked(join, traces.one(t, "enqueue fan"))) // the join links to the submission of the fan-out
+	is.True(linked(join, traces.one(t, "enqueue fan"))) // the join links to the fan-out's submission
 	is.True(childOf(after, join))                       // later steps stay in the join's trace
 }
 

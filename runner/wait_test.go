@@ -27,7 +27,7 @@ func looking() int {
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "await.(*Waiters).run(")
 }
 
-// This test is not parallel, because it counts the goroutines of the whole process.
+// This test is not parallel, because it counts all goroutines in the process.
 func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -97,7 +97,7 @@ func TestAWaiterThatGivesUpLeavesTheOthersWaiting(t *testing.T) {
 	go func() { _, err := r.Wait(ctx, id); first <- err }()
 	go func() { _, err := r.Wait(t.Context(), id); second <- err }()
 	giveUp(bored)
-	is.True(errors.Is(<-first, bored)) // the error is the cause of the caller's context
+	is.True(errors.Is(<-first, bored)) // the error is the cancellation cause of the caller's context
 	select {
 	case err := <-second:
 		t.Fatalf("the other waiter got %v", err)

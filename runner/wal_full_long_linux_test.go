@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// logOnSmallDisk moves the write-ahead log of a stopped server to a new 96 MiB file system and returns its mount point.
+// logOnSmallDisk moves a stopped server's write-ahead log to a new 96 MiB file system and returns its mount point.
 func logOnSmallDisk(t *testing.T, server *pgtest.Node) string {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -174,7 +174,7 @@ func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
 	}
 }
 
-// A queued statement that waits for a lock delays the other jobs of its group only once, until the group times out. After that, jobs of its
+// A queued statement that waits for a lock delays the other jobs in its group only once, until the group times out. After that, jobs of its
 // kind are committed individually, while other kinds still share commits.
 func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
 	t.Parallel()
@@ -226,7 +226,7 @@ func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// While a group waits, one of its jobs loses its claim and another job is cancelled. Neither job writes anything.
+// While a group waits, one of its jobs loses its claim and another is cancelled. Neither job writes anything.
 func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -116,7 +116,7 @@ type window struct {
 
 const toMinute = "2006-01-02 15:04"
 
-// windows finds the clock changes of a zone in a year and returns a three-day window around each of them.
+// windows finds a zone's clock changes in a year and returns a three-day window around each of them.
 func windows(t *testing.T, zone string, year int) (list []window) {
 	t.Helper()
 	loc, err := time.LoadLocation(zone)

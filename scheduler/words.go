@@ -58,7 +58,7 @@ func zoned(zone *time.Location) string {
 
 func (f fields) allDay() bool { return len(members(f.spec.Hour)) == 24 }
 
-// clockWords describes the times of a day.
+// clockWords describes the times of day.
 func (f fields) clockWords() string {
 	s, m, h := members(f.spec.Second), members(f.spec.Minute), members(f.spec.Hour)
 	sharp := len(s) == 1 && s[0] == 0

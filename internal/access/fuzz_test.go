@@ -179,8 +179,7 @@ func FuzzAProxyIsAnAddressOrRefused(f *testing.F) {
 	})
 }
 
-// Any value that a handler would decode as the secret is masked, regardless of the spelling of its member name. The output is always valid
-// JSON.
+// Any value that a handler would decode as the secret is masked, no matter how its member name is spelled. The output is always valid JSON.
 func FuzzASecretIsHiddenHoweverItIsWritten(f *testing.F) {
 	for _, text := range []string{`{"password":"p"}`, `{"PASSWORD":{"a":1}}`, `{"pa\u0073sword":[1]}`, `{"paſſword":1}`, `{"password":1,"password":2}`,
 		`{"a":{"password":1},"password":null}`, `[{"password":1}]`, `{"\ud800":1,"password":1e400}`, `{"password"`, `{"a":"<&>\u2028"}`, `1`, ``} {

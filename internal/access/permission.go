@@ -12,8 +12,8 @@ const (
 	JobsRetry       Permission = "jobs:retry"       // retry failed and cancelled jobs and pipelines
 	JobsApprove     Permission = "jobs:approve"     // approve jobs
 	JobsArgs        Permission = "jobs:args"        // see arguments and results unmasked
-	JobsErase       Permission = "jobs:erase"       // erase the data of a subject's jobs
-	JobsStack       Permission = "jobs:stack"       // see the stack of a running job's handler
+	JobsErase       Permission = "jobs:erase"       // erase the data in a subject's jobs
+	JobsStack       Permission = "jobs:stack"       // see a running job's stack's handler
 	WorkersView     Permission = "workers:view"     // see lanes, pods and running jobs
 	WorkersManage   Permission = "workers:manage"   // change, drain and resume lanes and pods; stop and reprioritize jobs
 	WorkersStream   Permission = "workers:stream"   // run jobs as a remote worker, for the kinds and lanes to which the principal is bound

@@ -80,7 +80,7 @@ func (p Principal) Owner(what Permission) string {
 	return ""
 }
 
-// CanFor reports whether p has a permission for the jobs of a submitter.
+// CanFor reports whether p has a permission for a submitter's jobs.
 func (p Principal) CanFor(what Permission, submitter string) bool {
 	allowed, own := p.Can(what)
 	return allowed && (!own || submitter == p.Name)

@@ -45,7 +45,7 @@ func (p Proxies) Trusts(addr netip.Addr) bool {
 	return false
 }
 
-// Authenticate returns the sender of a request. It accepts the headers only from a trusted proxy.
+// Authenticate returns a request's sender. It accepts the headers only from a trusted proxy.
 func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
 	if from := Peer(r); !p.Trusts(from) {
 		return Principal{}, fmt.Errorf("%w: %s is not a trusted proxy", ErrUnauthenticated, from)

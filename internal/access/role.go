@@ -50,10 +50,10 @@ func BuiltInRole(name string) (Role, bool) {
 	return BuiltIn[i], true
 }
 
-// Rights holds the combined permissions of several roles. A permission covers all jobs if any of the roles grants it for all jobs.
+// Rights holds several roles' combined permissions. A permission covers all jobs if any of the roles grants it for all jobs.
 type Rights map[Permission]Scope
 
-// RightsOf returns the combined permissions of roles.
+// RightsOf returns the roles' combined permissions.
 func RightsOf(roles ...Role) Rights {
 	rights := Rights{}
 	for _, role := range roles {

@@ -11,7 +11,7 @@ import (
 // ErrSlow is the error returned to a listener that was disconnected for not keeping up.
 var ErrSlow = errors.New("client too slow: disconnected")
 
-// Bus distributes messages of type M to the listeners of a topic. It is safe for concurrent use.
+// Bus distributes messages of type M to a topic's listeners. It is safe for concurrent use.
 type Bus[T comparable, M any] struct {
 	mu  sync.Mutex
 	all map[T]map[*Listener[T, M]]struct{}
@@ -42,7 +42,7 @@ func (b *Bus[T, M]) Listen(topic T, room int) *Listener[T, M] {
 	return l
 }
 
-// Publish sends m to all listeners of a topic, and disconnects those whose queues are full.
+// Publish sends m to all of a topic's listeners, and disconnects those whose queues are full.
 func (b *Bus[T, M]) Publish(topic T, m M) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -41,8 +41,8 @@ type Options struct {
 	Kinds func() []string
 	// Boot returns this pod's boot ID, or nil if the pod is not registered.
 	Boot func() *string
-	// Prepare creates the jobs of a schedule, in the transaction that processes the schedule. If the jobs cannot be submitted, refused is
-	// the reason.
+	// Prepare creates a schedule's jobs in the transaction that processes the schedule. If the jobs cannot be submitted, refused is the
+	// reason.
 	Prepare func(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs Jobs, refused, err error)
 	// Wake makes this pod claim jobs. WakePeers makes the other pods claim jobs.
 	Wake, WakePeers func()
@@ -140,7 +140,7 @@ func (c *Calendar) Parse(s job.ScheduleSetting, anchor time.Time) (*scheduler.Ca
 	return cal, nil
 }
 
-// First returns the first occurrence of a schedule after its anchor. It implements [store.Plan].
+// First returns a schedule's first occurrence after its anchor. It implements [store.Plan].
 func (c *Calendar) First(s job.ScheduleSetting, anchor time.Time) (time.Time, error) {
 	cal, err := c.Parse(s, anchor)
 	if err != nil {

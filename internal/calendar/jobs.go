@@ -88,7 +88,7 @@ func (c *Calendar) submitFires(ctx context.Context, tx pgx.Tx, list []decision, 
 	return nil
 }
 
-// prepare creates the jobs of each schedule. A job that cannot be submitted affects only its own schedule.
+// prepare creates each schedule's jobs. A job that cannot be submitted affects only its own schedule.
 func (c *Calendar) prepare(ctx context.Context, tx pgx.Tx, list []decision) ([]Jobs, error) {
 	work := make([]Jobs, len(list))
 	for i := range list {

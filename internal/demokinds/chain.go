@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// chain submits the steps of a pipeline, and optionally a compensating step. It does no other work.
+// chain submits a pipeline's steps and, optionally, a compensating step. It does no other work.
 type chain struct {
 	Steps []chainStep `json:"steps"`
 	Undo  *chainStep  `json:"undo"`

@@ -16,7 +16,7 @@ import (
 // errRefused is returned by a handler when the ledger responds with 409.
 var errRefused = job.Permanent(errors.New("refused by the ledger: a newer claim of this job exists"))
 
-// postWithin is the timeout of one report to the ledger.
+// postWithin is the timeout for one report to the ledger.
 const postWithin = 10 * time.Second
 
 // line is one report to the ledger. IDs are encoded as strings, as in all of Trapeze's JSON.

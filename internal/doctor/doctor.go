@@ -52,8 +52,8 @@ type Pod struct {
 	Log                          *slog.Logger  // receives the errors of checks
 }
 
-// examineFor is the timeout of an examination. It ensures that clients get a response before they time out even if the database is slow.
-// Checks that have not finished by then fail.
+// examineFor is the timeout for an examination. It ensures that clients receive a response before they time out, even if the database is
+// slow. Checks that have not finished by then fail.
 const examineFor = 20 * time.Second
 
 // examination is one run of all checks.

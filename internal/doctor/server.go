@@ -91,7 +91,7 @@ func aheadOrBehind(d time.Duration) string {
 	return "ahead"
 }
 
-// producers reports whether SQL producers get superuser privileges.
+// producers reports whether SQL producers are granted superuser privileges.
 func (e *examination) producers(ctx context.Context) error {
 	owner, err := view.StrongOwner(ctx, e.store)
 	if err == nil && owner != "" {

@@ -180,8 +180,8 @@ func (e *examination) lanes(ctx context.Context) error {
 	return nil
 }
 
-// mostKinds is the maximum number of kinds without a handler that get separate findings. All other kinds share one finding, because anyone
-// who can submit jobs can invent kinds.
+// mostKinds is the maximum number of kinds without a handler that are reported in separate findings. All other kinds share one finding,
+// because anyone who can submit jobs can invent kinds.
 const mostKinds = 5
 
 // kinds finds kinds with waiting jobs that no live pod can run. Kinds that the fleet knows come first.

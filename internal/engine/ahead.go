@@ -44,7 +44,7 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 }
 
 // passSlot passes a run's slot to the next job that was claimed ahead of time, and returns that job's run, or nil if no job can take the
-// slot. It is called between the return of the handler and the write of its result.
+// slot. It is called after the handler has returned and before its result is written.
 func (x *executor) passSlot(one *Run) *Run {
 	from := one.Claimed.Lane
 	if !x.ahead.Any() || x.passed.Load() >= int64(passedPerSlot*x.Slots()) || x.Lanes.UnsharedSlots(from) == 0 {

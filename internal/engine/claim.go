@@ -15,7 +15,7 @@ import (
 )
 
 // smallPod is the largest number of slots for which a claim first waits for in-flight completions to free their slots. With 100 slots, the
-// wait would slow down the draining of a queue by a fifth.
+// wait would slow down draining a queue by a fifth.
 const smallPod = flushBeside
 
 // claimer claims due jobs for the free slots of the lanes.
@@ -39,9 +39,9 @@ type claimer struct {
 
 // claimDue claims due jobs for every free slot and starts them. It reports whether another claim is likely to find more right away.
 //
-// If nothing has changed except that the runs of some subjects have ended, claimDue claims only the next job of each of these subjects.
-// With many jobs waiting for the same subject, every full claim would have to skip all of them. The look argument indicates whether
-// anything else has changed.
+// If nothing has changed except that some subjects' runs have ended, claimDue claims only the next job for each of these subjects. With
+// many jobs waiting for the same subject, every full claim would have to skip all of them. The look argument indicates whether anything
+// else has changed.
 func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
@@ -215,7 +215,8 @@ func spare(reserved map[string]int) func(lane string) bool {
 	}
 }
 
-// claimSubjects claims the next job of each given subject, whose runs have just ended. It reports whether it found a job for every subject.
+// claimSubjects claims the next job for each given subject, whose runs have just ended. It reports whether it found a job for every
+// subject.
 func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool, err error) {
 	lanes := c.Lanes.Open()
 	var asked []store.Key

@@ -1,4 +1,4 @@
-// Package engine runs the jobs of one identity: a pod, or a remote worker's session on a pod. It claims jobs for free slots, runs their
+// Package engine runs one identity's jobs: a pod, or a remote worker's session on a pod. It claims jobs for free slots, runs their
 // handlers, and writes each outcome together with the next step. If a slot is free, that step starts in the same process. The package also
 // recovers jobs after a lost reply or a pod failure, and hides batching, retries, read-backs after lost replies, and the order of locks and
 // commits from its callers.
@@ -7,7 +7,7 @@
 // [Engine.FirstBeat], and then calls [Engine.Live], which runs until the pod or session stops. Package runner submits jobs through the pod.
 // A remote worker's process, which has no database, uses [Perform] and [RemoteKinds] for its handlers.
 //
-// To follow the life of a job, read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order. Each of the other files
+// To follow a job's life, read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order. Each of the other files
 // implements one mechanism: fanout.go and fanout_settle.go, park.go (retries and hand-backs), flusher.go and flush.go (group commit of
 // completions), lost_replies_finish.go (completions whose reply was lost), finish_in_tx.go and finish_group.go (completions with writes of
 // the handler), writes.go and lease_tx.go (earlier writes of the handler), unknown_claims.go and lost_replies_claim.go (claims whose reply

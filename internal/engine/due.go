@@ -11,7 +11,7 @@ import (
 type dueTimes struct {
 	mu    sync.Mutex
 	next  time.Time // when the first parked job becomes due, or zero if unknown
-	lapse time.Time // when the first lease of another pod expires
+	lapse time.Time // earliest expiry of another pod's lease
 	sweep bool      // a closed pod's jobs must be recovered
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-// Engine claims, runs and finishes the jobs of one identity, and hands over to their next steps. The identity is a pod, or a remote
-// worker's session on a pod. Engine itself renews the lease and applies the responses to heartbeats; everything else is left to its parts.
+// Engine claims, runs and finishes one identity's jobs, and hands over to their next steps. The identity is a pod, or a remote worker's
+// session on a pod. Engine itself renews the lease and applies the responses to heartbeats; everything else is left to its parts.
 type Engine struct {
 	Identity
 	*submitter

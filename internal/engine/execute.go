@@ -32,7 +32,7 @@ type executor struct {
 	passed   atomic.Int64 // completions in progress whose slots have already been passed on
 }
 
-// NewRun creates the run of a claimed job and adds it to Runs. It returns nil if the engine has stopped.
+// NewRun creates a run for a claimed job and adds it to Runs. It returns nil if the engine has stopped.
 func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	k := x.Kinds[c.Kind]
 	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})

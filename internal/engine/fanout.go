@@ -79,8 +79,7 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	return nil, nil
 }
 
-// branchesOf builds the rows of a fan-out. The wait result is the time until the first delayed child becomes due, or 0 if no child is
-// delayed.
+// branchesOf builds a fan-out's rows. The wait result is the time until the first delayed child becomes due, or 0 if no child is delayed.
 func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
 	c, fan := &one.Claimed, o.Fan
 	f = store.FanOut{Lease: one.Lease, Started: one.started(), Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Status, Result: o.Result}
@@ -148,7 +147,7 @@ func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (js
 // branchPage is the number of branches read per page.
 const branchPage = 500
 
-// Branches yields the outcomes of a fan-out's branches, which it reads in pages.
+// Branches yields the outcomes of a fan-out's branches, reading them in pages.
 func (s *Services) Branches(ctx context.Context, id int64) iter.Seq2[job.Branch, error] {
 	return func(yield func(job.Branch, error) bool) {
 		w, err := s.Commands.Waiting(ctx, id)

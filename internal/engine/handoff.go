@@ -81,7 +81,7 @@ func (fin *finisher) checkLane(one *Run, kind, lane string) error {
 	})
 }
 
-// newIDs reserves ids for the next steps of a run. It retries as long as this pod holds the claim.
+// newIDs reserves ids for a run's next steps. It retries as long as this pod holds the claim.
 func (fin *finisher) newIDs(one *Run, n int) (ids []int64, err error) {
 	err = fin.persist(one, func(ctx context.Context) (err error) {
 		ids, err = fin.Store.NewIDs(ctx, n)
@@ -90,7 +90,7 @@ func (fin *finisher) newIDs(one *Run, n int) (ids []int64, err error) {
 	return ids, err
 }
 
-// renumberNext calls renumber for the next steps of a run. It retries as long as this pod holds the claim.
+// renumberNext calls renumber for a run's next steps. It retries as long as this pod holds the claim.
 func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
 	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, jobs...) })
 }

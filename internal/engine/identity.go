@@ -58,7 +58,7 @@ type handled struct {
 	took         map[string]*atomic.Int64 // average duration of each kind's latest runs, in nanoseconds; 0 if there are none
 }
 
-// Services holds everything that the engines of a process share.
+// Services holds everything that a process's engines share.
 type Services struct {
 	Pool       *pgxpool.Pool // the host's pool, used for EnqueueTx, InTx and Job.Tx
 	Store      *store.Store  // claims and finishes

@@ -24,7 +24,7 @@ type leaseTx struct {
 	alive context.Context // ends when the engine gives up writing
 }
 
-// end describes the last write of a transaction. Its committed field is set only if the transaction also finishes the run.
+// end describes a transaction's last write. Its committed field is set only if the transaction also finishes the run.
 type end struct {
 	finish    func(context.Context, *store.Holding) error // makes the last write and commits; nil if there is none
 	committed func(context.Context) (bool, error)         // reports whether a claim that is no longer held was finished by this transaction

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FirstBeat applies the first heartbeat of an identity that has just been registered or taken over by this process.
+// FirstBeat applies the first heartbeat for an identity that has just been registered or taken over by this process.
 func (e *Engine) FirstBeat(sent time.Time, b store.Beat) {
 	e.apply(b) // the lanes come before the lease, so that jobs submitted to a ready engine can start here
 	e.Lease.Renewed(sent, b.Now, b.Left, true)
@@ -154,5 +154,5 @@ func (e *Engine) handBackRest(ctx context.Context) {
 	})
 }
 
-// HurryDrain cuts the grace period of a drain short.
+// HurryDrain cuts short a drain's grace period.
 func (e *Engine) HurryDrain() { e.hurried.Do(func() { close(e.hurry) }) }

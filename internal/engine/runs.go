@@ -65,8 +65,8 @@ type Handler struct {
 	Ends        *telemetry.KindEnds   // nil for a kind that only remote workers run
 }
 
-// stepPriority is the priority that an operator sets for the next steps of a run. It is fixed once the run has begun to build its next
-// steps, because some of them might already have the old priority.
+// stepPriority is the priority that an operator sets for a run's next steps. It is fixed once the run has begun to build its next steps,
+// because some of them might already have the old priority.
 type stepPriority struct {
 	mu    sync.Mutex
 	value *int // nil if no operator has set one
@@ -138,7 +138,7 @@ func (one *Run) Loss() error {
 }
 
 // orGone adjusts the error from a handler's write. If the job was deleted, it also cancels the handler's context. If the write failed
-// because the context was cancelled after the loss of the claim, orGone adds the reason for the loss.
+// because the context was cancelled after the claim was lost, orGone adds the reason for the loss.
 func (one *Run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
@@ -219,7 +219,7 @@ type runs struct {
 	closed bool
 }
 
-// ClaimKey identifies a claim. It need not include the owner, because a job never gets the same fence twice.
+// ClaimKey identifies a claim. It need not include the owner, because a job never has the same fence twice.
 type ClaimKey struct{ ID, Fence int64 }
 
 func (one *Run) Key() ClaimKey { return ClaimKey{one.Lease.JobID, one.Lease.Fence} }
@@ -287,7 +287,7 @@ func (s *runs) Each(do func(*Run)) {
 	}
 }
 
-// Find returns the run of a job with the given fence, or nil.
+// Find returns the run for a job with the given fence, or nil.
 func (s *runs) Find(id, fence int64) *Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,8 +343,8 @@ func (one *Run) nextPriority() int {
 	return one.Claimed.Priority
 }
 
-// plannedSteps decodes the steps planned after the job. If an operator changed the chain's priority during the run, all of them get the new
-// priority.
+// plannedSteps decodes the steps planned after the job. If an operator changed the chain's priority during the run, all of them are given
+// the new priority.
 func (one *Run) plannedSteps() (work.Plan, error) {
 	plan, err := work.DecodePlan(one.Claimed.ID, one.Claimed.Planned)
 	if p := one.niced.take(); p != nil {

@@ -19,7 +19,7 @@ type round struct {
 }
 
 // settleSlots requests slots of limited lanes, and returns those that other pods are waiting for. It runs before each claim, on the
-// poller's goroutine, because replies must be applied in the order of the requests.
+// poller's goroutine, because replies must be applied in the order in which the requests were sent.
 func (c *claimer) settleSlots(ctx context.Context) error {
 	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()

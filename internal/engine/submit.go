@@ -25,7 +25,7 @@ type submitter struct {
 	mark  func(ctx context.Context, lanes ...string) // reads low-water marks after a slow insert
 }
 
-// CheckSubmission checks a job and its next steps, adds the crash limit of its kind, and encodes its plan.
+// CheckSubmission checks a job and its next steps, adds its kind's crash limit, and encodes its plan.
 func (sub *submitter) CheckSubmission(w *work.Submission) error {
 	if err := w.Validate(); err != nil {
 		return fmt.Errorf("%w (kind %s)", err, w.Kind)

@@ -16,7 +16,7 @@ import (
 
 // This file implements the submission of jobs with a unique or idempotency key, and of jobs in the caller's transaction.
 
-// errUnderWay means that the submission must be sent once more.
+// errUnderWay means that the submission must be resent.
 var errUnderWay = errors.New("a concurrent attempt of the same submission is running")
 
 // unknownYet reports whether err leaves the outcome unknown after a lost reply.

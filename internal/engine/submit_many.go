@@ -61,7 +61,7 @@ func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.
 	return idsOf(rows), nil
 }
 
-// startMany starts the span of a bulk submission and sets the trace context of the jobs.
+// startMany starts a bulk submission's span and sets the jobs' trace context.
 func (sub *submitter) startMany(ctx context.Context, rows []store.NewJob) (context.Context, trace.Span) {
 	ctx, span := sub.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
 	if at := tracing.Traceparent(span); at != "" {

@@ -22,7 +22,7 @@ type Job struct {
 	Error    string         `json:"error"` // the first line; see [Line]
 }
 
-// Group describes the failed jobs of a kind whose errors are the same after normalization.
+// Group describes a kind's failed jobs whose errors are the same after normalization.
 type Group struct {
 	ID      string         `json:"id"` // depends only on the kind and the normalized error
 	Kind    string         `json:"kind"`

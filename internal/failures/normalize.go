@@ -19,8 +19,8 @@ func Line(text string) string {
 	return strings.Clone(strings.TrimSpace(line)) // a copy, so that a line that is kept does not keep the whole text in memory
 }
 
-// Normalize returns the first line of an error with its variable parts replaced. Numbers, dates, addresses, UUIDs, hexadecimal values and
-// other ids become #, and quoted text becomes "…".
+// Normalize returns an error's first line with its variable parts replaced. Numbers, dates, addresses, UUIDs, hexadecimal values and other
+// ids become #, and quoted text becomes "…".
 func Normalize(text string) string {
 	n := pattern{in: Line(text)}
 	for n.at < len(n.in) {

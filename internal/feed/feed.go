@@ -49,7 +49,7 @@ type Feed struct {
 	closing chan struct{} // closed when closed becomes true
 }
 
-// topic is the subject of a stream: a job, a pipeline, or all events.
+// topic is a stream's subject: a job, a pipeline, or all events.
 type topic struct {
 	kind byte
 	id   int64
@@ -158,7 +158,7 @@ func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
 	last.stop()
 }
 
-// topics returns the watched topics, and the channels of the subscribers that are waiting for the poll that t is about to make.
+// topics returns the watched topics, and the channels of subscribers waiting for the poll that t is about to make.
 func (f *Feed) topics(t *tail) (jobs, pipelines []int64, all bool, joining []chan error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

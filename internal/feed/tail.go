@@ -19,7 +19,7 @@ const (
 	// pageSize is the maximum number of events that one statement reads.
 	pageSize = 1000
 	// minNoteInterval is the minimum pause between two reads of the jobs' progress and of the feed's lag. notesTimes is the pause as a
-	// multiple of the duration of the previous read.
+	// multiple of the previous read's duration.
 	minNoteInterval = 500 * time.Millisecond
 	notesTimes      = 20
 	// checkEvery is the interval at which the tail checks whether the database's history has changed. A runner's heartbeats notice a change
@@ -40,7 +40,7 @@ type event struct {
 	data []byte
 }
 
-// position is the position of the tail.
+// position is the tail's position.
 type position struct {
 	epoch string
 	seen  view.Seen

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Collector returns a Prometheus collector for the metrics of a runner. Collecting reads the state of lanes and pods from the database at
-// most once every five seconds. Collector is safe for concurrent use.
+// Collector returns a Prometheus collector for a runner's metrics. Collecting reads the state of lanes and pods from the database at most
+// once every five seconds. Collector is safe for concurrent use.
 func Collector(r *runner.Runner) prometheus.Collector {
 	pod := inside.Of(r).Pod
 	return newCollector(pod.Metrics.Set.Metrics(), pod.Measured)

@@ -26,7 +26,7 @@ var moments = map[string][]string{
 
 // Advance moves the test's clock forward by d for jobs and schedules. It affects retry delays, waits for approval, the ages of jobs, and
 // leases. Each schedule fires on time at each of its occurrences within d; see [Harness.Now]. Jobs that have become due start with the next
-// [Harness.RunUntilIdle]. To run the jobs of one occurrence before the next, advance in steps.
+// [Harness.RunUntilIdle]. To run one occurrence's jobs before the next occurrence, advance in steps.
 //
 // Trapeze uses PostgreSQL's clock, which a test cannot set. Advance therefore subtracts d from the times stored in the harness's tables, in
 // one transaction. A job submitted now whose times are moved back by an hour is indistinguishable from a job submitted an hour ago. These

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Point is a point in the execution of a job at which its pod can die.
+// Point is a point in a job's execution at which its pod can die.
 type Point int
 
 // The points, in the order in which a job reaches them.
 const (
-	// AfterClaim is the point at which the pod holds the job but has not called its handler. The pod got the job through a claim, or
+	// AfterClaim is the point at which the pod holds the job but has not called its handler. The pod acquired the job through a claim, or
 	// through the commit that ended the previous step.
 	AfterClaim Point = iota + 1
 	// MidStep is the point after the handler has committed data with Job.Tx or Job.Checkpoint, and before it returns. If a handler commits
-	// nothing, the database cannot distinguish the stages of its run, so the pod dies when the handler returns. See also [Harness.Die].
+	// nothing, the database cannot distinguish the stages of the run, so the pod dies when the handler returns. See also [Harness.Die].
 	MidStep
 	// BeforeFinish is the point after the handler has returned and before its outcome is sent.
 	BeforeFinish

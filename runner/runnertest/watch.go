@@ -103,7 +103,7 @@ func (w *watch) end(ctx context.Context, err error) {
 	}
 }
 
-// read returns the effects of a statement.
+// read returns a statement's effects.
 func (w *watch) read(conn *pgx.Conn, sql string, args []any) (s sent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// wire manages the network connections of one pod and can cut them.
+// wire manages one pod's network connections and can cut them.
 type wire struct {
 	dial pgconn.DialFunc
 

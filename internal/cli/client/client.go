@@ -67,7 +67,7 @@ func For(c *cobra.Command) (*Client, error) {
 // Server returns the URL of the server that a command uses, or an empty string if the command uses the API in this process.
 func Server(c *cobra.Command, config env.Settings) string { return flagOr(c, "server", config.Server) }
 
-// flagOr returns the value of a persistent flag, or the given default if the flag is not set.
+// flagOr returns a persistent flag's value, or the given default if the flag is not set.
 func flagOr(c *cobra.Command, flag, otherwise string) string {
 	value, _ := c.Root().PersistentFlags().GetString(flag) // read from the root, because the complete command has a different --token flag
 	return cmp.Or(value, otherwise)

@@ -99,7 +99,7 @@ func keepCause(request *http.Request, err error) {
 	}
 }
 
-// body is the body of a response. If the response was aborted, Read returns the cause.
+// body is a response body. If the response was aborted, Read returns the cause.
 type body struct {
 	io.ReadCloser
 	behind *cause

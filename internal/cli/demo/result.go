@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// readResult reads the figures from the results of the steps.
+// readResult reads the figures from the steps' results.
 func (d *demo) readResult(ctx context.Context, steps []job.Job) error {
 	ingested, total, err := resultsOf(steps)
 	if err != nil {

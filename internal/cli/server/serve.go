@@ -310,8 +310,7 @@ func closeWithin(limit time.Duration, close func()) {
 	}
 }
 
-// DataDir returns the data directory of the embedded server. If the process runs as root, it is a directory that the server's user can
-// access.
+// DataDir returns the embedded server's data directory. If the process runs as root, it is a directory that the server's user can access.
 func DataDir() string {
 	home, err := os.UserHomeDir()
 	switch {
