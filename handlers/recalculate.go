@@ -14,7 +14,7 @@ import (
 // these jobs. Flights whose distance is outside all bands are assigned no emissions; they are counted, and the outcome is then a warning.
 //
 // A flight with an impossibly long distance fails the job without a retry, and the unit keeps its earlier emissions. The distance must be
-// corrupt or in a different unit of length, and would distort the total. The recalculations of other units continue.
+// corrupt or in a different unit of length, and would distort the total. Other units' recalculations continue.
 type Recalculate struct {
 	Year int    `json:"year"`
 	Unit string `json:"unit"`

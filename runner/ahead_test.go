@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// calls records the ids of jobs in the order in which their handlers were called.
+// calls records job ids in the order in which the jobs' handlers were called.
 type calls struct {
 	sync.Mutex
 	ids []int64

@@ -93,7 +93,7 @@ var (
 	ErrScheduleMoved   = job.ErrScheduleMoved
 )
 
-// Cancellation causes of a handler's context; see [context.Cause].
+// Cancellation causes for a handler's context; see [context.Cause].
 var (
 	ErrCancelled = job.ErrCancelled
 	ErrStopped   = job.ErrStopped

@@ -33,7 +33,7 @@
 //
 // # What a handler can rely on
 //
-// A handler runs at least once, and at most one result is accepted. Each claim of a job has a higher fence than the one before. Trapeze
+// A handler runs at least once, and at most one result is accepted. Each claim on a job has a higher fence than the previous claim. Trapeze
 // rejects return values from handlers of former claims, and their writes through [Job.Tx], [Job.Write], [Job.Checkpoint], [Outcome.InTx],
 // [Job.Progress] and [Job.Emit]. Writes in [Outcome.InTx] happen exactly once. No transaction is open while a handler is running. A panic
 // fails the attempt.

@@ -21,7 +21,7 @@ type FailureOption struct {
 // failed.
 //
 // args can be a [Chain], and each of its steps can be a [Step] with a subject, a lane and a priority. Without these options, the new job
-// has the subject and priority of the failed job, and its kind's lane. It begins a separate pipeline, so cancelling or retrying the failed
+// has the failed job's subject and priority, and its own kind's lane. It begins a separate pipeline, so cancelling or retrying the failed
 // job does not affect it. [Job.Failure] returns the failed job. If the new job fails, nothing is submitted, unless its kind has an
 // on-failure job.
 //

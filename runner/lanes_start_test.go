@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// holder delays the reply to the first statement that reads the default lanes of kinds, until release is closed.
+// holder delays the reply to the first statement that reads the kinds' default lanes, until release is closed.
 type holder struct {
 	first   sync.Once
 	read    chan struct{} // closed when the database has replied

@@ -169,7 +169,7 @@ func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcom
 //
 // If the statement fails, only its own job fails, as with InTx. A shared commit waits at most a second for a lock. After a timeout, or any
 // other error, its jobs are committed in smaller groups, down to single jobs. A statement that changes a setting, for example with
-// set_config, may affect statements of other jobs; use InTx for it.
+// set_config, may affect other jobs' statements; use InTx for it.
 func (o *Outcome) Write(sql string, args ...any) *Outcome {
 	o.writes = append(o.writes, work.Write{SQL: sql, Args: args})
 	return o

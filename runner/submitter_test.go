@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Access to a pipeline's lists and streams depends on the submitter, so all steps of a pipeline must have the same one.
+// Access to a pipeline's lists and streams depends on the submitter, so all of a pipeline's steps must share one submitter.
 func TestAPipelineHasOneSubmitter(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]*runner.Outcome{

@@ -56,7 +56,7 @@ type Pod struct {
 // slow. Checks that have not finished by then fail.
 const examineFor = 20 * time.Second
 
-// examination is one run of all checks.
+// examination is a single run of all checks.
 type examination struct {
 	Thresholds
 	pod      Pod

@@ -57,7 +57,7 @@ func (g *groups) run(ctx context.Context) {
 	g.reading.Wait()
 }
 
-// takes reports whether a handler's writes can share a commit with those of other handlers.
+// takes reports whether a handler's writes can share a commit with other handlers' writes.
 func (g *groups) takes(kind string, writes work.Writes) bool {
 	if g.off || !writes.Queued() {
 		return false

@@ -140,7 +140,7 @@ func (i *Identity) Slots() int {
 	return i.Opts.Slots
 }
 
-// Wake requests a claim of all due jobs.
+// Wake requests a claim for all due jobs.
 func (i *Identity) Wake() {
 	i.news.Store(true)
 	i.look.Store(true)

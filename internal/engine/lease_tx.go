@@ -35,8 +35,8 @@ type end struct {
 // outcome is read back from the claim's row or, if the claim is no longer held, through end.committed. Errors from do are returned
 // unchanged.
 //
-// The transactions of a claim run one at a time, so that each has a known number. They end with the handler's context, so that a cancel or
-// stop need not wait for a hanging write.
+// A claim's transactions run one at a time, so that each has a known number. They end with the handler's context, so that a cancel or stop
+// command need not wait for a hanging write.
 //
 // If the transaction finishes the run, run retries the read-back until the commit's outcome is known, even after the context has ended.
 // After a commit, the next step may belong to this pod, and then no other pod would start it.

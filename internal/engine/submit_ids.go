@@ -25,7 +25,7 @@ func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error
 	return nil
 }
 
-// rename replaces the ids of jobs, including those recorded as in flight.
+// rename replaces jobs' ids, including those recorded as in flight.
 func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	for i, n := range jobs {
 		if sub.inFlight.has(n.ID) {

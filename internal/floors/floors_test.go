@@ -80,7 +80,7 @@ var plan = []floor{
 	{folder: "internal/testdb/memory", standardOnly: true},
 	{folder: "internal/pgembed", tests: "internal/testdb/memory"},
 	{folder: "internal/testdb", imports: "internal/migrate internal/pgembed internal/testdb/memory"},
-	{folder: "internal/testdb/with", imports: "internal/testdb"}, // one server for the tests of all packages
+	{folder: "internal/testdb/with", imports: "internal/testdb"}, // one server for all packages' tests
 	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed internal/testdb internal/testdb/memory", testOnly: true},
 	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // query plans, and the rows that they read
 	{folder: "internal/floors", tests: "api internal/pgtest internal/telemetry"},
@@ -92,7 +92,7 @@ var plan = []floor{
 	{folder: "internal/work", imports: "internal/rawjson job internal/store internal/guard"},                       // converts jobs that enter or leave the engine
 	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
 	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // waits for jobs to finish
-	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/wake internal/guard internal/batch internal/journal internal/slots poller"},                                      // claims, runs, finishes, hands over and recovers the jobs of one identity
+	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/wake internal/guard internal/batch internal/journal internal/slots poller"},                                      // claims, runs, finishes, hands over and recovers one identity's jobs
 	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/outbox internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/wake internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
 	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only this module's packages need
 	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},

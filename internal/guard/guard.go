@@ -1,5 +1,5 @@
-// Package guard turns a panic, or the exit of a goroutine before a function has returned, into an error. It is used to call handlers and to
-// encode the values that they return. It also identifies goroutines and reads their stacks.
+// Package guard turns a panic in a function, or the exit of its goroutine before it has returned, into an error. It is used to call
+// handlers and to encode the values that they return. It also identifies goroutines and reads their stacks.
 package guard
 
 import (
@@ -49,8 +49,8 @@ func Call(fn func() error) error {
 	return err
 }
 
-// Goroutine returns the number of the calling goroutine, which is at least 1. It takes about a microsecond. The number identifies a
-// goroutine for [StackOf], and tells a nested call, which would wait for itself, from a concurrent one.
+// Goroutine returns the calling goroutine's number, which is at least 1. It takes about a microsecond. The number identifies a goroutine
+// for [StackOf], and tells a nested call, which would wait for itself, from a concurrent one.
 func Goroutine() uint64 {
 	var buf [40]byte
 	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
@@ -59,7 +59,7 @@ func Goroutine() uint64 {
 	return n
 }
 
-// The minimum and maximum sizes of the buffer into which the stacks of all goroutines are read.
+// The minimum and maximum sizes of the buffer into which all goroutines' stacks are read.
 const (
 	firstStacks = 1 << 20
 	mostStacks  = 64 << 20

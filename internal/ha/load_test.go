@@ -236,7 +236,7 @@ func longestGap(moments []time.Time, from time.Time) (longest time.Duration) {
 	return max(longest, time.Since(last))
 }
 
-// gaps returns the longest periods since the given time without an accepted submission and without the start of a handler.
+// gaps returns the longest periods since the given time in which no submission was accepted and in which no handler started.
 func (l *load) gaps(from time.Time) (submissions, handlers time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

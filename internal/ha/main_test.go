@@ -84,7 +84,7 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
-// find returns the path of a program. It also searches the system directories that only root has in its PATH.
+// find returns a program's path. It also searches the system directories that only root has in its PATH.
 func find(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {

@@ -63,8 +63,8 @@ func Since(t *time.Time, now time.Time) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// OneLine returns the text of an error as one printable line. It removes duplicate lines, because the driver reports each address that it
-// has tried on a separate line, and may report an address twice.
+// OneLine returns an error's text as one printable line. It removes duplicate lines, because the driver reports each address that it has
+// tried on a separate line, and may report an address twice.
 func OneLine(err error) string {
 	var b strings.Builder
 	said := map[string]bool{}

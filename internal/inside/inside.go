@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Parts are the internal parts of a runner.
+// Parts are a runner's internal parts.
 type Parts struct {
 	Pod   *pod.Pod
 	Store *store.Store // for short reads and commands

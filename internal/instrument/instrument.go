@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Type is the type of a metric.
+// Type is a metric's type.
 type Type int
 
 // The metric types.
@@ -29,7 +29,7 @@ type Metric struct {
 	Labels     []string // label names
 }
 
-// Series is the current state of a series of a metric.
+// Series is the current state of one of a metric's series.
 type Series struct {
 	Labels []string           // label values, in the order of the metric's label names
 	Since  time.Time          // when the series was created
@@ -46,7 +46,7 @@ type readable struct {
 	each func(func(Series))
 }
 
-// Metrics returns the descriptions of all metrics.
+// Metrics returns a description of every metric.
 func (s *Set) Metrics() []Metric {
 	all := make([]Metric, len(s.metrics))
 	for i, m := range s.metrics {
@@ -55,7 +55,7 @@ func (s *Set) Metrics() []Metric {
 	return all
 }
 
-// Each calls f for each series of each metric, with the index of the metric in [Set.Metrics].
+// Each calls f for each series of each metric, with the metric's index in [Set.Metrics].
 func (s *Set) Each(f func(at int, one Series)) {
 	for i, m := range s.metrics {
 		m.each(func(one Series) { f(i, one) })
@@ -113,8 +113,8 @@ type series[T instrument] struct {
 	it     T
 }
 
-// WithLabelValues returns the instrument for the given label values, which must be in the order of the labels. It creates the instrument on
-// the first call, and panics if the number of values differs from the number of labels.
+// WithLabelValues returns the instrument for the given label values, which must be in the same order as the labels. It creates the
+// instrument on the first call, and panics if the number of values differs from the number of labels.
 func (v *Vec[T]) WithLabelValues(values ...string) T {
 	if len(values) != v.labels {
 		panic("instrument: the number of values differs from the number of labels")

@@ -221,8 +221,7 @@ func (s *Events) End(committed bool) {
 	}
 }
 
-// Close writes the held events and waits until they are stored, which ensures that they precede the end of the job. Later events are
-// rejected.
+// Close writes the held events and waits until they are stored, which ensures that they precede the job's end. Later events are rejected.
 func (s *Events) Close() {
 	s.mu.Lock()
 	s.closed = true

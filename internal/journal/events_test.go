@@ -159,7 +159,7 @@ func TestTheErrorOfALateWriteComesWithTheNextEmit(t *testing.T) {
 		torn := errors.New("torn")
 		c.fail(torn)
 		add := func(name string) error { return s.Add(context.Background(), store.Emission{Event: name}) }
-		is.Equal(add("a"), torn) // the error of an immediate write
+		is.Equal(add("a"), torn) // the error from an immediate write
 		emit("b")
 		c.fail(torn)
 		time.Sleep(interval)

@@ -49,7 +49,7 @@ func (n *Progress) Set(p job.Progress) {
 }
 
 // drain writes values until none is pending, at most one per interval. Once hurry is closed, it writes the pending value immediately,
-// because progress must delay neither the end of a run nor a hand-off.
+// because progress must not delay the end of a run or a hand-off.
 func (n *Progress) drain(hurry <-chan struct{}) {
 	for {
 		n.mu.Lock()
@@ -76,7 +76,7 @@ func (n *Progress) drain(hurry <-chan struct{}) {
 	}
 }
 
-// Close writes the pending value and waits until it is stored, which ensures that the last progress precedes the end of the job.
+// Close writes the pending value and waits until it is stored, which ensures that the last progress precedes the job's end.
 func (n *Progress) Close() {
 	n.mu.Lock()
 	if !n.closed && n.hurry != nil {

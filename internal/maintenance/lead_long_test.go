@@ -9,7 +9,7 @@ import (
 )
 
 // leadAndLoseIt runs every task once as the leader. Before a task's n-th batch, it terminates the session that holds the leader lock. It
-// returns the error of each task.
+// returns each task's error.
 func leadAndLoseIt(ctx context.Context, pool *pgxpool.Pool, m *Maintenance, batch int) map[string]error {
 	lead, s := m.lead, m.o.Session.(*session)
 	defer func() { _ = s.conn.Close(ctx) }()

@@ -20,7 +20,7 @@ func (m *Maintenance) reconcile(ctx context.Context) (mended int, err error) {
 	return fans + runs + lanes, errors.Join(err, err2, err3)
 }
 
-// reconcileFanOuts recounts the children of a page of waiting jobs.
+// reconcileFanOuts recounts the children for a page of waiting jobs.
 func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err error) {
 	last, drifts, err := upkeep.Reconcile(ctx, m.o.Store, m.reconciled.Load(), reconcilePage)
 	for _, d := range drifts {

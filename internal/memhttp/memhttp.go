@@ -55,7 +55,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 // Close waits until every handler has returned. All response bodies must have been closed or read to the end.
 func (t *Transport) Close() { t.handlers.Wait() }
 
-// stream is the body of a response. Close cancels the handler's context.
+// stream is a response body. Close cancels the handler's context.
 type stream struct {
 	*io.PipeReader
 	cancel context.CancelFunc

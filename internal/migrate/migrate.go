@@ -1,4 +1,4 @@
-// Package migrate migrates a database's schema to the version of this binary, using pressly/goose.
+// Package migrate migrates a database's schema to this binary's version, using pressly/goose.
 //
 // Any number of pods can call [Up] on an empty database concurrently, each with one connection, even through a transaction pooler. One
 // transaction creates the schema and its migrations table, and a second one covers everything that goose does. Each begins by taking a

@@ -36,8 +36,8 @@ func (a account) owns(path string) error {
 	return os.Chown(path, int(a.uid), int(a.gid))
 }
 
-// accountFor returns the user that a server runs as: the owner of the existing data, if any, or else the current user. If that user is
-// root, accountFor returns the first available of several common users.
+// accountFor returns the user that a server runs as: the existing data's owner, if there is any data, or else the current user. If that
+// user is root, accountFor returns the first available of several common users.
 func accountFor(dir string) (account, error) {
 	me := account{name: "uid " + strconv.Itoa(os.Geteuid()), uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())} // #nosec G115 -- ids of a Unix
 	if dir != "" {

@@ -18,10 +18,10 @@ import (
 // downloadVersion is the version to download. The library must support it.
 const downloadVersion = embedded.V18
 
-// downloadWithin is the timeout of a download. On a network that drops packets, the library alone would wait forever.
+// downloadWithin is the timeout for a download. On a network that drops packets, the library alone would wait forever.
 const downloadWithin = 5 * time.Minute
 
-// download returns the folder of the downloaded binaries, downloading them first if they are not in the cache.
+// download returns the folder that contains the downloaded binaries, downloading them first if they are not in the cache.
 func download(ctx context.Context, o Options) (string, error) {
 	cache, err := cacheDir(o.CacheDir)
 	if err != nil {

@@ -194,7 +194,7 @@ func (h *home) version() string {
 	return strings.TrimSpace(string(text))
 }
 
-// checkAccess checks that the server's user can access the home, which the permissions of a parent directory may prevent.
+// checkAccess checks that the server's user can access the home, which a parent directory's permissions may prevent.
 func (h *home) checkAccess(ctx context.Context, binDir string, as account) error {
 	_, err := run(ctx, as, h.dir, filepath.Join(binDir, "postgres"), "--version")
 	if errors.Is(err, fs.ErrPermission) {
@@ -251,8 +251,8 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, o Opti
 	return os.Rename(fresh, h.pgdata())
 }
 
-// copySeed copies the data and the password of a stopped server. The password file comes last, because secure sets a new password if the
-// file is missing.
+// copySeed copies a stopped server's data and password. The password file comes last, because secure sets a new password if the file is
+// missing.
 func (h *home) copySeed(ctx context.Context, as account, seed, fresh string) error {
 	from := &home{dir: seed}
 	if out, err := run(ctx, as, fresh, "cp", "-R", from.pgdata()+"/.", fresh); err != nil {

@@ -143,7 +143,7 @@ func (s *Server) Port() int { return s.port }
 // Dir returns the server's home, which contains the server's log, postgres.log.
 func (s *Server) Dir() string { return s.home.dir }
 
-// BinDir returns the folder of the binaries.
+// BinDir returns the folder that contains the binaries.
 func (s *Server) BinDir() string { return s.binDir }
 
 // PID returns the postmaster's PID, which Restart changes. After Stop, PID returns the last postmaster's PID.

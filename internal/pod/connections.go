@@ -37,8 +37,7 @@ const (
 	hotTurns      = sharedConnections - 1
 	commandsTurns = sharedConnections - engine.Flushers
 
-	// heartbeatSpare allows for the replacement of the heartbeat's connection, and for a dead connection that goes unnoticed for up to 45
-	// s.
+	// heartbeatSpare allows for replacing the heartbeat's connection, and for a dead connection that goes unnoticed for up to 45 s.
 	heartbeatSpare = 2
 )
 

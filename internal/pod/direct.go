@@ -12,8 +12,8 @@ import (
 // directWithin is the timeout for connecting to each host.
 const directWithin = 5 * time.Second
 
-// direct connects to the primary without a pooler. It calls the connection hooks of the host's pool, which may set a role, or a short-lived
-// token as the password, unless DirectURL contains a password.
+// direct connects to the primary without a pooler. It calls the host pool's connection hooks, which may set a role, or a short-lived token
+// as the password, unless DirectURL contains a password.
 func (p *Pod) direct(ctx context.Context) (*pgx.Conn, error) {
 	pool := p.Pool.Config()
 	config, own := pool.ConnConfig, false

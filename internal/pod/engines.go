@@ -28,7 +28,7 @@ func (e *laneEngines) all() []job.LaneEngine {
 	return e.list[:len(e.list):len(e.list)]
 }
 
-// names returns the names of the engines, or nil if there are none.
+// names returns the engines' names, or nil if there are none.
 func (e *laneEngines) names() (names []string) {
 	for _, one := range e.all() {
 		names = append(names, one.Name())
@@ -114,7 +114,7 @@ const (
 	checkFor = 10 * time.Second
 )
 
-// AddEngineUse adds to each lane the report of its engine or, if the engine does not respond, the error.
+// AddEngineUse adds to each lane its engine's report or, if the engine does not respond, the error.
 func (p *Pod) AddEngineUse(ctx context.Context, lanes []job.LaneUse) {
 	ctx, cancel := context.WithTimeout(ctx, useFor)
 	defer cancel()
@@ -162,7 +162,7 @@ func (p *Pod) NameEngine(ctx context.Context, j *job.Job) {
 	j.Engine, _ = outbox.NameOf(ctx, p.Commands, *j.Pod) // without the name, the id is shown
 }
 
-// checkEngines adds the findings of the engines' own checks.
+// checkEngines adds the findings from the engines' own checks.
 func (p *Pod) checkEngines(ctx context.Context, findings []doctor.Finding) []doctor.Finding {
 	ctx, cancel := context.WithTimeout(ctx, checkFor)
 	defer cancel()

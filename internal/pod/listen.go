@@ -255,7 +255,7 @@ func (p *Pod) notified(note *pgconn.Notification) {
 	p.sessions().Each(func(e *engine.Engine) { e.Hear(up) })
 }
 
-// requestHeartbeats requests immediate heartbeats from the pod's engine and from the session of each remote worker.
+// requestHeartbeats requests immediate heartbeats from the pod's engine and from each remote worker's session.
 func (p *Pod) requestHeartbeats() {
 	p.ReadSettings()
 	p.sessions().Each((*engine.Engine).ReadSettings)

@@ -24,7 +24,7 @@ func newMaintenance(p *Pod) *maintenance.Maintenance {
 // Maintain runs every maintenance task once, immediately.
 func (p *Pod) Maintain(ctx context.Context) error { return p.maintenance.RunOnce(ctx) }
 
-// strandedFor is the period after the deletion of a lane during which each heartbeat requests that the lane's jobs be moved. More of them
-// can appear when an open transaction commits or a running job becomes pending again. After strandedFor, it may take maintenance a minute
-// to find them.
+// strandedFor is the period after a lane's deletion during which each heartbeat requests that the lane's jobs be moved. More of them can
+// appear when an open transaction commits or a running job becomes pending again. After strandedFor, it may take maintenance a minute to
+// find them.
 const strandedFor = 5 * time.Minute

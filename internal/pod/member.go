@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// podMember is the member of the pod's engine. It manages the pod's row in the table of pods, and the remote workers that the pod serves.
+// podMember is the member for the pod's engine. It manages the pod's row in the table of pods, and the remote workers that the pod serves.
 type podMember struct{ p *Pod }
 
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }

@@ -52,7 +52,7 @@ type Pod struct {
 
 // WorkerSessions manages the sessions of the remote workers that a pod serves. Each session has an engine.
 type WorkerSessions interface {
-	// Each calls do for the engine of each session.
+	// Each calls do for each session's engine.
 	Each(do func(*engine.Engine))
 	// Engine returns the engine with the given boot ID, or nil if no session has it.
 	Engine(boot string) *engine.Engine

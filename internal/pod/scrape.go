@@ -38,7 +38,7 @@ const (
 	fleetWithin = time.Second
 )
 
-// fleet holds the latest reading of the jobs that are waiting in the fleet. It is refreshed only when metrics are collected.
+// fleet holds the latest reading of the fleet's waiting jobs. It is refreshed only when metrics are collected.
 type fleet struct {
 	mu     sync.Mutex
 	at     time.Time

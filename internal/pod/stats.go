@@ -13,7 +13,7 @@ import (
 const statsNotWritten = "could not write the counts of ended jobs"
 
 // keepStats writes the counts of finished jobs at the end of each minute until ctx ends. It retries counts that could not be written
-// before. If the pod crashes, the counts of the current minute are lost.
+// before. If the pod crashes, the current minute's counts are lost.
 func (p *Pod) keepStats(ctx context.Context) {
 	for wait.For(ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) {
 		p.writeStats(ctx, false)

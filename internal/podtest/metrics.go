@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
-// End holds the metric labels of a finished job: error class, kind and state.
+// End holds a finished job's metric labels: error class, kind and state.
 type End [3]string
 
 // Scraped calls each for every metric of a runner, with the metric's label values. For a histogram, value is the number of observations.
@@ -36,7 +36,7 @@ func Scraped(t *testing.T, r *runner.Runner, each func(name string, labels []str
 	}
 }
 
-// Value returns the sum of a metric over all its label values.
+// Value returns a metric's sum over all its label values.
 func Value(t *testing.T, r *runner.Runner, name string) (sum float64) {
 	t.Helper()
 	Scraped(t, r, func(its string, _ []string, value float64) {

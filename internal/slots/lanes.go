@@ -213,7 +213,7 @@ func (l *Lanes) Stepped(from, to string, running bool) {
 	}
 }
 
-// Names returns the names of all lanes in the latest heartbeat.
+// Names returns the names of the lanes in the latest heartbeat.
 func (l *Lanes) Names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -249,7 +249,7 @@ func (l *Lanes) LaneOfStep(kind, named, parents string) string {
 	return parents
 }
 
-// LostOne reports whether, within the given time, a heartbeat reported the deletion of a lane, or a deleted lane still had running jobs.
+// LostOne reports whether, within the given time, a heartbeat reported that a lane was deleted, or a deleted lane still had running jobs.
 func (l *Lanes) LostOne(lately time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,7 +305,7 @@ func (l *Lanes) Adopt(name string) {
 	one.take(1)
 }
 
-// Unsure makes the next requests confirm the grants of all limited lanes.
+// Unsure makes the next requests confirm the grants in all limited lanes.
 func (l *Lanes) Unsure() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

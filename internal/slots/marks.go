@@ -12,10 +12,10 @@ const (
 	// 300,000 dead rows retained by an old snapshot, a claim takes 30 ms.
 	markSlow     = 2 * time.Millisecond
 	markSlowEach = 50 * time.Microsecond
-	// markTimes is the validity of a mark, as a multiple of the duration of the full read that produced it. Full reads thus take up at most
-	// a thirtieth of the time. A job hidden by a mark waits no longer than the mark is valid.
+	// markTimes is how long a mark is valid, as a multiple of the duration of the full read that produced it. Full reads thus take up at
+	// most a thirtieth of the time. A job hidden by a mark waits no longer than the mark is valid.
 	markTimes = 30
-	// marginTimes is the margin for submissions in flight, as a multiple of the duration of a complete read. maxMargin is its maximum.
+	// marginTimes is the margin for submissions in flight, as a multiple of a complete read's duration. maxMargin is its maximum.
 	marginTimes = 8
 	maxMargin   = 5 * time.Second
 	// markFresh is the time after a read during which a claim that starts at the mark cannot miss anything.
@@ -101,8 +101,8 @@ func (m *Marks) ForSubmission(lane string) time.Time {
 }
 
 // Claimed records how far a claim has read, and reports whether a sweep of any of its lanes is in progress. After a claim that took the
-// server little time (quick), it drops the marks that are no longer valid. The most argument is the longest validity of a mark, and again
-// is called when a used mark expires.
+// server little time (quick), it drops the marks that are no longer valid. The most argument is the longest time for which a mark may be
+// valid, and again is called when a used mark expires.
 func (m *Marks) Claimed(wants []store.Want, found store.Claims, quick bool, most time.Duration, again func()) (sweeping bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,7 +15,7 @@ func (l *Lanes) interval(one *lane) time.Duration {
 	return l.poll
 }
 
-// Interval returns the interval at which the pod polls: the shortest of the pod's setting and those of its lanes.
+// Interval returns the interval at which the pod polls: the shortest of the pod's setting and its lanes' settings.
 func (l *Lanes) Interval() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package stats counts finished jobs by minute, lane, kind and state, with histograms of their wait and run times. It does no I/O. A pod
-// writes the rows of its [Counter] once a minute, and readers add up the rows of all pods.
+// writes the rows of its [Counter] once a minute, and readers add up all pods' rows.
 package stats
 
 import (

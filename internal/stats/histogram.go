@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// finest is the upper limit of the first bucket.
+	// finest is the first bucket's upper limit.
 	finest = 100 * time.Microsecond
 	// buckets is the number of buckets, the last of which counts all durations above 14.9 hours.
 	buckets = 60
@@ -21,8 +21,8 @@ var limits = func() (list [buckets - 1]time.Duration) {
 	return list
 }()
 
-// Histogram counts durations in buckets on a fixed logarithmic scale, so that the histograms of all pods can be added up. Empty buckets at
-// the end are omitted, which keeps a histogram of short durations small.
+// Histogram counts durations in buckets on a fixed logarithmic scale, so that all pods' histograms can be added up. Empty buckets at the
+// end are omitted, which keeps a histogram of short durations small.
 type Histogram []int64
 
 // Observe counts a duration. It ignores negative durations, which mean unknown.

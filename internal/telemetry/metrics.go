@@ -4,7 +4,7 @@ package telemetry
 
 import "github.com/trapeze-run/trapeze/internal/instrument"
 
-// Metrics holds the metrics of a pod, all of which are also in Set.
+// Metrics holds a pod's metrics, all of which are also in Set.
 type Metrics struct {
 	Enqueued        *instrument.Counter
 	Claims          *instrument.Counter
@@ -49,7 +49,7 @@ type Metrics struct {
 	Set instrument.Set
 }
 
-// New returns the metrics of a pod, without registering them with an exporter.
+// New returns a pod's metrics, without registering them with an exporter.
 func New() *Metrics {
 	m := &Metrics{}
 	short, long := instrument.Exponential(0.0001, 2.5, 14), instrument.Exponential(0.001, 4, 12)

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Span is the span of a run. If the run is not traced, its methods do nothing.
+// Span is a run's span. If the run is not traced, its methods do nothing.
 type Span struct{ span trace.Span }
 
 // Recorded reports whether the run has a span.

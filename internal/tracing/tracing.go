@@ -19,7 +19,7 @@ import (
 )
 
 // Tracer creates the spans of submissions and runs. A submission has a producer span, whose context is stored with the job, and a run has a
-// consumer span. A run that starts promptly belongs to the trace of its submission:
+// consumer span. A run that starts promptly belongs to its submission's trace:
 //
 //	enqueue csv_ingest ─▶ run csv_ingest ─▶ run factor_sync ─▶ …
 //
@@ -58,7 +58,7 @@ func (t Tracer) tracer() trace.Tracer {
 	return p.Tracer(tracerName, trace.WithSchemaURL(semconv.SchemaURL))
 }
 
-// StartSubmission starts the span of a submission. If no provider is set, it returns a nil span.
+// StartSubmission starts a submission's span. If no provider is set, it returns a nil span.
 func (t Tracer) StartSubmission(ctx context.Context, kind, lane string, jobs int, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	tracer := t.tracer()
 	if tracer == nil {
@@ -71,7 +71,7 @@ func (t Tracer) StartSubmission(ctx context.Context, kind, lane string, jobs int
 	return tracer.Start(ctx, "enqueue "+kind, append(options, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(about...))...)
 }
 
-// EndSubmission ends the span of a submission. The id is that of the submitted job, or 0 if there are several.
+// EndSubmission ends a submission's span. The id is that of the submitted job, or 0 if there are several.
 func EndSubmission(span trace.Span, id int64, err error) {
 	if span == nil {
 		return
@@ -85,7 +85,7 @@ func EndSubmission(span trace.Span, id int64, err error) {
 	span.End()
 }
 
-// StartRun starts the span of a claimed job's run.
+// StartRun starts the span for a claimed job's run.
 func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context, Span) {
 	tracer := t.tracer()
 	if tracer == nil {

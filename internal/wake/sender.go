@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Sender sends the notifications of a process. It sends the first one immediately and merges those of the following interval, because the
-// commit of a notification takes a server-wide lock and signals every listening session. It is safe for concurrent use.
+// Sender sends a process's notifications. It sends the first one immediately and merges those of the following interval, because the commit
+// of a notification takes a server-wide lock and signals every listening session. It is safe for concurrent use.
 type Sender struct {
 	every time.Duration
 	send  func(Up)

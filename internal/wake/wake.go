@@ -44,7 +44,7 @@ type Up struct {
 	Skip int    // number of pods, counting from the first, that have already claimed
 }
 
-// Parse parses the payload of a notification. Programs in other languages and earlier releases send empty payloads, for which the sender's
+// Parse parses a notification's payload. Programs in other languages and earlier releases send empty payloads, for which the sender's
 // process id serves as the seed.
 func Parse(payload string, sender uint32) Up {
 	seed, skip, _ := strings.Cut(payload, "+")

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Watchdog monitors the activity of a handler. It has a single timer, which is set again if there was activity before it fired. Without a
-// limit, there is no timer. The zero value monitors nothing.
+// Watchdog monitors a handler's activity. It has a single timer, which is set again if there was activity before it fired. Without a limit,
+// there is no timer. The zero value monitors nothing.
 type Watchdog struct {
 	last   atomic.Int64 // latest activity, as the time since processStart; 0 before the handler starts
 	cancel context.CancelCauseFunc
@@ -34,7 +34,7 @@ func (w *Watchdog) Start(cancel context.CancelCauseFunc, after time.Duration) {
 	w.Limit(after)
 }
 
-// Touch records activity of the handler.
+// Touch records activity by the handler.
 func (w *Watchdog) Touch() { w.last.Store(int64(time.Since(processStart))) }
 
 // Limit sets the maximum time since the latest activity. A limit of 0 stops monitoring.

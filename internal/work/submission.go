@@ -43,7 +43,7 @@ type Submission struct {
 	Approval       bool            `json:",omitempty"`
 	When           job.When        `json:",omitempty"` // set for a join that runs even if branches fail; otherwise empty
 	// Emitted is set for a step that a handler returned. An emitted step needs approval if it enters a lane that requires approval. A step
-	// planned on submission does not, because the approval of its pipeline covers it.
+	// planned on submission does not, because its pipeline's approval covers it.
 	Emitted bool `json:",omitempty"`
 }
 
@@ -99,7 +99,7 @@ func PlanOf(steps []Step) (p Plan) {
 	return p
 }
 
-// SetPriority sets the priority of all steps.
+// SetPriority sets all steps' priority.
 func (p Plan) SetPriority(priority *int) {
 	for _, steps := range [][]Step{p.Own, p.Chain, p.Undo} {
 		for i := range steps {

@@ -25,7 +25,7 @@ type Write struct {
 // Writes holds a handler's writes in a transaction, in order.
 type Writes []Write
 
-// These limits apply to the statements of each job, because other jobs that share the commit have to wait for them.
+// These limits apply to each job's statements, because other jobs that share the commit have to wait for them.
 const (
 	maxStatements     = 100
 	maxStatementBytes = 1 << 20 // approximate size of texts and arguments; struct fields do not count

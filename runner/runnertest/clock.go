@@ -30,8 +30,8 @@ var moments = map[string][]string{
 //
 // Trapeze uses PostgreSQL's clock, which a test cannot set. Advance therefore subtracts d from the times stored in the harness's tables, in
 // one transaction. A job submitted now whose times are moved back by an hour is indistinguishable from a job submitted an hour ago. These
-// stored times are therefore earlier than the real ones, while the history and the end times of jobs keep real time. Advance does not
-// change time.Now or the tables of handlers and of the test.
+// stored times are therefore earlier than the real ones, while the history and the jobs' end times stay in real time. Advance does not
+// change time.Now or the tables that belong to handlers or to the test.
 func (h *Harness) Advance(d time.Duration) {
 	h.t.Helper()
 	if d < 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 // roomy is the number of bytes that must be free for a server's data to be kept in memory. It is several times the size of the databases
-// and the log when the tests of several packages run concurrently.
+// and the log when several packages' tests run concurrently.
 const roomy = 4 << 30
 
 // Dir returns an in-memory folder for a server's data, or an empty string if there is not enough space. On disk, most of a test's cost is
