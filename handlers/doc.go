@@ -15,8 +15,8 @@
 // unit is therefore counted once, even after crashes. The join reads the outcomes with Job.Branches. If some units could not be
 // recalculated, it excludes and reports them, and the pipeline ends as partial.
 //
-// Each table has one writer. The subject of a recalculation is a year and a unit, and that of the join is the year. Datasets of different
-// years can be processed concurrently; two datasets of the same year take turns, unit by unit.
+// Each table has one writer. A recalculation's subject is a year and a unit; the join's subject is the year. Datasets of different years
+// can be processed concurrently; two datasets of the same year take turns, unit by unit.
 //
 // With [Options.Fenced], the handlers write in separate commits instead, guarded by the job's fence; see fenced.go.
 //

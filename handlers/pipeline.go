@@ -56,8 +56,8 @@ var schemaName = regexp.MustCompile(`\bco2\b`)
 // in returns a statement with the schema co2 replaced by the configured one.
 func (p *pipeline) in(sql string) string { return schemaName.ReplaceAllString(sql, p.Schema) }
 
-// retry is the policy for temporary errors, such as those of a restarting or unresponsive database. Errors that would recur with the same
-// input are marked permanent where they occur.
+// retry is the policy for temporary errors, such as those caused by a restarting or unresponsive database. Errors that would recur with the
+// same input are marked permanent where they occur.
 var retry = runner.Retry(8, runner.Backoff{Base: 500 * time.Millisecond, Cap: 15 * time.Second})
 
 // Register registers the four kinds. Call it before r.Run, with the pool that was passed to [Setup]. Unless Options.Fenced is set, the

@@ -61,7 +61,7 @@ func (a Admin) end(ctx context.Context, id int64, epoch int, stop bool, actor st
 	return Cancelled{State: state}, nil
 }
 
-// Approve releases a job that is awaiting approval. The job becomes due immediately, or when its delay is over.
+// Approve releases a job that is awaiting approval. The job becomes due immediately, or once its delay has passed.
 //
 // It returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotAwaitingApproval] if it is not awaiting approval or has already
 // been approved. It returns [job.ErrOwnSubmission] if Options.FourEyes or the four_eyes of a lane applies to the job, and actor submitted
@@ -109,7 +109,7 @@ func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, er
 }
 
 // Delete deletes a finished job and returns the number of jobs deleted. Given the id of a pipeline's first job, it deletes the whole
-// pipeline, provided that all its jobs have finished. Events are kept until their retention period is over.
+// pipeline, provided that all its jobs have finished. Events are kept until their retention period has passed.
 //
 // It returns [job.ErrNotFound] if the job does not exist, [job.ErrNotTerminal] if it or another job in its pipeline has not finished, and
 // [job.ErrPartOfPipeline] if it is a later step. After [job.ErrOutcomeUnknown], the call can be repeated.

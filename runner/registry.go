@@ -60,7 +60,7 @@ func MaxCrashes(n int) HandleOption {
 }
 
 // KeepRunning lets handlers of this kind continue when the pod cannot reach the database for longer than its lease. Their writes are still
-// fenced, but their external effects may overlap with those of another run of the job on another pod.
+// fenced, but their external effects may overlap with those of the job's next run on another pod.
 func KeepRunning() HandleOption { return handleOption(func(k *registered) { k.KeepRunning = true }) }
 
 // StaleAfter cancels a run's context with [job.ErrStale] if its handler gives no sign of life for d. Signs of life are progress

@@ -33,8 +33,8 @@ func (d *decision) fail(err error) {
 	}
 }
 
-// submitFires submits the jobs of occurrences in the transaction that processes them. If the database rejects jobs, their occurrences are
-// recorded as failed or, if there are several schedules, the whole transaction fails, and the schedules are then processed one by one.
+// submitFires submits occurrences' jobs in the transaction that processes the occurrences. If the database rejects jobs, their occurrences
+// are recorded as failed or, if there are several schedules, the whole transaction fails, and the schedules are then processed one by one.
 //
 // The jobs need no approval, even if their lane requires it for submissions. Instead, the API requires permission to approve from anyone
 // who sets or triggers a schedule for that lane. The program itself and operators with SQL access have this permission implicitly.

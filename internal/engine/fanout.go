@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fanOut makes a job wait for its branches. A separate transaction contains the fence check, any writes of the handler, the children and
+// fanOut makes a job wait for its branches. A separate transaction contains the fence check, any writes by the handler, the children and
 // the job's new state. Once it has been committed, the slot is free, and the children are claimed like any other jobs. If the handler
 // writes or a child has a unique key, fanOut uses the host's pool, because the transaction may have to wait for one of the host
 // application's transactions and must not block a connection that claims and finishes jobs.

@@ -123,7 +123,7 @@ func mentions(o types.Object) (found []string) {
 	return found
 }
 
-// internalIn returns the internal types of which t is composed. It does not descend into other named types, because each of them is checked
+// internalIn returns the internal types that t is composed of. It does not descend into other named types, because each of them is checked
 // where it is declared.
 func internalIn(t types.Type) (found []string) {
 	of := func(all ...types.Type) {

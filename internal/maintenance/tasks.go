@@ -14,12 +14,12 @@ import (
 const (
 	// PartitionsAhead is how many days ahead partitions are created.
 	PartitionsAhead = 7
-	// keepPods, keepSubmissions and keepPipelines are how long closed pods, idempotency keys and pipelines without jobs are kept.
+	// keepPods, keepSubmissions and keepPipelines are the retention periods of closed pods, idempotency keys and pipelines without jobs.
 	keepPods        = 168 * time.Hour
 	keepSubmissions = 24 * time.Hour
 	keepPipelines   = time.Hour
-	// sumStatsAfter is how old an hour's statistics must be before they are added up, because the dashboard shows the last hour by minute.
-	// keepStats is the retention period of statistics.
+	// sumStatsAfter is the age at which an hour's statistics are added up. Until then, the dashboard shows them by minute. keepStats is the
+	// retention period of statistics.
 	sumStatsAfter = time.Hour
 	keepStats     = 30 * 24 * time.Hour
 	// endsAtOnce is the maximum number of jobs that a statement ends, and prunesAtOnce the maximum number of rows that it removes.

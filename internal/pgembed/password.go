@@ -100,7 +100,7 @@ func (h *home) keepPassword(password string) error {
 	return writePrivate(h.passwordFile(), text, account{})
 }
 
-// writePrivate atomically replaces a file with one that belongs to the account as and that only its owner can read.
+// writePrivate atomically replaces a file with one that is owned by the account as and that only its owner can read.
 func writePrivate(name, text string, as account) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".new-") // mode 0600
 	if err != nil {

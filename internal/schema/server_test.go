@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 func TestADatabaseThatImitatesPostgreSQLIsRefusedByItsVersion(t *testing.T) {
 	t.Parallel()
 	for database, versions := range map[string][]string{
-		// The versions are quoted from the products' issue trackers and documentation, except for that of Aurora DSQL, which
+		// The versions are quoted from the products' issue trackers and documentation, except for Aurora DSQL's, which
 		// Dreamescaper/dsql-emulator recorded on a cluster in test/conformance/golden/environment.json (September 2026).
 		"CockroachDB": {
 			"CockroachDB CCL v25.2.22 (x86_64-pc-linux-gnu, built 2026/07/28 18:01:24, go1.23.12)",

@@ -71,7 +71,7 @@ func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	return max(0, int(cover-a.waiting.Load()))
 }
 
-// WantsUrgent returns how many jobs that are more urgent than the waiting ones to claim ahead of time for a lane with n slots. It allows
+// WantsUrgent returns how many jobs to claim ahead of time, for a lane with n slots, that are more urgent than the waiting ones. It allows
 // one per slot, on top of the limit for other jobs.
 func (a *Ahead) WantsUrgent(n int) int {
 	return max(0, min(n, n+min(n*aheadPerSlot, aheadAtMost)-int(a.waiting.Load())))

@@ -34,7 +34,7 @@ type grant struct {
 }
 
 // usable returns how many of the lane's jobs may run on this pod now. While other pods wait, that is at most this pod's share, or 0 if
-// there are more pods than slots and this pod's turn is over. While the pods hold more slots than the lane has, for example because its
+// there are more pods than slots and this pod's turn has ended. While the pods hold more slots than the lane has, for example because its
 // limit was lowered, no pod starts jobs, and freed slots are returned until the lane is within its limit.
 func (g *grant) usable(now time.Time) int {
 	switch {

@@ -65,7 +65,7 @@ func TestAPodWithMoreJobsThanSlotsSearchesNoLanes(t *testing.T) {
 	}
 }
 
-// A pod searches its unused limited lanes for jobs, but requests slots of no more lanes than it has free slots. It searches the others
+// A pod searches its unused limited lanes for jobs, but requests slots in no more lanes than it has free slots. It searches the others
 // again soon, even if nothing else happens.
 func TestLanesWithJobsThatThePodCannotUseAtOnceAreSearchedAgainSoon(t *testing.T) {
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestLanesWithJobsThatThePodCannotUseAtOnceAreSearchedAgainSoon(t *testing.T
 	}
 }
 
-// If a pod holds unused slots of more limited lanes than it has slots, it returns those of lanes in which a claim finds no more jobs.
+// If a pod holds unused slots in more limited lanes than it has slots, it returns those in lanes where a claim finds no more jobs.
 func TestAPodThatHoldsSlotsOfTooManyLanesReturnsThoseOfLanesWithoutJobs(t *testing.T) {
 	t.Parallel()
 	two := 2

@@ -12,8 +12,8 @@ const (
 	// 300,000 dead rows retained by an old snapshot, a claim takes 30 ms.
 	markSlow     = 2 * time.Millisecond
 	markSlowEach = 50 * time.Microsecond
-	// markTimes is how long a mark is valid, as a multiple of the duration of the full read that produced it. Full reads thus take up at
-	// most a thirtieth of the time. A job hidden by a mark waits no longer than the mark is valid.
+	// markTimes is the validity period of a mark, as a multiple of the duration of the full read that produced it. Full reads thus take up
+	// at most a thirtieth of the time. A job hidden by a mark waits no longer than the mark is valid.
 	markTimes = 30
 	// marginTimes is the margin for submissions in flight, as a multiple of a complete read's duration. maxMargin is its maximum.
 	marginTimes = 8

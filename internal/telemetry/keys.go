@@ -1,6 +1,6 @@
 package telemetry
 
-// Keys of log attributes. Values of the same kind always have the same key. A test fails if a log line uses a key that is not listed here.
+// Keys of log attributes. Values of the same kind always use the same key. A test fails if a log line uses a key that is not listed here.
 const (
 	Action       = "action" // what an operator did
 	Actor        = "actor"  // the operator
@@ -61,6 +61,6 @@ const (
 	Took         = "took" // how long a handler ran
 	TraceID      = "trace_id"
 	Wait         = "wait" // delay before the next attempt
-	What         = "what" // the message of the problem that is over
+	What         = "what" // the log message of the problem that has ended
 	Why          = "why"
 )

@@ -96,8 +96,8 @@ func Start(ctx context.Context) (*pgembed.Server, error) {
 }
 
 // fewDaysSQL keeps only the partitions for yesterday, today and tomorrow, and keeps pods from creating more, because every session that
-// reads a finished job loads all partitions. With partitions for nine days, the server took a fifth more CPU time for the tests of package
-// runner. [AllDaysSQL] undoes this change.
+// reads a finished job loads all partitions. With partitions for nine days, the server took a fifth more CPU time for package runner's
+// tests. [AllDaysSQL] undoes this change.
 const fewDaysSQL = `
 do $$ declare day text; begin
 	for day in select c.oid::regclass from pg_inherits i join pg_class c on c.oid = i.inhrelid

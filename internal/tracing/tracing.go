@@ -23,8 +23,8 @@ import (
 //
 //	enqueue csv_ingest ─▶ run csv_ingest ─▶ run factor_sync ─▶ …
 //
-// Other runs have separate traces, which are linked to the stored context: runs after a retry, a takeover or a wait of a minute or more,
-// children of a fan-out, which are linked to the run that fanned out, and joins, which are linked to the children. This way, no trace stays
+// Other runs have separate traces, which are linked to the stored context: runs after a retry, a takeover or a wait of a minute or more;
+// children of a fan-out, which are linked to the run that fanned out; and joins, which are linked to the children. This way, no trace stays
 // open for hours or has ten thousand branches.
 type Tracer struct {
 	Provider trace.TracerProvider // nil selects the current global provider

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Sender sends a process's notifications. It sends the first one immediately and merges those of the following interval, because the commit
+// Sender sends a process's notifications. It sends the first one immediately and merges those in the following interval, because the commit
 // of a notification takes a server-wide lock and signals every listening session. It is safe for concurrent use.
 type Sender struct {
 	every time.Duration

@@ -75,7 +75,7 @@ type Place struct{ Position, Pods int }
 // InFront reports whether the pod must hear every notification, because it is in the front or its position is unknown.
 func (at Place) InFront() bool { return at.Pods == 0 || at.Position < Front }
 
-// distance returns the number of pods whose turn comes before that of the pod at the given place. The whole front comes before the rest.
+// distance returns the number of pods whose turn comes before the given place's. The whole front comes before the rest.
 func (u Up) distance(at Place) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(u.Seed))

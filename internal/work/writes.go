@@ -31,7 +31,7 @@ const (
 	maxStatementBytes = 1 << 20 // approximate size of texts and arguments; struct fields do not count
 )
 
-// Queued reports whether all writes are statements and can therefore share a commit with those of other jobs.
+// Queued reports whether all writes are statements and can therefore share a commit with other jobs' statements.
 func (w Writes) Queued() bool {
 	return len(w) > 0 && !slices.ContainsFunc(w, func(one Write) bool { return one.Do != nil })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/instrument"
 )
 
-// For the same events, Trapeze's metrics must yield exactly the same values as those of the Prometheus client library.
+// For the same events, Trapeze's metrics must yield exactly the same values as the Prometheus client library's.
 func TestOurInstrumentsReadAsPrometheusOwn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

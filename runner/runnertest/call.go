@@ -142,8 +142,8 @@ func (r Run) RequireState(want job.State) {
 }
 
 // Call calls a handler once, on the test's goroutine, without a database or a pod, and returns a record of the call. The optional claim
-// describes the job that the handler sees; the default is a first attempt. The arguments are encoded and decoded like those of a stored
-// job. If they cannot be encoded, the test fails immediately.
+// describes the job that the handler sees; the default is a first attempt. The arguments are encoded and decoded like a stored job's. If
+// they cannot be encoded, the test fails immediately.
 //
 // A panic in the handler is recorded as its error, as on a pod. Call does not check the kinds and lanes of next steps and children.
 // Middleware and the options of [runner.Handle] do not apply: set Claim.MaxAttempts instead of [runner.Retry], and cancel Claim.Context
