@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Names of the embedded sample files. They are accepted in place of any file path.
+// Names of the embedded sample files, which are accepted wherever a file path is.
 const (
 	SampleFlights  = samplePrefix + "flights.csv"      // 20,000 flights
 	SampleAirports = samplePrefix + "airports.csv"     // 3,376 airports

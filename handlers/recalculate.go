@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Recalculate computes the emissions of one unit's flights in a year with the factors of that year. A [SyncFactors] fans out into many of
-// these jobs. Flights whose distance is outside all bands are assigned no emissions; they are counted, and the outcome is then a warning.
+// Recalculate computes the emissions of one unit's flights in a year with that year's factors. A [SyncFactors] fans out into many of these
+// jobs. Flights whose distance is outside all bands are assigned no emissions; they are counted, and the outcome is then a warning.
 //
 // A flight with an impossibly long distance fails the job without a retry, and the unit keeps its earlier emissions. The distance must be
 // corrupt or in a different unit of length, and would distort the total. Other units' recalculations continue.

@@ -1,7 +1,7 @@
 package job
 
-// End describes how a job finished, or a failed attempt that will be retried. Options.OnEnd and OnRetry of package runner receive it. It
-// holds strings instead of error values because the process that records the end may not be the one that ran the handler.
+// End describes how a job finished, or a failed attempt that will be retried. It is passed to Options.OnEnd and Options.OnRetry of package
+// runner. It holds strings instead of error values because the process that records the end may not be the one that ran the handler.
 type End struct {
 	ID         int64  `json:"id,string"`
 	PipelineID int64  `json:"pipeline_id,string"` // the ID of the pipeline's first job; a single job's own ID

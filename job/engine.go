@@ -40,7 +40,7 @@ type EngineUse struct {
 	Error string `json:"error,omitempty"` // why Open is unknown; empty if it is known
 }
 
-// EngineFinding is one result of [LaneEngine.Check].
+// EngineFinding is one of the results of [LaneEngine.Check].
 type EngineFinding struct {
 	Status string // ok, warn or fail
 	Says   string // the result, in one line

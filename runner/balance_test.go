@@ -91,7 +91,7 @@ func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
 	}
 }
 
-// A branch whose row is locked cannot be cancelled yet, but it does not keep the pods from doing other work.
+// A branch whose row is locked cannot be cancelled yet, but it does not prevent the pods from doing other work.
 func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -22,7 +22,7 @@ type account struct {
 
 func (account) Kind() string { return "account" }
 
-// keyText is a type whose decoding error quotes the input, like the error of time.Parse.
+// keyText is a type whose decoding error quotes the input, as time.Parse's error does.
 type keyText string
 
 func (*keyText) UnmarshalJSON(raw []byte) error { return fmt.Errorf("no key: %s", raw) }

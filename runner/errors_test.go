@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// docs/errors.md must list every error of this package, and no others.
+// docs/errors.md must list every error in this package, and no others.
 func TestEveryErrorIsOnThePageOfErrors(t *testing.T) {
 	t.Parallel()
 	read := func(path string) string {

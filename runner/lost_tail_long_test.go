@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// failover is a primary with a standby that will be promoted without the primary's last commits.
+// failover is a primary and a standby that will be promoted without the primary's last commits.
 type failover struct {
 	t                *testing.T
 	primary, standby *pgtest.Node

@@ -115,7 +115,7 @@ type exclusion struct {
 	stopped map[int64]bool // jobs that may end while their handlers are still running
 }
 
-// enter records that the handler of a job has been called. The returned function must be called when the handler returns.
+// enter records that a job's handler has been called. The returned function must be called when the handler returns.
 func (e *exclusion) enter(t *testing.T, j *raw) (leave func()) {
 	if j.Subject() == "" {
 		return func() {}

@@ -76,7 +76,7 @@ func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2)
 }
 
-// If schedules have been made invalid with SQL, their errors are reported and all other schedules still fire.
+// If schedules have been made invalid through SQL, their errors are reported and all other schedules still fire.
 func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -81,7 +81,7 @@ func (f fields) clockWords() string {
 	return "at " + field("second", s, 60) + " of " + field("minute", m, 60) + " of " + field("hour", h, 24)
 }
 
-// times lists the times of day in order, with seconds if any time is not on a full minute.
+// times lists the times of day in order, with seconds if any time does not fall on a full minute.
 func times(s, m, h []int) (list []string) {
 	for _, hour := range h {
 		for _, minute := range m {

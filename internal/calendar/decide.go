@@ -56,7 +56,7 @@ func missedOccurrences(cal *scheduler.Calendar, s job.ScheduleSetting, first, en
 	for f := first; count <= countMissedTo && !f.IsZero() && f.Before(end); f = cal.Next(f) {
 		count++
 	}
-	// Only the latest occurrences are needed, so go backwards: each step finds the latest occurrence before the previous result.
+	// Only the latest occurrences are needed, so work backwards: each step finds the latest occurrence before the previous result.
 	latest := make([]time.Time, 0, min(want, count)+1)
 	for before := end; len(latest) <= want; {
 		f := cal.Latest(first.Add(-time.Microsecond), before.Add(-time.Microsecond))

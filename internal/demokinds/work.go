@@ -16,7 +16,7 @@ import (
 type (
 	noop struct{}
 
-	// echo accepts any JSON and returns it as its result.
+	// echo accepts any JSON and returns it as the job's result.
 	echo struct{ raw json.RawMessage }
 
 	result struct {

@@ -34,7 +34,7 @@ type Finding struct {
 	Do     string `json:"do"` // the remedy; empty if there is nothing to do
 }
 
-// DefaultThreshold is the default value of each of the [Thresholds].
+// DefaultThreshold is the default for each of the [Thresholds].
 const DefaultThreshold = 5 * time.Minute
 
 // Thresholds are the ages above which a check reports a finding.

@@ -111,7 +111,7 @@ type member interface {
 	ClaimMissing(*Run) bool
 	// ClaimsCompared is called after each comparison of the claims with the table.
 	ClaimsCompared(context.Context)
-	// MarkLimit returns how long low-water marks may stay valid, and a function that is called when they expire and wakes the engines that
+	// MarkLimit returns how long low-water marks may stay valid, and a function that is called when they expire, to wake the engines that
 	// share them.
 	MarkLimit() (most time.Duration, wake func())
 }

@@ -119,7 +119,7 @@ func (j journaled) ID() job.Lease         { return j.one.Lease }
 func (j journaled) Lost() bool            { return j.one.IsLost() }
 func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
-// lose cancels the context of the handler and its writes because the claim is lost. The why argument is [job.ErrLeaseLost] or
+// lose cancels the context of the handler and its writes because the claim has been lost. The why argument is [job.ErrLeaseLost] or
 // [job.ErrGone].
 func (one *Run) lose(why error) {
 	one.loss.once.Do(func() {

@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submitter submits jobs: it checks them, builds and inserts their rows, and reads back the outcome after a lost reply. It also builds the
-// rows of next steps.
+// submitter submits jobs: it checks them, builds and inserts their rows, and reads back the outcome after a lost reply. It also builds next
+// steps' rows.
 type submitter struct {
 	*Identity
 	start func(boot string, n store.NewJob) bool     // runs a job that was started on insert

@@ -68,8 +68,8 @@ func Variables() (list []Variable) {
 	return list
 }
 
-// Unknown returns an error for each unknown variable whose name starts with TRAPEZE_. Without this check, a misspelled variable would
-// silently be ignored.
+// Unknown returns an error for each unknown variable whose name starts with TRAPEZE_. Without this check, a misspelled variable would be
+// silently ignored.
 func Unknown() error {
 	var errs []error
 	known := map[string]bool{}

@@ -66,8 +66,8 @@ func ofAll(text string) (epoch string, at view.Position, err error) {
 	return c.epoch, at, err
 }
 
-// delivered records which events of a pipeline have been delivered: all events of the transactions in seen, and the events up to at of the
-// other transactions in within.
+// delivered records which of a pipeline's events have been delivered: all events of the transactions in seen, and the events up to at of
+// the other transactions in within.
 type delivered struct {
 	seen   view.Seen
 	within *view.Seen // nil if no transaction has been delivered in part

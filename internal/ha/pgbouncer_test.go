@@ -53,7 +53,7 @@ func (p *pgbouncer) start() time.Time {
 	return time.Now()
 }
 
-// restart stops pgbouncer and all its sessions immediately, and starts it again.
+// restart stops pgbouncer and all its sessions immediately, and then restarts it.
 func (p *pgbouncer) restart() time.Time {
 	p.t.Helper()
 	p.now.stop(syscall.SIGTERM) // with version 1.18, SIGTERM stops pgbouncer immediately, whereas SIGINT would wait for transactions

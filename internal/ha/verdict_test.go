@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// On machines that are busy with other work, set HA_SLACK, which is added to the time limits for handlers.
+// On machines that are busy with other work, set HA_SLACK, which is added to the handlers' time limits.
 const (
 	handlersWithin = 2 * time.Second // from the time at which the new primary accepts writes until a handler starts
 	everyPodWithin = 4 * time.Second // from the same time until every pod has started a handler: a heartbeat interval plus the time to reconnect
@@ -156,7 +156,7 @@ select j.id, j.pipeline_id, j.step, j.kind, coalesce(d.state, ''), coalesce(r.n,
 from trapeze.jobs j left join trapeze.done d on d.id = j.id
 	left join (select job_id, count(*)::int n, count(distinct n)::int different from trapeze.demo_rows group by 1) r on r.job_id = j.id`
 
-// check compares the responses that clients received to the jobs in the database.
+// check compares the responses that clients received with the jobs in the database.
 func (tr *trial) check(url string) (f findings) {
 	tr.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tr.t.Context()), settleWithin+time.Minute)

@@ -98,7 +98,7 @@ func (s *Events) hold(e store.Emission) {
 	}
 }
 
-// drain writes the held events until none are left, at most once per interval. Once hurry is closed, it no longer waits for the interval.
+// drain writes the held events, at most once per interval, until none are left. Once hurry is closed, it no longer waits for the interval.
 func (s *Events) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

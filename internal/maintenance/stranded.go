@@ -7,8 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// MoveStranded requests that jobs in nonexistent lanes be moved immediately instead of within a minute. It is called after the deletion of
-// a lane.
+// MoveStranded requests that jobs in nonexistent lanes be moved immediately instead of within a minute. It is called after a lane has been
+// deleted.
 func (m *Maintenance) MoveStranded() { m.stranded.Set() }
 
 // keepStranded moves jobs in nonexistent lanes on request, until ctx is cancelled.

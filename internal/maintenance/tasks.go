@@ -18,8 +18,8 @@ const (
 	keepPods        = 168 * time.Hour
 	keepSubmissions = 24 * time.Hour
 	keepPipelines   = time.Hour
-	// sumStatsAfter is the age at which an hour's statistics are added up. Until then, the dashboard shows them by minute. keepStats is the
-	// retention period of statistics.
+	// sumStatsAfter is the age at which an hour's statistics are added up. It leaves out the last hour, which the dashboard shows by
+	// minute. keepStats is the retention period of statistics.
 	sumStatsAfter = time.Hour
 	keepStats     = 30 * 24 * time.Hour
 	// endsAtOnce is the maximum number of jobs that a statement ends, and prunesAtOnce the maximum number of rows that it removes.

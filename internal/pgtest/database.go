@@ -132,8 +132,8 @@ func (s *source) connect(url string) error {
 	return err
 }
 
-// sweep drops databases that test processes have left behind on the server, for example after a timeout. It drops those that have at least
-// the given age and no sessions.
+// sweep drops databases that test processes have left behind on the server, for example after a timeout. It drops those that are at least
+// the given age and have no sessions.
 func (s *source) sweep(ctx context.Context, age time.Duration) error {
 	rows, err := s.admin.Query(ctx, `select datname from pg_database d
 		where datname ~ '^trapeze_test_[0-9]+_[a-z2-7]{8}_([0-9]+|template)$' and not exists (select from pg_stat_activity a where a.datname = d.datname)

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Log is a log that a test can read while other goroutines write to it.
+// Log is a log that a test can read while other goroutines are writing to it.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -66,7 +66,7 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 
 // apply applies a heartbeat's report about a lane, and reports whether the pod must poll. Two kinds of report may be outdated: that the
 // lane is no longer over its limit, and that this pod holds fewer slots than it was granted, which occurs after the lane was deleted and
-// created again. These reports are not applied until a request has confirmed them.
+// recreated. These reports are not applied until a request has confirmed them.
 func (one *lane) apply(b store.Lane) (poll bool) {
 	g := &one.grant
 	if one.slots == nil {

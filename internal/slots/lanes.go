@@ -3,7 +3,7 @@
 //
 // The package makes decisions but does no I/O. Callers pass in the replies to heartbeats, claims and grant requests, and send the requests
 // that the package returns. The tests need no database, except for one that compares the package with the real table of grants. Package
-// engine calls it around each claim, submission and hand-off.
+// engine calls this package around each claim, submission and hand-off.
 package slots
 
 import (

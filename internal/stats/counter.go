@@ -22,7 +22,7 @@ type Row struct {
 	Run   Histogram `json:"run"`
 }
 
-// Times holds the wait and run time of a job's last attempt. A negative value means unknown.
+// Times holds the wait and run times of a job's last attempt. A negative value means unknown.
 type Times struct{ Wait, Run time.Duration }
 
 // NoRun is the Times of a job that ended without its handler returning.

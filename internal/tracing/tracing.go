@@ -32,7 +32,7 @@ type Tracer struct {
 
 const (
 	tracerName = "github.com/trapeze-run/trapeze/runner" // shown to users
-	// MaxLinks is the maximum number of links from a fan-out or its join to the children. Callers of [Span.Link] must respect it.
+	// MaxLinks is the maximum number of links from a fan-out or its join to the children. Callers of [Span.Link] must observe this limit.
 	MaxLinks = 32
 )
 

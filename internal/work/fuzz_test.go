@@ -51,7 +51,7 @@ func FuzzArgumentsStayAsTheyAreOrAreRefused(f *testing.F) {
 	})
 }
 
-// depth returns the nesting depth of JSON by reading its tokens.
+// depth determines the nesting depth of JSON by reading its tokens.
 func depth(text []byte) (most int) {
 	decoder, now := json.NewDecoder(bytes.NewReader(text)), 0
 	decoder.UseNumber()

@@ -116,7 +116,7 @@ func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 	return chain, append(slices.Clip(o.Undo), p.Undo...)
 }
 
-// FromPlan returns a submission for the first of several planned steps, with the others as its next steps.
+// FromPlan returns a submission for the first of several planned steps, with the remaining ones as its next steps.
 func FromPlan(steps []Step) *Submission {
 	s := steps[0]
 	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, MaxAttempts: s.MaxAttempts, Planned: steps[1:], Emitted: s.Emitted}

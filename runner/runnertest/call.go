@@ -100,7 +100,7 @@ func (r Run) Messages() (list []string) {
 	return list
 }
 
-// Statement is one statement of Outcome.Write or Job.Write, with its arguments.
+// Statement is a statement passed to Outcome.Write or Job.Write, with its arguments.
 type Statement struct {
 	SQL  string
 	Args []any

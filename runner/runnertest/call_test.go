@@ -341,7 +341,7 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 			}
 		}
 	}
-	// The methods must not panic on a Job that the test creates itself either.
+	// Nor may the methods panic on a Job that the test creates itself.
 	for method := range reflect.TypeFor[*runner.Job[step]]().Methods() {
 		got := answer(t.Context(), t, reflect.ValueOf(&runner.Job[step]{}).MethodByName(method.Name), method.Name)
 		if err, failed := got.(error); failed {
@@ -362,7 +362,7 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 	}, step{}, full)
 }
 
-// answer calls a method of a job with arguments of the required types. It returns the method's error or, if it succeeds, its result or
+// answer calls one of a job's methods with arguments of the required types. It returns the method's error or, if it succeeds, its result or
 // decoded value.
 func answer(ctx context.Context, t *testing.T, method reflect.Value, name string) any {
 	var in []reflect.Value

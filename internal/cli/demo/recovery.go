@@ -219,7 +219,8 @@ func (n *recoveryRun) line(at time.Time, format string, args ...any) {
 	n.say("  %5.1f s  %s", max(0, at.Sub(n.zero).Seconds()), fmt.Sprintf(format, args...))
 }
 
-// tell adds new events of the pipeline's main jobs to the timeline. It rereads each job's entire history, because the histories are short.
+// tell adds new events from the pipeline's main jobs to the timeline. It rereads each job's entire history, because the histories are
+// short.
 func (n *recoveryRun) tell(ctx context.Context, steps []job.Job) error {
 	const all = 1000
 	for _, j := range steps {
