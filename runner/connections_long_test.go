@@ -58,7 +58,7 @@ func TestTwentyPodsStartOnADefaultServerAndRunJobs(t *testing.T) {
 	is.Equal(one[int](t, admin, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
 }
 
-// takeAll takes all free connections of a server, including any that are released later, until the test ends.
+// takeAll takes all of a server's free connections, including any that are released later, until the test ends.
 func takeAll(t *testing.T, url string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	full, done := make(chan struct{}), make(chan struct{})

@@ -125,7 +125,7 @@ func (r *Runner) EnqueueManyTx(ctx context.Context, tx pgx.Tx, list []job.Args, 
 	return done, nil
 }
 
-// enqueueMany submits jobs in batches. If it fails, it returns the ids of the earlier batches.
+// enqueueMany submits jobs in batches. If it fails, it returns the job ids from the earlier batches.
 func (r *Runner) enqueueMany(ctx context.Context, list []job.Args, options []EnqueueOption,
 	submit func(context.Context, []*work.Submission) ([]int64, error)) (done []int64, err error) {
 	for part := range slices.Chunk(list, enqueueBatch) {

@@ -20,7 +20,7 @@ type Job[A job.Args] struct {
 	Args A
 }
 
-// core holds the part of a Job that does not depend on the type of its arguments.
+// core holds the part of a Job that does not depend on its arguments' type.
 type core struct{ job *work.Job }
 
 // claim returns the job's claim. For a Job that the program created itself, it returns an empty claim whose reads and writes fail.

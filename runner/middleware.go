@@ -61,9 +61,9 @@ func (v valued) Value(key any) any {
 	return v.from.Value(key)
 }
 
-// EnqueueMiddleware wraps each submission. A submission is one job of [Runner.Enqueue] or [Runner.EnqueueTx], or a batch of up to 2,000
-// jobs of [Runner.EnqueueMany] or [Runner.EnqueueManyTx]. EnqueueMany commits each batch separately. The middleware is also called for
-// submissions from handlers and from clients of the HTTP API.
+// EnqueueMiddleware wraps each submission. A submission is one job passed to [Runner.Enqueue] or [Runner.EnqueueTx], or a batch of up to
+// 2,000 jobs passed to [Runner.EnqueueMany] or [Runner.EnqueueManyTx]. EnqueueMany commits each batch separately. The middleware is also
+// called for submissions from handlers and HTTP API clients.
 //
 // next submits the jobs with the context passed to it, or calls the next element of Options.EnqueueMiddleware. It returns one [Submitted]
 // per job, in the same order, or an error. The caller receives the middleware's return values. Returning an error without calling next

@@ -38,8 +38,8 @@ func (r *requests) get() []store.ClaimRequest {
 	return r.list
 }
 
-// run answers claim requests until ctx ends. It has a separate goroutine, because a heartbeat must not wait for stacks. Requests that
-// remain unanswered are delivered again by the next heartbeat.
+// run answers claim requests until ctx ends. It runs on a separate goroutine, because a heartbeat must not wait for stacks. Unanswered
+// requests are redelivered by the next heartbeat.
 func (r *requests) run(ctx context.Context) {
 	for {
 		select {

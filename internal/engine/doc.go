@@ -3,7 +3,7 @@
 // recovers jobs after a lost reply or a pod failure, and hides batching, retries, read-backs after lost replies, and the order of locks and
 // commits from its callers.
 //
-// Pods and the sessions of remote workers use the package. Each implements [member], calls [New], passes the first heartbeat to
+// Pods and remote workers' sessions use the package. Each implements [member], calls [New], passes the first heartbeat to
 // [Engine.FirstBeat], and then calls [Engine.Live], which runs until the pod or session stops. Package runner submits jobs through the pod.
 // A remote worker's process, which has no database, uses [Perform] and [RemoteKinds] for its handlers.
 //

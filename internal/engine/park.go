@@ -42,7 +42,7 @@ func (fin *finisher) snooze(one *Run, s work.Snooze) {
 // longestSnooze is the maximum delay for a job that snoozes with backoff, unless its handler requests a longer one.
 const longestSnooze = 10 * time.Minute
 
-// snoozeWait returns the delay of the n-th snooze with backoff, counting from 1: min(max(10m, d), d · 2ⁿ⁻¹), without jitter.
+// snoozeWait returns the delay for the n-th snooze with backoff, counting from 1: min(max(10m, d), d · 2ⁿ⁻¹), without jitter.
 func snoozeWait(d time.Duration, n int) time.Duration {
 	if d == 0 || d >= longestSnooze {
 		return d // as floats, the longest durations would turn negative

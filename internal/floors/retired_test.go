@@ -91,7 +91,7 @@ func TestNoRetiredWordIsAName(t *testing.T) {
 
 var wordsOf = regexp.MustCompile(`[A-Z]+(?:[a-z]+|\b|_)|[A-Z]?[a-z]+`)
 
-// uses reports whether a name contains a retired word, in the singular or the plural.
+// uses reports whether a name contains a retired word in the singular or plural.
 func uses(retired map[string]bool, n name) bool {
 	return slices.ContainsFunc(wordsOf.FindAllString(n.word, -1), func(word string) bool {
 		word = strings.ToLower(strings.TrimSuffix(word, "_"))

@@ -95,7 +95,7 @@ func (a *Ahead) Put(claims []*Claim) {
 	a.perSlot = min(a.perSlot+1, aheadPerSlot)
 }
 
-// Take removes and returns the most urgent claim of the next lane for which slot returns true, or nil if there is none. The caller must
+// Take removes and returns the most urgent claim in the next lane for which slot returns true, or nil if there is none. The caller must
 // pass the claim to Done.
 func (a *Ahead) Take(slot func(lane string) bool) *Claim {
 	if !a.Any() {

@@ -108,7 +108,7 @@ func (p Plan) SetPriority(priority *int) {
 	}
 }
 
-// FollowedBy returns the remaining plan after the job has succeeded with the given outcome.
+// FollowedBy returns the plan that remains after the job has succeeded with the given outcome.
 func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 	if !o.EndChain {
 		chain = p.Chain

@@ -85,7 +85,7 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 	return errors.Join(wrong...)
 }
 
-// options returns the runner's options. In the runner's options, 0 means the default, and a negative value turns a setting off.
+// options returns the runner's options, in which 0 means the default and a negative value turns a setting off.
 func options(v envvar.Runner, lanes []runner.LaneSetup) runner.Options {
 	const off = -1
 	return runner.Options{

@@ -24,8 +24,8 @@ var moments = map[string][]string{
 	"parts":           {"completed_at"},
 }
 
-// Advance moves the test's clock forward by d for jobs and schedules. It affects retry delays, waits for approval, the ages of jobs, and
-// leases. Each schedule fires on time at each of its occurrences within d; see [Harness.Now]. Jobs that have become due start with the next
+// Advance moves the test's clock forward by d for jobs and schedules. It affects retry delays, waits for approval, jobs' ages, and leases.
+// Each schedule fires on time at each of its occurrences within d; see [Harness.Now]. Jobs that have become due start with the next
 // [Harness.RunUntilIdle]. To run one occurrence's jobs before the next occurrence, advance in steps.
 //
 // Trapeze uses PostgreSQL's clock, which a test cannot set. Advance therefore subtracts d from the times stored in the harness's tables, in
