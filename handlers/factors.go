@@ -67,7 +67,7 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 	}
 	// Fan out even if no factor has changed, because there may be new flights. Emissions that are already correct are not rewritten. This
 	// handler reports no progress, so that the job shows its recalculations' progress. The join's subject is the year, so two totals for
-	// the same year run one after the other. Otherwise, the one that read first could write last.
+	// the same year run one after the other. Otherwise, the first to read could be the last to write.
 	outcome := runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}, runner.Subject(strconv.Itoa(a.Year))).Result(result)
 	return p.finish(ctx, j, outcome, func(ctx context.Context, tx pgx.Tx) error {
 		var batch pgx.Batch

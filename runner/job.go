@@ -97,7 +97,7 @@ func (c core) PreviousResult(ctx context.Context, v any) error {
 	return json.Unmarshal(result, v)
 }
 
-// Branches returns the outcomes of the branches of the fan-out that this job joins, as [Runner.Branches] does. In a child, it returns
+// Branches returns the branch outcomes of the fan-out that this job joins, as [Runner.Branches] does. In a child, it returns
 // [job.ErrNotFound], because the siblings may not have finished.
 func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 	return c.claim().Writer.Branches(ctx)

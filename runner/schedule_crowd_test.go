@@ -62,8 +62,8 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 	is.True(trigger.JobID != nil)
 }
 
-// If one schedule in a batch cannot be processed, the rest of the batch is processed one schedule at a time. Later batches are again
-// processed as a whole.
+// If one schedule in a batch cannot be processed, the rest of the batch is processed one schedule at a time. Later batches are processed as
+// a whole again.
 func TestAScheduleThatCannotFireHoldsUpNoneOfItsBatch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

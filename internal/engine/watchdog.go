@@ -21,7 +21,7 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 }
 
 // watchStuck is called when a handler's context has ended. It gives the handler some time to return, and then writes the outcome without
-// it. The handler keeps its slot until it returns, because it still uses resources of this process.
+// it. The handler keeps its slot until it returns, because it still uses this process's resources.
 func (x *executor) watchStuck(one *Run) {
 	timer := time.NewTimer(x.Opts.StuckAfter)
 	defer timer.Stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Errors of streams that end early. Clients can continue from their latest cursor.
+// Errors returned by streams that end early. Clients can continue from their latest cursor.
 var (
 	ErrClosing = errors.New("this pod is stopping")
 	ErrStuck   = errors.New("the database did not respond for too long")

@@ -13,7 +13,7 @@ import (
 
 const (
 	// overdueAfter is the number of intervals without a run after which a task is overdue and other pods may run it. The leader may be
-	// frozen although its session and lock still exist.
+	// frozen even though its session and lock still exist.
 	overdueAfter = 3
 	// restAtMost is the maximum pause between two batches of a task. Up to this limit, a pause is as long as the previous batch took.
 	restAtMost = 200 * time.Millisecond

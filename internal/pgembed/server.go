@@ -58,7 +58,7 @@ type Options struct {
 	outlives bool
 }
 
-// Timeouts for starting and stopping a server. If a server does not stop in time, a more forceful step follows.
+// Timeouts for starting and stopping a server. If a server does not stop in time, a more forceful method is used.
 const (
 	startWithin = 2 * time.Minute // including recovery after a crash
 	fastWithin  = 15 * time.Second

@@ -25,7 +25,7 @@ var ErrTooOld = errors.New("the database's schema is older than this program: ru
 // ErrNoTables is returned by [Check] if the tables do not exist.
 var ErrNoTables = errors.New("call migrate.Up, or run `trapeze migrate up`")
 
-// ErrTooNew is returned by [Check] if the database has migrations of a later minor version.
+// ErrTooNew is returned by [Check] if the database has migrations from a later minor version.
 var ErrTooNew = errors.New("the database's schema is newer than this program: use the newer release")
 
 // ValidName returns an error if name is not a schema name that can be used without quotes.

@@ -31,7 +31,7 @@ func (l *Lanes) HoldsOrAwaits() bool {
 	return false
 }
 
-// Shared returns the limits across all pods, by lane, of the lanes that have one.
+// Shared returns, by lane, the limits across all pods for the lanes that have one.
 func (l *Lanes) Shared() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

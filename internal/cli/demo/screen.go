@@ -13,7 +13,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// screen prints lines and, on a terminal, live progress bars below them. It must be used by one goroutine only.
+// screen prints lines and, on a terminal, live progress bars below them. Only one goroutine may use it.
 type screen struct {
 	out  io.Writer
 	live bool // whether the output is a terminal whose cursor can be moved
