@@ -94,7 +94,7 @@ func (c *Calendar) Run(ctx context.Context) {
 		case <-c.due:
 		}
 		c.FireDue(ctx, nil)
-		// If a schedule is still due, another pod has locked it, or processing it failed. The next heartbeat reports it again.
+		// A schedule that is still due was either locked by another pod or could not be processed. The next heartbeat reports it again.
 		if now, next, err := admin.NextFire(ctx, c.o.Store, c.o.Kinds()); err != nil {
 			_ = c.o.Count(err)
 		} else {

@@ -63,7 +63,7 @@ func (s *sweep) continuedBy(w store.Want) bool {
 	return w.After != nil && w.After.ID == s.after.ID && w.After.Rank == s.after.Rank && w.After.ReadyAt.Equal(s.after.ReadyAt)
 }
 
-// read records how far a claim has read its page, and reports whether that page was the last. A claim that found enough jobs has read as
+// read records how far into its page a claim got, and reports whether that page was the last. A claim that found enough jobs got only as
 // far as the last job that it took.
 func (s *sweep) read(lane string, found store.Claims) (ended bool) {
 	reached, short := found.Reached[lane]

@@ -65,7 +65,7 @@ func (p *plans) now() int {
 	return p.round
 }
 
-// watch makes connections discard their plans before their first use in a new round. The host's hook runs first.
+// watch makes each connection discard its plans before the connection is first used in a new round. The host's hook runs first.
 func (p *plans) watch(config *pgxpool.Config) {
 	//lint:ignore SA1019 a host may have set the older hook
 	prepare, before := config.PrepareConn, config.BeforeAcquire

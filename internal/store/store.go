@@ -56,8 +56,8 @@ type Options struct {
 	StatementTimeout time.Duration
 }
 
-// restsFor is the idle time after which a connection is checked with a ping before it is used. It is longer than the poll interval, so that
-// not every poll sends a ping. If a connection is cut before that time has passed, the next statement on it fails, just as it would on a
+// restsFor is the idle time after which a connection is checked with a ping before it is used. It is longer than the poll interval, so that polls
+// normally send no ping. If a connection is cut sooner than that, the next statement on it fails, just as it would on a
 // busy pod.
 const restsFor = 15 * time.Second
 

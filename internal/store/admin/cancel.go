@@ -159,8 +159,8 @@ const (
 )
 
 // lockInEpoch locks an unfinished job. It returns [job.ErrChanged] if the job is not in the given epoch, and false if the job has finished
-// or is moving between tables. It compares the epochs before it waits for a lock, because a cancellation that waits notifies the job's
-// handler.
+// or is moving between tables. It compares the epochs before it waits for a lock: a cancellation that has to wait notifies
+// the job's handler, and must not notify the handler of another epoch.
 func lockInEpoch(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, epoch int) (locked bool, err error) {
 	for _, lock := range []string{"", lockLiveSQL, lockParkedSQL} {
 		if lock != "" {
