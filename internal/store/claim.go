@@ -198,14 +198,14 @@ const (
 		where l.ok
 		limit w.want
 	) c
-	where ` + openPod
+	where ` + mayClaim
 
 	claimReached = `
 	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from ` + lanesWanted + `
 	left join lateral (
 		select (-l.priority) as rank, l.ready_at, l.id` + laneRows + ` offset w.want + ` + laneShare + ` - 1 limit 1
 	) e on true
-	where ` + notFilled + ` and ` + openPod
+	where ` + notFilled + ` and ` + mayClaim
 
 	// claimSpare locks the rows to be claimed ahead of time, in lane order. It reads at most 200 rows beyond the wanted number, so that it
 	// costs little in a lane whose first job has to wait for a slot. Plan: the same as for claimPick; reads nothing in lanes in which no
@@ -217,7 +217,7 @@ const (
 		where l.ok
 		limit w.ahead
 	) c
-	where w.ahead > 0 and ` + openPod
+	where w.ahead > 0 and ` + mayClaim
 
 	lanesWanted = `unnest(@lanes::text[], @wants::int[], @aheads::int[]) as w(lane, want, ahead)`
 
@@ -237,7 +237,7 @@ const (
 		where l.ok
 		limit w.want
 	) c
-	where ` + openPod
+	where ` + mayClaim
 
 	// claimSinceSpare is like claimSpare but starts at the given time. Plan: the same as for claimSincePick; reads nothing if no jobs are
 	// to be claimed ahead of time.
@@ -249,7 +249,7 @@ const (
 		where l.ok
 		limit w.ahead
 	) c
-	where w.ahead > 0 and ` + openPod
+	where w.ahead > 0 and ` + mayClaim
 
 	claimSinceReached = `
 	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from ` + lanesSince + `
@@ -257,7 +257,7 @@ const (
 		select rank, r.ready_at, r.id from ` + AllRanks + ` cross join lateral (select l.ready_at, l.id` + rankRows + `) r
 		where rank >= w.after_rank and rank < w.above offset w.want + w.reach - 1 limit 1
 	) e on true
-	where ` + notFilled + ` and ` + openPod
+	where ` + notFilled + ` and ` + mayClaim
 
 	lanesSince = `unnest(@lanes::text[], @wants::int[], @aheads::int[], @since::timestamptz[], @after_ranks::int[], @after_ready::timestamptz[], @after_ids::bigint[], @reach::int[],
 		@above::int[]) as w(lane, want, ahead, since, after_rank, after_ready, after_id, reach, above)`
@@ -280,7 +280,7 @@ const (
 		order by (-k.priority), k.ready_at, k.id
 		limit 1 for update of k skip locked
 	) c
-	where ` + openPod + `
+	where ` + mayClaim + `
 		and not exists (select from trapeze.current_runs r
 			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)`
 
@@ -302,8 +302,9 @@ const (
 	stillMayWait = `
 			select ` + claimColumns + ` from trapeze.live k where k.id = l.id and k.state = 'pending' and k.fence = 0 and (k.lane = w.lane) is true
 			for update skip locked`
-	// openPod is a condition of every claim statement: the pod's row must be open.
-	openPod = `exists (select from trapeze.pods where boot = @boot and ` + stillOpen + `)`
+	// mayClaim is a condition of every claim statement: the pod's row must be open and not drained. A pod may have sent the claim just before
+	// an operator drained the pod.
+	mayClaim = `exists (select from trapeze.pods where boot = @boot and not drained and ` + stillOpen + `)`
 	// latestStream is the condition that this pod serves the worker's latest stream.
 	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.boot = @boot) = @stream::bigint`
 	// notFilled is the condition that fewer jobs than wanted were picked in a lane.

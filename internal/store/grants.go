@@ -23,7 +23,7 @@ import (
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
 	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[]) as a(lane, target, wish, used)
-	where ` + openPod + `
+	where exists (select from trapeze.pods where boot = @boot and ` + stillOpen + `)
 ), locked as materialized (
 	select l.name, l.slots, l.granted, a.target, a.wish, a.used from trapeze.lanes l join asked a on a.lane = l.name
 	where l.slots is not null

@@ -113,6 +113,26 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 	refused("it has ended")
 }
 
+// A pod may have sent a claim just before an operator drained it.
+func TestADrainedPodClaimsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.pod("a")
+	w.put(plain)
+	w.put(about("s"))
+	drained := func(is bool) {
+		_, err := w.pool.Exec(w.ctx(), `update trapeze.pods set drained = $1 where boot = $2`, is, a)
+		w.is.NoErr(err)
+	}
+	drained(true)
+	w.is.Equal(len(w.claims(a, 5)), 0)
+	found, err := w.ClaimSubjects(w.ctx(), a, []store.Key{{"k", "s"}}, []string{"default"})
+	w.is.NoErr(err)
+	w.is.Equal(len(found.Jobs), 0)
+	drained(false)
+	w.is.Equal(len(w.claims(a, 5)), 2)
+}
+
 func second[A, B any](_ A, b B) B { return b }
 
 func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
