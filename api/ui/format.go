@@ -43,7 +43,7 @@ func ago(now time.Time, at any) moment {
 	return m
 }
 
-// lasted describes how long something took, or has taken so far. It is empty if began is nil.
+// lasted describes how long something took, or the time since it began. It is empty if began is nil.
 func lasted(now time.Time, began, ended *time.Time) string {
 	if began == nil {
 		return ""

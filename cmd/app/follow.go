@@ -18,7 +18,7 @@ import (
 // followEvery is the polling interval for a followed job.
 const followEvery = 100 * time.Millisecond
 
-// explainEvery is how often follow asks why a job is waiting.
+// explainEvery is the interval at which follow asks why a job is waiting.
 const explainEvery = time.Second
 
 // waitsFor returns a one-line description of why a job is not running.

@@ -160,7 +160,7 @@ that, at most for --timeout; the move continues after that. To cancel a move, se
 	return c
 }
 
-// progressEvery is how often awaitMove reports progress.
+// progressEvery is the interval at which awaitMove reports progress.
 const progressEvery = 5 * time.Second
 
 // awaitMove waits until a lane has moved to another engine, and reports the progress on standard error.

@@ -15,7 +15,7 @@ const (
 	plotTop, plotBottom     = 34, 180
 )
 
-// chartStyle is readable on light and dark backgrounds. Color-blind readers can also tell the curves apart.
+// chartStyle is readable on light and dark backgrounds. Color-blind readers can also distinguish the curves.
 const chartStyle = `
 svg { --paper: #ffffff; --ink: #1f2328; --faint: #d0d7de; --held: #0072b2; --c0: #0072b2; --c1: #c2570c; --c2: #007a5a; --c3: #a3468a; --c4: #6b7280; }
 @media (prefers-color-scheme: dark) {
