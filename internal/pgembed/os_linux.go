@@ -1,6 +1,8 @@
 package pgembed
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,7 +29,8 @@ func servesIn(pid int, pgdata string) bool {
 	}
 	exe, err := os.Readlink(filepath.Join(proc, "exe"))
 	if err != nil {
-		return false
+		// An exiting process first loses its program, then detaches the shared memory, and loses its working directory last.
+		return cwd == pgdata && errors.Is(err, fs.ErrNotExist)
 	}
 	// If the PostgreSQL package is upgraded while the server is running, the kernel appends "(deleted)" to the name.
 	return cwd == pgdata && strings.HasPrefix(filepath.Base(exe), "postgres")
