@@ -24,7 +24,7 @@ func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	r.pod.Runs.Shut()
 	is.True(!r.pod.Unknown.Due())
 	reserved := map[string]int{"default": 1}
-	r.pod.LaunchClaims(r.Boot(), store.Claims{Jobs: []store.Claimed{{ID: 7, Definition: store.Definition{Kind: "k"}, Lane: "default", Fence: 1}}, Seen: 1}, reserved)
+	r.pod.LaunchClaims(r.Boot(), store.Claims{Jobs: []*store.Claimed{{ID: 7, Definition: store.Definition{Kind: "k"}, Lane: "default", Fence: 1}}, Seen: 1}, reserved)
 	is.True(r.pod.Unknown.Due())     // the claim will be handed back before the pod leaves
 	is.Equal(reserved["default"], 1) // releasing the reserved slot is left to the caller
 	is.Equal(r.pod.Runs.Len(), 0)
@@ -39,7 +39,7 @@ func TestAClaimOfAFormerLeaseIsCancelledBeforeItsHandlerBegins(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	HandleRaw(r, "k", never, KeepRunning()) // KeepRunning does not apply to a lost lease
-	one := r.pod.NewRun(store.Claimed{ID: 7, Lane: "default", Fence: 1, Definition: store.Definition{Kind: "k"}}, "the boot id before")
+	one := r.pod.NewRun(&store.Claimed{ID: 7, Lane: "default", Fence: 1, Definition: store.Definition{Kind: "k"}}, "the boot id before")
 	is.True(errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost))
 }
 

@@ -34,7 +34,7 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 		x.Poller.Wake()
 	}
 	c.ClaimedAt = c.ClaimedAt.Add(time.Since(c.Since)) // the handler starts now
-	x.observeWait(&c.Claimed)
+	x.observeWait(c.Claimed)
 	one := x.NewRun(c.Claimed, c.Lease.Pod)
 	if one == nil {
 		x.Lanes.Release(c.Lane, 1)

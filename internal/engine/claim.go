@@ -184,7 +184,7 @@ func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[st
 			waiting = append(waiting, &slots.Claim{Claimed: c, Lease: job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}, Since: time.Now()})
 			continue
 		}
-		x.observeWait(&c)
+		x.observeWait(c)
 		one := x.NewRun(c, boot)
 		if one == nil {
 			x.Unknown.Raise()

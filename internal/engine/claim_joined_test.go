@@ -44,7 +44,7 @@ func TestClaimsAreNotJoinedBeyondALoweredLimitOrDuringASweep(t *testing.T) {
 			i.backlog.claimEnded(true)
 			claims := &claimer{Identity: i, away: 2 * farAway}
 			c.change(claims)
-			one := &Run{Job: work.Job{Claimed: store.Claimed{Lane: lane.Name}}}
+			one := &Run{Job: work.Job{Claimed: &store.Claimed{Lane: lane.Name}}}
 			if write := claims.joinEnds(i.Boot(), []*flush{{one: one}}); (write != nil) != c.joins {
 				t.Error("joined:", write != nil)
 			}

@@ -33,11 +33,11 @@ type executor struct {
 }
 
 // NewRun creates a run for a claimed job and adds it to Runs. It returns nil if the engine has stopped.
-func (x *executor) NewRun(c store.Claimed, boot string) *Run {
+func (x *executor) NewRun(c *store.Claimed, boot string) *Run {
 	k := x.Kinds[c.Kind]
 	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
-	one.handler, one.MaxAttempts = k, x.maxAttempts(&c, k)
-	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // if the engine has stopped, the span is never exported
+	one.handler, one.MaxAttempts = k, x.maxAttempts(c, k)
+	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), one.Claimed) // if the engine has stopped, the span is never exported
 	one.Ctx, one.cancel = context.WithCancelCause(one.Ctx)
 	if k.Timeout > 0 {
 		one.Ctx, one.done = context.WithTimeoutCause(one.Ctx, k.Timeout, job.ErrTimeout)
@@ -58,7 +58,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 }
 
 // Prepare returns a run without adding it to Runs. The run has no handler or context yet, but can already make the job's writes.
-func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
+func (x *executor) Prepare(claimed *store.Claimed, lease job.Lease) *Run {
 	both := &struct { // a single allocation
 		Run
 		writer
@@ -329,7 +329,7 @@ const linkWithin = time.Second
 
 // linkJoin links a join's span to the fan-out and its first children. Only joins have a parent but no trace context.
 func (x *executor) linkJoin(one *Run) {
-	c := &one.Claimed
+	c := one.Claimed
 	if !one.span.Recorded() || c.ParentID == nil || c.Trace != "" {
 		return
 	}

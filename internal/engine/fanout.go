@@ -81,7 +81,7 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 
 // branchesOf builds a fan-out's rows. The wait result is the time until the first delayed child becomes due, or 0 if no child is delayed.
 func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
-	c, fan := &one.Claimed, o.Fan
+	c, fan := one.Claimed, o.Fan
 	f = store.FanOut{Lease: one.Lease, Started: one.started(), Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Status, Result: o.Result}
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
 	switch n := len(fan.Children) + fan.Parts; {

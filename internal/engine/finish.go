@@ -17,9 +17,9 @@ import (
 // finisher writes the outcomes of runs, which may be finished, parked or handed back, and hands over to the next steps.
 type finisher struct {
 	*Identity
-	newRun  func(c store.Claimed, boot string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
-	pass    func(one *Run) *Run                     // passes the run's slot to a job that was claimed ahead of time
-	freed   func(lane string)                       // is called when a slot of the lane has become free
+	newRun  func(c *store.Claimed, boot string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
+	pass    func(one *Run) *Run                      // passes the run's slot to a job that was claimed ahead of time
+	freed   func(lane string)                        // is called when a slot of the lane has become free
 	intake  *submitter
 	fanOuts *fanOuts
 	leases  *leaseTx
@@ -178,7 +178,7 @@ func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
 
 // endOf describes the end of a run or, if the state is pending, of an attempt after which the job will be retried.
 func endOf(one *Run, e store.Ending, state job.State) job.End {
-	c := &one.Claimed
+	c := one.Claimed
 	end := job.End{ID: c.ID, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, State: state,
 		Reason: e.Reason, Error: e.Error}
 	if state == job.Failed || state == job.Pending {

@@ -28,7 +28,7 @@ func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, 
 
 // nextStep builds the next step's row, without its id. It returns nil if there is no next step.
 func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
-	c := &one.Claimed
+	c := one.Claimed
 	planned, err := one.plannedSteps()
 	if err != nil {
 		return nil, err

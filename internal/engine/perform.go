@@ -67,7 +67,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 		ctx, cancel = context.WithDeadlineCause(ctx, a.Deadline, job.ErrTimeout)
 		defer cancel()
 	}
-	j := &work.Job{Pod: e.Opts.Name, Writer: w, MaxAttempts: a.AttemptLimit, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: a.Claimed}
+	j := &work.Job{Pod: e.Opts.Name, Writer: w, MaxAttempts: a.AttemptLimit, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: &a.Claimed}
 	err = guard.Call(func() (err error) {
 		if a.Goroutine != nil {
 			a.Goroutine.Store(guard.Goroutine())

@@ -170,7 +170,7 @@ func waited(c *store.Claimed) (wait time.Duration, known bool) {
 // times returns how long the run waited to be claimed, and how long its handler ran.
 func (one *Run) times() stats.Times {
 	t := stats.NoRun
-	if wait, known := waited(&one.Claimed); known {
+	if wait, known := waited(one.Claimed); known {
 		t.Wait = wait
 	}
 	if took := one.took.Load(); took > 0 {
@@ -189,7 +189,7 @@ func (one *Run) IsLost() bool {
 }
 
 func (one *Run) attrs() []any {
-	c := &one.Claimed
+	c := one.Claimed
 	return []any{telemetry.JobID, c.ID, telemetry.Kind, c.Kind, telemetry.Attempt, c.Attempt, telemetry.Fence, c.Fence,
 		telemetry.Lane, c.Lane}
 }

@@ -230,12 +230,12 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 }
 
 // startedOnInsert returns the claim on a job that this process has inserted and started in a single statement.
-func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
+func startedOnInsert(n store.NewJob, at time.Time) *store.Claimed {
 	pipeline := n.PipelineID
 	if pipeline == 0 {
 		pipeline = n.ID
 	}
-	return store.Claimed{
+	return &store.Claimed{
 		ID: n.ID, Lane: n.Lane, Priority: n.Priority, Fence: 1, Epoch: 1, Attempt: 1, ClaimedAt: at, ReadyAt: at, Path: "fast", Definition: store.Definition{
 			Kind: n.Kind, Subject: n.Subject, Args: n.Args, PipelineID: pipeline, ParentID: n.ParentID, Step: n.Step, Branch: n.Branch, Planned: n.Planned,
 			MaxAttempts: n.MaxAttempts, MaxCrashes: n.MaxCrashes, Submitter: n.Submitter, Trace: n.Trace, CreatedAt: at,

@@ -25,7 +25,7 @@ func TestASubmissionTakesNoSlotForWhichAClaimWaits(t *testing.T) {
 		return reserved
 	}
 	is.True(reserves(9))
-	i.ahead.Put([]*slots.Claim{{Claimed: store.Claimed{ID: 1, Lane: "default", Priority: 10}, Since: time.Now()}})
+	i.ahead.Put([]*slots.Claim{{Claimed: &store.Claimed{ID: 1, Lane: "default", Priority: 10}, Since: time.Now()}})
 	is.True(!reserves(9))
 	is.True(reserves(10))
 }

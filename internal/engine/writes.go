@@ -169,7 +169,7 @@ func (w *writer) Failure(ctx context.Context) (job.Failure, error) {
 
 // Branches implements [work.Writer].
 func (w *writer) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
-	c := &w.one.Claimed
+	c := w.one.Claimed
 	child := c.Group != nil && c.ParentID != nil && *c.Group == *c.ParentID
 	if c.ParentID == nil || child {
 		return func(yield func(job.Branch, error) bool) {

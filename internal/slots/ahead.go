@@ -45,7 +45,7 @@ type Ahead struct {
 
 // Claim is a claimed job that is waiting for a slot.
 type Claim struct {
-	store.Claimed
+	*store.Claimed
 	Lease job.Lease
 	Since time.Time
 }

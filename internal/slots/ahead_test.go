@@ -13,7 +13,7 @@ import (
 
 func waiting(lane string, priority int, ids ...int64) (list []*Claim) {
 	for _, id := range ids {
-		list = append(list, &Claim{Claimed: store.Claimed{ID: id, Lane: lane, Priority: priority, Fence: 1}, Lease: job.Lease{JobID: id, Fence: 1}, Since: time.Now()})
+		list = append(list, &Claim{Claimed: &store.Claimed{ID: id, Lane: lane, Priority: priority, Fence: 1}, Lease: job.Lease{JobID: id, Fence: 1}, Since: time.Now()})
 	}
 	return list
 }

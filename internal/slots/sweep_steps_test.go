@@ -18,9 +18,9 @@ func short(took time.Duration, last *store.LanePosition, fresh time.Time) store.
 	return store.Claims{Took: took, Reached: map[string]store.Reached{"a": {Last: last, Fresh: fresh}}}
 }
 
-func full(c store.Claimed) store.Claims {
+func full(c *store.Claimed) store.Claims {
 	c.Lane = "a"
-	return store.Claims{Jobs: []store.Claimed{c}}
+	return store.Claims{Jobs: []*store.Claimed{c}}
 }
 
 func TestASweepReadsPageAfterPageAndEveryOtherClaimLooksAtWhatIsNew(t *testing.T) {
@@ -58,9 +58,9 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 	var m Marks
 	now := time.Now()
 	claimOnce(&m, nil, short(time.Second, &store.LanePosition{Rank: -10, ReadyAt: now, ID: 7}, now))
-	claimOnce(&m, nil, full(store.Claimed{Priority: 10, ReadyAt: now, ID: 9}))
-	claimOnce(&m, nil, full(store.Claimed{Priority: 50, ReadyAt: now, ID: 3})) // a new job, which is not part of the page
-	if w, sweeping := claimOnce(&m, nil, full(store.Claimed{Priority: 10, ReadyAt: now, ID: 11})); w.After.ID != 9 || !sweeping {
+	claimOnce(&m, nil, full(&store.Claimed{Priority: 10, ReadyAt: now, ID: 9}))
+	claimOnce(&m, nil, full(&store.Claimed{Priority: 50, ReadyAt: now, ID: 3})) // a new job, which is not part of the page
+	if w, sweeping := claimOnce(&m, nil, full(&store.Claimed{Priority: 10, ReadyAt: now, ID: 11})); w.After.ID != 9 || !sweeping {
 		t.Error(w, sweeping)
 	}
 	// Another remote worker that shares the marks has read another page in the meantime.
@@ -83,7 +83,7 @@ func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
 		t.Error("a new job waits although only blocked jobs were read", w)
 	}
 	page := short(time.Millisecond, at(3000), now)
-	page.Jobs = full(store.Claimed{Priority: 10, ReadyAt: now, ID: 2500}).Jobs
+	page.Jobs = full(&store.Claimed{Priority: 10, ReadyAt: now, ID: 2500}).Jobs
 	claimOnce(&m, nil, page)
 	if w, _ := claimOnce(&m, nil, short(time.Millisecond, nil, now)); !w.Since.Equal(now) || w.Above == nil || *w.Above != -10 {
 		t.Error("a new job overtakes older ones", w)
@@ -131,8 +131,8 @@ func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 		began, latest time.Duration // how long before now
 		anew          bool
 	}{
-		"finds work, short":       {full(store.Claimed{ID: 8, ReadyAt: now}), 10 * time.Second, 0, false},
-		"finds work, long":        {full(store.Claimed{ID: 8, ReadyAt: now}), 40 * time.Second, 0, true},
+		"finds work, short":       {full(&store.Claimed{ID: 8, ReadyAt: now}), 10 * time.Second, 0, false},
+		"finds work, long":        {full(&store.Claimed{ID: 8, ReadyAt: now}), 40 * time.Second, 0, true},
 		"only blocked jobs, long": {short(0, &store.LanePosition{ReadyAt: now, ID: 8}, now), 40 * time.Second, 0, false},
 		"no slot was free":        {short(0, &store.LanePosition{ReadyAt: now, ID: 8}, now), 70 * time.Second, 65 * time.Second, true},
 	} {

@@ -121,7 +121,7 @@ func TestTheStartOfAJobThatWasClaimedAheadIsThatOfItsHandler(t *testing.T) {
 	noted, err := store.NoteStarted(w.ctx(), w.Store, a, []job.Lease{leaseOf(a, one), {JobID: other.ID, Fence: other.Fence + 1}}, []time.Time{started, started})
 	w.is.NoErr(err)
 	w.is.Equal(noted, []int64{one.ID}) // a claim's start is recorded only if the fence matches
-	for _, c := range []store.Claimed{alone, one, parked} {
+	for _, c := range []*store.Claimed{alone, one, parked} {
 		w.is.True(w.at(c.ID).StartedAt.Equal(started))
 	}
 	w.is.Equal(first(w.dies(a, by)), 2)

@@ -114,7 +114,7 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndStepsThatAreNotExem
 	next.Approved = true
 	end, ok := w.end(boot, endingWith(c, next))
 	w.is.True(ok && end.ChildRunning) // an exempt step does not need approval
-	child := store.Claimed{ID: next.ID, Fence: 1, Definition: store.Definition{PipelineID: next.PipelineID}}
+	child := &store.Claimed{ID: next.ID, Fence: 1, Definition: store.Definition{PipelineID: next.PipelineID}}
 	entering := w.new(then(child))[0]
 	end, ok = w.end(boot, endingWith(child, entering))
 	w.is.True(ok && !end.ChildRunning) // a step that is not exempt is not started on insert

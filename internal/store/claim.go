@@ -91,7 +91,7 @@ type Reached struct {
 
 // Claims is the result of one claim statement.
 type Claims struct {
-	Jobs []Claimed
+	Jobs []*Claimed
 	// Seen is the number of jobs that were locked. If it exceeds len(Jobs), some of those jobs could not be claimed because their subject
 	// or key was taken, and another claim may find more jobs behind them.
 	Seen int
@@ -102,7 +102,7 @@ type Claims struct {
 
 // Some reports whether any job of the lane was claimed.
 func (c Claims) Some(lane string) bool {
-	return slices.ContainsFunc(c.Jobs, func(one Claimed) bool { return one.Lane == lane })
+	return slices.ContainsFunc(c.Jobs, func(one *Claimed) bool { return one.Lane == lane })
 }
 
 // Exhausted returns the lanes that the claim has read to the end.
@@ -516,19 +516,24 @@ func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, erro
 // statement is resent after a failed commit.
 type claimState struct {
 	seen    int
-	took    time.Duration
+	micros  int64
 	reached []byte
+
+	// These are reused for each row, so that a row allocates nothing but its claim.
+	args, planned, checkpoint []byte
+	trace                     *string
+	columns                   []any
 }
 
 // claims returns the claims in the rows of a claim statement, the most urgent first. If nothing was claimed, the only row has ID 0.
-func (s *claimState) claims(list []Claimed) (found Claims, err error) {
-	found = Claims{Seen: s.seen, Took: s.took}
+func (s *claimState) claims(list []*Claimed) (found Claims, err error) {
+	found = Claims{Seen: s.seen, Took: time.Duration(s.micros) * time.Microsecond}
 	if found.Reached, err = reached(s.reached); err != nil {
 		return Claims{}, fmt.Errorf("claim: %w", err)
 	}
 	if list[0].ID != 0 {
 		found.Jobs = list
-		slices.SortStableFunc(list, func(a, b Claimed) int { return a.Position().Compare(b.Position()) })
+		slices.SortStableFunc(list, func(a, b *Claimed) int { return a.Position().Compare(b.Position()) })
 	}
 	return found, nil
 }
@@ -560,17 +565,15 @@ func reached(raw []byte) (map[string]Reached, error) {
 }
 
 // scan scans a row of a claim statement.
-func (s *claimState) scan(row pgx.CollectableRow) (c Claimed, err error) {
-	var args, planned, checkpoint []byte
-	var micros int64
-	var trace *string
-	err = row.Scan(&s.seen, &micros, &s.reached, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
-		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &trace, &c.CreatedAt, &c.Ahead)
-	if trace != nil {
-		c.Trace = *trace
+func (s *claimState) scan(row pgx.CollectableRow) (*Claimed, error) {
+	c := &Claimed{Path: "poll"}
+	s.columns = append(s.columns[:0], &s.seen, &s.micros, &s.reached, &c.ID, &c.Kind, &c.Lane, &c.Subject, &s.args, &c.PipelineID, &c.ParentID,
+		&c.Step, &s.planned, &c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
+		&c.ClaimedAt, &c.ReadyAt, &s.checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &s.trace, &c.CreatedAt, &c.Ahead)
+	err := row.Scan(s.columns...)
+	c.Args, c.Planned, c.Checkpoint = s.args, s.planned, s.checkpoint // Scan allocates new values for each row
+	if s.trace != nil {
+		c.Trace = *s.trace
 	}
-	s.took = time.Duration(micros) * time.Microsecond
-	c.Args, c.Planned, c.Checkpoint, c.Path = args, planned, checkpoint, "poll"
 	return c, err
 }

@@ -107,7 +107,7 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(about("s"))[0]
-	counters := func(c store.Claimed) [3]int { return [3]int{int(c.Fence), c.Attempt, c.Crashes} }
+	counters := func(c *store.Claimed) [3]int { return [3]int{int(c.Fence), c.Attempt, c.Crashes} }
 
 	c := w.one(a)
 	w.is.Equal(counters(c), [3]int{1, 1, 0})

@@ -58,7 +58,7 @@ func (w *world) useHotPath() {
 	placed, err := w.Enqueue(w.ctx(), a, born)
 	w.is.NoErr(err)
 	w.is.Equal(placed, map[int64]store.Place{born[0].ID: store.PlacedRunning, born[1].ID: store.PlacedPending, born[2].ID: store.PlacedParked})
-	parent := store.Claimed{ID: born[0].ID, Fence: 1, Definition: store.Definition{PipelineID: born[0].ID, Subject: "s"}}
+	parent := &store.Claimed{ID: born[0].ID, Fence: 1, Definition: store.Definition{PipelineID: born[0].ID, Subject: "s"}}
 	c := w.one(a)
 	w.is.Equal(c.ID, born[1].ID)
 	child := w.new(then(parent))[0]

@@ -15,7 +15,7 @@ import (
 )
 
 // fanOut makes a claim wait for branches, and returns the ids of its children.
-func (w *world) fanOut(boot string, parent store.Claimed, f store.FanOut, changes ...func(*store.NewJob)) []int64 {
+func (w *world) fanOut(boot string, parent *store.Claimed, f store.FanOut, changes ...func(*store.NewJob)) []int64 {
 	w.t.Helper()
 	if len(changes) > 0 {
 		f.Children = w.new(changes...)
@@ -33,7 +33,7 @@ func (w *world) fanOut(boot string, parent store.Claimed, f store.FanOut, change
 }
 
 // branchEnding returns an ending for a claim whose job belongs to a branch.
-func branchEnding(c store.Claimed, state job.State) store.Ending {
+func branchEnding(c *store.Claimed, state job.State) store.Ending {
 	e := ending(c)
 	if e.Branch = c.Branch; state == job.Failed {
 		e.State, e.Outcome, e.Reason = state, job.Error, job.ReasonError

@@ -342,8 +342,6 @@ type endedRow struct {
 }
 
 func scanEnded(row pgx.CollectableRow) (e endedRow, err error) {
-	var state string
-	err = row.Scan(&e.id, &state, &e.ChildRunning, &e.OffBalance)
-	e.State = job.State(state)
+	err = row.Scan(&e.id, (*string)(&e.State), &e.ChildRunning, &e.OffBalance)
 	return e, err
 }

@@ -26,7 +26,7 @@ func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, 
 	w.N = 0
 	claim, wanted := claimOf(s, boot, []Want{w}, kinds, kinds, isolated, false)
 	var ended []endedRow
-	var claimed []Claimed
+	var claimed []*Claimed
 	var state claimState
 	err := inOneCommit(ctx, s, []string{end.text, claim.text}, func(batch *pgx.Batch) error {
 		batch.Queue(shortWaitSQL, claimLockWait.Milliseconds())

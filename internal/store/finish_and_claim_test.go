@@ -10,7 +10,7 @@ import (
 )
 
 // finishAndClaim ends claims of a pod and claims the same number of jobs of kind k in the same commit.
-func (w *world) finishAndClaim(boot string, list []store.Claimed, next ...*store.NewJob) (map[int64]store.Ended, store.Claims, error) {
+func (w *world) finishAndClaim(boot string, list []*store.Claimed, next ...*store.NewJob) (map[int64]store.Ended, store.Claims, error) {
 	ends := make([]store.Ending, len(list))
 	for i, c := range list {
 		ends[i] = store.Ending{ID: c.ID, Fence: c.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}
@@ -60,7 +60,7 @@ func TestARefusedEndClaimsNothing(t *testing.T) {
 	boot := w.pod("a")
 	ids := w.put(plain, plain, plain)
 	c := w.one(boot)
-	_, _, err := w.finishAndClaim(boot, []store.Claimed{c}, &store.NewJob{ID: ids[2], Kind: "k", Lane: "default", Args: json.RawMessage(`{}`)}) // the id of the next step is already in use
+	_, _, err := w.finishAndClaim(boot, []*store.Claimed{c}, &store.NewJob{ID: ids[2], Kind: "k", Lane: "default", Args: json.RawMessage(`{}`)}) // the id of the next step is already in use
 	w.is.True(store.Refused(err))
 	w.is.Equal(w.at(c.ID).State, job.Running)
 	w.is.Equal(w.at(ids[1]).State, job.Pending)
@@ -73,7 +73,7 @@ func TestAClaimWithEndsDoesNotWaitForALockedTable(t *testing.T) {
 	w.put(plain, plain)
 	c := w.one(boot)
 	release := w.freeze(`lock table trapeze.job_progress in access exclusive mode`) // the claim reads this table
-	_, _, err := w.finishAndClaim(boot, []store.Claimed{c})
+	_, _, err := w.finishAndClaim(boot, []*store.Claimed{c})
 	w.is.True(store.Transient(err) && !store.Unknown(err))
 	w.is.Equal(w.count(`select count(*) from trapeze.live where id = $1 and state = 'running'`, c.ID), 1) // the job has not ended, so it must be finished separately
 	release(false)

@@ -41,7 +41,7 @@ func TestAChainToTheSameKindAndSubjectIsHandedItsParentsMutex(t *testing.T) {
 		child := w.new(then(run))[0]
 		end, ok := w.end(boot, endingWith(run, child))
 		w.is.True(ok && end.ChildRunning) // the parent's own run does not block the next step
-		run = store.Claimed{ID: child.ID, Fence: 1, Definition: store.Definition{PipelineID: child.PipelineID, Subject: child.Subject, Step: child.Step}}
+		run = &store.Claimed{ID: child.ID, Fence: 1, Definition: store.Definition{PipelineID: child.PipelineID, Subject: child.Subject, Step: child.Step}}
 		w.put(about("s"))
 		w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of the subject runs in between
 	}
@@ -70,7 +70,7 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 	equal := w.new(then(parent, about("x")))[0]
 	end, _ = w.end(boot, endingWith(parent, equal))
 	w.is.True(end.ChildRunning) // a next step goes before waiting jobs of the same priority
-	parent = store.Claimed{ID: equal.ID, Fence: 1, Definition: store.Definition{PipelineID: equal.PipelineID}}
+	parent = &store.Claimed{ID: equal.ID, Fence: 1, Definition: store.Definition{PipelineID: equal.PipelineID}}
 	w.put(func(n *store.NewJob) { n.Priority = 11 })
 	later := w.new(then(parent))[0]
 	end, _ = w.end(boot, endingWith(parent, later))
@@ -81,30 +81,30 @@ func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string]func(w *world, e *store.Ending){
 		"conflict on the child's id": func(w *world, e *store.Ending) {
-			next := w.new(then(store.Claimed{ID: e.ID}))[0]
+			next := w.new(then(&store.Claimed{ID: e.ID}))[0]
 			next.ID = e.ID
 			e.Next = &next
 		},
 		"NUL in the error text":     func(_ *world, e *store.Ending) { e.Error = "bad\x00byte" },
 		"a result that is not JSON": func(_ *world, e *store.Ending) { e.Result = json.RawMessage(`{"cut`) },
 		"args that are not JSON": func(w *world, e *store.Ending) {
-			n := w.new(then(store.Claimed{ID: e.ID}))[0]
+			n := w.new(then(&store.Claimed{ID: e.ID}))[0]
 			n.Args = nil
 			e.Next = &n
 		},
 		"a priority out of range": func(w *world, e *store.Ending) {
-			n := w.new(then(store.Claimed{ID: e.ID}))[0]
+			n := w.new(then(&store.Claimed{ID: e.ID}))[0]
 			n.Priority = 101
 			e.Next = &n
 		},
 		"text that is not UTF-8": func(_ *world, e *store.Ending) { e.Error = "\xff" },
 		"a child without a kind": func(w *world, e *store.Ending) {
-			n := w.new(then(store.Claimed{ID: e.ID}))[0]
+			n := w.new(then(&store.Claimed{ID: e.ID}))[0]
 			n.Kind = ""
 			e.Next = &n
 		},
 		"a subject that is too long": func(w *world, e *store.Ending) {
-			n := w.new(then(store.Claimed{ID: e.ID}))[0]
+			n := w.new(then(&store.Claimed{ID: e.ID}))[0]
 			n.Subject = big(501)
 			e.Next = &n
 		},

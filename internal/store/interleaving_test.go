@@ -82,7 +82,7 @@ func TestTwoFinishesWhoseChildrenWantTheSameSubjectsDoNotDeadlock(t *testing.T) 
 	boot := w.pod("a")
 	w.put(plain, plain, plain, plain)
 	c := w.claims(boot, 4)
-	batch := func(x, y store.Claimed, first, second string) []store.Ending {
+	batch := func(x, y *store.Claimed, first, second string) []store.Ending {
 		return []store.Ending{endingWith(x, w.new(then(x, about(first)))[0]), endingWith(y, w.new(then(y, about(second)))[0])}
 	}
 	b1, b2 := batch(c[0], c[1], "m", "n"), batch(c[2], c[3], "n", "m")

@@ -82,13 +82,13 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 
 	cut, given := 0, map[int64]bool{}
 	next := store.Want{Lane: "default"}
-	claim := func() (jobs []store.Claimed, over bool) {
+	claim := func() (jobs []*store.Claimed, over bool) {
 		t.Helper()
 		next.N = 1 + random.IntN(20)
 		want, last := modelReach(waiting, next, busy.ID != 0)
 		got, err := w.Claim(w.ctx(), boot, []store.Want{next}, []string{"k"}, true)
 		w.is.NoErr(err)
-		slices.SortFunc(got.Jobs, func(a, b store.Claimed) int {
+		slices.SortFunc(got.Jobs, func(a, b *store.Claimed) int {
 			if positionOf(a).Behind(positionOf(b)) {
 				return 1
 			}
@@ -116,7 +116,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 		}
 		return got.Jobs, false
 	}
-	var running []store.Claimed
+	var running []*store.Claimed
 	for range 60 {
 		jobs, _ := claim()
 		running = append(running, jobs...)
@@ -128,7 +128,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 		case 1:
 			if busy.ID != 0 {
 				w.end(boot, ending(busy))
-				busy = store.Claimed{}
+				busy = &store.Claimed{}
 			}
 		case 2:
 			if i := random.IntN(len(running) + 1); i < len(running) && running[i].ID != busy.ID && running[i].Subject == "" && !given[running[i].ID] {
@@ -199,7 +199,7 @@ func modelReach(waiting []waitingRow, want store.Want, busy bool) (taken []int64
 	return taken, 0
 }
 
-func positionOf(c store.Claimed) store.LanePosition {
+func positionOf(c *store.Claimed) store.LanePosition {
 	return store.LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
 }
 

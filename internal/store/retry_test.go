@@ -151,7 +151,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	forget()
 	w.is.Equal(branches(), 3) // the join still reads the branches
 	w.is.Equal(string(w.at(parent.ID).Result), `7`)
-	c := store.Claimed{ID: join.ID, Fence: 1, Definition: store.Definition{PipelineID: parent.ID}}
+	c := &store.Claimed{ID: join.ID, Fence: 1, Definition: store.Definition{PipelineID: parent.ID}}
 	if w.at(join.ID).State == job.Pending {
 		c = w.one(boot)
 	}

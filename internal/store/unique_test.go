@@ -65,17 +65,17 @@ func TestAKeyWhilePendingIsFreeFromTheClaimOn(t *testing.T) {
 
 func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(w *world, boot string, c store.Claimed){
-		"finished": func(w *world, boot string, c store.Claimed) { w.end(boot, ending(c)) },
-		"cancelled": func(w *world, _ string, c store.Claimed) {
+	for name, end := range map[string]func(w *world, boot string, c *store.Claimed){
+		"finished": func(w *world, boot string, c *store.Claimed) { w.end(boot, ending(c)) },
+		"cancelled": func(w *world, _ string, c *store.Claimed) {
 			_, err := admin.Cancel(w.ctx(), w.Store, c.ID, 0, true, "ann", ignoreLease)
 			w.is.NoErr(err)
 		},
-		"crashed": func(w *world, boot string, c store.Claimed) {
+		"crashed": func(w *world, boot string, c *store.Claimed) {
 			w.exec(`update trapeze.live set crashes = 2`)
 			w.dies(boot, w.pod("b"))
 		},
-		"cancelled while it waited for its retry": func(w *world, boot string, c store.Claimed) {
+		"cancelled while it waited for its retry": func(w *world, boot string, c *store.Claimed) {
 			_, err := w.Park(w.ctx(), leaseOf(boot, c), lease, store.Retry{Message: "boom"})
 			w.is.NoErr(err)
 			_, holder := w.submit("sync", "active")

@@ -76,7 +76,7 @@ func plain(*store.NewJob) {}
 func about(subject string) func(*store.NewJob) { return func(n *store.NewJob) { n.Subject = subject } }
 
 // then turns a job into the next step of a claim, and requests that it start on insert.
-func then(parent store.Claimed, changes ...func(*store.NewJob)) func(*store.NewJob) {
+func then(parent *store.Claimed, changes ...func(*store.NewJob)) func(*store.NewJob) {
 	return func(n *store.NewJob) {
 		n.ParentID, n.PipelineID, n.Step, n.Starts = &parent.ID, parent.PipelineID, parent.Step+1, true
 		n.Subject = parent.Subject
@@ -100,7 +100,7 @@ func (w *world) put(changes ...func(*store.NewJob)) []int64 {
 }
 
 // claims claims up to n jobs of kind k in the default lane, including isolated ones.
-func (w *world) claims(boot string, n int) []store.Claimed {
+func (w *world) claims(boot string, n int) []*store.Claimed {
 	w.t.Helper()
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: n}}, []string{"k"}, true)
 	w.is.NoErr(err)
@@ -108,7 +108,7 @@ func (w *world) claims(boot string, n int) []store.Claimed {
 }
 
 // one claims one job, and fails the test if there is none.
-func (w *world) one(boot string) store.Claimed {
+func (w *world) one(boot string) *store.Claimed {
 	w.t.Helper()
 	found := w.claims(boot, 1)
 	if len(found) != 1 {
@@ -117,15 +117,15 @@ func (w *world) one(boot string) store.Claimed {
 	return found[0]
 }
 
-func leaseOf(boot string, c store.Claimed) job.Lease {
+func leaseOf(boot string, c *store.Claimed) job.Lease {
 	return job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
 }
 
-func ending(c store.Claimed) store.Ending {
+func ending(c *store.Claimed) store.Ending {
 	return store.Ending{ID: c.ID, Fence: c.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}
 }
 
-func endingWith(c store.Claimed, next store.NewJob) store.Ending {
+func endingWith(c *store.Claimed, next store.NewJob) store.Ending {
 	e := ending(c)
 	e.Next = &next
 	return e
@@ -252,7 +252,7 @@ func async[T any](do func() (T, error)) func() (T, error) {
 	}
 }
 
-func idsOf(list []store.Claimed) []int64 {
+func idsOf(list []*store.Claimed) []int64 {
 	ids := make([]int64, len(list))
 	for i, c := range list {
 		ids[i] = c.ID

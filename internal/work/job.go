@@ -19,7 +19,7 @@ import (
 
 // Job is a claimed job as passed to its handler. It is safe for concurrent use.
 type Job struct {
-	Claimed store.Claimed
+	Claimed *store.Claimed
 	Lease   job.Lease
 	Pod     string // display name
 	// MaxAttempts is the number of attempts after which a handler error fails the job.
@@ -53,7 +53,7 @@ type Writer interface {
 }
 
 // Unclaimed represents a job that no runner has claimed.
-var Unclaimed = Job{Writer: unclaimed{}, Claimed: store.Claimed{Definition: store.Definition{ParentID: new(int64)}}} // ParentID is set so that reading a parent fails too
+var Unclaimed = Job{Writer: unclaimed{}, Claimed: &store.Claimed{Definition: store.Definition{ParentID: new(int64)}}} // ParentID is set so that reading a parent fails too
 
 // unclaimed is a Writer whose operations fail.
 type unclaimed struct{}

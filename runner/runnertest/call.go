@@ -303,7 +303,7 @@ func (c Claim) job(kind string, args json.RawMessage) (*work.Job, *writer, error
 		w.branches = append(w.branches, b)
 	}
 	lease := job.Lease{JobID: c.ID, Fence: c.Fence, Pod: c.Boot}
-	j := &work.Job{Pod: c.PodName, Writer: w, MaxAttempts: c.MaxAttempts, Lease: lease, Claimed: store.Claimed{
+	j := &work.Job{Pod: c.PodName, Writer: w, MaxAttempts: c.MaxAttempts, Lease: lease, Claimed: &store.Claimed{
 		ID: c.ID, Lane: c.Lane, Priority: priority, Fence: c.Fence, Attempt: c.Attempt, Crashes: c.Crashes, Snoozes: c.Snoozes, ClaimedAt: c.ClaimedAt,
 		Path: "poll", Definition: store.Definition{Kind: kind, Subject: c.Subject, Args: args, PipelineID: c.PipelineID, Step: c.Step,
 			Submitter: c.SubmittedBy, CreatedAt: c.CreatedAt},

@@ -170,7 +170,7 @@ func TestFencesRiseWhileAJobMovesBetweenPodsAndEngines(t *testing.T) {
 	rises(onPod())
 }
 
-func (w *world) handBack(boot string, c store.Claimed) {
+func (w *world) handBack(boot string, c *store.Claimed) {
 	w.t.Helper()
 	_, err := w.HandBack(w.t.Context(), boot, []job.Lease{{JobID: c.ID, Fence: c.Fence, Pod: boot}}, "test")
 	w.is.NoErr(err)

@@ -136,7 +136,7 @@ func (g *Session) shutProxy(key engine.ClaimKey, p *proxy) {
 }
 
 func (g *Session) assignment(ctx context.Context, j *work.Job) engine.Assignment {
-	a := engine.Assignment{Claimed: j.Claimed, AttemptLimit: j.MaxAttempts, Token: tokenOf(g.key, g.opts.ID, j.Claimed.ID, j.Claimed.Fence)}
+	a := engine.Assignment{Claimed: *j.Claimed, AttemptLimit: j.MaxAttempts, Token: tokenOf(g.key, g.opts.ID, j.Claimed.ID, j.Claimed.Fence)}
 	a.Deadline, _ = ctx.Deadline()
 	return a
 }

@@ -42,7 +42,7 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *w
 	if len(held) == 0 {
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, h.pod.Commands.Lost(ctx, lease))
 	}
-	one := h.pod.Prepare(held[0].Claimed, lease)
+	one := h.pod.Prepare(&held[0].Claimed, lease)
 	return &one.Job, one.Events.Close, nil
 }
 

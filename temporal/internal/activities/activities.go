@@ -191,7 +191,7 @@ func (c *call) verdict(v wire.Verdict, o *work.Outcome, err, cause error) (wire.
 }
 
 func (h *Handlers) assignment(in wire.Run, c *call, k *engine.Handler) engine.Assignment {
-	a := engine.Assignment{Claimed: in.Claimed(), AttemptLimit: cmp.Or(k.MaxAttempts, h.Engine.Opts.MaxAttempts)}
+	a := engine.Assignment{Claimed: *in.Claimed(), AttemptLimit: cmp.Or(k.MaxAttempts, h.Engine.Opts.MaxAttempts)}
 	a.Fence, a.Crashes = outbox.Fence(in.Epoch, c.attempt), c.crashes(in)-1
 	if in.MaxAttempts != nil {
 		a.AttemptLimit = *in.MaxAttempts

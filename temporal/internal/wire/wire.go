@@ -70,8 +70,8 @@ func (r Run) Slim() Run {
 }
 
 // Claimed returns the run as a claim, without a fence.
-func (r *Run) Claimed() store.Claimed {
-	return store.Claimed{
+func (r *Run) Claimed() *store.Claimed {
+	return &store.Claimed{
 		ID: r.ID, Lane: r.Lane, Priority: r.Priority, Attempt: r.Attempt, Crashes: r.Crashes, Snoozes: r.Snoozes, Checkpoint: r.Checkpoint,
 		ClaimedAt: r.ClaimedAt, Path: "poll", Definition: store.Definition{
 			Kind: r.Kind, Subject: r.Subject, Args: r.Args, PipelineID: r.PipelineID, ParentID: r.ParentID, Step: r.Step,
