@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -41,6 +43,40 @@ func TestAClaimOfAFormerLeaseIsCancelledBeforeItsHandlerBegins(t *testing.T) {
 	HandleRaw(r, "k", never, KeepRunning()) // KeepRunning does not apply to a lost lease
 	one := r.pod.NewRun(&store.Claimed{ID: 7, Lane: "default", Fence: 1, Definition: store.Definition{Kind: "k"}}, "the boot id before")
 	is.True(errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost))
+}
+
+// The handler is then also watched, although its context ended before it started.
+func TestAHandlerOfAFormerLeaseThatIgnoresItsContextIsStuck(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	logged := make(lines, 100)
+	r, err := New(pgtest.Pool(t), Options{StuckAfter: time.Millisecond, Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	is.NoErr(err)
+	defer r.Close()
+	returns := make(chan struct{})
+	HandleRaw(r, "k", func(context.Context, *Job[Raw]) (*Outcome, error) {
+		<-returns
+		return nil, nil
+	})
+	claims := store.Claims{Jobs: []*store.Claimed{{ID: 7, Definition: store.Definition{Kind: "k"}, Lane: "default", Fence: 1}}, Seen: 1}
+	r.pod.LaunchClaims("the boot id before", claims, map[string]int{"default": 1})
+	logged.await("handler ignores its cancelled context")
+	close(returns)
+	logged.await("stuck handler returned")
+}
+
+// lines receives the lines of a log.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// await blocks until a line contains the text.
+func (l lines) await(text string) {
+	for !strings.Contains(<-l, text) {
+	}
 }
 
 // never is a handler that must never be called.

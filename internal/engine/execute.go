@@ -38,9 +38,12 @@ func (x *executor) NewRun(c *store.Claimed, boot string) *Run {
 	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
 	one.handler, one.MaxAttempts = k, x.maxAttempts(c, k)
 	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), one.Claimed) // if the engine has stopped, the span is never exported
-	one.Ctx, one.cancel = context.WithCancelCause(one.Ctx)
+	ctx, cancel := context.WithCancelCause(one.Ctx)
+	one.Ctx, one.cancel = ctx, func(cause error) { cancel(cause); x.watchCancelled(one) }
 	if k.Timeout > 0 {
-		one.Ctx, one.done = context.WithTimeoutCause(one.Ctx, k.Timeout, job.ErrTimeout)
+		limited, done := context.WithTimeoutCause(ctx, k.Timeout, job.ErrTimeout)
+		unwatch := context.AfterFunc(limited, func() { x.watchCancelled(one) })
+		one.Ctx, one.done = limited, func() { unwatch(); done() }
 	}
 	if !x.Runs.add(one) {
 		one.done()
@@ -97,7 +100,7 @@ func (x *executor) runClaim(one *Run, goroutine uint64) {
 // runHandler calls the handler and settles its run. It returns the run of the next step if that step has started in this process.
 func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
 	one.goroutine.Store(goroutine)
-	unwatch := context.AfterFunc(one.Ctx, func() { x.watchStuck(one) })
+	x.watchCancelled(one)
 	_ = failpoint.Hit(failpoint.Launch)
 	x.startWatchdog(one)
 	x.linkJoin(one)
@@ -110,7 +113,6 @@ func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
 	err := guard.ErrExited // stays set if the handler calls runtime.Goexit, which ends this goroutine after its deferred calls
 	defer func() {
 		one.goroutine.Store(0)
-		unwatch()
 		one.watchdog.Stop()
 		_ = failpoint.Hit(failpoint.Handled)
 		took := time.Since(began)

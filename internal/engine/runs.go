@@ -40,6 +40,7 @@ type Run struct {
 	undo    json.RawMessage // failure steps that the handler returned, or nil
 
 	goroutine atomic.Uint64 // number of the goroutine that is running the handler, or 0
+	watched   atomic.Bool   // watchStuck has been called
 	niced     stepPriority
 
 	tx       leaseUse

@@ -20,6 +20,14 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 	return i.Opts.StaleAfter
 }
 
+// watchCancelled calls watchStuck, once, if the handler is running and its context has ended. It is called when the handler starts and when
+// the context ends. For runs without a timeout, this replaces context.AfterFunc, which allocates 480 bytes.
+func (x *executor) watchCancelled(one *Run) {
+	if one.goroutine.Load() != 0 && one.Ctx.Err() != nil && one.watched.CompareAndSwap(false, true) {
+		go x.watchStuck(one)
+	}
+}
+
 // watchStuck is called when a handler's context has ended. It gives the handler some time to return, and then writes the outcome without
 // it. The handler keeps its slot until it returns, because it still uses this process's resources.
 func (x *executor) watchStuck(one *Run) {
