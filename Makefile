@@ -35,12 +35,17 @@ test: ## run all tests on a real PostgreSQL
 # The packages whose tests take longest start first, so that none of them runs alone at the end.
 LONGEST = $(if $(filter ./...,$(PACKAGES)),./runner ./cmd/trapeze ./internal/store)
 
-.PHONY: test-all
+# The small modules of the examples come last, all at once, because they compile what the tests above have compiled.
+MODULES := mounting river sql
+SHORT_sql := -short
+
+.PHONY: test-all $(MODULES:%=test-%)
 test-all:
 	$(GO) test -vet=off -p 3 -parallel 4 -timeout $(TIMEOUT) $(LONGEST) $(PACKAGES)
-	$(if $(filter ./...,$(PACKAGES)),cd examples/mounting && $(GO) test -vet=off -timeout $(TIMEOUT) ./...)
-	$(if $(filter ./...,$(PACKAGES)),cd examples/river && $(GO) test -vet=off -timeout $(TIMEOUT) ./...)
-	$(if $(filter ./...,$(PACKAGES)),cd examples/sql && $(GO) test -vet=off -short -timeout $(TIMEOUT) ./...)
+	$(if $(filter ./...,$(PACKAGES)),$(SUBMAKE) --no-print-directory -j $(MODULES:%=test-%))
+
+$(MODULES:%=test-%): test-%:
+	cd examples/$* && $(GO) test -vet=off $(SHORT_$*) -timeout $(TIMEOUT) ./...
 
 race: ## run all tests with the race detector
 	$(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
