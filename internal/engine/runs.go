@@ -39,14 +39,19 @@ type Run struct {
 	handed  time.Time       // when a submission or hand-off started the job; zero for jobs claimed by the poller
 	undo    json.RawMessage // failure steps that the handler returned, or nil
 
-	goroutine atomic.Uint64 // number of the goroutine that is running the handler, or 0
-	watched   atomic.Bool   // watchStuck has been called
-	niced     stepPriority
+	call
+	niced stepPriority
 
 	tx       leaseUse
 	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
+}
+
+// call is a call of a run's handler.
+type call struct {
+	goroutine atomic.Uint64 // number of the goroutine that is running the handler, or 0
+	watching  atomic.Bool   // watchStuck has been called
 }
 
 // Handler is a registered handler. Its types are erased on registration, so that running a job needs no reflection.

@@ -23,7 +23,7 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 // watchCancelled calls watchStuck, once, if the handler is running and its context has ended. It is called when the handler starts and when
 // the context ends. For runs without a timeout, this replaces context.AfterFunc, which allocates 480 bytes.
 func (x *executor) watchCancelled(one *Run) {
-	if one.goroutine.Load() != 0 && one.Ctx.Err() != nil && one.watched.CompareAndSwap(false, true) {
+	if one.goroutine.Load() != 0 && one.Ctx.Err() != nil && one.watching.CompareAndSwap(false, true) {
 		go x.watchStuck(one)
 	}
 }
