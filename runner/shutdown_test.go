@@ -49,6 +49,9 @@ func TestAShutdownLetsHandlersEndAndLeavesTheirNextStepsToOthers(t *testing.T) {
 		ready, reasons := r.Ready()
 		return !ready && reasons[0] == "draining"
 	})
+	pgtest.Wait(t, "no claim is under way, which could still find the next job", func() bool {
+		return one[int](t, pool, `select count(*) from pg_stat_activity where datname = current_database() and state = 'active' and pid <> pg_backend_pid()`) == 0
+	})
 	later := enqueue(t, r, of("b"))
 	is.Equal(get(t, r, later).State, job.Pending) // jobs can still be submitted, but none starts here
 	open()
