@@ -50,8 +50,8 @@ var (
 	// ErrStillEnding means that jobs related to the one being retried have not ended yet. They are still being cancelled, or the job that
 	// is waiting for them is about to end.
 	ErrStillEnding = errors.New("related jobs have not ended yet: try again shortly")
-	// ErrPruned means that a pipeline cannot be retried because jobs that the retry needs have been pruned.
-	ErrPruned = errors.New("removed by retention")
+	// ErrPruned means that a job or pipeline cannot be retried because retention or an erasure has removed data that the retry needs.
+	ErrPruned = errors.New("removed by retention or erasure")
 	// ErrKeyHeld means that a job cannot be retried because another job holds its unique key.
 	ErrKeyHeld = errors.New("another job holds its unique key")
 	// ErrNotTerminal means that a job cannot be deleted because it, or another job in its pipeline, has not ended.

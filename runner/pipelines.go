@@ -50,8 +50,8 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 //
 // It returns [job.ErrNotFound] if there is no such pipeline, [job.ErrNotFailed] if it is neither failed nor cancelled, [job.ErrStillEnding]
 // if related jobs have not ended yet, and [job.ErrOutcomeUnknown] if the connection was lost. It returns [job.ErrInvalidArgs] if args is
-// invalid, and [job.ErrInvalid] if args is set for a job that fanned out. It returns [job.ErrPruned] if branches have been pruned, and
-// [job.ErrKeyHeld] if another job holds one of their unique keys.
+// invalid, and [job.ErrInvalid] if args is set for a job that fanned out. It returns [job.ErrPruned] if data that it needs was pruned or
+// erased, and [job.ErrKeyHeld] if another job holds one of their unique keys.
 func (a Admin) RetryPipeline(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	actor = named(actor)
 	encoded, err := encodeNewArgs(args)

@@ -19,8 +19,8 @@ import (
 //
 // It returns [job.ErrNotFound] if the job does not exist, [job.ErrNotFailed] if it is neither failed nor cancelled, [job.ErrStillEnding] if
 // related jobs have not ended yet, and [job.ErrOutcomeUnknown] if the connection was lost. It returns [job.ErrInvalidArgs] if args is
-// invalid, and [job.ErrInvalid] if args is set for a job that fanned out. It returns [job.ErrPruned] if branches have been pruned, and
-// [job.ErrKeyHeld] if another job holds a unique key that the retry needs.
+// invalid, and [job.ErrInvalid] if args is set for a job that fanned out. It returns [job.ErrPruned] if data that it needs was pruned or
+// erased, and [job.ErrKeyHeld] if another job holds a unique key that the retry needs.
 func (a Admin) Retry(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	encoded, err := encodeNewArgs(args)
 	if err != nil {
