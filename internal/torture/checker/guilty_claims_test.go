@@ -167,6 +167,15 @@ var ownerCrimes = []crime{
 		former.line("end", "lease lost")
 		now.succeed()
 	}, nil},
+	{"I4", "a stopped job is retried and its handler is notified too late", func(p *past) {
+		j := sleeper(p, "pod1")
+		former := *j
+		j.command("stop", "cancelled", "", func() { j.leave("job.cancelled", job.Cancelled, "api") })
+		j.again().claim("pod2")
+		p.pass(8 * time.Second)
+		former.line("ctx_done", "stopped by an operator").line("end", "stopped by an operator")
+		j.succeed()
+	}, nil},
 	{"I4", "an effect of a former owner is accepted", func(p *past) {
 		now, former := stolen(p)
 		former.line("effect", "").line("ctx_done", "lease lost").line("end", "lease lost")

@@ -55,8 +55,13 @@ func (v *view) formerStopped(c, next *claim, f *Finding) {
 	if c.done == nil && !endless(c.of.job) {
 		return
 	}
-	// A pod that hands back or stops a remote worker's job may not have been able to notify the worker yet.
-	if far := b.life.remote(); !recovers(c.end) && !far {
+	// A pod that hands back or stops a remote worker's job may not have been able to notify the worker yet. If an operator stops a job through
+	// another pod, the handler's pod learns of it with its next heartbeat.
+	within, stopped := promptly+v.slack, c.end.Event == "job.cancelled"
+	if stopped {
+		within += v.run.Settings.Heartbeat
+	}
+	if far := b.life.remote(); !recovers(c.end) && !far && !stopped {
 		if c.ctxDone == nil && !v.trouble.still(b.pod, c.end.At.Add(-promptly), began.T) {
 			return // the process may not have had time to report the cancellation
 		}
@@ -64,7 +69,7 @@ func (v *view) formerStopped(c, next *claim, f *Finding) {
 			c.of.id, c.fence, next.fence, c.end.Event)
 		return
 	}
-	bound := v.trouble.quietAfter(b.pod, later(c.end.At, began.T), promptly+v.slack)
+	bound := v.trouble.quietAfter(b.pod, later(c.end.At, began.T), within)
 	f.judge(c.ctxDone != nil && !c.ctxDone.T.After(bound) || c.done != nil && !c.done.T.After(bound) || !b.life.Ended.After(bound), c.of.id,
 		"job %d was taken from %s at %s, but its handler there, with fence %d, was not cancelled by %s", c.of.id, b.name(), clock(c.end.At),
 		c.fence, clock(bound))
