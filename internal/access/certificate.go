@@ -60,7 +60,7 @@ func (t *Tokens) principalOf(leaf *x509.Certificate, now time.Time) (Principal, 
 	return Principal{}, fmt.Errorf("%w: no entry of the tokens file has the certificate %q", ErrUnknownCertificate, names)
 }
 
-// namesOf returns a certificate's names: its URIs, followed by its common name. It ignores a common name that looks like a URI.
+// namesOf returns a certificate's names: its URIs, followed by its common name. It ignores a common name in the form of a URI.
 func namesOf(leaf *x509.Certificate) (names []string) {
 	for _, uri := range leaf.URIs {
 		if text := uri.String(); strings.Contains(text, "://") {

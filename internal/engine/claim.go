@@ -40,16 +40,16 @@ type claimer struct {
 // claimDue claims due jobs for every free slot and starts them. It reports whether another claim is likely to find more right away.
 //
 // If nothing has changed except that some subjects' runs have ended, claimDue claims only the next job for each of these subjects. With
-// many jobs waiting for the same subject, every full claim would have to skip all of them. The look argument indicates whether anything
-// else has changed.
-func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
+// many jobs waiting for the same subject, every full claim would have to skip all of them. The changed argument reports whether there has
+// been any other change.
+func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	keys := c.freed.take()
-	tick := !look && len(keys) == 0 && !c.backlog.hasMore()
+	tick := !changed && len(keys) == 0 && !c.backlog.hasMore()
 	if len(keys) > 0 {
 		all, err := c.claimSubjects(ctx, keys)
 		if err != nil {
@@ -58,7 +58,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 			}
 			return false, err
 		}
-		if all && !look && !c.backlog.hasMore() && time.Since(c.claimedAt) < c.Lanes.Interval() {
+		if all && !changed && !c.backlog.hasMore() && time.Since(c.claimedAt) < c.Lanes.Interval() {
 			return false, nil
 		}
 	}
@@ -72,7 +72,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	}
 	c.renewMarks(ctx)
 	c.backlog.claimBegins()
-	if !c.round.open || look || len(keys) > 0 {
+	if !c.round.open || changed || len(keys) > 0 {
 		c.round = round{since: time.Now(), tick: tick}
 	}
 	left := true // assume that jobs are left until the claim shows otherwise

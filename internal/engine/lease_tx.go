@@ -89,7 +89,7 @@ func isOutage(err error) bool {
 	return false
 }
 
-// ownError marks an error from do that may look like a connection error but must not cause do to be rerun.
+// ownError marks an error from do that resembles a connection error but must not cause do to be rerun.
 type ownError struct{ err error }
 
 func (o *ownError) Error() string { return o.err.Error() }

@@ -20,8 +20,8 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 	return i.Opts.StaleAfter
 }
 
-// watchCancelled calls watchStuck, once, if the handler is running and its context has ended. It is called when the handler starts and when
-// the context ends. For runs without a timeout, this replaces context.AfterFunc, which allocates 480 bytes.
+// watchCancelled calls watchStuck, once, if the handler is running and its context has ended. The executor calls it both when the handler
+// starts and when the context ends. For runs without a timeout, this replaces context.AfterFunc, which allocates 480 bytes.
 func (x *executor) watchCancelled(one *Run) {
 	if one.goroutine.Load() != 0 && one.Ctx.Err() != nil && one.watching.CompareAndSwap(false, true) {
 		go x.watchStuck(one)

@@ -50,7 +50,7 @@ func Call(fn func() error) error {
 }
 
 // Goroutine returns the calling goroutine's number, which is at least 1. It takes about a microsecond. The number identifies a goroutine
-// for [StackOf], and tells a nested call, which would wait for itself, from a concurrent one.
+// for [StackOf], and distinguishes a nested call, which would wait for itself, from a concurrent one.
 func Goroutine() uint64 {
 	var buf [40]byte
 	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))

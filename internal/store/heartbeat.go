@@ -98,9 +98,9 @@ type Beat struct {
 	Place      wake.Place    // this pod's place among the open pods that handle the same kinds and are not draining
 }
 
-// sweepDue is the condition for searching for a closed pod's jobs. The first search takes place immediately. Another follows whenever the
-// time since the pod was closed has doubled, to find claims that were in flight when the pod was closed. The last search takes place ten
-// minutes or more after the pod was closed. Index: pods_to_sweep.
+// sweepDue is the condition for searching for a closed pod's jobs. The first search takes place immediately. Another follows each time that
+// the time since the pod was closed has doubled, to find claims that were in flight when the pod was closed. The last search takes place
+// ten minutes or more after the pod was closed. Index: pods_to_sweep.
 const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at - p.closed_at < interval '10 minutes')
 	and (p.swept_at is null or now() - p.swept_at > p.swept_at - p.closed_at + interval '2 seconds')`
 

@@ -147,7 +147,7 @@ func (db *Database) Resets() int {
 	return db.connections.resets
 }
 
-// Closed returns a channel that is signaled whenever one of the pools' connections has been closed. It supports only one reader, and does
+// Closed returns a channel that is signaled when one of the pools' connections has been closed. It supports only one reader, and does
 // not work with Options.AnyServer.
 func (db *Database) Closed() <-chan struct{} { return db.connections.closed }
 

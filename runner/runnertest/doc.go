@@ -19,8 +19,8 @@
 // # How a pod dies
 //
 // A harness's pod runs in the test's process and has its own pool. When it dies, its connections are closed and it cannot open new ones.
-// Its handlers' contexts are cancelled, and it calls no more handlers. Committed data remains. To the database and the other pods, this
-// looks like a killed process. Go cannot stop a goroutine, so a handler that ignores its context continues, and its external effects, for
+// Its handlers' contexts are cancelled, and it calls no more handlers. Committed data remains. To the database and the other pods, the pod
+// appears to have been killed. Go cannot stop a goroutine, so a handler that ignores its context continues, and its external effects, for
 // example through one of the test's pools, still happen. The harness then advances the clock by the lease time, and a new pod takes over.
 //
 // # Real time

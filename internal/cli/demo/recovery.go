@@ -127,7 +127,7 @@ func (n *recoveryRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := n.tell(ctx, steps); err != nil {
+		if err := n.extend(ctx, steps); err != nil {
 			return nil, err
 		}
 		first := steps[0]
@@ -219,9 +219,9 @@ func (n *recoveryRun) line(at time.Time, format string, args ...any) {
 	n.say("  %5.1f s  %s", max(0, at.Sub(n.zero).Seconds()), fmt.Sprintf(format, args...))
 }
 
-// tell adds new events from the pipeline's main jobs to the timeline. It rereads each job's entire history, because the histories are
+// extend adds new events from the pipeline's main jobs to the timeline. It rereads each job's entire history, because the histories are
 // short.
-func (n *recoveryRun) tell(ctx context.Context, steps []job.Job) error {
+func (n *recoveryRun) extend(ctx context.Context, steps []job.Job) error {
 	const all = 1000
 	for _, j := range steps {
 		events, err := n.watcher.Admin().Events(ctx, j.ID, 0, all)

@@ -228,7 +228,7 @@ func isRefusal(err error) bool {
 		errors.Is(err, job.ErrInvalid)
 }
 
-// retakeKeys reserves jobs' unique keys anew. It returns the jobs that have no key or whose key could be reserved.
+// retakeKeys reserves jobs' unique keys again. It returns the jobs that have no key or whose key could be reserved.
 func retakeKeys(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (free []int64, err error) {
 	if len(ids) == 0 {
 		return nil, nil

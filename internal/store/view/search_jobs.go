@@ -33,7 +33,7 @@ const (
 )
 
 // searchJobsSQL lists the jobs that match a search, newest first, up to and including the job ($21, $22). $20 lists the jobs with a
-// matching error. If there are too many such jobs, $17 is true and the statement looks up each job's error instead. Plan: as for jobsSQL;
+// matching error. If there are too many such jobs, $17 is true and the statement reads each job's error instead. Plan: as for jobsSQL;
 // text and args are filters on the scan of jobs_by_age.
 const searchJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + searchedWalk
 

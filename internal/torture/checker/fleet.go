@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// fleetHolds (I16, across all pods) checks lanes with a limit across all pods. Whenever a job in a limited lane is claimed, the number of
+// fleetHolds (I16, across all pods) checks lanes with a limit across all pods. At each claim of a job in a limited lane, the number of
 // jobs running in the lane, including the new one, must not exceed the largest limit that may have been in force.
 //
 //   - A job counts as running from its claim to the event that ends the claim. If its pod died, that event is the recovery, because no

@@ -62,6 +62,17 @@ func stolen(p *past) (now, before *tale) {
 	return now, &former
 }
 
+// stoppedAndRetried is the history of a job that an operator stops and retries. Its first handler is notified after the given time.
+func stoppedAndRetried(p *past, after time.Duration) {
+	j := sleeper(p, "pod1")
+	former := *j
+	j.command("stop", "cancelled", "", func() { j.leave("job.cancelled", job.Cancelled, "api") })
+	j.again().claim("pod2")
+	p.pass(after)
+	former.line("ctx_done", "stopped by an operator").line("end", "stopped by an operator")
+	j.succeed()
+}
+
 var fenceCrimes = []crime{
 	{"I3", "a former owner's result is accepted", func(p *past) {
 		now, former := stolen(p)
@@ -168,13 +179,7 @@ var ownerCrimes = []crime{
 		now.succeed()
 	}, nil},
 	{"I4", "a stopped job is retried and its handler is notified too late", func(p *past) {
-		j := sleeper(p, "pod1")
-		former := *j
-		j.command("stop", "cancelled", "", func() { j.leave("job.cancelled", job.Cancelled, "api") })
-		j.again().claim("pod2")
-		p.pass(8 * time.Second)
-		former.line("ctx_done", "stopped by an operator").line("end", "stopped by an operator")
-		j.succeed()
+		stoppedAndRetried(p, 8*time.Second)
 	}, nil},
 	{"I4", "an effect of a former owner is accepted", func(p *past) {
 		now, former := stolen(p)

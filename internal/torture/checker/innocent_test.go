@@ -186,13 +186,7 @@ var innocent = []struct {
 		now.succeed()
 	}, nil},
 	{"a stopped job that is retried before the next heartbeat of its pod", func(p *past) {
-		j := sleeper(p, "pod1")
-		former := *j
-		j.command("stop", "cancelled", "", func() { j.leave("job.cancelled", job.Cancelled, "api") })
-		j.again().claim("pod2")
-		p.pass(1500 * time.Millisecond)
-		former.line("ctx_done", "stopped by an operator").line("end", "stopped by an operator")
-		j.succeed()
+		stoppedAndRetried(p, 1500*time.Millisecond)
 	}, nil},
 	{"a handler that ignores its context and whose job ends without it", func(p *past) {
 		j := p.submit("demo.sleep", `{"ms":20000,"ignore_ctx":true}`).claim("pod1")

@@ -7,7 +7,7 @@ import (
 
 // joinsHold (I13b) checks fan-outs. A job that fans out must have as many branches as it requested, all of them created in the transaction
 // in which the job began to wait. The job's outcome must follow from its policy and its branches' outcomes, and the job must not succeed
-// before all branches have ended. A job that never waited must have no branches. [oneNextStep] checks what follows the join. A pipeline's
+// before all branches have ended. A job that never waited must have no branches. [oneNextStep] checks the join's next step. A pipeline's
 // status must match its jobs.
 func joinsHold(v *view, f *Finding) {
 	for _, s := range v.ordered {

@@ -42,7 +42,7 @@ func (t *trouble) addPodTroubles(v *view) {
 }
 
 // absences returns the periods in which a pod's place had no process that was accepting work. Each period begins when the previous process
-// ended or was told to end.
+// ended or was ordered to end.
 func (v *view) absences(pod string) (list []span) {
 	var from time.Time
 	for _, l := range v.lives {

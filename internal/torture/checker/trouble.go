@@ -18,7 +18,7 @@ var harmless = []string{
 	"F33", "F34", "F35", // a stuck listener, forged notifications, and a long-lived snapshot
 }
 
-// clockJump is the fault that, as far as leases can tell, changes the database's clock.
+// clockJump is the fault that, from the leases' point of view, changes the database's clock.
 const clockJump = "F36"
 
 // trouble contains the periods in which the database or a pod was disturbed. Every timing check consults it.
