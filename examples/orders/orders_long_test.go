@@ -10,6 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
+// deaths lists the points at which pods die.
+var deaths = []runnertest.Point{runnertest.AfterClaim, runnertest.BeforeFinish, runnertest.InFlush, runnertest.AfterFinish}
+
 // A compensation survives more crashes than other jobs, because its kind is registered with a higher crash limit.
 func TestAReleaseThatKillsFivePodsStillHappens(t *testing.T) {
 	t.Parallel()

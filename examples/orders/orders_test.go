@@ -120,7 +120,7 @@ func call(t *testing.T, method, url, body string) (int, string) {
 
 func TestNoOrderIsChargedTwiceAndEachIsShippedOrRefundedWhateverDies(t *testing.T) {
 	t.Parallel()
-	for _, at := range []runnertest.Point{runnertest.AfterClaim, runnertest.BeforeFinish, runnertest.InFlush, runnertest.AfterFinish} {
+	for _, at := range deaths {
 		t.Run(at.String(), func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
