@@ -15,6 +15,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
+// chainDeaths returns the kinds of the steps of the chain during which the pod dies at a point.
+func chainDeaths(runnertest.Point) []string { return []string{"first", "last"} }
+
 func TestAFanOutIsTakenOverWhereverThePodDies(t *testing.T) {
 	t.Parallel()
 	for _, at := range points {

@@ -25,7 +25,7 @@ var points = []runnertest.Point{
 func TestAChainIsTakenOverWhereverThePodDies(t *testing.T) {
 	t.Parallel()
 	for _, at := range points {
-		for _, kind := range []string{"first", "last"} {
+		for _, kind := range chainDeaths(at) {
 			t.Run(fmt.Sprintf("%s of %s", at, kind), func(t *testing.T) {
 				t.Parallel()
 				is := is.New(t)

@@ -43,8 +43,12 @@ func (l left) String() string {
 	}
 }
 
-// pollInterval is the interval at which RunUntilIdle checks for remaining jobs.
-const pollInterval = 5 * time.Millisecond
+// RunUntilIdle checks for remaining jobs at intervals that grow from pollInterval to slowPollInterval, so that it reports a short run at once
+// and costs little during a long one.
+const (
+	pollInterval     = 5 * time.Millisecond
+	slowPollInterval = 50 * time.Millisecond
+)
 
 // RunUntilIdle runs all due jobs, and those that become due as a result, until no other job can run. The remaining jobs are waiting for a
 // time, an approval, their branches or a completion, or are held back by a closed lane or queue. If the pod dies, RunUntilIdle lets its
@@ -84,7 +88,7 @@ func (h *Harness) watchPod(p *pod, deadline time.Time) []left {
 	h.t.Helper()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for {
+	for began := time.Now(); ; tick.Reset(min(max(time.Since(began)/16, pollInterval), slowPollInterval)) {
 		select {
 		case <-p.dead:
 			return nil
