@@ -58,7 +58,7 @@ func TestACancelledMigrationLeavesNothingHalfDone(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	is.NoErr(migrate.Up(t.Context(), url, "whole"))
 	whole, done := tables(t, pool, "whole"), false
-	for n := int64(3); !done; n += n + 1 {
+	for n := int64(3); !done; n += cutStride * (n + 1) {
 		name := fmt.Sprint("part", n)
 		err := migrate.Up(endsAfter(t, n), url, name)
 		pgtest.Wait(t, "the locks are gone", func() bool { return locks(t, pool) == 0 })
