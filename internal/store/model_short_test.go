@@ -5,7 +5,7 @@ package store_test
 import "time"
 
 // histories is the number of random histories. They have 30 steps on average, and each step takes 2 to 4 ms.
-const histories = 15
+const histories = 10
 
 // patience is the time after which the test starts no more histories.
 const patience = 20 * time.Second

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +35,32 @@ type stage struct {
 	*world
 	st   *store.Store
 	held *store.Store // the store whose transactions can be held
+}
+
+// stages holds the stages that no test is using.
+type stages struct {
+	mu   sync.Mutex
+	free []*stage
+}
+
+// take returns a free stage, or a new one that exists until t ends.
+func (s *stages) take(t *testing.T) *stage {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.free) == 0 {
+		return newStage(t)
+	}
+	last := len(s.free) - 1
+	one := s.free[last]
+	s.free = s.free[:last]
+	return one
+}
+
+func (s *stages) put(one *stage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, one)
 }
 
 func newStage(t *testing.T) *stage {
