@@ -74,11 +74,11 @@ func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
 			exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', $1)`, slots)
 			var c crowd
 			pods := fleet(t, url, 4, runner.Options{Slots: 4}, map[string]does{"k": c.handler(10 * time.Millisecond)})
-			for i := range 200 {
+			for i := range narrowJobs {
 				enqueue(t, pods[i%4], of("k"), runner.Lane("narrow"))
 			}
 			quiet(t, pool)
-			is.Equal(c.all.Load(), int64(200))
+			is.Equal(c.all.Load(), int64(narrowJobs))
 			is.Equal(c.most.Load(), int64(slots)) // all slots were used, and the limit was never exceeded
 			accounted(t, pool)
 			pgtest.Wait(t, "idle pods return their slots", func() bool {

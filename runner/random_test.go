@@ -80,13 +80,13 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 	a := start(t, pool, o, handlers, runner.Retry(3, soon))
 	o.Name = "b"
 	b := start(t, direct, o, handlers, runner.Retry(3, soon))
-	for i := range 300 {
+	for i := range historyJobs {
 		r := []*runner.Runner{a, b}[roll(2)]
 		var args job.Args = of([]string{"a", "b"}[roll(2)])
 		if roll(3) == 0 {
 			args = runner.Chain(args, of("a"), of("b"))
 		}
-		made, err := r.Enqueue(t.Context(), args, subject(), runner.Priority(roll(5)), runner.IdempotencyKey(fmt.Sprint(i%200)))
+		made, err := r.Enqueue(t.Context(), args, subject(), runner.Priority(roll(5)), runner.IdempotencyKey(fmt.Sprint(i%(historyJobs*2/3))))
 		if err != nil && !errors.Is(err, job.ErrKeyReused) && r == b {
 			t.Fatal(err)
 		}

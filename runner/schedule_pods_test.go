@@ -49,7 +49,7 @@ func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
 	})
 	breaking.Wait()
 	stops[2]()
-	pgtest.Wait(t, "eight seconds of fires", func() bool { return decided() >= 12*8 })
+	pgtest.Wait(t, "some seconds of fires", func() bool { return decided() >= 12*fireSeconds })
 	for name, at := range first {
 		list := fires(t, operator, name)
 		for i, f := range list {

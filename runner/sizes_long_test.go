@@ -9,6 +9,9 @@ const (
 	faultRounds = 20
 	cutRounds   = 8
 	sqlRounds   = 500
+	historyJobs = 300
+	narrowJobs  = 200
+	fireSeconds = 8
 
 	// patience is the time after which no new attempt to refute a property is started.
 	patience = 30 * time.Second

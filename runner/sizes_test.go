@@ -9,9 +9,12 @@ const (
 	faultRounds = 5 // each of the five faults once
 	cutRounds   = 3
 	sqlRounds   = 60 // transactions, of which a quarter lose their client
+	historyJobs = 150
+	narrowJobs  = 80
+	fireSeconds = 6
 
 	// patience is the time after which no new attempt to refute a property is started.
-	patience = 2 * time.Second
+	patience = time.Second
 )
 
 // someOf returns the named cases of a test. The long test run uses all cases.
