@@ -27,6 +27,12 @@ func TestTheTablesCanLiveInAnySchema(t *testing.T) {
 	is.True(handlers.Setup(t.Context(), pool, handlers.Options{Schema: `x";drop`}) != nil) // not a valid schema name
 }
 
+func TestReadingTheRealFilesAgainChangesNothing(t *testing.T) {
+	t.Parallel()
+	flights, byUnit, _ := reference(t)
+	readsTwice(t, newBench(t), handlers.Ingest{Year: 2024}, flights, int64(len(byUnit)))
+}
+
 func TestTheFencedPipelineGivesTheSameTotals(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
