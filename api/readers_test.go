@@ -22,7 +22,7 @@ import (
 
 func TestReadersThatComeAndGoGetEveryEventOnce(t *testing.T) {
 	t.Parallel()
-	readEverything(t, 40, 300, 3*time.Second)
+	readEverything(t, 40, 150, 2*time.Second)
 }
 
 // readEverything runs readers on two pods while the test writes events, rate of them per second. For half of the test, a transaction that
