@@ -74,7 +74,9 @@ func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *tes
 	<-old.Over()
 	_, err = hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{Draining: true})
 	is.NoErr(err) // the verdicts do not matter here
-	for waiting := true; waiting; {
+	pace := time.NewTicker(5 * time.Millisecond)
+	defer pace.Stop()
+	for waiting := true; waiting; <-pace.C {
 		select {
 		case err := <-received:
 			is.NoErr(err)
@@ -116,7 +118,7 @@ func TestAHeartbeatThatMeetsTheOpeningOfAnotherStreamDoesNotEndItsWorker(t *test
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		for until := time.Now().Add(time.Second); time.Now().Before(until); {
+		for until := time.Now().Add(reopensFor); time.Now().Before(until); {
 			_, _ = hostOf(first).Receive(t.Context(), host.Options{ID: w.id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 1,
 				Send: func(engine.Assignment) error { return nil }})
 		}
