@@ -144,7 +144,7 @@ func TestAnOrderHasItsJobIfAndOnlyIfItIsThere(t *testing.T) {
 			store := libraries(t, asRole(t, pool, address))[name]
 			committed, rounds := 0, 1000
 			if testing.Short() {
-				rounds = 100
+				rounds = 50
 			}
 			for no := 1; no <= rounds; no++ { // GORM treats 0 as unset
 				ctx, cancel := context.WithCancel(t.Context())
