@@ -69,12 +69,14 @@ func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
 	w.connect(t, r, 1, "far")
 	w.connect(t, r, 1, "far") // on a reconnect, the pod searches for claims that never reached the worker
 	id := foreign(t, r, podtest.Of("other"))
+	pace := time.NewTicker(5 * time.Millisecond)
+	defer pace.Stop()
 	for blocked := false; !blocked; {
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
 		_, err = tx.Exec(t.Context(), `lock table trapeze.live in access exclusive mode`)
 		is.NoErr(err)
-		for until := time.Now().Add(200 * time.Millisecond); !blocked && time.Now().Before(until); {
+		for until := time.Now().Add(200 * time.Millisecond); !blocked && time.Now().Before(until); <-pace.C {
 			blocked = podtest.One[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database()
 				and wait_event_type = 'Lock' and query like '%where l.pod = any($1::uuid[]) order by l.id%')`)
 		}
