@@ -114,7 +114,7 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 	r := start(t, pool, runner.Options{}, map[string]does{"a": func(context.Context, *raw) (*runner.Outcome, error) {
 		return runner.Then(of("b")), nil
 	}, "b": nothing})
-	for i := range 200 {
+	for i := range cancelRounds {
 		end := []func(context.Context, int64, string, ...runner.Condition) (runner.Cancelled, error){r.Admin().Cancel, r.Admin().Stop}[i%2]
 		id := enqueue(t, r, of("a"), runner.Subject(fmt.Sprint(i%4)))
 		c, err := end(t.Context(), id, "")

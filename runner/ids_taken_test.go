@@ -61,7 +61,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 			return err
 		}
 	}
-	for name, c := range map[string]struct {
+	for name, c := range someOf(map[string]struct {
 		does func(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, key string) error
 		jobs int  // number of resulting jobs
 		late bool // the ids are taken while the first job is running
@@ -114,7 +114,9 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 			_, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
 			return err
 		}, 1, false},
-	} {
+	}, "a job that starts at once", "a job that is delayed", "a job with keys", "a job with a unique key in the caller's transaction",
+		"many jobs", "many jobs by COPY in the caller's transaction", "a next step", "a next step with writes",
+		"the children, by COPY", "the job of a schedule") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)

@@ -25,7 +25,7 @@ func holds(text string) func([]byte) bool {
 // forever.
 func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	for name, c := range someOf(map[string]struct {
 		cut     string // a substring of the request whose reply is cut
 		commit  string // a statement of the transaction whose commit loses its reply
 		options []runner.EnqueueOption
@@ -45,7 +45,8 @@ func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 		"of an enqueue to be run later":   {cut: "args-of-a", runsA: 1, fence: 1, front: true, options: []runner.EnqueueOption{runner.Delay(time.Millisecond)}},
 		"of an enqueue with a key":        {cut: "commit", runsA: 1, fence: 1, front: true, options: []runner.EnqueueOption{runner.IdempotencyKey("k")}},
 		"of an enqueue with a unique key": {cut: "commit", runsA: 1, fence: 1, front: true, options: []runner.EnqueueOption{runner.Unique("k", runner.WhileActive)}},
-	} {
+	}, "of a claim", "of a finish with a next step", "of a finish with writes", "of a finish with a statement", "of a retry",
+		"of an enqueue", "of an enqueue to be run later", "of an enqueue with a key") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)

@@ -13,6 +13,8 @@ const (
 	narrowJobs  = 200
 	fireSeconds = 8
 
+	cancelRounds = 200
+
 	// patience is the time after which no new attempt to refute a property is started.
 	patience = 30 * time.Second
 )

@@ -13,6 +13,8 @@ const (
 	narrowJobs  = 80
 	fireSeconds = 6
 
+	cancelRounds = 80
+
 	// patience is the time after which no new attempt to refute a property is started.
 	patience = time.Second
 )
