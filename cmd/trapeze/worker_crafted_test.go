@@ -235,8 +235,8 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	is.NoErr(other.opens(1, "demo.echo"))       // this token is bound to that lane
 	is.Equal(fmt.Sprint(other.takes().GetJobId()), secret)
 
-	_, err := w.reports(a, `"`+strings.Repeat("x", 100<<20)+`"`)
-	is.Equal(grpc.CodeOf(err), grpc.CodeResourceExhausted) // a result of 100 MB
+	_, err := w.reports(a, `"`+strings.Repeat("x", 20<<20)+`"`)
+	is.Equal(grpc.CodeOf(err), grpc.CodeResourceExhausted) // a result of 20 MB
 	flood := &remotepb.HeartbeatRequest{WorkerId: w.id}
 	for i := range int64(100_000) {
 		flood.Running = append(flood.Running, &remotepb.Running{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: &i}})
