@@ -8,6 +8,8 @@ BUF         ?= github.com/bufbuild/buf/cmd/buf@v1.75.0
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PACKAGES    ?= ./...
 TIMEOUT     ?= 15m
+# Debuggers and go tool pprof -list need debug information for our packages; tests do not, and compiling takes a tenth less time without it.
+export GOFLAGS += -gcflags=github.com/trapeze-run/trapeze/...=-dwarf=false
 TAGS        := failpoints long
 ALL_TAGS    := $(TAGS) ha
 
@@ -33,7 +35,7 @@ test: ## run all tests on a real PostgreSQL
 	$(GO) build -o bin/with ./internal/testdb/with && exec bin/with $(SUBMAKE) --no-print-directory test-all
 
 # The packages whose tests take longest start first, so that none of them runs alone at the end.
-LONGEST = $(if $(filter ./...,$(PACKAGES)),./runner ./cmd/trapeze ./internal/store)
+LONGEST = $(if $(filter ./...,$(PACKAGES)),./runner ./cmd/trapeze ./internal/store ./remote/internal/host ./runner/runnertest)
 
 # The small modules of the examples come last, all at once, because they compile what the tests above have compiled.
 MODULES := mounting river sql
