@@ -21,7 +21,7 @@ func TestAnEventThatNoPodAnswersForIsSentAgainAndIsThereOnce(t *testing.T) {
 	pool := pgtest.Pool(t)
 	p := startPod(t, pool, runner.Options{}, server.Options{})
 	begun, emit, emitted := make(chan struct{}, 1), make(chan struct{}), make(chan error, 1)
-	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
+	stopWorker := startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
 		runner.HandleRaw(r, "tells", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			j.Progress(1, 2)
 			begun <- struct{}{}
@@ -48,6 +48,7 @@ func TestAnEventThatNoPodAnswersForIsSentAgainAndIsThereOnce(t *testing.T) {
 	next := startPodAt(t, strings.TrimPrefix(p.url, "http://"), pool, runner.Options{}, server.Options{})
 	is.NoErr(<-emitted) // the pod that started later accepted the event
 	ends(t, next, id, job.Succeeded)
+	is.NoErr(stopWorker()) // while the pod still runs; otherwise the worker may send its outcome again for 20 s
 	list, err := view.JobEvents(t.Context(), inside.Of(next.Runner).Store, id, 0, 100)
 	is.NoErr(err)
 	told := 0

@@ -22,7 +22,7 @@ func TestAPodCountsTheJobsOfItsRemoteWorkers(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	p := startPod(t, pool, runner.Options{MaxAttempts: 1}, server.Options{})
-	startWorker(t, worker.Options{Server: p.url, Name: "gpu-1"}, func(r *runner.Runner) {
+	stopWorker := startWorker(t, worker.Options{Server: p.url, Name: "gpu-1"}, func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[load]) (*runner.Outcome, error) {
 			if j.Args.N == 0 {
 				return nil, errors.New("nothing to load")
@@ -33,7 +33,8 @@ func TestAPodCountsTheJobsOfItsRemoteWorkers(t *testing.T) {
 	ends(t, p, submit(t, p, load{1}), job.Succeeded)
 	ends(t, p, submit(t, p, load{2}), job.Succeeded)
 	ends(t, p, submit(t, p, load{0}), job.Failed)
-	p.stop() // on shutdown, the pod writes the counts for the current minute
+	is.NoErr(stopWorker()) // while the pod still runs; otherwise the worker may send its last outcome again for 20 s
+	p.stop()               // on shutdown, the pod writes the counts for the current minute
 	r, err := runner.New(pool, runner.Options{Logger: quiet})
 	is.NoErr(err)
 	defer r.Close()
