@@ -4,5 +4,5 @@ package host_test
 
 import "time"
 
-// reopensFor is how long a worker opens one stream after another.
+// reopensFor is the duration for which a worker opens one stream after another.
 const reopensFor = time.Second
