@@ -141,6 +141,12 @@ func (n *trail) String() string {
 	return strings.Join(n.seen, " ")
 }
 
+func (n *trail) clear() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen = nil
+}
+
 // saga returns the handlers of a saga: steps that succeed and set a compensation, a step that fails, and the compensations.
 func saga(n *trail) map[string]does {
 	step := func(_ context.Context, j *raw) (*runner.Outcome, error) {
@@ -291,7 +297,7 @@ func TestAJobWithAnotherPriorityIsStillFollowed(t *testing.T) {
 
 func TestAStepMayEndItsChainOrReplaceIt(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		outcome func() *runner.Outcome
 		want    string
 	}{
@@ -302,18 +308,22 @@ func TestAStepMayEndItsChainOrReplaceIt(t *testing.T) {
 		"with its writes": {func() *runner.Outcome {
 			return runner.EndChain(nil).InTx(func(context.Context, pgx.Tx) error { return nil })
 		}, "decide"},
-	} {
+	}
+	var n trail
+	handlers := map[string]does{}
+	for name, c := range cases {
+		handlers[kindOf(name)] = func(context.Context, *raw) (*runner.Outcome, error) { n.note("decide"); return c.outcome(), nil }
+	}
+	for _, kind := range []string{"refund", "ship", "joined"} {
+		handlers[kind] = func(context.Context, *raw) (*runner.Outcome, error) { n.note("%s", kind); return nil, nil }
+	}
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, handlers)
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			is := is.New(t)
-			pool := pgtest.Pool(t)
-			var n trail
-			handlers := map[string]does{"decide": func(context.Context, *raw) (*runner.Outcome, error) { n.note("decide"); return c.outcome(), nil }}
-			for _, kind := range []string{"refund", "ship", "joined"} {
-				handlers[kind] = func(context.Context, *raw) (*runner.Outcome, error) { n.note("%s", kind); return nil, nil }
-			}
-			r := start(t, pool, runner.Options{}, handlers)
-			id := enqueue(t, r, runner.Chain(of("decide"), of("ship")))
+			n.clear()
+			id := enqueue(t, r, runner.Chain(of(kindOf(name)), of("ship")))
 			is.Equal(over(t, pool, id), "succeeded")
 			quiet(t, pool)
 			is.Equal(n.String(), c.want)
@@ -323,7 +333,7 @@ func TestAStepMayEndItsChainOrReplaceIt(t *testing.T) {
 
 func TestAJoinThatAlwaysRunsSeesWhatBecameOfEachBranch(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		fan  func() *runner.Outcome
 		want string
 	}{
@@ -331,38 +341,42 @@ func TestAJoinThatAlwaysRunsSeesWhatBecameOfEachBranch(t *testing.T) {
 		"some failed": {func() *runner.Outcome { return runner.FanOut(of("bad"), of("good")) }, "failed:no succeeded:"},
 		"a part":      {func() *runner.Outcome { return runner.Deferred(2).FailFast() }, "failed:failed: no"},
 		"fail fast":   {func() *runner.Outcome { return runner.FanOut(of("bad"), of("stays")).FailFast() }, "failed:no cancelled:cancelled by an operator"},
-	} {
+	}
+	var n trail
+	wait, _ := gate(t)
+	tokens := make(chan string, 1)
+	handlers := map[string]does{
+		"bad":  func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
+		"good": nothing, "stays": until(wait),
+		"join": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			for b, err := range j.Branches(ctx) {
+				if err != nil {
+					return nil, err
+				}
+				n.note("%s:%s", b.State, b.Error)
+			}
+			return nil, nil
+		},
+		"next": nothing,
+	}
+	for name, c := range cases {
+		handlers[kindOf(name)] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			token, err := j.Token(ctx)
+			if tokens <- token; err != nil {
+				return nil, err
+			}
+			return c.fan().Join(of("join"), runner.Always), nil
+		}
+	}
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, handlers)
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			is := is.New(t)
-			pool := pgtest.Pool(t)
-			var n trail
-			wait, _ := gate(t)
-			tokens := make(chan string, 1)
-			r := start(t, pool, runner.Options{}, map[string]does{
-				"fan": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-					token, err := j.Token(ctx)
-					if tokens <- token; err != nil {
-						return nil, err
-					}
-					return c.fan().Join(of("join"), runner.Always), nil
-				},
-				"bad":  func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
-				"good": nothing, "stays": until(wait),
-				"join": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-					for b, err := range j.Branches(ctx) {
-						if err != nil {
-							return nil, err
-						}
-						n.note("%s:%s", b.State, b.Error)
-					}
-					return nil, nil
-				},
-				"next": nothing,
-			})
-			id := enqueue(t, r, runner.Chain(of("fan"), of("next")))
-			if name == "a part" {
-				is.NoErr(r.Complete(t.Context(), id, <-tokens, nil, runner.PartFailed(errors.New("no"))))
+			n.clear()
+			id := enqueue(t, r, runner.Chain(of(kindOf(name)), of("next")))
+			if token := <-tokens; name == "a part" {
+				is.NoErr(r.Complete(t.Context(), id, token, nil, runner.PartFailed(errors.New("no"))))
 			}
 			is.Equal(over(t, pool, id), "partial")
 			quiet(t, pool)
@@ -370,7 +384,7 @@ func TestAJoinThatAlwaysRunsSeesWhatBecameOfEachBranch(t *testing.T) {
 			fan := get(t, r, id)
 			is.Equal(fan.State, job.Succeeded)
 			is.Equal(*fan.Outcome, job.Warning)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next'`), 1) // the chain continues
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next' and pipeline_id = $1`, id), 1) // the chain continues
 		})
 	}
 }

@@ -131,14 +131,44 @@ func TestAFanOutOfNoneGoesOn(t *testing.T) {
 
 func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	type policy struct {
 		bad      int // number of children that fail, out of four
 		failFast bool
 		join     bool
 		parent   job.State
 		joined   int64
 		pipeline string
-	}{
+	}
+	var (
+		now    atomic.Pointer[policy]
+		joined atomic.Int64
+	)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, named("a"), map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			o := runner.FanOut(many("child", 4)...)
+			if now.Load().join {
+				o = o.Join(of("join"))
+			}
+			if now.Load().failFast {
+				o = o.FailFast()
+			}
+			return o, nil
+		},
+		"child": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			c := now.Load()
+			if len(j.Args.JSON) > 0 && int(j.Args.JSON[0]-'0') <= c.bad {
+				return nil, errors.New("bad")
+			}
+			if c.failFast && c.bad > 0 {
+				<-ctx.Done() // cancelled because a sibling failed
+				return nil, context.Cause(ctx)
+			}
+			return number(ctx, j)
+		},
+		"join": sum(t, &joined),
+	})
+	for name, c := range map[string]policy{
 		"one of four":                {bad: 1, join: true, parent: job.Succeeded, joined: 1, pipeline: "partial"},
 		"one of four, without join":  {bad: 1, parent: job.Succeeded, pipeline: "partial"},
 		"all of four":                {bad: 4, join: true, parent: job.Failed, pipeline: "failed"},
@@ -146,33 +176,9 @@ func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
 		"none of four, failing fast": {failFast: true, join: true, parent: job.Succeeded, joined: 1, pipeline: "succeeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			is := is.New(t)
-			pool := pgtest.Pool(t)
-			var joined atomic.Int64
-			r := start(t, pool, named("a"), map[string]does{
-				"parent": func(context.Context, *raw) (*runner.Outcome, error) {
-					o := runner.FanOut(many("child", 4)...)
-					if c.join {
-						o = o.Join(of("join"))
-					}
-					if c.failFast {
-						o = o.FailFast()
-					}
-					return o, nil
-				},
-				"child": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-					if len(j.Args.JSON) > 0 && int(j.Args.JSON[0]-'0') <= c.bad {
-						return nil, errors.New("bad")
-					}
-					if c.failFast && c.bad > 0 {
-						<-ctx.Done() // cancelled because a sibling failed
-						return nil, context.Cause(ctx)
-					}
-					return number(ctx, j)
-				},
-				"join": sum(t, &joined),
-			})
+			now.Store(&c)
+			joined.Store(0)
 			id := enqueue(t, r, of("parent"))
 			is.Equal(over(t, pool, id), c.pipeline)
 			quiet(t, pool)
@@ -184,14 +190,14 @@ func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
 				is.Equal(message(parent), fmt.Sprintf("%d of 4 children failed", c.bad))
 			}
 			if c.failFast && c.bad > 0 {
-				is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3) // the siblings were cancelled
+				is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'cancelled'`, id), 3) // the siblings were cancelled
 			}
 			pgtest.Wait(t, "the fan-out is settled", func() bool {
 				return one[bool](t, pool, `select ended and open = 0 from trapeze.fan_outs where id = $1`, id)
 			})
-			checkHistory(t, pool, r)
 		})
 	}
+	checkHistory(t, pool, r)
 }
 
 // A branch includes everything that follows the child: a chain, or another fan-out with its join.

@@ -23,32 +23,35 @@ func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
 		_, err := tx.Exec(ctx, `create table written ()`)
 		return err
 	}
-	for name, end := range map[string]func() (*runner.Outcome, error){
+	ends := map[string]func() (*runner.Outcome, error){
 		"success":   func() (*runner.Outcome, error) { return runner.Then(of("fine")), nil },
 		"error":     func() (*runner.Outcome, error) { return nil, errors.New("broken") },
 		"retry":     func() (*runner.Outcome, error) { return runner.Snooze(time.Hour, "later"), nil },
 		"in tx":     func() (*runner.Outcome, error) { return runner.Then(of("fine")).InTx(write), nil },
 		"fan-out":   func() (*runner.Outcome, error) { return runner.FanOut(of("fine"), of("fine")), nil },
 		"too large": func() (*runner.Outcome, error) { return runner.Done(strings.Repeat("x", job.MaxResultBytes)), nil },
-	} {
+	}
+	pool := pgtest.Pool(t)
+	log, said := debugging()
+	handlers := map[string]does{"fine": nothing}
+	wait := make(chan struct{})
+	for name, end := range ends {
+		handlers[kindOf(name)] = func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return end() }
+	}
+	r := start(t, pool, runner.Options{Logger: log}, handlers)
+	discarded := 0
+	for name := range ends {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			is := is.New(t)
-			pool := pgtest.Pool(t)
-			log, said := debugging()
-			wait, open := gate(t)
-			r := start(t, pool, runner.Options{Logger: log}, map[string]does{
-				"fine": nothing,
-				"wait": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return end() },
-			})
-			id := begun(t, r, of("wait"), runner.Subject("s"))
+			id := begun(t, r, of(kindOf(name)), runner.Subject("s"))
 			exec(t, pool, `delete from trapeze.live where id = $1`, id)
 			exec(t, pool, `delete from trapeze.jobs where id = $1`, id)
 			events := one[int](t, pool, `select count(*) from trapeze.job_events`)
-			open()
+			wait <- struct{}{}
+			discarded++
 			pgtest.Wait(t, "the claim is closed", func() bool { return r.Running() == 0 })
-			is.True(strings.Contains(said.String(), "reason=gone"))
-			is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), 1.0)
+			is.Equal(said.Count("reason=gone"), discarded)
+			is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), float64(discarded))
 			for _, table := range []string{"jobs", "live", "parked", "done"} {
 				is.Equal(one[int](t, pool, `select count(*) from trapeze.`+table), 0)
 			}

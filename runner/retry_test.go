@@ -77,7 +77,7 @@ func TestARetryPolicyIsFollowedUntilAttemptsAreExhausted(t *testing.T) {
 func TestAnErrorSaysWhatShouldHappenNext(t *testing.T) {
 	t.Parallel()
 	again := errors.New("again")
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		err      error
 		options  []runner.HandleOption
 		enqueue  []runner.EnqueueOption
@@ -87,15 +87,19 @@ func TestAnErrorSaysWhatShouldHappenNext(t *testing.T) {
 		"retryable without a policy":      {err: job.RetryAfter(0, again), attempts: 10, reason: job.ReasonAttemptsExhausted},
 		"retryable with a policy":         {err: job.Retryable(again), options: []runner.HandleOption{runner.Retry(2, soon)}, attempts: 2, reason: job.ReasonAttemptsExhausted},
 		"permanent with a policy":         {err: fmt.Errorf("ingest: %w", job.Permanent(again)), options: []runner.HandleOption{runner.Retry(5, soon)}, attempts: 1, reason: job.ReasonError},
-		"a limit of the job's own":        {err: again, options: []runner.HandleOption{runner.Retry(5, soon)}, enqueue: []runner.EnqueueOption{runner.MaxAttempts(2)}, attempts: 2, reason: job.ReasonAttemptsExhausted},
+		"a limit of the job":              {err: again, options: []runner.HandleOption{runner.Retry(5, soon)}, enqueue: []runner.EnqueueOption{runner.MaxAttempts(2)}, attempts: 2, reason: job.ReasonAttemptsExhausted},
 		"retryable but only one allowed":  {err: job.Retryable(again), enqueue: []runner.EnqueueOption{runner.MaxAttempts(1)}, attempts: 1, reason: job.ReasonError},
 		"a permanent one around a repeat": {err: job.Permanent(job.Retryable(again)), attempts: 1, reason: job.ReasonError},
-	} {
+	}
+	r := make1(t, pgtest.Pool(t), runner.Options{}, nil)
+	for name, c := range cases {
+		runner.HandleRaw(r, kindOf(name), fails(c.err), c.options...)
+	}
+	run(t, r)
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			is := is.New(t)
-			r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fail": fails(c.err)}, c.options...)
-			j := ended(t, r, enqueue(t, r, of("fail"), c.enqueue...))
+			j := ended(t, r, enqueue(t, r, of(kindOf(name)), c.enqueue...))
 			is.Equal(j.State, job.Failed)
 			is.Equal(j.Attempt, c.attempts)
 			is.Equal(why(j), c.reason)

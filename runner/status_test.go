@@ -68,6 +68,9 @@ func TestTheStatusAgreesWithTheRows(t *testing.T) {
 // Plain SQL has the same effect as the commands. Every pod applies the change at its next heartbeat.
 func TestPlainSQLHasTheSameEffectWithinAHeartbeat(t *testing.T) {
 	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	pods := fleet(t, url, 2, runner.Options{DirectURL: "off", PollEvery: time.Hour}, map[string]does{"k": nothing})
 	for name, c := range map[string]struct{ shut, open string }{
 		"frozen":        {`update trapeze.gate set frozen = true`, `update trapeze.gate set frozen = false`},
 		"drained pods":  {`update trapeze.pods set drained = true`, `update trapeze.pods set drained = false`},
@@ -76,21 +79,23 @@ func TestPlainSQLHasTheSameEffectWithinAHeartbeat(t *testing.T) {
 		"no gate row":   {`delete from trapeze.gate`, `insert into trapeze.gate (paused) values (false)`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			is := is.New(t)
-			url := pgtest.URL(t)
-			pool := pgtest.Connect(t, url)
-			pods := fleet(t, url, 2, runner.Options{DirectURL: "off", PollEvery: time.Hour}, map[string]does{"k": nothing})
-			exec(t, pool, c.shut)
-			for _, r := range pods {
-				pgtest.Wait(t, "the pod has applied the change", func() bool {
-					s, err := r.Enqueue(t.Context(), of("k"))
-					is.NoErr(err)
-					return s.State == job.Pending
-				})
+			submitted := func(state job.State) {
+				t.Helper()
+				for _, r := range pods {
+					pgtest.Wait(t, "the pod has applied the change", func() bool {
+						s, err := r.Enqueue(t.Context(), of("k"))
+						is.NoErr(err)
+						return s.State == state
+					})
+				}
 			}
+			exec(t, pool, c.shut)
+			submitted(job.Pending)
 			exec(t, pool, c.open)
 			quiet(t, pool) // no poll is needed, because a pod claims jobs when its heartbeat reports the change
+			submitted(job.Running)
+			quiet(t, pool)
 		})
 	}
 }

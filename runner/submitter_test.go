@@ -15,22 +15,23 @@ import (
 // Access to a pipeline's lists and streams depends on the submitter, so all of a pipeline's steps must share one submitter.
 func TestAPipelineHasOneSubmitter(t *testing.T) {
 	t.Parallel()
-	for name, outcome := range map[string]*runner.Outcome{
+	outcomes := map[string]*runner.Outcome{
 		"a next step":      runner.Then(of("next"), runner.Submitter("eve")),
 		"a wrapped step":   runner.Then(runner.Step(of("next"), runner.Submitter("eve"))),
 		"a child":          runner.FanOut(runner.Step(of("next"), runner.Submitter("eve"))),
 		"a join":           runner.FanOut(of("next")).Join(runner.Step(of("next"), runner.Submitter("eve"))),
 		"an unnamed child": runner.FanOut(of("next")),
-	} {
+	}
+	handlers := map[string]does{"next": nothing}
+	for name, outcome := range outcomes {
+		handlers[kindOf(name)] = func(context.Context, *raw) (*runner.Outcome, error) { return outcome, nil }
+	}
+	pool := pgtest.Pool(t)
+	r := start(t, pool, named("a"), handlers)
+	for name := range outcomes {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			is := is.New(t)
-			pool := pgtest.Pool(t)
-			r := start(t, pool, named("a"), map[string]does{
-				"first": func(context.Context, *raw) (*runner.Outcome, error) { return outcome, nil },
-				"next":  nothing,
-			})
-			j := ended(t, r, enqueue(t, r, of("first"), runner.Submitter("ana")))
+			j := ended(t, r, enqueue(t, r, of(kindOf(name)), runner.Submitter("ana")))
 			if strings.HasPrefix(name, "an unnamed") {
 				is.Equal(j.State, job.Succeeded)
 			} else {
