@@ -248,7 +248,7 @@ func TestPollerAloneAndFastPathAloneGiveTheSameResults(t *testing.T) {
 		} else {
 			submitter = start(t, pool, runner.Options{PollEvery: time.Hour}, handlers())
 		}
-		for range 10 {
+		for range pathChains {
 			enqueue(t, submitter, runner.Chain(of("a"), of("b"), of("c")), runner.Subject("s"))
 			quiet(t, pool)
 		}
@@ -264,8 +264,8 @@ func TestPollerAloneAndFastPathAloneGiveTheSameResults(t *testing.T) {
 	byPoll, fast := run(true)
 	is.Equal(fast, 0) // no step was started on insert
 	byHand, fast := run(false)
-	is.Equal(fast, 20) // every step was started on insert
-	is.Equal(len(byPoll), 30)
+	is.Equal(fast, 2*pathChains) // every step was started on insert
+	is.Equal(len(byPoll), 3*pathChains)
 	slices.Sort(byPoll)
 	slices.Sort(byHand)
 	is.Equal(byPoll, byHand) // the resulting rows are the same

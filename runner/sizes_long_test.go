@@ -12,6 +12,7 @@ const (
 	historyJobs = 300
 	narrowJobs  = 200
 	fireSeconds = 8
+	pathChains  = 10
 
 	cancelRounds = 200
 

@@ -9,9 +9,10 @@ const (
 	faultRounds = 5 // each of the five faults once
 	cutRounds   = 3
 	sqlRounds   = 60 // transactions, of which a quarter lose their client
-	historyJobs = 150
+	historyJobs = 100
 	narrowJobs  = 80
 	fireSeconds = 6
+	pathChains  = 3 // chains that run by polling, and again by the fast path
 
 	cancelRounds = 80
 
