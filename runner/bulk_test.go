@@ -32,16 +32,16 @@ func TestALostReplyOfABulkLosesAndDoublesNothing(t *testing.T) {
 		list[i] = of("kind-a", `"args-of-many"`)
 	}
 	submitted := 0
-	for name, cut := range map[string]string{
-		"to the beginning":   "begin",
-		"to the first rows":  "args-of-many",
-		"to the second copy": `copy "trapeze"."live"`,
-		"to the events":      "job.enqueued",
-		"to the commit":      "commit",
+	for _, c := range []struct{ name, cut string }{
+		{"to the events", "job.enqueued"}, // first, because the proxy sees a statement's text only until the statement is prepared
+		{"to the beginning", "begin"},
+		{"to the first rows", "args-of-many"},
+		{"to the second copy", `copy "trapeze"."live"`},
+		{"to the commit", "commit"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			is := is.New(t)
-			lost := proxy.CutReplyOnce(holds(cut))
+			lost := proxy.CutReplyOnce(holds(c.cut))
 			ids, err := r.EnqueueMany(t.Context(), list)
 			is.NoErr(err)
 			<-lost
