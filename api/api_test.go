@@ -82,7 +82,7 @@ func TestTheSameKeyIsTheSameJob(t *testing.T) {
 func TestAKindOfAnotherProgramIsTakenWhenItIsSaidToBeOne(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	body := `{"kind":"theirs","delay":3600,"chain":[{"kind":"also_theirs"}]`
 	is.Equal(h.send("POST", "/jobs", body+`}`).body["code"], "unknown_kind") // without "foreign", an unknown kind is assumed to be a typo
 	is.Equal(h.send("POST", "/jobs", body+`,"foreign":false}`).body["code"], "unknown_kind")
@@ -93,7 +93,7 @@ func TestAKindOfAnotherProgramIsTakenWhenItIsSaidToBeOne(t *testing.T) {
 func TestJobsAreListedByFilterAndPage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	for range 5 {
 		h.submit(`{"kind":"echo","delay":3600}`)
 	}
@@ -144,7 +144,7 @@ func TestEndingAJob(t *testing.T) {
 
 func TestErrorsHaveStableCodes(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, api.Options{MaxBodyBytes: 3 << 20})
+	h := newIdleHost(t, api.Options{MaxBodyBytes: 3 << 20})
 	for _, c := range []struct {
 		name, method, path, body string
 		status                   int
@@ -205,7 +205,7 @@ func TestAnEscapedBackslashIsNoNUL(t *testing.T) {
 func TestAnotherOriginsPageCannotChangeAnything(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{LoopbackOnly: true})
+	h := newIdleHost(t, api.Options{LoopbackOnly: true})
 	body := `{"kind":"echo"}`
 	is.Equal(h.send("POST", "/jobs", body, "Sec-Fetch-Site", "cross-site").status, http.StatusForbidden)
 	is.Equal(h.send("POST", "/jobs", body, "Origin", "https://evil.example").status, http.StatusForbidden)

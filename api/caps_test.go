@@ -18,7 +18,7 @@ import (
 func TestARoleCapsThePriorityDelayAndAttemptsOfItsSubmitters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"tenant"}, "bob": {"tenant", "batch"},
+	h := newIdleHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"tenant"}, "bob": {"tenant", "batch"},
 		"eve": {"tenant", "submitter"}})})
 	put := func(role, body string) answer {
 		return h.send("PUT", "/admin/roles/"+role, body, "X-Who", "root")

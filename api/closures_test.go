@@ -15,7 +15,7 @@ import (
 func TestAPauseAndADrainShowSinceWhenByWhomAndWhy(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"ana": {"operator"}, "bob": {"operator"}, "vera": {"viewer"}})})
+	h := newIdleHost(t, api.Options{Authenticate: byName(map[string][]string{"ana": {"operator"}, "bob": {"operator"}, "vera": {"viewer"}})})
 	before := time.Now().Add(-time.Minute)
 	is.Equal(h.send("POST", "/admin/workers/pause", "", "X-Who", "ana", "X-Reason", "the disk of db-1 is full").status, http.StatusOK)
 	is.Equal(h.send("POST", "/admin/workers/freeze", "", "X-Who", "bob", "X-Reason", "upgrade").status, http.StatusOK)

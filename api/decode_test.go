@@ -13,7 +13,7 @@ import (
 
 func TestWhatIsSaidTwiceIsRefusedAndSaysWhere(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	for body, at := range map[string]string{
 		`{"kind":"echo","kind":"wait"}`:                                           "/kind",
 		`{"kind":"echo","KIND":"wait"}`:                                           "/KIND", // encoding/json would read both members as kind

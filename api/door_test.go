@@ -25,7 +25,7 @@ const (
 	vicsToken = "vic-0123456789-0123456789"
 )
 
-// guarded returns a host with a token file that has two principals: ana, an operator, and vic, a viewer.
+// guarded returns an idle host with a token file that has two principals: ana, an operator, and vic, a viewer.
 func guarded(t *testing.T, o api.Options) *host {
 	t.Helper()
 	is := is.New(t)
@@ -35,7 +35,7 @@ func guarded(t *testing.T, o api.Options) *host {
 	tokens, err := api.TokenFile(path)
 	is.NoErr(err)
 	o.Authenticate, o.Login = tokens.Authenticate, tokens.Login
-	return newHost(t, o)
+	return newIdleHost(t, o)
 }
 
 func TestNobodyMountsAnAPIThatNobodyGuards(t *testing.T) {
@@ -104,7 +104,7 @@ func TestARefusalNamesTheSchemeThatTheServiceAccepts(t *testing.T) {
 	unknown := func(*http.Request) (api.Principal, error) { return api.Principal{}, api.ErrUnauthenticated }
 	for challenge, h := range map[string]*host{
 		`Bearer realm="trapeze"`: guarded(t, api.Options{}),
-		`X-Forwarded-User`:       newHost(t, api.Options{Authenticate: unknown, Challenge: "X-Forwarded-User"}),
+		`X-Forwarded-User`:       newIdleHost(t, api.Options{Authenticate: unknown, Challenge: "X-Forwarded-User"}),
 	} {
 		for _, path := range []string{"/jobs", "/ui/", "/ui/jobs"} {
 			no := h.send("GET", path, "")
@@ -202,7 +202,7 @@ func TestWhoChangesTooMuchIsToldWhenToComeBack(t *testing.T) {
 func TestNoNameOfSomebodyElseReachesAnythingOnLoopback(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{LoopbackOnly: true})
+	h := newIdleHost(t, api.Options{LoopbackOnly: true})
 	paths := []string{"/metrics", "/ui", "/ui/", "/ui/static/app.js"}
 	for _, route := range api.Routes() {
 		if route.Method == http.MethodGet {
@@ -233,7 +233,7 @@ func TestNoOtherMachineReachesAnythingOnLoopback(t *testing.T) {
 func TestAPageIsNotBrokenByWhatItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	for _, path := range []string{"/ui/jobs?kind=%00", "/ui/jobs?subject=%ff", "/ui/pipelines?name=%00", "/ui/audit?actor=%ff", "/ui/jobs?cursor=x"} {
 		is.Equal(h.send("GET", path, "", "Accept", "text/html").status, http.StatusBadRequest) // a client error, not a server error
 	}

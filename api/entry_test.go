@@ -52,7 +52,7 @@ func TestThereIsALoginFormOnlyIfThereAreSessions(t *testing.T) {
 	with := guarded(t, api.Options{}).send("GET", "/ui/login", "")
 	is.Equal(with.status, http.StatusOK)
 	is.True(strings.Contains(with.text, `name="token"`))
-	without := newHost(t, api.Options{}).send("GET", "/ui/login", "")
+	without := newIdleHost(t, api.Options{}).send("GET", "/ui/login", "")
 	is.Equal(without.status, http.StatusNotFound)
 	is.True(!strings.Contains(without.text, `name="token"`))
 	is.True(strings.Contains(without.text, "This service has no browser sessions"))

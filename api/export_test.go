@@ -34,7 +34,7 @@ func TestAnExportIsOneObjectALine(t *testing.T) { // not parallel, because a pro
 
 func TestOnlyTwoExportsAreUnderWayAtATime(t *testing.T) { // not parallel, because a process allows only two concurrent exports
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	big := strings.Repeat("x", 900_000)
 	for range 20 { // more than the connection's buffers can hold
 		h.submit(`{"kind":"echo","args":"` + big + `"}`)

@@ -48,6 +48,25 @@ func newHostOn(t *testing.T, pool *pgxpool.Pool, o api.Options, more ...func(*ru
 
 func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http.Server), more ...func(*runner.Runner)) *host {
 	t.Helper()
+	h, web := serve(t, pool, o, set, more...)
+	h.stop = runs(t, h.Runner, web)
+	return h
+}
+
+// newIdleHost is like newHost, but its pod does not run, which is cheaper. It is for tests that need only the API and the database.
+func newIdleHost(t *testing.T, o api.Options) *host {
+	t.Helper()
+	h, web := serve(t, pgtest.Pool(t), o, func(*http.Server) {})
+	t.Cleanup(func() {
+		web.Close()
+		h.Close()
+	})
+	return h
+}
+
+// serve returns a host whose pod has not been started, and its server.
+func serve(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http.Server), more ...func(*runner.Runner)) (*host, *httptest.Server) {
+	t.Helper()
 	r, err := runner.New(pool, runner.Options{MaxAttempts: 1, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -106,8 +125,8 @@ func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http
 	web.Config.ConnContext = api.ConnContext
 	set(web.Config)
 	web.Start()
-	h.url, h.stop = web.URL+"/trapeze", runs(t, r, web)
-	return h
+	h.url = web.URL + "/trapeze"
+	return h, web
 }
 
 // held returns a channel whose closing ends the job of kind hold with the given ID.

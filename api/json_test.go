@@ -43,7 +43,7 @@ func TestArgumentsComeBackAsTheBytesThatWereSubmitted(t *testing.T) {
 func TestAHostsEchoKeepsItsOwnWayWithJSON(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	e := echo.New()
 	api.Mount(e.Group("/trapeze"), h.Runner, api.Options{InsecureAllowAll: true})
 	e.GET("/own", func(c echo.Context) error { return c.JSON(200, "<b>") })

@@ -22,7 +22,7 @@ import (
 func TestLanesAreMadeChangedAndDeleted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: as("ann", "platform_admin")})
+	h := newIdleHost(t, api.Options{Authenticate: as("ann", "platform_admin")})
 	const lane = "/admin/workers/lanes/slow"
 	dry := h.send("PUT", lane+"?dry_run=true", `{"slots":2,"kinds":["echo"]}`)
 	is.Equal(dry.status, http.StatusOK)
@@ -100,7 +100,7 @@ func TestLanesPodsAndTheGateAreClosedAndOpened(t *testing.T) {
 
 func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	const lane = "/admin/workers/lanes/default"
 	for _, c := range []struct {
 		name, method, path, body string

@@ -141,7 +141,7 @@ func knock(h http.Handler, method, path, who string) int {
 func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	a := h.send("GET", "/openapi.json", "")
 	is.Equal(a.status, http.StatusOK)
 	var document struct {
@@ -211,7 +211,7 @@ func TestTheDocumentDescribesWhereARouteDiffersFromOthers(t *testing.T) {
 			RequestBody struct{ Required bool }
 		}
 	}
-	is.NoErr(json.Unmarshal([]byte(newHost(t, api.Options{}).send("GET", "/openapi.json", "").text), &document))
+	is.NoErr(json.Unmarshal([]byte(newIdleHost(t, api.Options{}).send("GET", "/openapi.json", "").text), &document))
 	meaning := func(path, name string) string {
 		for _, p := range document.Paths[path]["get"].Parameters {
 			if p.Name == name {

@@ -35,7 +35,7 @@ func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
 			is.Equal(knock(e, route.Method, "/x"+route.Path+"?"+name+"=1", ""), api.LetThrough)
 		}
 	}
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	id := h.submit(`{"kind":"echo"}`)
 	for _, path := range []string{"/jobs/" + id, "/jobs/" + id + "/events", "/jobs/" + id + "/blockers", "/pipelines/" + id, "/jobs", "/events", "/admin/roles"} {
 		refused := h.send("GET", path+"?colour=red", "")
@@ -74,7 +74,7 @@ func TestAQueryThatCannotBeParsedIsRefusedOnEveryRoute(t *testing.T) {
 func TestADeletionWithABrokenQueryDeletesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	is.Equal(h.send("PUT", "/admin/workers/lanes/narrow", `{"slots":2}`).status, http.StatusOK)
 	is.Equal(h.send("DELETE", "/admin/workers/lanes/narrow?dry_run=true;", "").status, http.StatusBadRequest)
 	is.Equal(h.send("PUT", "/admin/workers/lanes/narrow", `{"slots":2}`).body["created"], false) // the lane still exists
@@ -84,7 +84,7 @@ func TestADeletionWithABrokenQueryDeletesNothing(t *testing.T) {
 func TestAnInvalidValueIsRefusedInTheWordsOfThisProgram(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	is.Equal(h.send("GET", "/jobs?current=x", "").body["message"], `filter current: "x": want true or false`)
 	for _, route := range api.Routes() {
 		path := strings.NewReplacer(":id", "1", ":name", "default").Replace(route.Path)

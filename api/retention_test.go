@@ -12,7 +12,7 @@ import (
 func TestAKindIsKeptForATimeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	const path = "/admin/workers/retention"
 	set := h.send("PUT", path+"/a%2Fb/failed", `{"keep_s":3600}`)
 	is.Equal(set.status, http.StatusOK)

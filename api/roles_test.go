@@ -15,7 +15,7 @@ import (
 func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {}, "bob": {"operator"}})})
+	h := newIdleHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {}, "bob": {"operator"}})})
 	root := []string{"X-Who", "root", "X-Reason", "she looks after the lanes"}
 	is.Equal(h.send("GET", "/jobs", "", "X-Who", "ana").status, http.StatusForbidden) // ana has no role yet
 
@@ -53,7 +53,7 @@ func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
 
 func TestARoleThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	for name, c := range map[string]struct {
 		path, body string
 		status     int
@@ -80,7 +80,7 @@ func TestARoleThatMakesNoSenseIsRefused(t *testing.T) {
 func TestTheAuditIsReadPageByPage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	for range 5 {
 		is.NoErr(admin.Audit(t.Context(), inside.Of(h.Runner).Store, admin.AuditEntry{Actor: "ana", Action: "lane.set", Target: "lane default"}))
 	}
@@ -102,7 +102,7 @@ func TestTheAuditIsReadPageByPage(t *testing.T) {
 func TestACursorIsTheProgramsOwn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	for range 2 {
 		h.submit(`{"kind":"echo","delay":3600}`)
 	}

@@ -15,7 +15,7 @@ import (
 func TestAChangeThatWasDecidedUponAnotherSettingIsRefused(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	expression, kind, one := "@yearly", "echo", json.RawMessage(`{ "n": 1 }`)
 	_, err := h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Expression: &expression, Kind: &kind, Args: &one}, "ana")
 	is.NoErr(err)

@@ -20,7 +20,7 @@ const nightly = "/admin/workers/schedules/nightly"
 func TestSchedulesAreMadeChangedAndDeleted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: as("ann", "platform_admin")})
+	h := newIdleHost(t, api.Options{Authenticate: as("ann", "platform_admin")})
 	dry := h.send("PUT", nightly+"?dry_run=true", `{"expression":"30 2 * * *","zone":"Europe/Zurich","kind":"echo"}`)
 	is.Equal(dry.status, http.StatusOK)
 	is.Equal([]any{dry.body["created"], dry.body["dry_run"], dry.body["before"]}, []any{true, true, nil})
@@ -58,7 +58,7 @@ func TestSchedulesAreMadeChangedAndDeleted(t *testing.T) {
 
 func TestAScheduleThatCannotBeIsRefusedAndSaysWhy(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	for name, c := range map[string]struct {
 		body   string
 		status int
@@ -106,7 +106,7 @@ func TestAScheduleThatCannotBeIsRefusedAndSaysWhy(t *testing.T) {
 func TestAnExpressionIsTriedBeforeItIsSet(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	preview := func(expression, zone string) answer {
 		return h.send("GET", "/admin/workers/schedules/preview?"+url.Values{"expression": {expression}, "zone": {zone}}.Encode(), "")
 	}

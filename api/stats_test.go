@@ -35,7 +35,7 @@ func addNumbers(t *testing.T, r *runner.Runner) {
 func TestTheNumbersOfEndedJobsAreReadByLaneAndKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: as("vera", "viewer")})
+	h := newIdleHost(t, api.Options{Authenticate: as("vera", "viewer")})
 	addNumbers(t, h.Runner)
 	read := func(query string) (s job.Stats) {
 		t.Helper()
@@ -67,7 +67,7 @@ func TestTheNumbersOfEndedJobsAreReadByLaneAndKind(t *testing.T) {
 func TestASubmitterDoesNotSeeTheNumbersOfOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{Authenticate: as("sam", "submitter")})
+	h := newIdleHost(t, api.Options{Authenticate: as("sam", "submitter")})
 	is.Equal(h.send("GET", "/stats", "").status, http.StatusForbidden)
 }
 

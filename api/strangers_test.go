@@ -108,7 +108,7 @@ func TestStrangersOfManyAddressesShareABound(t *testing.T) {
 func TestALoopbackPodAnswersTheNamesThatItsProxyPassesOn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{LoopbackOnly: true, Hosts: []string{"jobs.example"}})
+	h := newIdleHost(t, api.Options{LoopbackOnly: true, Hosts: []string{"jobs.example"}})
 	is.Equal(h.send("GET", "/jobs", "", "Host", "jobs.example").status, http.StatusOK)
 	is.Equal(h.send("GET", "/jobs", "", "Host", "jobs.example:8443").status, http.StatusOK)
 	is.Equal(h.send("GET", "/jobs", "", "Host", "evil.example").status, http.StatusForbidden)

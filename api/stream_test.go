@@ -221,7 +221,7 @@ func TestAnOpenTransactionHoldsUpTheStreamOfEverythingOnly(t *testing.T) {
 func TestEventsOfNoJobHaveCursorsToo(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	h := newHost(t, api.Options{})
+	h := newIdleHost(t, api.Options{})
 	all := h.watch("/events/stream")
 	is.Equal(all.must(t).event, "snapshot")
 	for _, path := range []string{"lanes/default/drain", "lanes/default/resume", "pause"} {

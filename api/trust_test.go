@@ -68,7 +68,7 @@ func TestRefusedJWTsSayWhyInTheLogWithoutTheToken(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)
 	o, token := signing(t)
-	h := newHost(t, o)
+	h := newIdleHost(t, o)
 	expired := token("ana", "exp", time.Now().Add(-time.Hour).Unix())
 	is.Equal(h.signIn(expired).status, http.StatusUnauthorized)
 	is.True(strings.Contains(log.String(), "token is expired")) // the reason for a refused sign-in
@@ -135,7 +135,7 @@ func TestJWTSubjectsCannotBeCalledAnonymousAPIOrSystem(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	o, token := signing(t)
-	h := newHost(t, o)
+	h := newIdleHost(t, o)
 	for _, name := range []string{"anonymous", "api", "system", "handler"} {
 		is.Equal(h.signIn(token(name)).status, http.StatusUnauthorized)
 		is.Equal(h.send("GET", "/jobs", "", "Authorization", "Bearer "+token(name)).status, http.StatusUnauthorized)
