@@ -13,6 +13,9 @@ const races = 12
 // patience is the time after which the test starts no more histories.
 const patience = 10 * time.Minute
 
+// outages is the number of times that the connections break before a read and before a heartbeat.
+const outages = 3
+
 // pairEnds lists the ways in which the first of two operations on the same row ends: with a commit (true) or a rollback (false).
 var pairEnds = []bool{true, false}
 

@@ -10,6 +10,9 @@ const histories = 10
 // patience is the time after which the test starts no more histories.
 const patience = 20 * time.Second
 
+// outages is the number of times that the connections break before a read and before a heartbeat.
+const outages = 1
+
 // pairEnds lists the ways in which the first of two operations on the same row ends, here only with a commit. The long test run adds the
 // rollback.
 var pairEnds = []bool{true}

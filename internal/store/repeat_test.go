@@ -28,7 +28,7 @@ func TestTheFirstReadAndHeartbeatAfterConnectionsBrokeAreSentAgain(t *testing.T)
 		_, err := pool.Exec(t.Context(), `select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'trapeze' and datname = current_database()`)
 		is.NoErr(err)
 	}
-	for range 3 {
+	for range outages {
 		breakAll()
 		_, err := view.Pods(t.Context(), s, true)
 		is.NoErr(err)
