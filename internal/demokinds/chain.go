@@ -26,16 +26,16 @@ type chainStep struct {
 func (chain) Kind() string { return "demo.chain" }
 
 func (d *demo) chain(_ context.Context, c *claim[chain]) (*runner.Outcome, error) {
-	if len(c.Args.Steps) == 0 {
+	if len(c.job.Args.Steps) == 0 {
 		return nil, nil
 	}
-	steps := make([]job.Args, len(c.Args.Steps))
-	for i, s := range c.Args.Steps {
+	steps := make([]job.Args, len(c.job.Args.Steps))
+	for i, s := range c.job.Args.Steps {
 		steps[i] = s.step()
 	}
 	o := runner.Then(runner.Chain(steps[0], steps[1:]...))
-	if c.Args.Undo != nil {
-		o = o.OnFailureOrCancel(c.Args.Undo.step())
+	if c.job.Args.Undo != nil {
+		o = o.OnFailureOrCancel(c.job.Args.Undo.step())
 	}
 	return o, nil
 }

@@ -23,7 +23,7 @@ func (fanOut) Kind() string { return "demo.fanout" }
 const mostChildren = 1_000_000
 
 func (d *demo) fanOut(_ context.Context, c *claim[fanOut]) (*runner.Outcome, error) {
-	a := c.Args
+	a := c.job.Args
 	if a.N < 0 || a.N > mostChildren {
 		return nil, job.Permanent(fmt.Errorf("%w: n %d, want 0 to %d", job.ErrInvalidArgs, a.N, mostChildren))
 	}

@@ -69,27 +69,27 @@ func (leak) Kind() string   { return "demo.leak" }
 func (hog) Kind() string    { return "demo.hog" }
 
 func (d *demo) fail(_ context.Context, c *claim[fail]) (*runner.Outcome, error) {
-	message := c.Args.Message + string(c.Args.Bytes)
+	message := c.job.Args.Message + string(c.job.Args.Bytes)
 	if message == "" {
 		message = "failed on request"
 	}
 	err := errors.New(message)
-	if c.Args.Permanent {
+	if c.job.Args.Permanent {
 		err = job.Permanent(err)
 	}
 	return nil, err
 }
 
 func (d *demo) flaky(_ context.Context, c *claim[flaky]) (*runner.Outcome, error) {
-	if rand.Float64() < c.Args.P {
-		return nil, fmt.Errorf("failed with probability %g", c.Args.P)
+	if rand.Float64() < c.job.Args.P {
+		return nil, fmt.Errorf("failed with probability %g", c.job.Args.P)
 	}
 	return nil, nil
 }
 
 func (d *demo) panics(ctx context.Context, c *claim[panics]) (*runner.Outcome, error) {
-	message := "panic on request" + string(c.Args.Bytes)
-	switch c.Args.Where {
+	message := "panic on request" + string(c.job.Args.Bytes)
+	switch c.job.Args.Where {
 	case "", "handler":
 		panic(message)
 	case "goroutine":
@@ -97,11 +97,11 @@ func (d *demo) panics(ctx context.Context, c *claim[panics]) (*runner.Outcome, e
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
-	return nil, job.Permanent(fmt.Errorf("%w: where %q, want handler or goroutine", job.ErrInvalidArgs, c.Args.Where))
+	return nil, job.Permanent(fmt.Errorf("%w: where %q, want handler or goroutine", job.ErrInvalidArgs, c.job.Args.Where))
 }
 
 func (d *demo) exit(_ context.Context, c *claim[exit]) (*runner.Outcome, error) {
-	os.Exit(c.Args.Code)
+	os.Exit(c.job.Args.Code)
 	return nil, nil
 }
 
@@ -111,7 +111,7 @@ func (d *demo) goexit(context.Context, *claim[goexit]) (*runner.Outcome, error) 
 }
 
 func (d *demo) spin(_ context.Context, c *claim[spin]) (*runner.Outcome, error) {
-	length := time.Duration(c.Args.MS) * time.Millisecond
+	length := time.Duration(c.job.Args.MS) * time.Millisecond
 	for began := time.Now(); length == 0 || time.Since(began) < length; {
 	}
 	return nil, nil
@@ -122,7 +122,7 @@ func (d *demo) block(context.Context, *claim[block]) (*runner.Outcome, error) {
 }
 
 func (d *demo) leak(_ context.Context, c *claim[leak]) (*runner.Outcome, error) {
-	for range max(c.Args.N, 1) {
+	for range max(c.job.Args.N, 1) {
 		go func() { select {} }()
 	}
 	return nil, nil
@@ -130,10 +130,10 @@ func (d *demo) leak(_ context.Context, c *claim[leak]) (*runner.Outcome, error) 
 
 func (d *demo) hog(_ context.Context, c *claim[hog]) (*runner.Outcome, error) {
 	const mebibyte = 1 << 20
-	held := make([]byte, max(c.Args.MB, 0)*mebibyte)
+	held := make([]byte, max(c.job.Args.MB, 0)*mebibyte)
 	for i := 0; i < len(held); i += 4096 {
 		held[i] = 1 // pages that are never written would not use memory
 	}
 	runtime.KeepAlive(held)
-	return runner.Done(map[string]int{"mb": c.Args.MB}), nil
+	return runner.Done(map[string]int{"mb": c.job.Args.MB}), nil
 }

@@ -85,7 +85,7 @@ func (d *demo) makeTable(ctx context.Context, pool *pgxpool.Pool) error {
 
 // claim represents a claim of a demo job, with the template of the lines that are sent to the ledger.
 type claim[A job.Args] struct {
-	*runner.Job[A]
+	job    *runner.Job[A]
 	ledger *ledger
 	line   line
 }
@@ -99,7 +99,7 @@ func (c *claim[A]) post(ctx context.Context, event, cause string) error {
 // handle registers a kind whose claims report their start, their context's cancellation, and their end.
 func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context, *claim[A]) (*runner.Outcome, error), options ...runner.HandleOption) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
-		c := &claim[A]{Job: j, ledger: d.ledger, line: line{
+		c := &claim[A]{job: j, ledger: d.ledger, line: line{
 			Pod: j.PodName(), Boot: j.Boot(), Job: j.ID(), Kind: j.Kind(), Subject: j.Subject(), Lane: j.Lane(),
 			Pipeline: j.PipelineID(), Attempt: j.Attempt(), Fence: j.Fence(),
 		}}

@@ -67,24 +67,24 @@ func (e *echo) UnmarshalJSON(raw []byte) error { e.raw = append(e.raw, raw...); 
 func (d *demo) noop(context.Context, *claim[noop]) (*runner.Outcome, error) { return nil, nil }
 
 func (d *demo) echo(_ context.Context, c *claim[echo]) (*runner.Outcome, error) {
-	return runner.Done(c.Args.raw), nil
+	return runner.Done(c.job.Args.raw), nil
 }
 
 func (d *demo) result(_ context.Context, c *claim[result]) (*runner.Outcome, error) {
-	return runner.Done(strings.Repeat("x", max(c.Args.Bytes, 0))), nil
+	return runner.Done(strings.Repeat("x", max(c.job.Args.Bytes, 0))), nil
 }
 
 func (d *demo) sleep(ctx context.Context, c *claim[sleep]) (*runner.Outcome, error) {
-	pauses := max(c.Args.Ticks, 1)
-	each := time.Duration(c.Args.MS) * time.Millisecond / time.Duration(pauses)
+	pauses := max(c.job.Args.Ticks, 1)
+	each := time.Duration(c.job.Args.MS) * time.Millisecond / time.Duration(pauses)
 	for i := range pauses {
-		if c.Args.IgnoreCtx {
+		if c.job.Args.IgnoreCtx {
 			time.Sleep(each)
 		} else if err := wait(ctx, each); err != nil {
 			return nil, err
 		}
-		if c.Args.Ticks > 0 {
-			c.Progress(int64(i+1), int64(c.Args.Ticks))
+		if c.job.Args.Ticks > 0 {
+			c.job.Progress(int64(i+1), int64(c.job.Args.Ticks))
 			if err := c.post(ctx, "tick", ""); err != nil {
 				return nil, err
 			}
@@ -94,55 +94,55 @@ func (d *demo) sleep(ctx context.Context, c *claim[sleep]) (*runner.Outcome, err
 }
 
 func (d *demo) progress(ctx context.Context, c *claim[progress]) (*runner.Outcome, error) {
-	c.Progress(0, int64(c.Args.Steps))
-	for i := range c.Args.Steps {
-		if err := wait(ctx, time.Duration(c.Args.MS)*time.Millisecond); err != nil {
+	c.job.Progress(0, int64(c.job.Args.Steps))
+	for i := range c.job.Args.Steps {
+		if err := wait(ctx, time.Duration(c.job.Args.MS)*time.Millisecond); err != nil {
 			return nil, err
 		}
-		c.Progress(int64(i+1), int64(c.Args.Steps))
-		c.Message(fmt.Sprintf("step %d of %d", i+1, c.Args.Steps))
+		c.job.Progress(int64(i+1), int64(c.job.Args.Steps))
+		c.job.Message(fmt.Sprintf("step %d of %d", i+1, c.job.Args.Steps))
 		if err := c.post(ctx, "tick", ""); err != nil {
 			return nil, err
 		}
 	}
-	return runner.Done(map[string]int{"steps": c.Args.Steps}), nil
+	return runner.Done(map[string]int{"steps": c.job.Args.Steps}), nil
 }
 
 // retryLater counts its runs in a checkpoint, because neither existing counter is suitable: a snooze does not increase the attempt number,
 // and the fence increases after crashes too.
 func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Outcome, error) {
 	var done int
-	if _, err := c.LastCheckpoint(&done); err != nil {
+	if _, err := c.job.LastCheckpoint(&done); err != nil {
 		return nil, err
 	}
-	if done >= c.Args.Times {
+	if done >= c.job.Args.Times {
 		return runner.Done(map[string]int{"times": done}), nil
 	}
 	done++
 	var err error
 	switch {
 	case d.rows == "": // a remote worker has no database
-		err = c.Checkpoint(ctx, done)
-	case c.ID()%2 == 0:
-		err = c.Write(ctx, done, nil)
+		err = c.job.Checkpoint(ctx, done)
+	case c.job.ID()%2 == 0:
+		err = c.job.Write(ctx, done, nil)
 	default:
-		err = c.Tx(ctx, func(pgx.Tx) error { return nil }, done)
+		err = c.job.Tx(ctx, func(pgx.Tx) error { return nil }, done)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return runner.Snooze(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil
+	return runner.Snooze(time.Duration(c.job.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.job.Args.Times)), nil
 }
 
 // tx writes its rows in the commit that finishes the job. Jobs with odd IDs and jobs that roll back use a transaction. The others use a
 // statement that shares a commit with other jobs.
 func (d *demo) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, error) {
-	if c.Args.MS > 0 {
-		if err := wait(ctx, time.Duration(c.Args.MS)*time.Millisecond); err != nil {
+	if c.job.Args.MS > 0 {
+		if err := wait(ctx, time.Duration(c.job.Args.MS)*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
-	id, fence, args, done := c.ID(), c.Fence(), c.Args, runner.Done(map[string]int{"rows": c.Args.Rows})
+	id, fence, args, done := c.job.ID(), c.job.Fence(), c.job.Args, runner.Done(map[string]int{"rows": c.job.Args.Rows})
 	insert := `insert into ` + d.rows + ` (job_id, fence, n) select $1, $2, n from generate_series(1, $3::int) n`
 	if id%2 == 0 && !args.Rollback {
 		return done.Write(insert, id, fence, args.Rows), nil
@@ -159,7 +159,7 @@ func (d *demo) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, error) {
 }
 
 func (d *demo) effect(ctx context.Context, c *claim[effect]) (*runner.Outcome, error) {
-	n := max(c.Args.N, 1)
+	n := max(c.job.Args.N, 1)
 	for range n {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
