@@ -43,7 +43,7 @@ func TestJobsAreReadByTheirPlacesThoughTheseWereEmptyWhenAnalyzed(t *testing.T) 
 		"jobs_of_pipeline": {"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null", "null", "null", "null"},
 		"pipelines":        {"null", "null", "null", "null", "null", "'50'"},
 	} {
-		found := plantest.Read(t, plantest.Explain(t, conn, name+"_run", readers[name], "analyze, buffers, format json", args...))
+		found := plantest.Reads(t, conn, name+"_run", readers[name], args...)
 		t.Logf("%-10s %+v", name, found)
 		if found.Rows > 1000 || found.Buffers > 2000 {
 			t.Errorf("%s touches %+v with %d open jobs", name, found, open)
@@ -64,7 +64,7 @@ func TestAListOfRareEndsReadsNoMoreOfALongHistory(t *testing.T) {
 			"rare_pipelines": append(plantest.Literals("{failed}"), "null", "null", "null", "null", "'50'"),
 			"failures":       {"null", "null", "'10000'"},
 		} {
-			found[name] = plantest.Read(t, plantest.Explain(t, conn, name, hot[name], "analyze, buffers, format json", args...))
+			found[name] = plantest.Reads(t, conn, name, hot[name], args...)
 		}
 		return found
 	}
@@ -90,9 +90,8 @@ func TestACurrentRunIsReadWithoutTheHistory(t *testing.T) {
 			return []string{"null", kind, "null", subject, "null", "null", "null", "null", "null", "1", "true", "null", "null", "null", "null"}
 		}
 		return map[string]plantest.Touched{
-			"current_run": plantest.Read(t, plantest.Explain(t, conn, "current_run", currentRunSQL, "analyze, buffers, format json", args("'k'", "'s'")...)),
-			"current_jobs": plantest.Read(t, plantest.Explain(t, conn, "current_jobs", currentJobsSQL, "analyze, buffers, format json",
-				args("null", "null")...)),
+			"current_run":  plantest.Reads(t, conn, "current_run", currentRunSQL, args("'k'", "'s'")...),
+			"current_jobs": plantest.Reads(t, conn, "current_jobs", currentJobsSQL, args("null", "null")...),
 		}
 	}
 	plantest.LongAsShort(t, look(400), look(20_000))
@@ -104,8 +103,8 @@ func TestTheJobsOfAPipelineAreFoundWithoutItsHistory(t *testing.T) {
 		s := newStore(t)
 		plantest.SeedEnded(t, s.Pool(), n, 20)
 		conn := plantest.Pinned(t, s.Pool())
-		return map[string]plantest.Touched{"jobs_of_pipeline": plantest.Read(t, plantest.Explain(t, conn, "jobs_of_pipeline", jobsOfPipelineSQL, "analyze, buffers, format json",
-			"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null", "null", "null", "null"))}
+		return map[string]plantest.Touched{"jobs_of_pipeline": plantest.Reads(t, conn, "jobs_of_pipeline", jobsOfPipelineSQL,
+			"null", "null", "null", "null", "'400'", "null", "null", "null", "null", "'50'", "'true'", "null", "null", "null", "null")}
 	}
 	plantest.LongAsShort(t, look(500), look(20_000))
 }
@@ -118,10 +117,10 @@ func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
 	conn := plantest.Pinned(t, s.Pool())
 	at, err := store.Rows(t.Context(), s, pgx.RowToStructByPos[walkEnd], lookedSQL, nil, nil, 0, 999)
 	is.NoErr(err)
-	found := plantest.Read(t, plantest.Explain(t, conn, "jobs", jobsSQL, "analyze, buffers, format json", "null", "'none'", "null", "null", "null", "null", "null",
-		"null", "null", "'50'", "'true'", "null", "null", "null", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'"))
+	found := plantest.Reads(t, conn, "jobs", jobsSQL, "null", "'none'", "null", "null", "null", "null", "null",
+		"null", "null", "'50'", "'true'", "null", "null", "null", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'")
 	is.Equal(found.Rows, 1000)
-	ends := plantest.Read(t, plantest.Explain(t, conn, "looked", lookedSQL, "analyze, buffers, format json", "null", "null", "null", "'999'"))
+	ends := plantest.Reads(t, conn, "looked", lookedSQL, "null", "null", "null", "'999'")
 	is.Equal(ends.Rows, 1000)
 	is.True(ends.Buffers < 50) // reads only index pages
 }
