@@ -4,6 +4,8 @@ package runner_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,5 +60,73 @@ func TestALimitOfALaneIsChangedLive(t *testing.T) {
 		enqueue(t, pods[i%2], of("k"), runner.Lane("l"))
 	}
 	quiet(t, pool)
+	accounted(t, pool)
+}
+
+// Three pods share one slot. Each pod runs an endless chain that could keep the slot forever.
+func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
+	var mu sync.Mutex
+	var running, most atomic.Int64
+	byPod := map[string]int{}
+	stop := make(chan struct{})
+	pods := fleet(t, url, 3, runner.Options{Slots: 4}, map[string]does{"endless": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if n := running.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer running.Add(-1)
+		mu.Lock()
+		byPod[j.PodName()]++
+		mu.Unlock()
+		select {
+		case <-stop:
+			return nil, nil
+		default: // a chain has at most a thousand steps
+			return runner.Then(of("endless")), pause(ctx, 10*time.Millisecond)
+		}
+	}})
+	for _, pod := range pods {
+		enqueue(t, pod, of("endless"), runner.Lane("one"))
+	}
+	t.Cleanup(func() { t.Log(byPod) })
+	pgtest.Wait(t, "every pod has had the slot several times", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(byPod) == 3 && byPod["pod-0"] > 30 && byPod["pod-1"] > 30 && byPod["pod-2"] > 30
+	})
+	close(stop)
+	quiet(t, pool)
+	is.Equal(most.Load(), int64(1))
+	accounted(t, pool)
+}
+
+// Each pod holds one slot and always has work, so no pod returns its slot voluntarily.
+func TestALimitBelowTheNumberOfPodsThatRunIsReached(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('l', 3)`)
+	var c crowd
+	pods := fleet(t, url, 3, runner.Options{Slots: 4}, map[string]does{"endless": c.endless(t, 10*time.Millisecond)})
+	for _, pod := range pods {
+		for range 2 {
+			enqueue(t, pod, of("endless"), runner.Lane("l"))
+		}
+	}
+	pgtest.Wait(t, "the lane is full", func() bool { return c.now.Load() == 3 })
+	relimit(t, pool, "l", 1)
+	pgtest.Wait(t, "the lane grants no more slots than it has", func() bool {
+		return one[bool](t, pool, `select granted <= slots from trapeze.lanes where name = 'l'`)
+	})
+	pgtest.Wait(t, "the jobs that ran before have ended", func() bool { return c.now.Load() <= 1 })
+	c.most.Store(0)
+	before := c.all.Load()
+	pgtest.Wait(t, "the lane continues", func() bool { return c.all.Load() > before+50 })
+	is.Equal(c.most.Load(), int64(1)) // only one job runs at a time
 	accounted(t, pool)
 }

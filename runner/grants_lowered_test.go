@@ -41,33 +41,6 @@ func (c *crowd) endless(t *testing.T, d time.Duration) does {
 	}
 }
 
-// Each pod holds one slot and always has work, so no pod returns its slot voluntarily.
-func TestALimitBelowTheNumberOfPodsThatRunIsReached(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	url := pgtest.URL(t)
-	pool := pgtest.Connect(t, url)
-	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('l', 3)`)
-	var c crowd
-	pods := fleet(t, url, 3, runner.Options{Slots: 4}, map[string]does{"endless": c.endless(t, 10*time.Millisecond)})
-	for _, pod := range pods {
-		for range 2 {
-			enqueue(t, pod, of("endless"), runner.Lane("l"))
-		}
-	}
-	pgtest.Wait(t, "the lane is full", func() bool { return c.now.Load() == 3 })
-	relimit(t, pool, "l", 1)
-	pgtest.Wait(t, "the lane grants no more slots than it has", func() bool {
-		return one[bool](t, pool, `select granted <= slots from trapeze.lanes where name = 'l'`)
-	})
-	pgtest.Wait(t, "the jobs that ran before have ended", func() bool { return c.now.Load() <= 1 })
-	c.most.Store(0)
-	before := c.all.Load()
-	pgtest.Wait(t, "the lane continues", func() bool { return c.all.Load() > before+50 })
-	is.Equal(c.most.Load(), int64(1)) // only one job runs at a time
-	accounted(t, pool)
-}
-
 func TestALaneWithoutSlotsDoesNotGoOnWithItsChains(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -3,7 +3,6 @@ package runner_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,47 +85,6 @@ func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Three pods share one slot. Each pod runs an endless chain that could keep the slot forever.
-func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	url := pgtest.URL(t)
-	pool := pgtest.Connect(t, url)
-	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
-	var mu sync.Mutex
-	var running, most atomic.Int64
-	byPod := map[string]int{}
-	stop := make(chan struct{})
-	pods := fleet(t, url, 3, runner.Options{Slots: 4}, map[string]does{"endless": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		if n := running.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		defer running.Add(-1)
-		mu.Lock()
-		byPod[j.PodName()]++
-		mu.Unlock()
-		select {
-		case <-stop:
-			return nil, nil
-		default: // a chain has at most a thousand steps
-			return runner.Then(of("endless")), pause(ctx, 10*time.Millisecond)
-		}
-	}})
-	for _, pod := range pods {
-		enqueue(t, pod, of("endless"), runner.Lane("one"))
-	}
-	t.Cleanup(func() { t.Log(byPod) })
-	pgtest.Wait(t, "every pod has had the slot several times", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(byPod) == 3 && byPod["pod-0"] > 30 && byPod["pod-1"] > 30 && byPod["pod-2"] > 30
-	})
-	close(stop)
-	quiet(t, pool)
-	is.Equal(most.Load(), int64(1))
-	accounted(t, pool)
 }
 
 // A pod without jobs requests no slots. For an idle pod, a lane with a limit across all pods costs nothing beyond the usual polls.

@@ -216,21 +216,6 @@ func TestALargeOrderWaitsForApprovalAndMayBeCancelled(t *testing.T) {
 	s.settled()
 }
 
-func TestAnOrderThatIsCancelledWhileItsPaymentIsUnderWayIsRefunded(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	s := open(t)
-	s.order("1", "lamp", "north", "visa", 4200)
-	s.RunUntilIdle() // the charge has been requested, but the webhook has not arrived yet
-	status, _ := call(t, "DELETE", s.url+"/orders/1", "")
-	is.Equal(status, http.StatusAccepted)
-	s.finish()
-	is.Equal(s.state("1"), "refunded")
-	is.Equal(s.provider.refunds["1"], 1)
-	is.Equal(len(s.provider.receipts), 0) // the late webhook was accepted
-	s.settled()
-}
-
 func TestTheReportHasALineForEachRegion(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -260,18 +245,6 @@ func TestTheReportHasALineForEachRegion(t *testing.T) {
 	is.NoErr(s.pool.QueryRow(t.Context(), `select day::text from reports where day <> $1::text::date`, day).Scan(&yesterday))
 	_, lines = call(t, "GET", s.url+"/reports/"+yesterday, "")
 	is.Equal(lines, "[]")
-}
-
-func TestTheReportIsMadeEveryMorning(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	s := open(t)
-	for days := 1; days <= 3; days++ {
-		s.Advance(24 * time.Hour)
-		s.finish()
-		is.Equal(len(s.Jobs("daily_report")), days)
-		is.Equal(len(s.Jobs("store_report")), days) // the join runs even if no region had orders
-	}
 }
 
 // The test runs the commands in README.md against the program, in order. Each comment in a command block is text that the response must
