@@ -51,7 +51,7 @@ func TestTheStatusAgreesWithTheRows(t *testing.T) {
 		j := get(t, pods[0], slot.Job)
 		is.Equal(slot.Boot, *j.Pod)
 		is.Equal([]any{slot.Lane, slot.Kind, slot.Fence, slot.Attempt}, []any{j.Lane, j.Kind, j.Fence, j.Attempt})
-		is.Equal(slot.Since.UnixMicro(), j.StartedAt.UnixMicro())
+		is.True(j.StartedAt.Sub(slot.Since).Abs() < time.Second) // a claim may begin before the insert of the job that it finds
 		if slot.Job == first {
 			is.Equal([]any{slot.Pod, slot.Subject, slot.Priority}, []any{names[slot.Boot], "s", 7})
 			is.Equal([]any{*slot.Progress.Done, *slot.Progress.Total, *slot.Progress.Message}, []any{int64(3), int64(10), "at it"})
