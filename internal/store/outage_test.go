@@ -192,7 +192,7 @@ func TestOnAFullServerAStatementWaitsForAConnectionOfItsPool(t *testing.T) {
 	}
 	took := time.Since(began)
 	t.Logf("20 statements took %s and dialed %d times", took, dials.Load())
-	is.True(dials.Load() < 20+int64(took/(100*time.Millisecond)))
+	is.True(dials.Load() <= 4+3*int64(1+took/(100*time.Millisecond))) // every 100 ms, at most the three that the pool lacks
 	err = s.Tx(t.Context(), func(pgx.Tx) error { return nil })
 	is.NoErr(err)
 }
