@@ -180,8 +180,8 @@ func Explain(t testing.TB, conn *pgx.Conn, name, sql, options string, args ...st
 // Touched counts the shared buffers that a statement reads, and the rows that its scans read.
 type Touched struct{ Buffers, Rows int }
 
-// Reads executes a statement that changes nothing, and returns what it touches. It executes it twice and counts the smaller number of
-// buffers: a session that fell behind with the cache invalidations of other sessions reads the catalogs again, which takes hundreds.
+// Reads executes a read-only statement twice, and returns its rows and the smaller number of its buffers. A session that fell behind with
+// the cache invalidations of other sessions reads the catalogs again, which takes hundreds of buffers.
 func Reads(t *testing.T, conn *pgx.Conn, name, sql string, args ...string) Touched {
 	t.Helper()
 	read := func() Touched { return Read(t, Explain(t, conn, name, sql, "analyze, buffers, format json", args...)) }
