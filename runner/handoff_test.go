@@ -21,23 +21,13 @@ func TestRunningIsVisibleBeforeTheHandlerStartsAndNoTransactionStaysOpen(t *test
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	type seen struct {
-		state string
-		open  int
-	}
-	got := make(chan seen, 1)
-	r := start(t, pool, runner.Options{}, map[string]does{"look": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		var s seen
-		err := pool.QueryRow(ctx, `select (select state from trapeze.job where id = $1),
-			(select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%')`,
-			j.ID()).Scan(&s.state, &s.open)
-		got <- s
-		return nil, err
-	}})
-	id := enqueue(t, r, of("look"))
-	s := <-got
-	is.Equal(s.state, "running") // another connection sees the state while the handler is running
-	is.Equal(s.open, 0)          // no transaction is open while the handler is running
+	wait, open := gate(t)
+	r := start(t, pool, runner.Options{}, map[string]does{"look": until(wait)})
+	id := begun(t, r, of("look")) // another connection sees the state while the handler is running
+	pgtest.Wait(t, "no transaction stays open while the handler is running", func() bool {
+		return one[int](t, pool, `select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'`) == 0
+	})
+	open()
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Attempt, 1)
