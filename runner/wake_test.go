@@ -2,8 +2,6 @@ package runner_test
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,50 +31,6 @@ func TestAProgramThatOnlySubmitsWakesThePods(t *testing.T) {
 // With onlyWoken, pods never poll during a test, so jobs start only after wake-ups. Each pod learns its place in the fleet from its
 // heartbeats.
 var onlyWoken = runner.Options{Slots: 1, HeartbeatEvery: 100 * time.Millisecond, LeaseFor: time.Minute, PollEvery: time.Hour}
-
-// Eight pods are the front of the fleet and hear every notification. They are usually busy, so they pass notifications on, first to each
-// other and then to the rest.
-func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	pool := pgtest.Pool(t)
-	hold, release := gate(t)
-	var pods []*runner.Runner
-	const front = 8
-	for range front + 2 {
-		pods = append(pods, start(t, pool, onlyWoken, map[string]does{"hold": until(hold), "k": nothing}))
-	}
-	slices.SortFunc(pods, func(a, b *runner.Runner) int { return strings.Compare(a.Boot(), b.Boot()) })
-	hear := func() (list string) { // returns an F for each pod of the front that hears a notification, and an R for each other pod that does
-		var before []float64
-		for _, r := range pods {
-			before = append(before, value(t, r, "trapeze_notifications_total"))
-		}
-		exec(t, pool, `select pg_notify('trapeze_wake', '')`)
-		pgtest.Wait(t, "the first pod hears it", func() bool { return value(t, pods[0], "trapeze_notifications_total") > before[0] })
-		for i, r := range pods {
-			if value(t, r, "trapeze_notifications_total") > before[i] {
-				list += string("FR"[i/front])
-			}
-		}
-		return list
-	}
-	pgtest.Wait(t, "only the front hears notifications", func() bool { return hear() == "FFFFFFFF" })
-	for _, r := range pods[:len(pods)-1] {
-		begun(t, r, of("hold"))
-	}
-	other := make1(t, pool, runner.Options{}, nil)
-	for range 3 {
-		id := enqueue(t, other, of("k"), runner.Foreign())
-		is.Equal(ended(t, other, id).State, job.Succeeded)
-	}
-	for _, r := range pods[:2] {
-		_, err := r.Admin().DrainPod(t.Context(), r.Boot(), 0, "test")
-		is.NoErr(err)
-	}
-	pgtest.Wait(t, "the rest takes the place of the drained pods", func() bool { return strings.HasSuffix(hear(), "RR") })
-	release()
-}
 
 // All pods of the front except one are dead, but their leases have not expired yet. The delayed claim of the living pod finds the jobs.
 func TestAJobStartsSoonAlthoughThePodsThatAreNotifiedFirstAreDead(t *testing.T) {

@@ -194,59 +194,6 @@ func TestAWebhookThatComesTwiceOrWithAWrongTokenChangesNothing(t *testing.T) {
 	s.settled()
 }
 
-func TestALargeOrderWaitsForApprovalAndMayBeCancelled(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	s := open(t)
-	s.order("yes", "piano", "north", "visa", large)
-	s.order("no", "piano", "north", "visa", large)
-	s.finish()
-	is.Equal(len(s.provider.charges), 0) // nothing is charged before the approval
-	for path, method := range map[string]string{"/orders/yes/approve": "POST", "/orders/no": "DELETE"} {
-		status, answer := call(t, method, s.url+path, "")
-		is.Equal(status, http.StatusAccepted)
-		t.Log(path, answer)
-	}
-	s.finish()
-	is.Equal(s.state("yes"), "shipped")
-	is.Equal(s.state("no"), "refunded")
-	is.Equal(s.provider.charges["no"], 0)
-	status, _ := call(t, "DELETE", s.url+"/orders/yes", "")
-	is.Equal(status, http.StatusConflict) // the order is already being shipped
-	s.settled()
-}
-
-func TestTheReportHasALineForEachRegion(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	s := open(t)
-	s.order("1", "lamp", "north", "visa", 4200)
-	s.order("2", "lamp", "south", "visa", 1000)
-	s.order("3", "lamp", "south", "visa", 500)
-	s.order("4", "lamp", "moon", "visa", 500)
-	s.finish()
-	const day = "2026-03-01"
-	_, err := s.pool.Exec(t.Context(), `update orders set placed_at = '2026-03-01 12:00Z'`)
-	is.NoErr(err)
-	for range 2 {
-		status, _ := call(t, "POST", s.url+"/reports/"+day, "")
-		is.Equal(status, http.StatusAccepted)
-	}
-	s.finish()
-	is.Equal(len(s.Jobs("daily_report")), 1) // the second request returned the first job
-	_, lines := call(t, "GET", s.url+"/reports/"+day, "")
-	is.Equal(strings.ReplaceAll(lines, " ", ""),
-		`[{"cents":0,"region":"moon","shipped":0},{"cents":4200,"region":"north","shipped":1},{"cents":1500,"region":"south","shipped":2}]`)
-
-	s.DieAt(runnertest.AfterClaim, "store_report")
-	s.Enqueue(DailyReport{}) // submits the same job as the schedule, a report for the previous day, which had no orders
-	s.finish()
-	var yesterday string
-	is.NoErr(s.pool.QueryRow(t.Context(), `select day::text from reports where day <> $1::text::date`, day).Scan(&yesterday))
-	_, lines = call(t, "GET", s.url+"/reports/"+yesterday, "")
-	is.Equal(lines, "[]")
-}
-
 // The test runs the commands in README.md against the program, in order. Each comment in a command block is text that the response must
 // eventually contain.
 func TestTheReadmesTourWorks(t *testing.T) {

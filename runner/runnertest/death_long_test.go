@@ -5,6 +5,7 @@ package runnertest_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -102,4 +103,20 @@ func TestAWaitIsDecidedOnceWhenThePodDiesInTheMiddleOfIt(t *testing.T) {
 			is.Equal(putOff, 1) // the job was snoozed only once
 		})
 	}
+}
+
+func TestAJobThatKillsEveryPodFails(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := runnertest.New(t, effects(t), runner.Options{}, steps)
+	poison, other := h.Enqueue(last{}), h.Enqueue(step{})
+	for range 3 {
+		h.DieAt(runnertest.BeforeFinish, "last")
+	}
+	h.RunUntilIdle()
+	is.Equal(h.Deaths(), 3)
+	h.RequireState(poison, job.Failed)
+	is.Equal(*h.Job(poison).Reason, job.ReasonCrashed)
+	h.RequireState(other, job.Succeeded)
+	is.True(slices.Contains(h.Transitions(poison), job.Failed))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -156,20 +155,4 @@ func TestAPodThatDiesAsItStopsIsTakenOver(t *testing.T) {
 	var live int
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from `+h.Schema()+`.pods where closed_at is null and lease_until > now()`).Scan(&live))
 	is.Equal(live, 0) // the lease has expired
-}
-
-func TestAJobThatKillsEveryPodFails(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	h := runnertest.New(t, effects(t), runner.Options{}, steps)
-	poison, other := h.Enqueue(last{}), h.Enqueue(step{})
-	for range 3 {
-		h.DieAt(runnertest.BeforeFinish, "last")
-	}
-	h.RunUntilIdle()
-	is.Equal(h.Deaths(), 3)
-	h.RequireState(poison, job.Failed)
-	is.Equal(*h.Job(poison).Reason, job.ReasonCrashed)
-	h.RequireState(other, job.Succeeded)
-	is.True(slices.Contains(h.Transitions(poison), job.Failed))
 }

@@ -121,6 +121,9 @@ var commandName = regexp.MustCompile(`(?m)(^|[ (;|])trapeze [a-z]+`)
 // Named replaces trapeze with the program's name in the commands that occur in text.
 func Named(c *cobra.Command, text string) string {
 	root := c.Root()
+	if root.Name() == "trapeze" {
+		return text
+	}
 	return commandName.ReplaceAllStringFunc(text, func(found string) string {
 		before, command, _ := strings.Cut(found, "trapeze ")
 		if to, _, err := root.Find([]string{command}); err != nil || to == root {
