@@ -42,7 +42,7 @@ test: ## run all tests on a real PostgreSQL
 	$(GO) build -o bin/with ./internal/testdb/with && exec bin/with $(SUBMAKE) --no-print-directory test-all
 
 # The packages whose tests take longest start first, so that none of them runs alone at the end.
-LONGEST = $(if $(filter ./...,$(PACKAGES)),./runner ./cmd/trapeze ./internal/store ./remote/internal/host ./runner/runnertest)
+LONGEST = $(if $(filter ./...,$(PACKAGES)),./runner ./cmd/trapeze ./internal/store ./remote/internal/host ./runner/runnertest ./remote)
 
 # The small modules of the examples come last, all at once, because they compile what the tests above have compiled.
 MODULES := mounting river sql

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -71,3 +72,14 @@ func TestPodsThatStopHaveWrittenTheNumbersOfAllTheirEndedJobs(t *testing.T) {
 	is.True(slow.RunP50.Duration() > 20*time.Millisecond) // accurate within a factor of √2; the actual time is at least 30 ms
 	is.True(slow.WaitP50 != nil)
 }
+
+// numbersOf returns a table's counts of ended jobs, each formatted as "lane kind state n".
+func numbersOf(t *testing.T, pool *pgxpool.Pool, from string) []string {
+	t.Helper()
+	return column[string](t, pool, `select concat_ws(' ', lane, kind, state, sum(n)) from (`+from+`) s group by lane, kind, state order by 1`)
+}
+
+const (
+	numbersInDone  = `select lane, kind, state, 1 as n from trapeze.job where finished_at is not null`
+	numbersInStats = `select lane, kind, state, jobs as n from trapeze.stats`
+)
