@@ -27,7 +27,7 @@ type service struct {
 	secrets *secrets.Secrets
 	streams openStreams
 	logins  *buckets
-	openapi []byte // the encoded OpenAPI document
+	openapi func() ([]byte, error) // returns the encoded OpenAPI document, which is created by the first call
 }
 
 // cutOff reports whether the pod no longer trusts its lease because its heartbeats fail. The pod may then be connected to a standby or a

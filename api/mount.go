@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
@@ -29,7 +30,13 @@ var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRo
 
 var documentRoutes = []Route{
 	{Method: http.MethodGet, Path: "/openapi.json", Needs: access.Nothing, Summary: "Describe the API, as OpenAPI 3.1",
-		do: func(c *call) (any, error) { return nil, c.JSONBlob(http.StatusOK, c.openapi) }},
+		do: func(c *call) (any, error) {
+			document, err := c.openapi()
+			if err != nil {
+				return nil, err
+			}
+			return nil, c.JSONBlob(http.StatusOK, document)
+		}},
 }
 
 // Routes returns the API's routes.
@@ -53,18 +60,20 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	s := &service{
 		r: r, lists: inside.Of(r).Slow, opts: o, door: newDoor(inside.Of(r).Store, o), logins: newBuckets(1, 20),
 		secrets: secrets.New(inside.Of(r).Secrets, o.Secrets, inside.Of(r).Store, o.open),
-	}
-	var err error
-	var described []openapi.Route
-	for _, route := range routes {
-		described = append(described, route.described())
-	}
-	if s.openapi, err = openapi.Document(described, types); err != nil {
-		panic("api: describe the routes: " + err.Error())
+		openapi: sync.OnceValues(func() ([]byte, error) { return describe(routes) }),
 	}
 	for _, route := range slices.Concat(routes, s.pageRoutes(), []Route{s.metricsRoute()}) {
 		g.Add(route.Method, route.Path, s.serve(route))
 	}
+}
+
+// describe returns the encoded OpenAPI document of routes.
+func describe(routes []Route) ([]byte, error) {
+	var described []openapi.Route
+	for _, route := range routes {
+		described = append(described, route.described())
+	}
+	return openapi.Document(described, types)
 }
 
 // metricsRoute returns the route that serves metrics to Prometheus.
