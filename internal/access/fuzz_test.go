@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -22,6 +23,7 @@ func FuzzAFileOfTokensIsUnderstoodOrRefused(f *testing.F) {
 		`{"tokens":[` + line(anasToken, `a\u0000`) + `]}`, `{"tokens":null}`, `{"tokens":[null]}`, `{"token":[]}`,
 		`{"tokens":[{"certificate":"spiffe://a/b","name":"b","kinds":["gpu.*"]},` + line(anasToken, "ana") + `]}`, `{"tokens":[]}{}`, `[]`, ``, "\xff",
 		`{"tokens":[{"token":"ééééééééééééééééééééé","name":"é","roles":null}]}`, `{"tokens":"` + anasToken + `"}`,
+		`{"tokens":[{"token":"` + anasToken + `","` + anasToken + `":null}]}`,
 	} {
 		f.Add([]byte(text))
 	}
@@ -33,7 +35,7 @@ func FuzzAFileOfTokensIsUnderstoodOrRefused(f *testing.F) {
 		understood, err := parseTokens(raw)
 		if err != nil {
 			for _, one := range file.Tokens {
-				if len(one.Token) >= minToken && !strings.Contains(one.Name, one.Token) && strings.Contains(err.Error(), one.Token) {
+				if utf8.RuneCountInString(one.Token) >= minToken && !strings.Contains(one.Name, one.Token) && strings.Contains(err.Error(), one.Token) {
 					t.Errorf("%q: the error reveals a token: %v", raw, err)
 				}
 			}

@@ -2,7 +2,6 @@ package access
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,9 +34,7 @@ type key struct {
 
 func parseKeys(raw []byte) (*keys, error) {
 	k := &keys{NameClaim: "sub", RolesClaim: "roles"}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(k); err != nil {
+	if err := decodeSecrets(raw, k); err != nil {
 		return nil, fmt.Errorf(`want {"issuer":"…","audience":"…","keys":[{"kid":"…","alg":"…","key":"…"}]}: %w`, err)
 	}
 	var errs []error

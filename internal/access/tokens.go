@@ -1,10 +1,8 @@
 package access
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -93,9 +91,7 @@ func parseTokens(raw []byte) (all secrets, err error) {
 	var file struct {
 		Tokens []entry `json:"tokens"`
 	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&file); err != nil {
+	if err := decodeSecrets(raw, &file); err != nil {
 		return all, fmt.Errorf(`want {"tokens":[{"token":"…","name":"…","roles":["…"]}]}: %w`, err)
 	}
 	var errs []error

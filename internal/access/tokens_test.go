@@ -87,7 +87,22 @@ func TestAFileOfTokensIsCheckedWhole(t *testing.T) {
 	}
 	is.True(!strings.Contains(err.Error(), anasToken)) // the error quotes no token
 	_, err = TokenFile(written(t, `{"tokens":[],"tokns":[]}`))
-	is.True(err != nil) // an unknown field is rejected
+	is.True(err != nil && strings.Contains(err.Error(), `unknown field "tokns"`))
+}
+
+// A secret that was written in the place of a field's name must not appear in a log.
+func TestAFieldThatMayBeASecretIsNotQuoted(t *testing.T) {
+	for name, parse := range map[string]func() error{
+		"tokens": func() error { _, err := parseTokens([]byte(`{"tokens":[{"` + anasToken + `":"ana"}]}`)); return err },
+		"keys":   func() error { _, err := parseKeys([]byte(`{"keys":[{"` + anasToken + `":"HS256"}]}`)); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			err := parse()
+			is.True(err != nil && strings.Contains(err.Error(), "unknown field"))
+			is.True(!strings.Contains(err.Error(), anasToken))
+		})
+	}
 }
 
 func TestAnotherFileOfTokensIsInForceWithoutARestart(t *testing.T) {

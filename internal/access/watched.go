@@ -1,10 +1,14 @@
 package access
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -67,4 +71,19 @@ func (w *watchedFile[T]) read() error {
 	}
 	w.value = value
 	return nil
+}
+
+// decodeSecrets decodes the JSON of a file of secrets into v. It rejects unknown fields, and quotes the name of one only if the name is too
+// short for a secret.
+func decodeSecrets(raw []byte, v any) error {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(v)
+	if err == nil {
+		return nil
+	}
+	if _, name, unknown := strings.Cut(err.Error(), "unknown field "); unknown && len(name) >= minToken {
+		return errors.New("unknown field; its name is not shown, because it may be a secret")
+	}
+	return err
 }
