@@ -67,6 +67,7 @@ func reports() [][]byte {
 		{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte("\xff\x00 no JSON"), Then: &remotepb.Step{Kind: "a\x00\n", Args: []byte("nul"), Subject: someText("\x00"), Delay: past, MaxAttempts: math.MinInt32}}}},
 		{Outcome: &remotepb.ReportResultRequest_FanOut{FanOut: &remotepb.FanOut{Parts: math.MaxInt32, Children: []*remotepb.Step{step, {}}, Join: step, FailFast: true}}},
 		{Outcome: &remotepb.ReportResultRequest_FanOut{FanOut: &remotepb.FanOut{Parts: -1, Children: []*remotepb.Step{{Kind: "k", UniqueKey: "u", UniqueWhile: "sometimes", Delay: far}}}}},
+		{Outcome: &remotepb.ReportResultRequest_FanOut{FanOut: &remotepb.FanOut{Parts: 1, Undo: []*remotepb.Step{{Kind: "k", Args: []byte("nul")}}}}},
 		{Outcome: &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: far, Why: "\x00"}}},
 		{Outcome: &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: past}}},
 		{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: strings.Repeat("é", 100), Permanent: true, Retryable: true, InvalidArgs: true, RetryAfter: past}}},

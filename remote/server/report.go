@@ -67,8 +67,11 @@ func fanOut(m *remotepb.FanOut) (*work.Outcome, error) {
 		}
 	}
 	o.EndChain = m.GetEndChain()
-	if o.Undo, err = steps(m.GetUndo()); err != nil || m.GetJoin() == nil {
-		return o, err
+	if o.Undo, err = steps(m.GetUndo()); err != nil {
+		return nil, err
+	}
+	if m.GetJoin() == nil {
+		return o, nil
 	}
 	join, err := submission(m.GetJoin())
 	if err == nil {
