@@ -31,7 +31,7 @@ demo test vet lint race race-short attack fault: export GOFLAGS += '-gcflags=git
 
 # Compilers and tests use little memory, so they can collect garbage less often, and linking without cgo is faster.
 demo test vet lint: export CGO_ENABLED = 0
-test: export GOGC = 400
+test: export GOGC = 1000
 test: export GOMEMLIMIT = 1GiB
 
 # All packages share one PostgreSQL server, unless DATABASE_URL names a superuser of another. Tests wait more than they compute, so twelve run
