@@ -29,10 +29,9 @@ demo: ## run the example pipeline on real data, show its progress and kill a pro
 # third less time. vet and lint use the same flags, so that the packages that they compile need not be compiled again.
 demo test vet lint race race-short attack fault: export GOFLAGS += '-gcflags=github.com/trapeze-run/trapeze/...=-dwarf=false -l'
 
-# Compilers and tests use little memory, so they can collect garbage less often, and linking without cgo is faster.
+# Linking without cgo is faster. Compilers and linkers collect garbage less often; programs under test must not, since tests limit their memory.
 demo test vet lint: export CGO_ENABLED = 0
-test: export GOGC = 1000
-test: export GOMEMLIMIT = 1GiB
+test: export GOFLAGS += '-toolexec=env GOGC=1000 GOMEMLIMIT=1GiB'
 
 # All packages share one PostgreSQL server, unless DATABASE_URL names a superuser of another. Tests wait more than they compute, so twelve run
 # concurrently on any machine; the server allows 400 connections. go test does not run go vet here, because make vet does.
