@@ -12,7 +12,7 @@ TAGS        := failpoints long
 ALL_TAGS    := $(TAGS) ha
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race race-short attack fault ha fuzz planted example e2e docs image test-deploy check format vet lint security modules vuln fmt proto bench bench-peers torture clean
+.PHONY: help demo test race race-short attack fault ha environments fuzz planted example e2e docs image test-deploy check format vet lint security modules vuln fmt proto bench bench-peers torture clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ fault: ## crashes at every failpoint, paused pods, a million rows
 
 ha: ## failover under load: Patroni, HAProxy, pgbouncer, three pods (needs these programs)
 	$(GO) test -count=1 -tags ha -timeout 60m -v $(if $(RUN),-run '$(RUN)') ./internal/ha
+
+environments: ## one workload under some seventy settings, roles, poolers and encodings (needs pgbouncer; RUN='/LATIN1' narrows it)
+	$(GO) test -count=1 -tags environments -timeout 30m -parallel 3 $(if $(RUN),-run 'TestEnvironments$(RUN)') ./internal/environments
 
 fuzz: ## fuzz each target for FUZZTIME (30s); inputs that break one are kept in its testdata
 	FUZZTIME=$(or $(FUZZTIME),30s) .ci/fuzz $(PACKAGES)

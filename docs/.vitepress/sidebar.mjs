@@ -33,6 +33,7 @@ export const sidebar = [
     text: 'Operations',
     items: [
       page('Deploy', 'deploying'),
+      page('Where it runs', 'where-it-runs'),
       page('Scale', 'scaling'),
       page('Versions and upgrades', 'upgrading'),
       page('Database roles and grants', 'grants'),

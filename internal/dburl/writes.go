@@ -13,6 +13,10 @@ import (
 var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or default_transaction_read_only is on; " +
 	"use the address of the primary, or list all hosts with target_session_attrs=read-write")
 
+// errNoAnswer explains a connection on which the first query timed out. A pooler accepts clients for which it has no server connection.
+var errNoAnswer = errors.New("connected, but the first query was not answered in time; " +
+	"a pooler may lack server connections: with pool_mode = session it needs one for each connection of each pod")
+
 // RequireWrites makes connections to read-only servers fail, so that the next host is tried, or the same host again later. If the user has
 // set target_session_attrs to a value other than any, that setting applies instead. behindPooler states whether there is a transaction
 // pooler in front of the server.
@@ -39,6 +43,8 @@ func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, behindPooler bool) 
 	if behindPooler || standby == "" || off == "" { // a pooler does not report these parameters, or reports outdated values
 		result := conn.ExecParams(ctx, "show transaction_read_only", nil, nil, nil, nil).Read()
 		switch {
+		case pgconn.Timeout(result.Err):
+			return fmt.Errorf("%w (%v)", errNoAnswer, result.Err) // pgconn drops the text of an error that wraps a timeout
 		case result.Err != nil:
 			return result.Err
 		case len(result.Rows) == 1 && string(result.Rows[0][0]) == "on":

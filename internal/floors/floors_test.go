@@ -116,7 +116,8 @@ var plan = []floor{
 	{folder: "api/internal/openapi", imports: "job internal/access"},                                                                                                                  // the OpenAPI document
 	{folder: "api/internal/secrets", imports: "job internal/access internal/rawjson internal/store internal/store/admin internal/store/view api/internal/problem"},                    // hides secrets from callers
 	{folder: "api", imports: "job internal/query api/internal/openapi api/internal/problem api/internal/secrets internal/rawjson internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
-	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
+	{folder: "internal/environments", imports: "job runner runner/migrate api api/ui internal/testdb", testOnly: true}, // one workload under every setting, role and pooler
+	{folder: "api/env", imports: "internal/envvar api"},                                                                // API options from the environment
 	{folder: "remote/remotepb"},
 	{folder: "remote/internal/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry internal/wake", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
 	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/internal/host remote/remotepb"},

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// poolerFile configures PgBouncer so that many clients' transactions share a few connections. As is the default in transaction mode,
-// sessions are not reset between transactions.
+// poolerFile configures PgBouncer so that many clients share a few connections. As is the default in transaction mode, sessions are not reset
+// between transactions.
 const poolerFile = `[databases]
 * = host=%s port=%d user=%s%s
 [pgbouncer]
@@ -24,13 +24,19 @@ listen_addr = 127.0.0.1
 listen_port = %d
 unix_socket_dir =
 auth_type = any
-pool_mode = transaction
+pool_mode = %s
 default_pool_size = %d
 `
 
 // Pooler starts PgBouncer in transaction mode in front of the server at address, with at most size server connections. It returns the URL
 // of the same database through PgBouncer, which is stopped when the test ends. If PgBouncer is not installed, the test is skipped.
 func Pooler(t testing.TB, address string, size int) string {
+	t.Helper()
+	return PoolerInMode(t, address, "transaction", size)
+}
+
+// PoolerInMode is like [Pooler], in another of PgBouncer's pool modes.
+func PoolerInMode(t testing.TB, address, mode string, size int) string {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -48,7 +54,7 @@ func Pooler(t testing.TB, address string, size int) string {
 	if config.Password != "" {
 		password = " password='" + strings.ReplaceAll(config.Password, "'", "''") + "'"
 	}
-	text := fmt.Sprintf(poolerFile, config.Host, config.Port, config.User, password, port, size)
+	text := fmt.Sprintf(poolerFile, config.Host, config.Port, config.User, password, port, mode, size)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
