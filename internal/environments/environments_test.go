@@ -81,7 +81,8 @@ var environments = []environment{
 	{name: "search_path of others", setting: "search_path = shadow", before: "create schema shadow; grant usage on schema shadow to @role; create table shadow.jobs (id text); " +
 		"create function shadow.now() returns timestamptz language sql as 'select null::timestamptz'"},
 	{name: "row_security", setting: "row_security = off"},
-	{name: "row level security", after: "alter table @schema.jobs enable row level security; create policy p on @schema.jobs to @role using (true)"},
+	{name: "row level security", after: "alter table @schema.jobs enable row level security; alter table @schema.jobs force row level security; create policy all_rows on @schema.jobs using (true)"},
+	{name: "row level security, not the owner", app: true, after: "alter table @schema.live enable row level security; create policy all_rows on @schema.live using (true)"},
 	{name: "session_replication_role", setting: "session_replication_role = replica"},
 	{name: "event trigger that logs", before: `create table public.ddl (tag text); grant insert on public.ddl to public;
 		create function public.log_ddl() returns event_trigger language plpgsql as $$ begin insert into public.ddl values (tg_tag); end $$;
@@ -96,7 +97,8 @@ var environments = []environment{
 	{name: "publication of the schema", after: "create publication ours for tables in schema @schema", since: 15},
 	{name: "role of docs/grants.md", app: true},
 	{name: "schema named work", schema: "work"},
-	{name: "schema that needs quotes", schema: "select_1"},
+	{name: "schema named work, not the owner", schema: "work", app: true},
+	{name: "schema with a digit", schema: "jobs_2"},
 	{name: "collation en_US", create: "locale 'en_US.UTF-8'"},
 	{name: "collation ICU", create: "locale_provider icu icu_locale 'en-US' locale 'C'", since: 15},
 	{name: "encoding LATIN1", create: "encoding 'LATIN1' locale 'C'"},
@@ -235,7 +237,7 @@ func (e environment) run(t *testing.T, server *pgembed.Server, name string) {
 	}
 	run(e.after)
 	if e.app {
-		run(grants(t, name+"_app"))
+		run(grants(t, w.schema(), name+"_app"))
 		direct = strings.Replace(direct, name, name+"_app", 1)
 	}
 	w.config.URL = direct
@@ -265,7 +267,7 @@ func (e environment) mode() string {
 }
 
 // grants returns the statements that docs/grants.md lists for roles that run jobs and for producers in SQL, for one new role.
-func grants(t *testing.T, role string) string {
+func grants(t *testing.T, schema, role string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/grants.md")
 	if err != nil {
@@ -279,7 +281,7 @@ func grants(t *testing.T, role string) string {
 		if !found || !code || !end {
 			t.Fatalf("docs/grants.md: no statements below %q", heading)
 		}
-		statements += strings.ReplaceAll(section, name, role)
+		statements += strings.NewReplacer(name, role, "trapeze.", schema+".", "schema trapeze ", "schema "+schema+" ").Replace(section)
 	}
 	return statements
 }
