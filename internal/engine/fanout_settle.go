@@ -180,7 +180,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	}
 	ended, ok, err := f.Store.EndWaiting(ctx, boot, e)
 	for try := 0; e.Next != nil && f.Store.IDTaken(err) && try < idTries; try++ {
-		if err = f.intake.renumber(ctx, e.Next); err == nil {
+		if err = f.intake.renumber(ctx, f.intake.ownPool(), e.Next); err == nil {
 			ended, ok, err = f.Store.EndWaiting(ctx, boot, e)
 		}
 	}

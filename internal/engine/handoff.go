@@ -92,7 +92,7 @@ func (fin *finisher) newIDs(one *Run, n int) (ids []int64, err error) {
 
 // renumberNext calls renumber for a run's next steps. It retries as long as this pod holds the claim.
 func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
-	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, jobs...) })
+	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, fin.intake.ownPool(), jobs...) })
 }
 
 // mayStart reports whether the next step may start on insert in this process, and prepares its lane. The database then checks that no more

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -108,7 +109,7 @@ func (sub *submitter) crashLimit(kind string) *int {
 }
 
 func (sub *submitter) Submit(ctx context.Context, w *work.Submission) (s work.Submitted, err error) {
-	n, err := sub.newRow(ctx, w)
+	n, err := sub.newRow(ctx, sub.ownPool(), w)
 	if err != nil {
 		return s, err
 	}
@@ -123,16 +124,39 @@ func (sub *submitter) Submit(ctx context.Context, w *work.Submission) (s work.Su
 	return s, err
 }
 
+// reads are the reads that a submission needs, either on the store's pool or in the caller's transaction. A caller that holds a connection
+// must not wait for a second one: behind a pooler, as many such callers as there are server connections would all wait forever.
+type reads struct {
+	lane func(ctx context.Context, kind, named, other string) (lane string, exists bool, err error)
+	ids  func(ctx context.Context, n int) ([]int64, error)
+}
+
+func (sub *submitter) ownPool() reads {
+	return reads{
+		func(ctx context.Context, kind, named, other string) (string, bool, error) {
+			return view.LaneFor(ctx, sub.Commands, kind, named, other)
+		}, sub.Commands.NewIDs,
+	}
+}
+
+func (sub *submitter) inTx(tx pgx.Tx) reads {
+	return reads{
+		func(ctx context.Context, kind, named, other string) (string, bool, error) {
+			return view.LaneForIn(ctx, sub.Commands, tx, kind, named, other)
+		}, func(ctx context.Context, n int) ([]int64, error) { return sub.Commands.NewIDsIn(ctx, tx, n) },
+	}
+}
+
 // newRow checks a submission and builds its row.
-func (sub *submitter) newRow(ctx context.Context, w *work.Submission) (n store.NewJob, err error) {
+func (sub *submitter) newRow(ctx context.Context, from reads, w *work.Submission) (n store.NewJob, err error) {
 	if err := sub.CheckSubmission(w); err != nil {
 		return n, err
 	}
-	lane, err := sub.laneFor(ctx, w)
+	lane, err := sub.laneFor(ctx, from, w)
 	if err != nil {
 		return n, err
 	}
-	ids, err := sub.Commands.NewIDs(ctx, 1)
+	ids, err := from.ids(ctx, 1)
 	if err != nil {
 		return n, err
 	}
@@ -140,23 +164,21 @@ func (sub *submitter) newRow(ctx context.Context, w *work.Submission) (n store.N
 }
 
 // laneFor returns a submission's lane, and checks that its next steps' lanes exist.
-func (sub *submitter) laneFor(ctx context.Context, w *work.Submission) (string, error) {
+func (sub *submitter) laneFor(ctx context.Context, from reads, w *work.Submission) (string, error) {
 	for _, s := range w.Planned {
 		if s.Lane == "" {
 			continue
 		}
-		if _, err := sub.laneOf(ctx, s.Kind, s.Lane); err != nil {
+		if _, err := sub.LaneAsking(ctx, from.lane, s.Kind, s.Lane); err != nil {
 			return "", err
 		}
 	}
-	return sub.laneOf(ctx, w.Kind, w.Lane)
+	return sub.LaneAsking(ctx, from.lane, w.Kind, w.Lane)
 }
 
 // laneOf returns a submission's lane: the named lane, which must exist, or its kind's lane if no lane is named.
 func (sub *submitter) laneOf(ctx context.Context, kind, named string) (string, error) {
-	return sub.LaneAsking(ctx, func(ctx context.Context, kind string, name string, other string) (lane string, exists bool, err error) {
-		return view.LaneFor(ctx, sub.Commands, kind, name, other)
-	}, kind, named)
+	return sub.LaneAsking(ctx, sub.ownPool().lane, kind, named)
 }
 
 // LaneAsking is like laneOf, but reads the database through ask if the latest heartbeat did not report the lane.
@@ -258,7 +280,7 @@ func (i *Identity) reserveFor(kind, lane string, delayMillis int64, priority int
 func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := sub.insertThese(ctx, boot, list)
 	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
-		if err := sub.renumber(ctx, each(list)...); err != nil {
+		if err := sub.renumber(ctx, sub.ownPool(), each(list)...); err != nil {
 			return store.Enqueued{}, err
 		}
 		entered, err = sub.insertThese(ctx, boot, list)
@@ -344,9 +366,9 @@ func (sub *submitter) stateOf(ctx context.Context, id int64) job.State {
 
 // SubmitTx submits a job in the caller's transaction.
 func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submission) (work.Submitted, error) {
-	n, err := sub.newRow(ctx, w)
+	n, err := sub.newRow(ctx, sub.inTx(tx), w)
 	if err != nil {
-		return work.Submitted{}, err
+		return work.Submitted{}, sub.Commands.Explain(err)
 	}
 	ctx, span := sub.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
 	n.Trace = tracing.Traceparent(span)
@@ -359,10 +381,16 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 		store.CloseStale(tx.Conn(), err, false)
 		return work.Submitted{}, err
 	}
-	if s.Duplicate { // jobs inserted by this transaction are not visible yet and stay reported as pending
-		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
-			s.PipelineID, s.State = held.PipelineID, held.State
-		}
+	if !s.Duplicate {
+		return s, nil
 	}
+	held, err := view.JobIn(ctx, sub.Commands, tx, s.ID)
+	if errors.Is(err, job.ErrNotFound) { // the job was deleted, or this transaction's snapshot is older than the job
+		return s, nil
+	}
+	if err != nil {
+		return work.Submitted{}, err
+	}
+	s.PipelineID, s.State = held.PipelineID, held.State
 	return s, nil
 }

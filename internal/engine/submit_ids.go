@@ -13,11 +13,11 @@ const idTries = 3
 
 // renumber gives jobs new ids after finding that one of their ids is in use. Another pod may have used the id if a failover lost commits
 // without PostgreSQL noticing.
-func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
+func (sub *submitter) renumber(ctx context.Context, from reads, jobs ...*store.NewJob) error {
 	sub.Log.WarnContext(ctx, "job ids already in use, using others", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	sub.Commands.DropIDs()
 	sub.Store.DropIDs()
-	ids, err := sub.Commands.NewIDs(ctx, len(jobs))
+	ids, err := from.ids(ctx, len(jobs))
 	if err != nil {
 		return sub.DBError(err)
 	}

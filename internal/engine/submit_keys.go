@@ -33,7 +33,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	}
 	err := sub.Commands.Tx(ctx, submit)
 	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
-		if err = sub.renumber(ctx, &n); err == nil {
+		if err = sub.renumber(ctx, sub.ownPool(), &n); err == nil {
 			err = sub.Commands.Tx(ctx, submit)
 		}
 	}
@@ -51,7 +51,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 				s, err = work.Submitted{ID: n.ID, PipelineID: n.ID, State: sub.stateOf(retry, n.ID)}, nil
 				break
 			}
-			if taken && sub.renumber(retry, &n) != nil {
+			if taken && sub.renumber(retry, sub.ownPool(), &n) != nil {
 				continue
 			}
 			taken = false
@@ -94,7 +94,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submission, n *store.NewJob, wake bool) (work.Submitted, error) {
 	s, err := sub.submitIn(ctx, tx, w, *n, wake)
 	for try := 0; sub.Commands.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
-		if err := sub.renumber(ctx, n); err != nil {
+		if err := sub.renumber(ctx, sub.inTx(tx), n); err != nil {
 			return work.Submitted{}, err
 		}
 		if key := w.Key(); key != "" {

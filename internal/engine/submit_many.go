@@ -18,7 +18,7 @@ import (
 
 // SubmitMany submits jobs without keys in a single statement. All of them must have the same delay.
 func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) ([]int64, error) {
-	rows, err := sub.newRows(ctx, list)
+	rows, err := sub.newRows(ctx, sub.ownPool(), list)
 	if err != nil {
 		return nil, err
 	}
@@ -37,14 +37,14 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 
 // SubmitManyTx is like SubmitMany, but uses the caller's transaction.
 func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.Submission) ([]int64, error) {
-	rows, err := sub.newRows(ctx, list)
+	rows, err := sub.newRows(ctx, sub.inTx(tx), list)
 	if err != nil {
-		return nil, err
+		return nil, sub.Commands.Explain(err)
 	}
 	ctx, span := sub.startMany(ctx, rows)
 	err = store.EnqueueManyIn(ctx, sub.Commands, tx, rows)
 	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
-		if err = sub.renumber(ctx, each(rows)...); err == nil {
+		if err = sub.renumber(ctx, sub.inTx(tx), each(rows)...); err == nil {
 			err = store.EnqueueManyIn(ctx, sub.Commands, tx, rows)
 		}
 	}
@@ -81,9 +81,9 @@ func idsOf(rows []store.NewJob) []int64 {
 }
 
 // newRows checks submissions, which must not have keys, and builds their rows.
-func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]store.NewJob, error) {
+func (sub *submitter) newRows(ctx context.Context, from reads, list []*work.Submission) ([]store.NewJob, error) {
 	rows := make([]store.NewJob, len(list))
-	ids, err := sub.Commands.NewIDs(ctx, len(list))
+	ids, err := from.ids(ctx, len(list))
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]s
 		key := [2]string{w.Kind, w.Lane}
 		lane, known := lanes[key]
 		if !known || len(w.Planned) > 0 {
-			if lane, err = sub.laneFor(ctx, w); err != nil {
+			if lane, err = sub.laneFor(ctx, from, w); err != nil {
 				return nil, err
 			}
 			lanes[key] = lane

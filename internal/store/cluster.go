@@ -34,22 +34,37 @@ func (s *Store) History() string { return s.cluster.History() }
 // ErrNoCluster is returned if the cluster table has no row, for example because all tables were truncated.
 var ErrNoCluster = errors.New("the table cluster has no row")
 
-// settleHistorySQL records the cluster's identity, and begins a new history if the identity has changed (migration 24). Plan: primary key
-// lookup in cluster.
-const settleHistorySQL = `select coalesce(trapeze.settle_history()::text, '')`
+// settleHistorySQL records the cluster's identity, and begins a new history if the identity has changed (migration 24). It returns the
+// history, and whether it is new. Plan: primary key lookups in cluster.
+const settleHistorySQL = `
+select coalesce(h::text, ''), h is distinct from (select c.history from trapeze.cluster c where c.one) from trapeze.settle_history() h`
 
 // SettleHistory records the cluster's identity after a statement has detected a change, and returns the current history. If several
 // processes call it concurrently, the first one begins the new history.
 func (s *Store) SettleHistory(ctx context.Context) (string, error) {
-	found, err := Rows(ctx, s, pgx.RowTo[string], settleHistorySQL)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("record the history of the database: %w", err)
-	case found[0] == "":
-		return "", fmt.Errorf("record the history of the database: %w", ErrNoCluster)
+	history, _, err := settleHistory(ctx, s, nil)
+	if err == nil {
+		s.cluster.learn(history)
 	}
-	s.cluster.learn(found[0])
-	return found[0], nil
+	return history, err
+}
+
+type settledHistory struct {
+	History string
+	Begins  bool
+}
+
+// settleHistory records the cluster's identity on the store's own pool or, if db is not nil, in the caller's transaction. begins reports
+// whether that has begun a new history.
+func settleHistory(ctx context.Context, s *Store, db DB) (history string, begins bool, err error) {
+	found, err := rowsIn(ctx, s, db, pgx.RowToStructByPos[settledHistory], settleHistorySQL)
+	if err == nil && found[0].History == "" {
+		err = ErrNoCluster
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("record the history of the database: %w", err)
+	}
+	return found[0].History, found[0].Begins, nil
 }
 
 // fencesPerEpoch is the number of fences available to a job in each epoch. A fence is epoch × fencesPerEpoch + the number of committed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -37,47 +38,118 @@ from b`
 // advanceIDsSQL moves the sequence far beyond an id that is in use. Plan: a backward scan of jobs_pkey, one row.
 const advanceIDsSQL = `select trapeze.advance_job_ids($1)`
 
-// ids assigns job ids from blocks of the sequence, so that a job's id is known before its row is committed.
+// ids assigns job ids from blocks of the sequence, so that a job's id is known before its row is committed. Its mutex is never held while a
+// statement runs, because a caller that holds a connection must not wait for one that needs a connection.
 type ids struct {
 	mu      sync.Mutex
 	history string // the history in which the blocks were reserved
 	spans   []span
 	begun   bool // whether ids have been reserved before
+
+	reserving sync.Mutex // makes callers take turns to reserve blocks on the store's own pool
 }
 
 type span struct{ next, end int64 }
 
+// take returns n ids, or nil and the number of missing ids. Blocks that were reserved in an earlier history are dropped.
+func (i *ids) take(n int, history string) (list []int64, missing int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if history != i.history {
+		i.spans, i.history = nil, history
+	}
+	list, rest := takeFrom(i.spans, n)
+	if len(list) < n {
+		return nil, n - len(list)
+	}
+	i.spans = rest
+	return list, 0
+}
+
+// put adds blocks that were reserved in the given history.
+func (i *ids) put(blocks []span, history string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.begun = true; history != i.history {
+		i.spans, i.history = nil, history
+	}
+	i.spans = append(i.spans, blocks...)
+}
+
+// first reports whether no ids have been reserved yet.
+func (i *ids) first() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return !i.begun
+}
+
+// takeFrom returns up to n ids from spans, and the remaining spans.
+func takeFrom(spans []span, n int) (list []int64, rest []span) {
+	list, rest = make([]int64, 0, n), slices.Clone(spans)
+	for len(list) < n && len(rest) > 0 {
+		head := &rest[0]
+		if head.next%blockSize != 0 { // multiples of blockSize are reserved for trapeze.single_job_id
+			list = append(list, head.next)
+		}
+		if head.next++; head.next == head.end {
+			rest = rest[1:]
+		}
+	}
+	return list, rest
+}
+
 // NewIDs returns n job ids that are unused and will never be reassigned. The first job of a process gets its id from a block that all
 // processes share, so that a program that submits only one job does not use up a whole block.
 func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
-	s.ids.mu.Lock()
-	defer s.ids.mu.Unlock()
-	if known := s.cluster.History(); known != s.ids.history {
-		s.ids.spans, s.ids.history = nil, known
+	if list, missing := s.ids.take(n, s.cluster.History()); missing == 0 {
+		return list, nil
 	}
-	list := make([]int64, 0, n)
-	for {
-		for len(list) < n && len(s.ids.spans) > 0 {
-			head := &s.ids.spans[0]
-			if head.next%blockSize != 0 { // multiples of blockSize are reserved for trapeze.single_job_id
-				list = append(list, head.next)
+	s.ids.reserving.Lock()
+	defer s.ids.reserving.Unlock()
+	return s.newIDs(n, func(blocks int) ([]span, string, error) {
+		return reserveBlocks(ctx, s, nil, blocks, n == 1 && s.ids.first())
+	})
+}
+
+// NewIDsIn is like [Store.NewIDs], but reserves blocks in the caller's transaction, which must not wait for a second connection. The
+// sequence does not follow a rollback, so the blocks stay reserved if the transaction fails. They are reserved in a savepoint that is rolled
+// back, so that the transaction holds no lock on the row of the cluster's identity.
+func (s *Store) NewIDsIn(ctx context.Context, tx pgx.Tx, n int) (list []int64, err error) {
+	return s.newIDs(n, func(blocks int) (spans []span, history string, err error) {
+		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
+			if spans, history, err = reserveBlocks(ctx, s, tx, blocks, false); err == nil {
+				err = errUndo
 			}
-			if head.next++; head.next == head.end {
-				s.ids.spans = s.ids.spans[1:]
-			}
+			return err
+		})
+		if errors.Is(err, errUndo) {
+			err = nil
 		}
-		if len(list) == n {
+		return spans, history, err
+	})
+}
+
+// errUndo rolls a savepoint back after success.
+var errUndo = errors.New("roll back the savepoint")
+
+// newIDs takes n ids, and calls reserve until there are enough.
+func (s *Store) newIDs(n int, reserve func(blocks int) ([]span, string, error)) ([]int64, error) {
+	for {
+		list, missing := s.ids.take(n, s.cluster.History())
+		if missing == 0 {
 			return list, nil
 		}
-		blocks, history, err := reserveBlocks(ctx, s, (n-len(list)+blockSize-1)/blockSize, n == 1 && !s.ids.begun)
+		blocks, history, err := reserve(missing/(blockSize-1) + 1)
 		if err != nil {
 			return nil, fmt.Errorf("reserve job ids: %w", err)
 		}
-		s.ids.begun = true
-		if history != s.ids.history {
-			list, s.ids.spans, s.ids.history = list[:0], nil, history
+		if history == unrecorded { // other processes cannot know the blocks' history yet, so the rest is dropped
+			if list, _ = takeFrom(blocks, n); len(list) == n {
+				return list, nil
+			}
+			continue
 		}
-		s.ids.spans = append(s.ids.spans, blocks...)
+		s.ids.put(blocks, history)
 	}
 }
 
@@ -88,6 +160,9 @@ func (s *Store) DropIDs() {
 	s.ids.spans = nil
 }
 
+// unrecorded stands for a history that has begun in a transaction that is rolled back.
+const unrecorded = "unrecorded"
+
 // idBlock is a block of ids reserved by the database.
 type idBlock struct {
 	first   int64
@@ -96,20 +171,25 @@ type idBlock struct {
 }
 
 // reserveBlocks reserves at least n blocks or, if spare is true, a single id. If the cluster's identity has changed, or a block contains
-// ids in use, it moves the sequence first.
-func reserveBlocks(ctx context.Context, s *Store, n int, spare bool) (spans []span, history string, err error) {
-	settled := ""
+// ids in use, it moves the sequence first. It uses the store's own pool if db is nil, and otherwise a transaction that is rolled back. If a
+// new history begins in that transaction, it returns unrecorded.
+func reserveBlocks(ctx context.Context, s *Store, db DB, n int, spare bool) (spans []span, history string, err error) {
+	settled, begins := "", false
 	for range 5 {
 		sql, by, size := idBlocksSQL, args{{"settled", settled != ""}, {"blocks", n}}, int64(blockSize)
 		if spare {
 			sql, by, size = spareIDSQL, by[:1], 1
 		}
-		list, err := run(ctx, s, scanBlock, sql, by)
+		values, err := sql.bind(by)
+		if err != nil {
+			return nil, "", err
+		}
+		list, err := rowsIn(ctx, s, db, scanBlock, sql.text, values...)
 		if err != nil {
 			return nil, "", err
 		}
 		if len(list) == 0 {
-			if settled, err = s.SettleHistory(ctx); err != nil {
+			if settled, begins, err = settleHistory(ctx, s, db); err != nil {
 				return nil, "", err
 			}
 			continue
@@ -125,15 +205,26 @@ func reserveBlocks(ctx context.Context, s *Store, n int, spare bool) (spans []sp
 				spans = append(spans, span{b.first, b.first + size})
 			}
 		}
-		if len(spans) >= n {
+		switch {
+		case len(spans) >= n && begins && db != nil:
+			return spans, unrecorded, nil
+		case len(spans) >= n:
 			s.cluster.learn(history)
 			return spans, history, nil
 		}
-		if _, err := Rows(ctx, s, pgx.RowTo[bool], advanceIDsSQL, inUse); err != nil {
+		if _, err := rowsIn(ctx, s, db, pgx.RowTo[bool], advanceIDsSQL, inUse); err != nil {
 			return nil, "", err
 		}
 	}
 	return nil, "", errors.New("every block holds ids of jobs: the sequence job_ids is behind the ids in use")
+}
+
+// rowsIn runs a statement in the caller's transaction or, if db is nil, on the store's own pool.
+func rowsIn[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	if db == nil {
+		return Rows(ctx, s, scan, sql, args...)
+	}
+	return Query(ctx, s, db, scan, sql, args...)
 }
 
 func scanBlock(row pgx.CollectableRow) (b idBlock, err error) {

@@ -94,7 +94,7 @@ func (db *Database) attempt(ctx context.Context, do func() error) error {
 		if full(err) && db.pool.Stat().IdleConns()+db.pool.Stat().AcquiredConns() > 0 && backoff.Wait(ctx) {
 			continue
 		}
-		return db.explain(err)
+		return db.Explain(err)
 	}
 }
 
@@ -128,8 +128,8 @@ func (o *outage) spare(config *pgxpool.Config) {
 // tooMany is the SQLSTATE too_many_connections, which a server without a free connection returns.
 const tooMany = "53300"
 
-// explain adds advice to errors that have a known remedy.
-func (db *Database) explain(err error) error {
+// Explain adds advice to errors that have a known remedy.
+func (db *Database) Explain(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case !ok:

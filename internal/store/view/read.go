@@ -28,6 +28,16 @@ const jobSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = $1`
 // Job returns one job, or [job.ErrNotFound]. It finds the job even while it is moving between tables.
 func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
 	found, err := store.Rows(ctx, s, scanJob, jobSQL, id)
+	return jobIn(id, found, err)
+}
+
+// JobIn is like [Job], but runs in the caller's transaction, which must not wait for a second connection.
+func JobIn(ctx context.Context, s *store.Store, tx pgx.Tx, id int64) (job.Job, error) {
+	found, err := store.Query(ctx, s, tx, scanJob, jobSQL, id)
+	return jobIn(id, found, err)
+}
+
+func jobIn(id int64, found []job.Job, err error) (job.Job, error) {
 	if err != nil {
 		return job.Job{}, fmt.Errorf("read job %d: %w", id, err)
 	}

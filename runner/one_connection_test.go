@@ -1,0 +1,82 @@
+package runner_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// submissionsInTx are the ways to submit in the caller's transaction, each with options that need something from the database.
+var submissionsInTx = map[string]func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error{
+	"one": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
+		_, err := r.EnqueueTx(ctx, tx, of("k"))
+		return err
+	},
+	"of a foreign kind, with a submitter": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
+		_, err := r.EnqueueTx(ctx, tx, of("other"), runner.Foreign(), runner.Submitter("ann"), runner.NeedsApproval())
+		return err
+	},
+	"a chain with lanes": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
+		_, err := r.EnqueueTx(ctx, tx, runner.Chain(of("k"), runner.Step(of("k"), runner.Lane("guarded"))), runner.Lane("guarded"), runner.OnFailure(of("k")))
+		return err
+	},
+	"duplicates": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
+		for _, option := range []runner.EnqueueOption{runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("i")} {
+			for range 2 {
+				if _, err := r.EnqueueTx(ctx, tx, of("k"), option, runner.Delay(time.Hour)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	},
+	"a few": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
+		_, err := r.EnqueueManyTx(ctx, tx, many("k", 3), runner.Lane("guarded"))
+		return err
+	},
+	"many": func(ctx context.Context, r *runner.Runner, tx pgx.Tx) error {
+		_, err := r.EnqueueManyTx(ctx, tx, many("k", 1_000))
+		return err
+	},
+	"the function": func(ctx context.Context, _ *runner.Runner, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `select * from trapeze.enqueue(kind => 'k', lane => 'guarded', idempotency_key => 'f', unique_key => 'f')`)
+		return err
+	},
+}
+
+// The caller's transaction holds the only connection to the server, so a submission that needed another one would wait for itself.
+func TestSubmissionsInATransactionNeedOneConnection(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	exec(t, pgtest.Connect(t, url), `insert into trapeze.lanes (name, requires_approval) values ('guarded', true)`)
+	pool := viaPooler(t, pgtest.Pooler(t, url, 1))
+	for name, submit := range submissionsInTx {
+		r := make1(t, pool, runner.Options{DirectURL: "off"}, map[string]does{"k": nothing})
+		for _, state := range []string{"cold", "warm"} {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return submit(ctx, r, tx) })
+			cancel()
+			if err != nil {
+				t.Errorf("%s, %s: %v", name, state, err)
+			}
+		}
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{})
+	is.NoErr(err)
+	_, err = runner.EnqueueSQL(ctx, tx, of("k"), runner.IdempotencyKey("s"), runner.Lane("guarded"))
+	is.NoErr(err)
+	is.NoErr(tx.Commit())
+}
