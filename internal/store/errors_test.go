@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -26,4 +27,13 @@ func TestAConnectionThatBreaksUnderAMigrationIsWorthAnotherTry(t *testing.T) {
 	err := fmt.Errorf("migrate schema trapeze: %w", driver.ErrBadConn)
 	is.True(store.Transient(err))
 	is.True(!store.Unknown(err)) // this error is returned only if nothing was sent
+}
+
+// PostgreSQL uses one SQLSTATE for a full NOTIFY queue, which is no fault of the job, and for values that are too complex.
+func TestAFullNotifyQueueIsWorthAnotherTry(t *testing.T) {
+	is := is.New(t)
+	full := &pgconn.PgError{Code: "54000", File: "async.c", Message: "too many notifications in the NOTIFY queue"}
+	is.True(store.Transient(full))
+	is.True(!store.Refused(full))
+	is.True(store.Refused(&pgconn.PgError{Code: "54000", File: "jsonb_util.c"}))
 }

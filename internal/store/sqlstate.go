@@ -57,13 +57,17 @@ func unsent(err error) bool {
 // or violates a constraint. Repeating the statement would fail again.
 func Refused(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && !dayMissing(pg) &&
+	return ok && !dayMissing(pg) && !notifyFull(pg) &&
 		(strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || strings.HasPrefix(pg.Code, "54"))
 }
 
 // dayMissing reports whether there was no partition for a row's day, which PostgreSQL reports as a check violation without a constraint
 // name. Upkeep creates the missing partition, so a later attempt can succeed.
 func dayMissing(pg *pgconn.PgError) bool { return pg.Code == "23514" && pg.ConstraintName == "" }
+
+// notifyFull reports whether a commit failed because PostgreSQL's NOTIFY queue is full. The SQLSTATE is that of a value that is too complex, so
+// the source file tells them apart. A session that has been idle in a transaction after LISTEN keeps the queue from shrinking.
+func notifyFull(pg *pgconn.PgError) bool { return pg.Code == "54000" && pg.File == "async.c" }
 
 // Class returns the first two characters of the SQLSTATE in err, "conn" for a broken or refused connection, or an empty string.
 func Class(err error) string {
@@ -93,8 +97,8 @@ func Transient(err error) bool {
 		case "08", "53", "57", "58", "40":
 			return true
 		}
-		// These codes report a lock timeout, an idle timeout, or a write to a standby after a failover.
-		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg)
+		// These codes report a lock timeout, an idle timeout, a write to a standby after a failover, or a full NOTIFY queue.
+		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg) || notifyFull(pg)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, ErrCutOff) {
 		return true
