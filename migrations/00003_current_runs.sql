@@ -15,6 +15,8 @@ create table trapeze.current_runs (
 create unique index current_runs_one_running on trapeze.current_runs (kind, subject) where state = 'running';
 -- current_runs_of_subject answers: which run does this subject point at?
 create index current_runs_of_subject on trapeze.current_runs (kind, subject);
+-- With a publication, PostgreSQL refuses updates of a table without a replica identity. FULL costs nothing below wal_level = logical.
+alter table trapeze.current_runs replica identity full;
 
 -- +goose Down
 drop table trapeze.current_runs;

@@ -5,6 +5,21 @@
 
 -- +goose Up
 
+-- Gives a day the replica identity without which PostgreSQL refuses updates and deletes while a publication exists. Days do not inherit it.
+-- Ended jobs have a unique id, so that a subscriber need not compare their json. Events have no unique columns.
+-- +goose StatementBegin
+create function trapeze.identify_partition(parent text, day_table text) returns void
+    language plpgsql set search_path = pg_catalog, trapeze, pg_temp as $$
+begin
+    if parent = 'job_events' then
+        execute format('alter table trapeze.%I replica identity full', day_table);
+    else
+        execute format('create unique index %I on trapeze.%I (id)', day_table || '_id_idx', day_table);
+        execute format('alter table trapeze.%I replica identity using index %I', day_table, day_table || '_id_idx');
+    end if;
+end $$;
+-- +goose StatementEnd
+
 -- +goose StatementBegin
 create function trapeze.ensure_partitions(days_ahead integer) returns integer
     language plpgsql security definer set search_path = pg_catalog, trapeze, pg_temp as $$
@@ -21,6 +36,7 @@ begin
             name := parent || '_' || to_char(day, 'YYYYMMDD');
             if to_regclass('trapeze.' || name) is null then
                 execute format('create table trapeze.%I (like trapeze.%I including defaults including constraints including indexes)', name, parent);
+                perform trapeze.identify_partition(parent, name);
                 execute format('alter table trapeze.%I attach partition trapeze.%I for values from (%L) to (%L)',
                                parent, name, day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
                 made := made + 1;
@@ -59,10 +75,11 @@ end $$;
 -- +goose StatementEnd
 
 -- They run with their owner's rights, so not everyone may call them.
-revoke execute on function trapeze.ensure_partitions(integer), trapeze.drop_partition(text, timestamptz) from public;
+revoke execute on function trapeze.ensure_partitions(integer), trapeze.identify_partition(text, text), trapeze.drop_partition(text, timestamptz) from public;
 
 select trapeze.ensure_partitions(7);
 
 -- +goose Down
 drop function trapeze.drop_partition(text, timestamptz);
 drop function trapeze.ensure_partitions(integer);
+drop function trapeze.identify_partition(text, text);

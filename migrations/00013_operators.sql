@@ -26,6 +26,16 @@ create table trapeze.audit (
 -- audit_of_target answers: who did what to this?
 create index audit_of_target on trapeze.audit (target, id);
 
+-- True while a subscription's worker applies rows of another database. Triggers are enabled ALWAYS, so that a session_replication_role of
+-- replica does not disable them, and pass over such rows: their effects are replicated too.
+-- +goose StatementBegin
+create function trapeze.applies_subscription() returns boolean language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+    return current_setting('session_replication_role') = 'replica'
+        and exists (select from pg_stat_get_subscription(null) s where s.pid = pg_backend_pid());
+end $$;
+-- +goose StatementEnd
+
 -- +goose StatementBegin
 create function trapeze.audit_is_only_added_to() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -33,7 +43,8 @@ begin
 end $$;
 -- +goose StatementEnd
 create trigger audit_is_only_added_to before update or delete or truncate on trapeze.audit
-    for each statement execute function trapeze.audit_is_only_added_to();
+    for each statement when (not trapeze.applies_subscription()) execute function trapeze.audit_is_only_added_to();
+alter table trapeze.audit enable always trigger audit_is_only_added_to;
 
 -- Roles of one's own; those that come with the program are in the program. scope: whose jobs the permissions are for.
 create table trapeze.roles (
@@ -54,6 +65,7 @@ drop table trapeze.grants;
 drop table trapeze.roles;
 drop table trapeze.audit;
 drop function trapeze.audit_is_only_added_to();
+drop function trapeze.applies_subscription();
 alter table trapeze.pods drop column drained;
 alter table trapeze.gate drop column frozen;
 alter table trapeze.lanes drop column poll_interval_ms, drop column stale_after_s;

@@ -38,8 +38,10 @@ begin
 end $$;
 -- +goose StatementEnd
 create trigger schedule_is_planned_anew before update on trapeze.schedules for each row
-    when ((old.expression, old.zone, old.paused, old.removed) is distinct from (new.expression, new.zone, new.paused, new.removed))
+    when ((old.expression, old.zone, old.paused, old.removed) is distinct from (new.expression, new.zone, new.paused, new.removed)
+        and not trapeze.applies_subscription())
     execute function trapeze.schedule_is_planned_anew();
+alter table trapeze.schedules enable always trigger schedule_is_planned_anew;
 
 create table trapeze.schedule_fires (
     schedule   text not null,

@@ -119,8 +119,12 @@ begin
     return new;
 end $$;
 -- +goose StatementEnd
-create trigger follow_failure before insert on trapeze.done_failed for each row when (new.finished_at = now()) execute function trapeze.follow_failure();
-create trigger follow_failure before insert on trapeze.done_cancelled for each row when (new.finished_at = now()) execute function trapeze.follow_failure();
+create trigger follow_failure before insert on trapeze.done_failed for each row when (new.finished_at = now() and not trapeze.applies_subscription())
+    execute function trapeze.follow_failure();
+alter table trapeze.done_failed enable always trigger follow_failure;
+create trigger follow_failure before insert on trapeze.done_cancelled for each row when (new.finished_at = now() and not trapeze.applies_subscription())
+    execute function trapeze.follow_failure();
+alter table trapeze.done_cancelled enable always trigger follow_failure;
 
 -- After a failover or a restore, settle_history has moved job_ids far above the ids that may have been lost, and this sequence follows.
 -- +goose StatementBegin
@@ -131,8 +135,9 @@ begin
     return null;
 end $$;
 -- +goose StatementEnd
-create trigger move_single_job_ids after update on trapeze.cluster for each row when (old.history is distinct from new.history)
-    execute function trapeze.move_single_job_ids();
+create trigger move_single_job_ids after update on trapeze.cluster for each row when (old.history is distinct from new.history
+    and not trapeze.applies_subscription()) execute function trapeze.move_single_job_ids();
+alter table trapeze.cluster enable always trigger move_single_job_ids;
 revoke execute on function trapeze.single_job_id(), trapeze.insert_job(trapeze.jobs, integer, timestamptz, boolean, text, text, text),
     trapeze.follow_failure(), trapeze.move_single_job_ids() from public;
 

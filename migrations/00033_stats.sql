@@ -17,6 +17,7 @@ create table trapeze.stats (
 create unique index stats_by_time on trapeze.stats (at, lane, kind, state, boot);
 -- stats_to_sum answers: which rows are still by minute?
 create index stats_to_sum on trapeze.stats (at) where boot is not null;
+alter table trapeze.stats replica identity full; -- its rows are updated and deleted, and boot may be null
 
 -- +goose Down
 drop table trapeze.stats;

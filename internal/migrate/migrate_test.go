@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -370,4 +371,40 @@ func TestAMigrationGetsItsLocksBesideABusyPod(t *testing.T) {
 	}
 	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
 	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
+}
+
+// While a publication exists, PostgreSQL refuses updates and deletes of a table without a replica identity.
+func TestEveryTableHasAReplicaIdentity(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	_, err := pool.Exec(t.Context(), `drop table trapeze.done_failed_`+time.Now().UTC().Format("20060102")+`; select trapeze.ensure_partitions(1)`)
+	is.NoErr(err)
+	is.Equal(len(column(t, pool, `
+		select c.relname::text from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind = 'r' and not (c.relreplident = 'f'
+			or exists (select from pg_index i where i.indrelid = c.oid and i.indisvalid
+				and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end))
+		order by 1`)), 0)
+}
+
+func TestEveryTriggerIsEnabledAlways(t *testing.T) {
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	_, err := pool.Exec(t.Context(), `drop table trapeze.done_failed_`+time.Now().UTC().Format("20060102")+`; select trapeze.ensure_partitions(1)`)
+	is.NoErr(err)
+	is.Equal(len(column(t, pool, `select format('%s on %s', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+		where c.relnamespace = 'trapeze'::regnamespace and t.tgconstraint = 0 and t.tgenabled <> 'A' order by 1`)), 0)
+	is.True(len(column(t, pool, `select tgname::text from pg_trigger where tgenabled = 'A'`)) >= 8)
+}
+
+func column(t *testing.T, pool *pgxpool.Pool, sql string) []string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
