@@ -51,6 +51,13 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 		{"a sequence that a restore left behind", func(p patient) {
 			p.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (5001, 'k', 'default', '{}', 5001)`)
 		}, "ids", failing, "sequence behind ids", nil},
+		{"a published table without a replica identity", func(p patient) {
+			p.exec(`alter table trapeze.current_runs replica identity nothing`)
+			p.exec(`create publication p for all tables`)
+		}, "replication", failing, "trapeze.current_runs is published without a replica identity", nil},
+		{"a trigger that the replica role disables", func(p patient) {
+			p.exec(`alter table trapeze.done_failed enable trigger follow_failure`)
+		}, "triggers", failing, "follow_failure on done_failed", nil},
 		{"no pod at all", func(p patient) {}, "pods", failing, "none of 0 open pods", nil},
 		{"no live pod", func(p patient) { p.join("web-1", -30) }, "pods", failing, "none of 1 open pod starts jobs", nil},
 		{"a pod that starts nothing while nothing is due", func(p patient) {

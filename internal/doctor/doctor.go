@@ -85,6 +85,7 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 		{"clock", e.clock}, {"horizon", e.horizon}, {"history", e.history}, {"tables", e.tables}, {"partitions", e.partitions},
 		{"maintenance", e.maintenance}, {"pods", e.pods}, {"running", e.running}, {"lanes", e.lanes}, {"limits", e.limits},
 		{"schedules", e.schedules}, {"producers", e.producers},
+		{"replication", e.replication},
 	} {
 		if err := check.do(bounded); err != nil {
 			pod.Log.WarnContext(ctx, "doctor check failed", telemetry.Check, check.name, telemetry.Err, err)

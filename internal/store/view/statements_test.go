@@ -69,6 +69,8 @@ var statements = map[string]string{
 	"openJobsSQL":        openJobsSQL,
 	"overSQL":            overSQL,
 	"ownerSQL":           ownerSQL,
+	"unidentifiedSQL":    unidentifiedSQL,
+	"weakTriggersSQL":    weakTriggersSQL,
 	"ownJobsSQL":         ownJobsSQL,
 	"ownLookedSQL":       ownLookedSQL,
 	"ownPipelinesSQL":    ownPipelinesSQL,
