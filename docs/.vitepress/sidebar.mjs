@@ -38,6 +38,7 @@ export const sidebar = [
       page('Versions and upgrades', 'upgrading'),
       page('Database roles and grants', 'grants'),
       page('High availability', 'high-availability'),
+      page('Logical replication, CDC, blue/green', 'logical-replication'),
       page('Backup and point-in-time restore', 'backup-and-restore'),
       page('Personal data', 'personal-data'),
       page('Erasure', 'erasure'),
