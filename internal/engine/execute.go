@@ -125,7 +125,7 @@ func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
 	o, failed := one.handler.Run(one.Ctx, &one.Job)
 	if failed != nil {
 		// Read the error here, where a panic in its methods (on a nil pointer, for example) is attributed to the handler.
-		work.ReadError(failed)
+		failed = work.ReadError(failed)
 	}
 	outcome, err = o, failed
 	return nil

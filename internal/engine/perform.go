@@ -75,7 +75,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 		}
 		o, err = k.Run(ctx, j)
 		if err != nil {
-			work.ReadError(err) // a panic in the error's methods is attributed to the handler
+			err = work.ReadError(err) // a panic in the error's methods is attributed to the handler
 		}
 		return err
 	})

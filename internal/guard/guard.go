@@ -31,7 +31,8 @@ var ErrExited = errors.New("handler exited its goroutine without returning (runt
 // Recover, when deferred, sets *err to a [Panic] if the surrounding function panics.
 func Recover(err *error) {
 	if p := recover(); p != nil {
-		*err = &Panic{fmt.Sprint(p), string(debug.Stack())}
+		stack := string(debug.Stack())
+		*err = &Panic{describe(p), stack}
 	}
 }
 

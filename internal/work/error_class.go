@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/job"
@@ -24,11 +25,15 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 	return job.ClassError, code
 }
 
-// ReadError calls the methods of a handler's error that the engine will call later. A panic in a later call would be attributed to the
-// engine.
-func ReadError(err error) {
+// ReadError calls the methods of a handler's error that the engine will call later, and returns the error. A panic in a later call would be
+// attributed to the engine. If the error wraps itself, ReadError returns another one, because [errors.Is] would not return.
+func ReadError(err error) error {
+	if guard.Endless(err) {
+		return fmt.Errorf("the handler returned an error that wraps itself (%T)", err)
+	}
 	_, _ = err.Error(), errors.Is(err, context.Canceled)
 	_, _ = ErrorOf(err)
+	return err
 }
 
 // reportedError is the error from a handler on a remote worker, with the class and code that the worker reported.
