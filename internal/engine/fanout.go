@@ -35,20 +35,16 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	var empty bool
 	write := func() error {
 		return fin.leases.run(one.Ctx, one, pool, func(ctx context.Context, tx pgx.Tx) error {
-			if len(o.Writes) > 0 {
-				if err := callWrite(ctx, one, tx, o.Writes); err != nil {
-					return &writeError{err}
-				}
+			if len(o.Writes) == 0 {
+				return nil
 			}
-			if err := one.Events.WriteIn(ctx, tx); err != nil {
-				return err
-			}
-			var err error
+			return callWrite(ctx, one, tx, o.Writes)
+		}, end{before: func(ctx context.Context, tx pgx.Tx) (err error) {
 			if empty, err = fin.Store.FanOut(ctx, tx, f); err != nil {
 				return err
 			}
 			return failpoint.Hit(failpoint.InTxCommit)
-		}, end{committed: func(ctx context.Context) (bool, error) {
+		}, committed: func(ctx context.Context) (bool, error) {
 			c, err := fin.Store.ClaimOutcome(ctx, one.Lease)
 			return c.FannedOut, err
 		}})

@@ -35,17 +35,15 @@ func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	}
 	write := func() error {
 		return fin.leases.run(one.Ctx, one, fin.Pool, func(ctx context.Context, tx pgx.Tx) error {
-			if err := callWrite(ctx, one, tx, w.writes); err != nil {
-				return &writeError{err}
-			}
-			if err := one.Events.WriteIn(ctx, tx); err != nil {
+			return callWrite(ctx, one, tx, w.writes)
+		}, end{
+			before: func(context.Context, pgx.Tx) error { return failpoint.Hit(failpoint.InTxCommit) },
+			finish: func(ctx context.Context, tx *store.Holding) (err error) {
+				w.ended, err = tx.Finish(ctx, fin.Store, one.Lease.Pod, w.ending)
 				return err
-			}
-			return failpoint.Hit(failpoint.InTxCommit)
-		}, end{func(ctx context.Context, tx *store.Holding) (err error) {
-			w.ended, err = tx.Finish(ctx, fin.Store, one.Lease.Pod, w.ending)
-			return err
-		}, fin.endCommitted(w)})
+			},
+			committed: fin.endCommitted(w),
+		})
 	}
 	err := write()
 	for try := 0; next != nil && fin.Store.IDTaken(err) && try < idTries; try++ {
@@ -102,18 +100,21 @@ func (w *writeError) Error() string { return w.err.Error() }
 
 func (w *writeError) Unwrap() error { return w.err }
 
-// callWrite runs the handler's writes and turns a panic into an error. It uses a separate goroutine, because a runtime.Goexit in the
+// callWrite runs the handler's writes and turns a panic into an error. Each error is a [writeError]. It uses a separate goroutine, because a runtime.Goexit in the
 // handler's code, for example from a failing test, must not end the current one, which still has to finish the job.
 func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
 	err := guard.Call(func() error {
 		err := one.inside(func() error { return writes.Run(ctx, tx) })
 		if err != nil {
-			work.ReadError(err)
+			err = work.ReadError(err)
 		}
 		return err
 	})
 	if p, ok := err.(*guard.Panic); ok {
-		return fmt.Errorf("in InTx or Write: %w", p)
+		err = fmt.Errorf("in InTx or Write: %w", p)
+	}
+	if err != nil {
+		err = &writeError{err}
 	}
 	return err
 }

@@ -26,14 +26,19 @@ type leaseTx struct {
 
 // end describes a transaction's last write. Its committed field is set only if the transaction also finishes the run.
 type end struct {
+	before    func(context.Context, pgx.Tx) error         // makes the engine's own writes after the handler's; nil if there are none
 	finish    func(context.Context, *store.Holding) error // makes the last write and commits; nil if there is none
 	committed func(context.Context) (bool, error)         // reports whether a claim that is no longer held was finished by this transaction
 }
 
-// run calls do in a transaction that locks a claim's lease, and commits the transaction. The pool is the host's if the handler writes in
-// the transaction. If the connection breaks before the commit, do runs again in a new transaction. If it breaks during the commit, the
-// outcome is read back from the claim's row or, if the claim is no longer held, through end.committed. Errors from do are returned
-// unchanged.
+// maxReruns is how many times a transaction is repeated because it was lost while the handler's function was running.
+const maxReruns = 8
+
+// run calls do, the handler's writes, in a transaction that locks a claim's lease, and commits the transaction together with the run's
+// events. The pool is the host's if the handler writes in the transaction. If do may not have caused the loss of the transaction (see
+// [store.Holding.Broken]), do runs again in a new one, at most maxReruns times. All other errors of do are returned unchanged. If the
+// connection breaks during the commit, the outcome is read back from the claim's row or, if the claim is no longer held, through
+// end.committed.
 //
 // A claim's transactions run one at a time, so that each has a known number. They end with the handler's context, so that a cancel or stop
 // command need not wait for a hanging write.
@@ -53,10 +58,11 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	}
 	over := false
 	defer func() { one.Events.End(over) }()
-	closed := 0
+	closed, reruns := 0, 0
+	var last error
 	for backoff := wait.NewBackoff(); ; {
 		if err := one.Events.Begin(ctx); err != nil {
-			return err
+			return after(last, err)
 		}
 		committed, err := l.try(ctx, one, pool, do, end)
 		over = committed
@@ -64,9 +70,16 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 			return own.err
 		}
 		if committed || err != nil && !store.Transient(err) {
-			return one.orGone(err)
+			return after(last, one.orGone(err))
 		}
+		last = err
 		_ = l.DBError(err)
+		if lost, ok := err.(*lostError); ok {
+			if reruns++; reruns > maxReruns {
+				return lost.err
+			}
+			l.Log.WarnContext(ctx, "lost the transaction of a job while its handler was writing, repeating its writes", append(one.attrs(), telemetry.Err, err)...)
+		}
 		if one.IsLost() {
 			return one.Loss()
 		}
@@ -89,7 +102,22 @@ func isOutage(err error) bool {
 	return false
 }
 
-// ownError marks an error from do that resembles a connection error but must not cause do to be rerun.
+// after adds to the error that ended a series of attempts, such as a timeout, the error of the attempt before it.
+func after(last, err error) error {
+	if last == nil || err == nil {
+		return err
+	}
+	return fmt.Errorf("%w (the attempt before failed: %v)", err, last)
+}
+
+// lostError marks an error from do after which do may be rerun.
+type lostError struct{ err error }
+
+func (l *lostError) Error() string { return l.err.Error() }
+
+func (l *lostError) Unwrap() error { return l.err }
+
+// ownError marks an error that resembles a connection error but must not cause do to be rerun.
 type ownError struct{ err error }
 
 func (o *ownError) Error() string { return o.err.Error() }
@@ -109,8 +137,17 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	}
 	giveBack := sync.OnceFunc(func() { tx.End(ctx); release() })
 	defer giveBack()
-	if err := do(ctx, tx); err != nil {
-		// If one of the handler's statements timed out (57014), it is likely to time out again.
+	err = do(ctx, tx)
+	if check := tx.Check(); err == nil || check != nil && tx.Conn().PgConn().IsBusy() {
+		err = check
+	}
+	switch {
+	case tx.Broken(err):
+		return false, &lostError{err}
+	case err != nil:
+		return false, &ownError{err}
+	}
+	if err := l.before(ctx, one, tx, end); err != nil {
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014" || pg.Code == "25006") && !tx.Conn().IsClosed() {
 			err = &ownError{err}
 		}
@@ -133,6 +170,14 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	}
 	giveBack() // the read-back needs a connection, possibly from the same pool
 	return l.readBack(ctx, one, tx.Number(), err, end.committed)
+}
+
+// before makes the engine's own writes after the handler's.
+func (l *leaseTx) before(ctx context.Context, one *Run, tx pgx.Tx, end end) error {
+	if err := one.Events.WriteIn(ctx, tx); err != nil || end.before == nil {
+		return err
+	}
+	return end.before(ctx, tx)
 }
 
 // readBack reads back the outcome of a commit whose reply was lost. For a commit that finishes the run, it retries until the outcome is

@@ -28,7 +28,11 @@ type writer struct {
 // Tx implements [work.Writer].
 func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.RawMessage, error)) error {
 	return w.tx(ctx, func(_ context.Context, tx pgx.Tx) error {
-		return w.one.inside(func() error { return write(tx) })
+		err := w.one.inside(func() error { return write(tx) })
+		if err != nil {
+			err = work.ReadError(err)
+		}
+		return err
 	}, encode)
 }
 
@@ -62,16 +66,10 @@ func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) err
 		}
 	}
 	err := w.leases.run(ctx, w.one, w.leases.Pool, func(ctx context.Context, tx pgx.Tx) error {
-		if err := write(ctx, tx); err != nil {
+		err := write(ctx, tx)
+		if err != nil || encode == nil {
 			return err
 		}
-		if err := w.one.Events.WriteIn(ctx, tx); err != nil {
-			return err
-		}
-		if encode == nil {
-			return nil
-		}
-		var err error
 		checkpoint, err = encode()
 		return err
 	}, last)

@@ -21,10 +21,7 @@ on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = no
 
 // Checkpoint stores a checkpoint for the locked claim and commits the transaction, in one round trip.
 func (h *Holding) Checkpoint(ctx context.Context, s *Store, id int64, checkpoint json.RawMessage) error {
-	if h.conn.Conn().PgConn().TxStatus() == 'I' {
-		return fmt.Errorf("store checkpoint of job %d: the handler's writes have ended the transaction: %w", id, pgx.ErrTxClosed)
-	}
-	batch := &pgx.Batch{}
+	batch := h.last()
 	for _, one := range []struct {
 		*statement
 		args

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/job"
@@ -20,6 +21,7 @@ import (
 type Holding struct {
 	pgx.Tx
 	number int
+	id     string // the transaction's id in PostgreSQL
 	conn   *pgxpool.Conn
 }
 
@@ -31,10 +33,10 @@ type Holding struct {
 var (
 	holdSQL = newStatement(`
 update trapeze.live set writes = writes + 1 where id = @id and fence = @fence and pod = @boot
-returning cancel_requested, writes, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true)`)
+returning cancel_requested, writes, pg_current_xact_id()::text, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true)`)
 	holdToEndSQL = newStatement(`
 with held as (select cancel_requested from trapeze.live where id = @id and fence = @fence and pod = @boot for update)
-select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
+select cancel_requested, `, strconv.Itoa(Uncounted), `, pg_current_xact_id()::text, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
 )
 
 // Uncounted stands in for the number of a transaction that ends its claim, because such transactions are not counted. The transaction count
@@ -74,7 +76,7 @@ func (h *Holding) begin(ctx context.Context, s *Store, l job.Lease, idle time.Du
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
 	batch.Queue(s.In(st.text), values...).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&cancelled, &h.number, &discard)
+		err := row.Scan(&cancelled, &h.number, &h.id, &discard)
 		held = err == nil
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = nil
@@ -94,15 +96,65 @@ func (h *Holding) begin(ctx context.Context, s *Store, l job.Lease, idle time.Du
 	return nil
 }
 
+// ErrEnded is returned for a handler that has committed or rolled back the transaction that locks its claim.
+var ErrEnded = fmt.Errorf("the handler's writes have ended the transaction, which only Trapeze may commit: remove their commit or rollback: %w", pgx.ErrTxClosed)
+
+// sameTxSQL divides by zero if the current transaction is not the one that locked the claim. The handler then executed COMMIT or ROLLBACK
+// and began another transaction. Plan: no table.
+const sameTxSQL = `select 1 / (pg_current_xact_id_if_assigned() is not distinct from $1::text::xid8)::int`
+
+// last returns a batch for the transaction's last statements. It fails with [ErrEnded] if the handler has ended the transaction.
+func (h *Holding) last() *pgx.Batch {
+	batch := &pgx.Batch{}
+	batch.Queue(sameTxSQL, h.id).Fn = func(results pgx.BatchResults) error {
+		_, err := results.Exec()
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "22012" {
+			return ErrEnded
+		}
+		return err
+	}
+	return batch
+}
+
+// Commit commits the transaction, in one round trip.
+func (h *Holding) Commit(ctx context.Context) error {
+	batch := h.last()
+	batch.Queue("commit")
+	return h.conn.SendBatch(ctx, batch).Close()
+}
+
+// Check reports what the handler's writes must not leave behind: open rows, a closed connection or a transaction that has ended.
+func (h *Holding) Check() error {
+	switch conn := h.conn.Conn().PgConn(); {
+	case conn.IsClosed():
+		return errors.New("the handler's writes returned no error, but closed its connection")
+	case conn.IsBusy():
+		return errors.New("the handler's writes left rows open: close them")
+	case conn.TxStatus() == 'I':
+		return ErrEnded
+	}
+	return nil
+}
+
+// Broken reports whether the transaction failed with err because its connection was lost, or because the server reported an error after
+// which the whole transaction should be repeated. The error of another server is not a reason: it leaves this transaction intact.
+func (h *Holding) Broken(err error) bool {
+	if !Transient(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	pg, ofServer := errors.AsType[*pgconn.PgError](err)
+	if conn := h.conn.Conn().PgConn(); !conn.IsClosed() {
+		return ofServer && conn.TxStatus() == 'E' && pg.SeverityUnlocalized == "ERROR" && pg.Code != readOnly
+	}
+	return !ofServer || pg.Code != txTimeout
+}
+
 // Number returns how many transactions have locked the claim, including this one. Compare it with the result of [Settled].
 func (h *Holding) Number() int { return h.number }
 
 // Finish finishes the locked claim, as [Store.Finish] does, and commits, in one round trip.
 func (h *Holding) Finish(ctx context.Context, s *Store, boot string, e Ending) (Ended, error) {
-	if h.conn.Conn().PgConn().TxStatus() == 'I' {
-		return Ended{}, fmt.Errorf("finish job %d: the handler's writes have ended the transaction: %w", e.ID, pgx.ErrTxClosed)
-	}
-	batch := &pgx.Batch{}
+	batch := h.last()
 	ended, err := queueFinish(batch, s, boot, []Ending{e})
 	if err != nil {
 		return Ended{}, err

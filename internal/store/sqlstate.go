@@ -26,6 +26,9 @@ func outdated(err error) bool {
 	return ok && (pg.Code == "0A000" || pg.Code == "26000")
 }
 
+// txTimeout is the SQLSTATE with which PostgreSQL 17 and later close a connection whose transaction exceeds transaction_timeout.
+const txTimeout = "25P04"
+
 // Unknown reports whether err leaves open whether the statement was committed, because the connection broke or the deadline passed after
 // something had been sent. If PostgreSQL reported the error, nothing was committed.
 func Unknown(err error) bool {
@@ -36,7 +39,8 @@ func Unknown(err error) bool {
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		// A terminated backend may have committed first; 57P01 to 57P03 then arrive instead of the reply.
-		return strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08") || pg.Code == "XX000"
+		// The same is true of transaction_timeout.
+		return strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08") || pg.Code == "XX000" || pg.Code == txTimeout
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return false
@@ -97,8 +101,9 @@ func Transient(err error) bool {
 		case "08", "53", "57", "58", "40":
 			return true
 		}
-		// These codes report a lock timeout, an idle timeout, a write to a standby after a failover, or a full NOTIFY queue.
-		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg) || notifyFull(pg)
+		// These codes report a lock timeout, an idle timeout, transaction_timeout, a write to a standby after a failover, or a full NOTIFY queue.
+		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == txTimeout || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg) ||
+			notifyFull(pg)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, ErrCutOff) {
 		return true

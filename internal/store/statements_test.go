@@ -68,6 +68,7 @@ var statements = map[string]string{
 	"holdGroupSQL":         holdGroupSQL.text,
 	"holdSQL":              holdSQL.text,
 	"holdToEndSQL":         holdToEndSQL.text,
+	"sameTxSQL":            sameTxSQL,
 	"idBlocksSQL":          idBlocksSQL.text,
 	"spareIDSQL":           spareIDSQL.text,
 	"inheritKeySQL":        inheritKeySQL.text,
