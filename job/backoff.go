@@ -27,7 +27,7 @@ func (b Backoff) Wait(attempt int, u float64) time.Duration {
 	switch {
 	case jitter == 0:
 		jitter = 0.2
-	case jitter < 0:
+	case jitter < 0 || math.IsNaN(jitter):
 		jitter = 0
 	}
 	wait := math.Min(float64(limit), float64(base)*math.Pow(2, float64(max(attempt, 1)-1)))

@@ -118,11 +118,13 @@ func Retryable(err error) error {
 	return &wishError{err: err, retry: true}
 }
 
-// RetryAfter is like [Retryable], with d as the delay before the next attempt. RetryAfter(d, nil) returns nil.
+// RetryAfter is like [Retryable], with d as the delay before the next attempt. A negative d counts as 0. RetryAfter(d, nil)
+// returns nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
+	d = max(d, 0)
 	return &wishError{err: err, retry: true, after: &d}
 }
 

@@ -117,5 +117,6 @@ func IsCancelled(err error) bool { return errors.Is(err, ErrCancelled) || errors
 // Retryable(nil) returns nil.
 func Retryable(err error) error { return job.Retryable(err) }
 
-// RetryAfter is like [Retryable], with d as the delay before the next attempt. RetryAfter(d, nil) returns nil.
+// RetryAfter is like [Retryable], with d as the delay before the next attempt. A negative d counts as 0. RetryAfter(d, nil)
+// returns nil.
 func RetryAfter(d time.Duration, err error) error { return job.RetryAfter(d, err) }

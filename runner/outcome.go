@@ -56,7 +56,8 @@ func Then(next job.Args, options ...EnqueueOption) *Outcome {
 }
 
 // Snooze ends this run without a result: the job waits for d and then runs again. A snooze does not count as an attempt, and the job
-// occupies no slot while it waits. If d is 0 or less, the job does not wait. The text why is recorded in the job's history.
+// occupies no slot while it waits. If d is 0, the job does not wait. If d is negative, the attempt fails. The text why is recorded in the
+// job's history.
 func Snooze(d time.Duration, why string) *Outcome {
 	return &Outcome{status: job.OK, snooze: &work.Snooze{Wait: d, Why: why}}
 }

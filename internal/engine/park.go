@@ -24,7 +24,7 @@ func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) error {
 // snooze parks a job whose handler returned [work.Snooze].
 func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	times := one.Claimed.Snoozes + 1
-	wait, why := max(s.Wait, 0), store.Retry{Started: one.started(), Message: job.Storable(s.Why, 500)}
+	wait, why := s.Wait, store.Retry{Started: one.started(), Message: job.Storable(s.Why, 500)}
 	if s.Backoff {
 		wait = snoozeWait(wait, times)
 	}

@@ -169,18 +169,22 @@ type Outcome struct {
 	Undo     []Step // steps to run if a later step fails, or if this run fails after the handler has returned
 }
 
-// Validate rejects writes of a snoozed job, and statements that are not allowed, too many or too large. It does not check the jobs to be
+// Validate rejects a negative wait and writes of a snoozed job, and statements that are not allowed, too many or too large. It does not check the jobs to be
 // submitted.
 func (o *Outcome) Validate() error {
 	if o.Snooze != nil && len(o.Writes) > 0 {
 		return job.Permanent(errors.New("a snoozed job has not ended, so no commit can include its writes: use Job.Tx"))
+	}
+	if o.Snooze != nil && o.Snooze.Wait < 0 {
+		// This is not permanent: a time that has just passed has usually been dealt with on the next attempt.
+		return fmt.Errorf("snooze of %s is negative: continue, or wait 0 or more", o.Snooze.Wait)
 	}
 	return job.Permanent(o.Writes.check())
 }
 
 // Snooze makes a job wait and then run again, without a result.
 type Snooze struct {
-	Wait    time.Duration // 0 or less means no wait
+	Wait    time.Duration // 0 means no wait
 	Backoff bool          // double the wait on each snooze
 	Why     string
 }

@@ -147,7 +147,7 @@ func failure(f *remotepb.Failure) error {
 	case f.GetPermanent():
 		return job.Permanent(err)
 	case f.RetryAfter != nil:
-		return job.RetryAfter(max(f.GetRetryAfter().AsDuration(), 0), err)
+		return job.RetryAfter(f.GetRetryAfter().AsDuration(), err)
 	case f.GetRetryable():
 		return job.Retryable(err)
 	}
