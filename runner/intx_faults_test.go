@@ -132,3 +132,23 @@ func TestATransactionThatKeepsLosingItsConnectionFails(t *testing.T) {
 	is.Equal(calls.Load(), int64(9))
 	checkHistory(t, pool, r)
 }
+
+// PostgreSQL 17 closes the connection of a transaction that exceeds transaction_timeout. The engine's own statement is repeated, and the
+// handler's function fails the attempt. The error is raised here on every version of PostgreSQL, by a trigger on the claim's row.
+func TestATransactionTimeoutSpendsNoAttempt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) {
+		return runner.Done(nil).InTx(func(context.Context, pgx.Tx) error { return nil }), nil
+	}}, runner.Retry(1, soon))
+	exec(t, pool, `create sequence ends;
+		create function once() returns trigger language plpgsql as $$ begin
+			if nextval('ends') = 1 then raise 'for once' using errcode = '25P04'; end if; return old;
+		end $$;
+		create trigger once before delete on trapeze.live for each row execute function once()`)
+	j := ended(t, r, enqueue(t, r, of("k")))
+	is.Equal(j.State, job.Succeeded)
+	is.Equal(j.Attempt, 1)
+	is.True(one[int64](t, pool, `select last_value from ends`) > 1)
+}

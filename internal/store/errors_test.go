@@ -37,3 +37,12 @@ func TestAFullNotifyQueueIsWorthAnotherTry(t *testing.T) {
 	is.True(!store.Refused(full))
 	is.True(store.Refused(&pgconn.PgError{Code: "54000", File: "jsonb_util.c"}))
 }
+
+// PostgreSQL 17 closes the connection of a transaction that exceeds transaction_timeout, possibly after its commit.
+func TestATransactionTimeoutIsALostConnection(t *testing.T) {
+	is := is.New(t)
+	err := &pgconn.PgError{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "25P04", Message: "terminating connection due to transaction timeout"}
+	is.True(store.Transient(err))
+	is.True(store.Unknown(err))
+	is.Equal(store.Class(err), "25")
+}
