@@ -31,7 +31,7 @@ type end struct {
 	committed func(context.Context) (bool, error)         // reports whether a claim that is no longer held was finished by this transaction
 }
 
-// maxReruns is how many times a transaction is repeated because it was lost while the handler's function was running.
+// maxReruns limits the repetitions of a transaction that was lost while the handler's function was running.
 const maxReruns = 8
 
 // run calls do, the handler's writes, in a transaction that locks a claim's lease, and commits the transaction together with the run's

@@ -123,7 +123,7 @@ func (h *Holding) Commit(ctx context.Context) error {
 	return h.conn.SendBatch(ctx, batch).Close()
 }
 
-// Check reports what the handler's writes must not leave behind: open rows, a closed connection or a transaction that has ended.
+// Check returns an error if the handler's writes left rows open, closed the connection or ended the transaction.
 func (h *Holding) Check() error {
 	switch conn := h.conn.Conn().PgConn(); {
 	case conn.IsClosed():
