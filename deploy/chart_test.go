@@ -124,10 +124,12 @@ func TestPodsAreHardened(t *testing.T) {
 		for _, pod := range r.pods {
 			s := pod.Spec
 			is.True(!*s.AutomountServiceAccountToken)
+			is.True(s.EnableServiceLinks != nil && !*s.EnableServiceLinks)
 			is.True(*s.SecurityContext.RunAsNonRoot)
 			is.Equal(*s.SecurityContext.RunAsUser, int64(65532)) // the image's user
 			is.Equal(s.SecurityContext.SeccompProfile.Type, core.SeccompProfileTypeRuntimeDefault)
 			for _, c := range s.Containers {
+				is.True(!c.Resources.Requests.Cpu().IsZero() && !c.Resources.Limits.Cpu().IsZero()) // the limit sets GOMAXPROCS
 				is.True(*c.SecurityContext.ReadOnlyRootFilesystem)
 				is.True(!*c.SecurityContext.AllowPrivilegeEscalation)
 				is.Equal(c.SecurityContext.Capabilities.Drop, []core.Capability{"ALL"})

@@ -31,7 +31,8 @@ type Options struct {
 	Version string
 	// Schema is the schema that contains all tables. Default trapeze.
 	Schema string
-	// Slots is the maximum number of jobs that this pod runs concurrently, across all lanes. Default 4 × CPUs.
+	// Slots is the maximum number of jobs that this pod runs concurrently, across all lanes. Default 4 × GOMAXPROCS, which follows
+	// the CPU limit of a container.
 	Slots int
 	// PollEvery is the interval at which the pod polls for due jobs, ± 10 %, as a safety net for lost wake-ups. Default 10s, minimum 100ms.
 	PollEvery time.Duration
@@ -133,7 +134,7 @@ func (o Options) withDefaults() Options {
 	if o.Schema == "" {
 		o.Schema = "trapeze"
 	}
-	set(&o.Slots, 4*runtime.NumCPU())
+	set(&o.Slots, 4*runtime.GOMAXPROCS(0))
 	set(&o.PollEvery, 10*time.Second)
 	set(&o.LeaseFor, 8*time.Second)
 	set(&o.HeartbeatEvery, min(2*time.Second, o.LeaseFor/3))

@@ -39,7 +39,7 @@ func Load() (Config, error) {
 		addr = "127.0.0.1:0" // so that an invalid address causes no second error
 	}
 	c := Config{Addr: addr, Auth: v.Auth, vars: v}
-	if os.Getenv("TRAPEZE_AUTH") == "" && v.TokensFile == "" && c.OnLoopback() {
+	if !envvar.IsSet("TRAPEZE_AUTH") && v.TokensFile == "" && c.OnLoopback() {
 		c.Auth = "none" // so that a first start needs no configuration
 	}
 	if err := errors.Join(err, addrErr, c.validate()); err != nil {

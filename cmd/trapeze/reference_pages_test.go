@@ -131,6 +131,7 @@ func environmentPage(t *testing.T) string {
 	}
 	var b strings.Builder
 	b.WriteString("# Environment variables\n\nA variable with a wrong value and an unknown `TRAPEZE_…` variable are errors: the program names all of them and exits with code 2.\n" +
+		"An empty variable counts as unset. Variables that Kubernetes sets for services named `trapeze` or `trapeze-…` are ignored.\n" +
 		"A duration is a number with a unit: `1500ms`, `10s`, `48h`.\n")
 	part := ""
 	for _, one := range envvar.Variables() {
@@ -161,7 +162,7 @@ func defaultOf(one envvar.Variable) string {
 		}
 	}
 	if one.Name == "TRAPEZE_SLOTS" { // its default differs between machines
-		return "4 × CPUs"
+		return "4 × GOMAXPROCS"
 	}
 	return fmt.Sprintf("`%v`", one.Default)
 }

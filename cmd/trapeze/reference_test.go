@@ -131,7 +131,7 @@ func TestReferenceListsEveryVariableWithItsDefault(t *testing.T) {
 			}
 		}
 		if name == "TRAPEZE_SLOTS" {
-			want = "4 × CPUs"
+			want = "4 × GOMAXPROCS"
 		}
 		if got != want {
 			t.Errorf("%s: the reference says %q, the code %q", name, got, want)

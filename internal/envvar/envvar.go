@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 )
 
-// Read returns one part of the environment: a [Runner], an [API] or a [Program]. Variables whose values do not have the right type keep
-// their defaults, and Read returns an error for each of them, joined.
+// Read returns one part of the environment: a [Runner], an [API] or a [Program]. An empty variable counts as unset. Variables whose values
+// do not have the right type keep their defaults, and Read returns an error for each of them, joined.
 func Read[Part Runner | API | Program]() (Part, error) {
 	var errs []error
 	every := reflect.ValueOf(defaults())
@@ -26,17 +27,28 @@ func Read[Part Runner | API | Program]() (Part, error) {
 	for i := range fields.NumField() {
 		// Fields are read one at a time, because envconfig stops at the first error.
 		field := fields.Type().Field(i)
+		name := field.Tag.Get("envconfig")
+		if !IsSet(name) {
+			continue
+		}
 		one := reflect.New(reflect.StructOf([]reflect.StructField{{Name: field.Name, Type: field.Type, Tag: field.Tag}}))
 		one.Elem().Field(0).Set(fields.Field(i))
 		if err := envconfig.Process("", one.Interface()); err != nil {
-			name := field.Tag.Get("envconfig")
 			errs = append(errs, fmt.Errorf("%s=%q: want %s", name, os.Getenv(name), wanted(field.Type)))
 			continue
 		}
 		fields.Field(i).Set(one.Elem().Field(0))
+		if list, ok := fields.Field(i).Interface().([]string); ok {
+			for i := range list {
+				list[i] = strings.TrimSpace(list[i])
+			}
+		}
 	}
 	return part, errors.Join(errs...)
 }
+
+// IsSet reports whether a variable has a value. Templates of charts and compose files set variables without a value to the empty string.
+func IsSet(name string) bool { return strings.TrimSpace(os.Getenv(name)) != "" }
 
 func wanted(t reflect.Type) string {
 	switch {
@@ -68,8 +80,16 @@ func Variables() (list []Variable) {
 	return list
 }
 
-// Unknown returns an error for each unknown variable whose name starts with TRAPEZE_. Without this check, a misspelled variable would be
-// silently ignored.
+// Kubernetes sets these variables in each pod for every service of the namespace whose name starts with "trapeze", unless the pod's
+// enableServiceLinks is false. The variable that ends with _PORT is recognized by its value, because TRAPEZE_PORT=8080 is a mistake.
+var (
+	serviceLink     = regexp.MustCompile(`^TRAPEZE(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+	servicePort     = regexp.MustCompile(`^TRAPEZE(_[A-Z0-9_]+)?_PORT$`)
+	servicePortLink = regexp.MustCompile(`^(tcp|udp|sctp)://`)
+)
+
+// Unknown returns an error for each unknown variable whose name starts with TRAPEZE_, except for those that Kubernetes sets. Without this
+// check, a misspelled variable would be silently ignored.
 func Unknown() error {
 	var errs []error
 	known := map[string]bool{}
@@ -80,6 +100,7 @@ func Unknown() error {
 		name, value, _ := strings.Cut(assignment, "=")
 		switch {
 		case !strings.HasPrefix(name, "TRAPEZE_"), known[name]:
+		case serviceLink.MatchString(name), servicePort.MatchString(name) && servicePortLink.MatchString(value):
 		case name == "TRAPEZE_FAILPOINTS" && (failpoint.Enabled || value == ""):
 		case name == "TRAPEZE_FAILPOINTS":
 			errs = append(errs, errors.New("TRAPEZE_FAILPOINTS: this binary was built without the tag failpoints"))

@@ -122,7 +122,7 @@ type all struct {
 func defaults() all {
 	return all{
 		Runner: Runner{
-			Schema: "trapeze", Runner: true, ClaimAhead: true, Slots: 4 * runtime.NumCPU(), PollInterval: 10 * time.Second, Lease: 8 * time.Second, Heartbeat: 2 * time.Second,
+			Schema: "trapeze", Runner: true, ClaimAhead: true, Slots: 4 * runtime.GOMAXPROCS(0), PollInterval: 10 * time.Second, Lease: 8 * time.Second, Heartbeat: 2 * time.Second,
 			ShutdownGrace: 20 * time.Second, MinSchedule: time.Second, MaxAttempts: 5, MaxCrashes: 3,
 			KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour, KeepEvents: 168 * time.Hour,
 		},

@@ -53,7 +53,7 @@ type Options struct {
 	Name string
 	// Version is the program's version, for display.
 	Version string
-	// Slots is the maximum number of jobs that the worker runs concurrently. The default is four per CPU, at most 1,000.
+	// Slots is the maximum number of jobs that the worker runs concurrently. The default is 4 × GOMAXPROCS, at most 1,000.
 	Slots int
 	// Kinds lists the registered kinds whose jobs the worker accepts. The default is all registered kinds.
 	Kinds []string
@@ -94,7 +94,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 		o.Name, _ = os.Hostname()
 	}
 	if o.Slots == 0 {
-		o.Slots = min(4*runtime.NumCPU(), 1000)
+		o.Slots = min(4*runtime.GOMAXPROCS(0), 1000)
 	}
 	if o.ShutdownGrace == 0 {
 		o.ShutdownGrace = 20 * time.Second

@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"errors"
 	"math"
-	"os"
 	"regexp"
 	"slices"
 	"time"
@@ -35,7 +34,7 @@ type Config struct {
 // variable. Load ignores the variables of the API and of the commands.
 func Load() (Config, error) {
 	v, err := envvar.Read[envvar.Runner]()
-	if os.Getenv("TRAPEZE_HEARTBEAT") == "" { // a short lease must not conflict with the default heartbeat interval
+	if !envvar.IsSet("TRAPEZE_HEARTBEAT") { // a short lease must not conflict with the default heartbeat interval
 		v.Heartbeat = min(v.Heartbeat, v.Lease/3)
 	}
 	lanes, lanesErr := parseLanes(v.Lanes)

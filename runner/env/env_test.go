@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,70 @@ func TestAnEmptyEnvironmentGivesTheDefaultsOfTheRunner(t *testing.T) {
 	is.Equal(o.MaxAttempts, 5)
 	is.Equal(o.MaxCrashes, 3)
 	is.True(!o.Disabled && !o.NoClaimAhead)
+}
+
+// Kubernetes sets these variables in every pod of a namespace that has services named trapeze, trapeze-remote and trapeze-slots.
+func TestVariablesOfKubernetesServicesAreIgnored(t *testing.T) {
+	is := is.New(t)
+	links := map[string]string{
+		"TRAPEZE_REMOTE_PORT": "udp://10.0.0.2:53", "TRAPEZE_SLOTS_SERVICE_HOST": "fd00::3", "TRAPEZE_SLOTS_PORT": "sctp://[fd00::3]:9000",
+		"TRAPEZE_SLOTS_PORT_9000_SCTP": "sctp://[fd00::3]:9000", "TRAPEZE_REMOTE_PORT_53_UDP_PROTO": "udp",
+	}
+	for _, name := range []string{"TRAPEZE", "TRAPEZE_REMOTE"} {
+		links[name+"_SERVICE_HOST"], links[name+"_SERVICE_PORT"], links[name+"_SERVICE_PORT_HTTP_2"] = "10.0.0.1", "80", "80"
+		links[name+"_PORT_80_TCP"], links[name+"_PORT_80_TCP_PROTO"] = "tcp://10.0.0.1:80", "tcp"
+		links[name+"_PORT_80_TCP_PORT"], links[name+"_PORT_80_TCP_ADDR"] = "80", "10.0.0.1"
+	}
+	links["TRAPEZE_PORT"] = "tcp://10.0.0.1:80"
+	set(t, links)
+	_, err := env.Load()
+	is.NoErr(err)
+
+	for name, value := range map[string]string{
+		"TRAPEZE_PORT": "8080", "TRAPEZE_HTTP_PORT": "8080", "TRAPEZE_SERVICE": "a", "TRAPEZE_SERVICE_NAME": "a", "TRAPEZE_PORTS": "tcp://a:1", "TRAPEZE_SERVICE_HOSTS": "a",
+	} {
+		set(t, map[string]string{name: value})
+		_, err := env.Load()
+		is.True(err != nil) // a misspelled variable
+	}
+}
+
+func TestEmptyVariablesAreUnset(t *testing.T) {
+	is := is.New(t)
+	set(t, nil)
+	want, err := env.Load()
+	is.NoErr(err)
+	for _, empty := range []string{"", " "} {
+		values := map[string]string{}
+		for _, one := range envvar.Variables() {
+			values[one.Name] = empty
+		}
+		set(t, values)
+		got, err := env.Load()
+		is.NoErr(err)
+		is.Equal(got, want)
+	}
+}
+
+func TestListsAcceptSpaces(t *testing.T) {
+	is := is.New(t)
+	set(t, map[string]string{"TRAPEZE_KINDS": "a, b ,c", "TRAPEZE_LANES": " slow = 2 : a + b , other = "})
+	c, err := env.Load()
+	is.NoErr(err)
+	two := 2
+	is.Equal(c.Options.Kinds, []string{"a", "b", "c"})
+	is.True(reflect.DeepEqual(c.Options.Lanes, []runner.LaneSetup{{Name: "slow", Slots: &two, Kinds: []string{"a", "b"}}, {Name: "other"}}))
+}
+
+// GOMAXPROCS follows the CPU limit of a container; the number of the machine's CPUs does not.
+func TestDefaultSlotsFollowGOMAXPROCS(t *testing.T) {
+	is := is.New(t)
+	set(t, nil)
+	before := runtime.GOMAXPROCS(runtime.NumCPU() + 3)
+	defer runtime.GOMAXPROCS(before)
+	c, err := env.Load()
+	is.NoErr(err)
+	is.Equal(c.Options.Slots, 4*(runtime.NumCPU()+3))
 }
 
 func TestValuesAtTheirLimits(t *testing.T) {

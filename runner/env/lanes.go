@@ -15,15 +15,17 @@ func parseLanes(text string) (lanes []runner.LaneSetup, err error) {
 		return nil, nil
 	}
 	for part := range strings.SplitSeq(text, ",") {
-		name, rest, ok := strings.Cut(strings.TrimSpace(part), "=")
+		name, rest, ok := strings.Cut(part, "=")
 		slots, kinds, _ := strings.Cut(rest, ":")
-		lane := runner.LaneSetup{Name: name}
-		if slots != "" {
+		lane := runner.LaneSetup{Name: strings.TrimSpace(name)}
+		if slots = strings.TrimSpace(slots); slots != "" {
 			n, err := strconv.Atoi(slots)
 			lane.Slots, ok = &n, ok && err == nil
 		}
-		if kinds != "" {
-			lane.Kinds = strings.Split(kinds, "+")
+		if kinds = strings.TrimSpace(kinds); kinds != "" {
+			for kind := range strings.SplitSeq(kinds, "+") {
+				lane.Kinds = append(lane.Kinds, strings.TrimSpace(kind))
+			}
 		}
 		if !ok {
 			return nil, fmt.Errorf("TRAPEZE_LANES=%q: want lanes such as interactive=2:csv_ingest+unit_sync,maintenance=1:factor_sync: name=slots:kinds", text)
