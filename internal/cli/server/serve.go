@@ -138,6 +138,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		if err != nil {
 			return fmt.Errorf("start PostgreSQL, since DATABASE_URL is not set: %w", err)
 		}
+		go server.KeepRunning(context.WithoutCancel(ctx)) // also during the drain; Stop ends it
 		defer func() {
 			if err := server.Stop(); err != nil {
 				s.log.Error("embedded PostgreSQL did not stop", telemetry.Err, err)
