@@ -95,6 +95,14 @@ func TestATokenIsSentAndNeverShown(t *testing.T) {
 	is.True(strings.Contains(trapeze(t, []string{two}, "worker").err, "TRAPEZE_DEMO_HANDLERS=true")) // a remote worker accepts several servers, so the error is only about the missing handlers
 }
 
+// A pod that lacks DATABASE_URL would otherwise be ready on an empty database of its own.
+func TestServeInKubernetesNeedsADatabase(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	got := trapeze(t, []string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "PGBIN=/nowhere"}, "serve")
+	is.Equal(got, said{code: 2, err: "trapeze: DATABASE_URL is not set: set it, or name the data of a private PostgreSQL with --data-dir\n"})
+}
+
 func TestACommandActsOnTheServerThatItNamesOrRefuses(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -65,6 +65,10 @@ pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs
 			if err != nil {
 				return err
 			}
+			// Kubernetes sets this variable in every pod. A pod with an empty database of its own would look ready and lose its jobs.
+			if config.DatabaseURL == "" && os.Getenv("KUBERNETES_SERVICE_HOST") != "" && !c.Flags().Changed("data-dir") {
+				return exit.Usage("DATABASE_URL is not set: set it, or name the data of a private PostgreSQL with --data-dir")
+			}
 			config.Options.Version = env.Version(c)
 			s.config, s.log = config, config.Logger()
 			slog.SetDefault(s.log)
@@ -139,6 +143,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 			return fmt.Errorf("start PostgreSQL, since DATABASE_URL is not set: %w", err)
 		}
 		go server.KeepRunning(context.WithoutCancel(ctx)) // also during the drain; Stop ends it
+		s.log.Warn("DATABASE_URL is not set: this pod uses a private PostgreSQL that other pods do not share", "dir", server.Dir())
 		defer func() {
 			if err := server.Stop(); err != nil {
 				s.log.Error("embedded PostgreSQL did not stop", telemetry.Err, err)
