@@ -1,5 +1,6 @@
 -- Where jobs end. Partitioned by class, because each class has its own retention, then by day, so that retention drops
--- tables instead of deleting rows. Locks: new tables only.
+-- tables instead of deleting rows. A day without a partition writes to the default partition, which maintenance empties (7).
+-- Locks: new tables only.
 
 -- +goose Up
 create table trapeze.done (
@@ -23,7 +24,10 @@ create table trapeze.done (
 create table trapeze.done_succeeded partition of trapeze.done for values in ('succeeded') partition by range (finished_at);
 create table trapeze.done_failed partition of trapeze.done for values in ('failed') partition by range (finished_at);
 create table trapeze.done_cancelled partition of trapeze.done for values in ('cancelled') partition by range (finished_at);
--- done_by_id is on each day, where ensure_partitions() creates it: unique there, it is also the day's replica identity.
+create table trapeze.done_succeeded_default partition of trapeze.done_succeeded default;
+create table trapeze.done_failed_default partition of trapeze.done_failed default;
+create table trapeze.done_cancelled_default partition of trapeze.done_cancelled default;
+-- Each partition has a unique index on id, which identify_partition() creates: it is also the replica identity.
 
 -- +goose Down
 drop table trapeze.done;

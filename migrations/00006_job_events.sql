@@ -17,6 +17,8 @@ create table trapeze.job_events (
     message    text,
     fields     json
 ) partition by range (at);
+create table trapeze.job_events_default partition of trapeze.job_events default;
+alter table trapeze.job_events_default replica identity full;
 -- job_events_of_job answers: what happened to this job, in order?
 create index job_events_of_job on trapeze.job_events (job, event_no);
 -- job_events_in_commit_order answers: what was written after this transaction?

@@ -115,7 +115,7 @@ func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
 func TestARunnerThatIsStoppedWhileItStartsReturnsNoError(t *testing.T) {
 	t.Parallel()
 	const heartbeat = "update trapeze.pods"
-	for _, statement := range []string{"migrations", "ensure_partitions", "insert into trapeze.pods", heartbeat} {
+	for _, statement := range []string{"migrations", "missing_days", "insert into trapeze.pods", heartbeat} {
 		t.Run(statement, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)

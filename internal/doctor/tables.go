@@ -109,26 +109,54 @@ func orNever(at string) string {
 // daysAhead is the number of days ahead for which partitions must exist. Maintenance creates them seven days ahead.
 const daysAhead = 3
 
-// partitions finds days that have no partition.
+// partitions finds days that have no partition, and rows in the default partitions, which take the rows of such days.
 func (e *examination) partitions(ctx context.Context) error {
 	missing, err := view.MissingDays(ctx, e.store, daysAhead)
 	if err != nil {
 		return err
 	}
-	if len(missing) == 0 {
-		e.find("partitions", Healthy, fmt.Sprintf("exist for today and at least %d more days", daysAhead), "")
-		return nil
+	rows, err := view.ReadDefaultRows(ctx, e.store)
+	if err != nil {
+		return err
 	}
-	status, first := Warning, missing[0]
-	if first.Ahead <= 1 {
+	if err := e.locks(ctx); err != nil {
+		return err
+	}
+	if len(missing)+len(rows) == 0 {
+		e.find("partitions", Healthy, fmt.Sprintf("exist for today and at least %d more days", daysAhead), "")
+	}
+	if len(missing) > 0 {
+		first := missing[0]
+		e.find("partitions", Warning, fmt.Sprintf("%s missing, first that of %s of %s", humanize.Count(len(missing), "partition is", "partitions are"), first.Table,
+			first.Day.Format(time.DateOnly)), fmt.Sprintf("start a pod, which creates them; or, as the owner: select %s.ensure_partitions(7)", e.store.Schema()))
+	}
+	for _, r := range rows {
+		count := humanize.Count(r.Rows, "row", "rows")
+		if r.Rows == view.MostDefaultRows {
+			count = "at least " + count
+		}
+		e.find("partitions", Warning, fmt.Sprintf("%s_default holds %s from %s to %s, because no pod created these days' partitions in time, or the clock jumped",
+			r.Table, count, r.From.Format(time.DateOnly), r.To.Format(time.DateOnly)), fmt.Sprintf(
+			"maintenance moves them within minutes; if not, end the transactions that use %s.%s, and see the check maintenance", e.store.Schema(), r.Table))
+	}
+	return nil
+}
+
+// readsAtOnce is the number of concurrent reads of finished jobs for which the server's lock table must have room.
+const readsAtOnce = 8
+
+// locks compares the number of partitions, each of which a read of finished jobs locks, with the size of the server's lock table.
+func (e *examination) locks(ctx context.Context) error {
+	l, err := view.ReadLocks(ctx, e.store)
+	if err != nil || l.Read*readsAtOnce <= l.Size {
+		return err
+	}
+	status := Warning
+	if l.Read >= l.Size {
 		status = Failing
 	}
-	when := "of " + first.Day.Format(time.DateOnly)
-	if first.Ahead == 0 {
-		when += ", which is today: jobs cannot end"
-	}
-	e.find("partitions", status, fmt.Sprintf("%s missing, first that of %s %s", humanize.Count(len(missing), "partition is", "partitions are"), first.Table, when),
-		fmt.Sprintf("start a pod, which creates them; or, as the owner: select %s.ensure_partitions(7)", e.store.Schema()))
+	e.find("partitions", status, fmt.Sprintf("a read of finished jobs takes %d locks, and the server has room for about %d: concurrent reads may fail with \"out of shared memory\"",
+		l.Read, l.Size), fmt.Sprintf("set max_locks_per_transaction to at least %d, which needs a restart; or shorten the retention", l.Read*readsAtOnce/e.server.MaxConnections+1))
 	return nil
 }
 

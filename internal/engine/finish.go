@@ -96,8 +96,8 @@ func (fin *finisher) concludeFlush(w *flush) *Run {
 		next = nil
 		ended, err = fin.flusher.writeEnd(one, e)
 	}
-	// The error comes neither from the connection nor from the data. An operator may have to fix the cause, such as a missing partition or
-	// a revoked privilege. Until then, the job stays running and keeps its slot.
+	// The error comes neither from the connection nor from the data. An operator may have to fix the cause, such as a revoked
+	// privilege. Until then, the job stays running and keeps its slot.
 	for backoff := wait.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
 		fin.Log.ErrorContext(one.Ctx, "could not write the outcome of a job", append(one.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(fin.leases.alive) {

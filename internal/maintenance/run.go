@@ -42,7 +42,6 @@ func (r *run) start(ctx context.Context) {
 	}
 	within := time.Duration(0)
 	switch {
-	case r.all:
 	case r.role == sharing:
 		within = r.every * 8 / 10
 	case r.role == standby:
@@ -97,7 +96,7 @@ func (r *run) pace(ctx context.Context) error {
 	if !r.began.IsZero() && !wait.For(ctx, min(time.Since(r.began), restAtMost)) || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if !r.all && r.role == leading && !r.lead.still(ctx) {
+	if r.role == leading && !r.lead.still(ctx) {
 		return errLeadLost
 	}
 	if time.Since(r.noted) > r.every/2 { // keeps a long task from becoming overdue

@@ -31,42 +31,41 @@ const (
 type task struct {
 	name  string
 	every time.Duration
-	all   bool // every pod runs it, because every pod depends on it and a leader may be frozen
 	do    func(ctx context.Context) (int, error)
 }
 
 // tasks returns all maintenance tasks. Those that work in batches call pace before each batch.
 func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 	return []task{
-		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) {
+		{"partitions", time.Minute, func(ctx context.Context) (int, error) {
 			return upkeep.EnsurePartitions(ctx, m.o.Store, PartitionsAhead)
 		}},
-		{"retention", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.prune(ctx, pace) }},
-		{"events", 10 * time.Minute, false, func(ctx context.Context) (int, error) {
+		{"retention", 10 * time.Minute, func(ctx context.Context) (int, error) { return m.prune(ctx, pace) }},
+		{"events", 10 * time.Minute, func(ctx context.Context) (int, error) {
 			return upkeep.ForgetEvents(ctx, m.o.Store, m.o.RetainEvents, pace)
 		}},
-		{"approval", time.Minute, false, func(ctx context.Context) (int, error) { return m.expire(ctx, pace) }},
-		{"deadline", time.Minute, false, func(ctx context.Context) (int, error) { return m.endOverdue(ctx, pace) }},
-		{"pods", time.Minute, false, func(ctx context.Context) (int, error) {
+		{"approval", time.Minute, func(ctx context.Context) (int, error) { return m.expire(ctx, pace) }},
+		{"deadline", time.Minute, func(ctx context.Context) (int, error) { return m.endOverdue(ctx, pace) }},
+		{"pods", time.Minute, func(ctx context.Context) (int, error) {
 			return untilDry(ctx, pace, prunesAtOnce, keepPods, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
 				return upkeep.PrunePods(ctx, m.o.Store, keep, limit)
 			})
 		}},
-		{"stranded", time.Minute, false, m.moveStranded},
-		{"engines", time.Minute, false, m.moveLanes},
-		{"reconcile", time.Minute, false, m.reconcile},
-		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.prunePipelines(ctx, pace) }},
-		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) { // idempotency keys
+		{"stranded", time.Minute, m.moveStranded},
+		{"engines", time.Minute, m.moveLanes},
+		{"reconcile", time.Minute, m.reconcile},
+		{"pipelines", 10 * time.Minute, func(ctx context.Context) (int, error) { return m.prunePipelines(ctx, pace) }},
+		{"submissions", 10 * time.Minute, func(ctx context.Context) (int, error) { // idempotency keys
 			return untilDry(ctx, pace, prunesAtOnce, keepSubmissions, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
 				return upkeep.PruneSubmissions(ctx, m.o.Store, keep, limit)
 			})
 		}},
-		{"fires", 10 * time.Minute, false, func(ctx context.Context) (int, error) {
+		{"fires", 10 * time.Minute, func(ctx context.Context) (int, error) {
 			return upkeep.PruneFires(ctx, m.o.Store, m.o.RetainEvents, pace)
 		}},
-		{"keys", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return upkeep.PruneKeys(ctx, m.o.Store, pace) }}, // unique keys
-		{"stats", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.sumStats(ctx, pace) }},
-		{"vacuum", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.vacuum(ctx, pace) }},
+		{"keys", 10 * time.Minute, func(ctx context.Context) (int, error) { return upkeep.PruneKeys(ctx, m.o.Store, pace) }}, // unique keys
+		{"stats", 10 * time.Minute, func(ctx context.Context) (int, error) { return m.sumStats(ctx, pace) }},
+		{"vacuum", 10 * time.Minute, func(ctx context.Context) (int, error) { return m.vacuum(ctx, pace) }},
 	}
 }
 

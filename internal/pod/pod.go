@@ -200,7 +200,9 @@ func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
 	if err := p.checkSchema(ctx); err != nil {
 		return err
 	}
-	if _, err := upkeep.EnsurePartitions(ctx, p.Heartbeats, maintenance.PartitionsAhead); err != nil {
+	if _, err := upkeep.EnsurePartitions(ctx, p.Heartbeats, maintenance.PartitionsAhead); upkeep.LockTimedOut(err) {
+		p.Log.WarnContext(ctx, "could not create partitions, retrying within a minute", telemetry.Err, err) // until then, rows go to the default ones
+	} else if err != nil {
 		return err
 	}
 	if err := p.MakeLanes(ctx); err != nil {

@@ -150,6 +150,7 @@ func TestADayWithoutAPartitionIsTheServersFaultNotTheJobs(t *testing.T) {
 	var day string
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select to_char(now() at time zone 'UTC', 'YYYYMMDD')`).Scan(&day))
 	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_` + day)
+	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_default`)
 	_, err := w.Finish(w.ctx(), boot, []store.Ending{ending(c)})
 	w.is.True(!store.Refused(err))  // the data is not at fault
 	w.is.True(store.Transient(err)) // the finish can be resent later

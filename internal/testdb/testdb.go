@@ -101,17 +101,17 @@ func Start(ctx context.Context) (*pgembed.Server, error) {
 const fewDaysSQL = `
 do $$ declare day text; begin
 	for day in select c.oid::regclass from pg_inherits i join pg_class c on c.oid = i.inhrelid
-		where c.relname ~ '_\d{8}$' and to_date(right(c.relname, 8), 'YYYYMMDD') > (now() at time zone 'UTC')::date + 1
+		where to_date(substring(c.relname from '_(\d{8})$'), 'YYYYMMDD') > (now() at time zone 'UTC')::date + 1
 	loop execute 'drop table ' || day; end loop;
 end $$;
-alter function trapeze.ensure_partitions(integer) rename to ensure_all_partitions;
-create function trapeze.ensure_partitions(days_ahead integer) returns integer
-	language sql security definer set search_path = pg_catalog, trapeze, pg_temp
-	return trapeze.ensure_all_partitions(least(days_ahead, 1));
-revoke execute on function trapeze.ensure_partitions(integer) from public`
+alter function trapeze.missing_days(integer) rename to all_missing_days;
+create function trapeze.missing_days(days_ahead integer) returns table (parent text, day date)
+	language sql stable security definer set search_path = pg_catalog, trapeze, pg_temp
+	return trapeze.all_missing_days(least(days_ahead, 1));
+revoke execute on function trapeze.missing_days(integer) from public`
 
 // AllDaysSQL makes pods create partitions for all days ahead, in a copy of a [Template]. It must be run only once per database.
-const AllDaysSQL = `drop function trapeze.ensure_partitions(integer); alter function trapeze.ensure_all_partitions(integer) rename to ensure_partitions;
+const AllDaysSQL = `drop function trapeze.missing_days(integer); alter function trapeze.all_missing_days(integer) rename to missing_days;
 select trapeze.ensure_partitions(7)`
 
 // MakeTemplate creates a migrated database on the server at url, with partitions for three days.

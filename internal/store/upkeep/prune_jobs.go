@@ -153,7 +153,7 @@ func (f *dayPruning) batch(ctx context.Context, ids []int64) error {
 		return nil
 	}
 	gone, left, err := deleteEnded(ctx, f.s, f, ids, lockJobsSQL)
-	if lockTimedOut(err) {
+	if LockTimedOut(err) {
 		gone, left, err = deleteEnded(ctx, f.s, f, ids, lockFreeJobsSQL)
 	}
 	if err == nil {
@@ -174,8 +174,8 @@ func (f *dayPruning) batch(ctx context.Context, ids []int64) error {
 	return f.batch(ctx, ids[len(ids)/2:])
 }
 
-// lockTimedOut reports whether a lock timeout expired.
-func lockTimedOut(err error) bool {
+// LockTimedOut reports whether a lock timeout expired.
+func LockTimedOut(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03"
 }

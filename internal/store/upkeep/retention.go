@@ -11,24 +11,55 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// ensurePartitionsSQL creates the missing partitions for the coming days.
-const ensurePartitionsSQL = `select trapeze.ensure_partitions($1::int)`
+// missingDaysSQL lists the days without a partition, most urgent first. Plan: the system catalog, and all rows of the default partitions,
+// which are usually empty. A partition for a later day than the day after tomorrow can wait.
+const missingDaysSQL = `select parent, day, day > (now() at time zone 'UTC')::date + 2 from trapeze.missing_days($1::int)`
 
-// EnsurePartitions creates the missing partitions for today and the next daysAhead days, and returns how many it created.
-func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (int, error) {
-	made, err := store.Rows(ctx, s, pgx.RowTo[int], ensurePartitionsSQL, daysAhead)
-	if err != nil {
-		return 0, fmt.Errorf("ensure partitions: %w", err)
+// createDaySQL creates one day's partition, and moves its rows from the default partition. Concurrent calls take turns.
+const createDaySQL = `select trapeze.create_day($1, $2::date)`
+
+// EnsurePartitions creates the missing partitions for today and the next daysAhead days, and for the days of rows in a default partition. It
+// returns how many it created. Each is created in a separate transaction, which waits only briefly for its locks. If a table is locked,
+// EnsurePartitions leaves its days to the next call, and returns an error only if one of them cannot wait.
+func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (made int, err error) {
+	type missing struct {
+		Parent  string
+		Day     time.Time
+		CanWait bool
 	}
-	return made[0], nil
+	days, err := store.Rows(ctx, s, pgx.RowToStructByPos[missing], missingDaysSQL, daysAhead)
+	if err != nil {
+		return 0, fmt.Errorf("list missing partitions: %w", err)
+	}
+	var errs []error
+	locked := map[string]bool{}
+	for _, d := range days {
+		if locked[d.Parent] {
+			continue
+		}
+		created, err := store.Rows(ctx, s, pgx.RowTo[bool], createDaySQL, d.Parent, d.Day)
+		switch {
+		case err == nil && created[0]:
+			made++
+		case LockTimedOut(err):
+			if locked[d.Parent] = true; d.CanWait {
+				continue
+			}
+			fallthrough
+		case err != nil:
+			errs = append(errs, fmt.Errorf("create the partition of %s for %s: %w", d.Parent, d.Day.Format(time.DateOnly), err))
+		}
+	}
+	return made, errors.Join(errs...)
 }
 
 // daysSQL lists the past days of a partitioned table, oldest first. It also returns the database's current time, which determines which
 // days are past.
 const daysSQL = `
-select to_date(right(c.relname, 8), 'YYYYMMDD'), now()
+select d.day, now()
 from pg_inherits i join pg_class c on c.oid = i.inhrelid
-where i.inhparent = to_regclass($1) and to_date(right(c.relname, 8), 'YYYYMMDD') < (now() at time zone 'UTC')::date
+cross join lateral (select to_date(substring(c.relname from '_(\d{8})$'), 'YYYYMMDD') as day) d -- null for the default partition
+where i.inhparent = to_regclass($1) and d.day < (now() at time zone 'UTC')::date
 order by 1`
 
 // pastDay is a UTC day that has ended by the time Now.
@@ -48,8 +79,8 @@ func oldDays(ctx context.Context, s *store.Store, table string) ([]pastDay, erro
 }
 
 // dropDaySQL drops one day of a table. dropInTurnSQL keeps other transactions from creating or dropping days concurrently. Without it,
-// PostgreSQL returns an internal error (XX000) when a transaction drops a partition that another one has just dropped. ensure_partitions
-// uses the same lock key.
+// PostgreSQL returns an internal error (XX000) when a transaction drops a partition that another one has just dropped. create_day uses
+// the same lock key.
 const (
 	dropDaySQL    = `select trapeze.drop_day($1, $2)`
 	dropInTurnSQL = `select pg_advisory_xact_lock(420022)`
@@ -76,7 +107,7 @@ func Forget(ctx context.Context, s *store.Store, state string, keep time.Duratio
 		total += f.gone
 		if errs = append(errs, f.errs...); err != nil {
 			errs = append(errs, fmt.Errorf("prune %s jobs of %s: %w", state, d.Day.Format(time.DateOnly), err))
-			if !lockTimedOut(err) {
+			if !LockTimedOut(err) {
 				break
 			}
 		}

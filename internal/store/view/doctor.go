@@ -177,3 +177,76 @@ func MissingDays(ctx context.Context, s *store.Store, ahead int) ([]MissingDay, 
 	}
 	return list, nil
 }
+
+// defaultRowsSQL reads the rows of the default partitions, up to a limit for each. Plan: sequential scans of tables that are usually empty.
+const defaultRowsSQL = `
+select parent, count(*), (min(at) at time zone 'UTC')::date, (max(at) at time zone 'UTC')::date from (
+	(select 'done_succeeded' as parent, finished_at as at from trapeze.done_succeeded_default limit $1)
+	union all (select 'done_failed', finished_at from trapeze.done_failed_default limit $1)
+	union all (select 'done_cancelled', finished_at from trapeze.done_cancelled_default limit $1)
+	union all (select 'job_events', e.at from trapeze.job_events_default e limit $1)
+) d group by parent order by count(*) desc, parent`
+
+// DefaultRows describes the rows of a default partition.
+type DefaultRows struct {
+	Table    string
+	Rows     int // at most [MostDefaultRows]
+	From, To time.Time
+}
+
+// MostDefaultRows is the maximum number of rows that ReadDefaultRows counts in each default partition.
+const MostDefaultRows = 100_000
+
+// ReadDefaultRows returns the default partitions that are not empty.
+func ReadDefaultRows(ctx context.Context, s *store.Store) ([]DefaultRows, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[DefaultRows], defaultRowsSQL, MostDefaultRows)
+	if err != nil {
+		return nil, fmt.Errorf("read the default partitions: %w", err)
+	}
+	return list, nil
+}
+
+// futureSQL returns times that the database has written and that are ahead of its clock, which was therefore set back. It ignores five
+// seconds, so that a pod's registration during the check is no finding. Plan: job_events_in_commit_order backwards for one row; maintenance
+// and the open pods.
+const futureSQL = `
+select what, at, at - now() from (
+	select 'a recent event' as what, (select max(e.at) from (
+		select at from trapeze.job_events order by xid desc limit 200) e) as at
+	union all select 'a run of maintenance', (select max(greatest(begun_at, done_at)) from trapeze.maintenance)
+	union all select 'the start of a pod', (select max(started_at) from trapeze.pods where closed_at is null)
+) f where at > now() + interval '5 seconds' order by at desc`
+
+// Future is a time that is ahead of the database's clock.
+type Future struct {
+	What  string
+	At    time.Time
+	Ahead time.Duration
+}
+
+// ReadFuture returns times that the database wrote and that are ahead of its clock, latest first.
+func ReadFuture(ctx context.Context, s *store.Store) ([]Future, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Future], futureSQL)
+	if err != nil {
+		return nil, fmt.Errorf("find times ahead of the clock: %w", err)
+	}
+	return list, nil
+}
+
+// locksSQL returns how many relations a read of finished jobs by id locks, and the size of the server's lock table. Plan: reads only system
+// catalogs.
+const locksSQL = `
+select (select count(distinct t.relid) + count(i.indexrelid) from pg_partition_tree($1::text::regclass) t left join pg_index i on i.indrelid = t.relid),
+	current_setting('max_locks_per_transaction')::bigint * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint)`
+
+// Locks describes how much of the server's lock table a read of finished jobs takes.
+type Locks struct{ Read, Size int }
+
+// ReadLocks returns how many locks a read of finished jobs takes, and how many the server can hold.
+func ReadLocks(ctx context.Context, s *store.Store) (Locks, error) {
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[Locks], locksSQL, s.Schema()+".done")
+	if err != nil {
+		return Locks{}, fmt.Errorf("read the size of the lock table: %w", err)
+	}
+	return found[0], nil
+}
