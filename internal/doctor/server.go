@@ -64,10 +64,14 @@ func (e *examination) connections() {
 	}
 }
 
-// clock compares the database's clock with this machine's clock. Leases depend on the database's clock, whereas logs, deadlines and tokens
-// depend on the clocks of the pods' machines.
+// clock compares the database's clock with this machine's clock, and with times that the database has written. Leases, delays and schedules
+// depend on the database's clock, whereas logs and tokens depend on the clocks of the pods' machines.
 func (e *examination) clock(ctx context.Context) error {
 	ahead, within, err := view.Clock(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	future, err := view.ReadFuture(ctx, e.store)
 	if err != nil {
 		return err
 	}
@@ -78,8 +82,13 @@ func (e *examination) clock(ctx context.Context) error {
 		e.find("clock", Failing, says, "set the clocks by NTP on both machines")
 	case apart > time.Second:
 		e.find("clock", Warning, says, "set the clocks by NTP on both machines")
-	default:
+	case len(future) == 0:
 		e.find("clock", Healthy, fmt.Sprintf("the clocks of the database and of %s agree", e.pod.Name), "")
+	}
+	if len(future) > 0 {
+		f := future[0]
+		e.find("clock", Warning, fmt.Sprintf("the database's clock was set back: the time of %s is %s ahead of it, so jobs and schedules that were due by then wait until %s",
+			f.What, humanize.Round(f.Ahead), f.At.UTC().Format(time.DateTime+"Z")), "correct the clock if it is wrong; otherwise wait, or make waiting jobs due: docs/operating.md, Clocks")
 	}
 	return nil
 }

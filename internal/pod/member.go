@@ -21,7 +21,12 @@ type podMember struct{ p *Pod }
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
 
 func (m podMember) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
-	return m.p.Heartbeats.Heartbeat(ctx, boot, m.p.opts.LeaseFor, m.p.Closing.Load(), m.p.scheduledKinds()...)
+	sent := time.Now()
+	b, err := m.p.Heartbeats.Heartbeat(ctx, boot, m.p.opts.LeaseFor, m.p.Closing.Load(), m.p.scheduledKinds()...)
+	if err == nil {
+		m.p.watchClock(ctx, sent, b.Now)
+	}
+	return b, err
 }
 
 func (m podMember) Apply(b store.Beat) {

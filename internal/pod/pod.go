@@ -43,6 +43,7 @@ type Pod struct {
 
 	pass  slowPass    // searches for orphaned claims
 	known knownClaims // counted for doctor
+	clock databaseClock
 
 	laneEngines laneEngines
 
