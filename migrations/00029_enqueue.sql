@@ -138,7 +138,7 @@ begin
     if idempotency_key is not null then
         key := idempotency_key;
         if submitter <> '' then
-            key := 'sha256:' || encode(sha256(convert_to(submitter, 'UTF8') || '\x00'::bytea || convert_to(key, 'UTF8')), 'hex');
+            key := 'sha256:' || encode(sha256(convert_to(submitter, 'UTF8') || decode('00', 'hex') || convert_to(key, 'UTF8')), 'hex');
         end if;
         select sha256(string_agg(convert_to(octet_length(p.part) || ':' || p.part, 'UTF8'), ''::bytea order by p.n)) into fingerprint
         from unnest(array[kind, subject, args::text, coalesce(j.planned::text, '')]) with ordinality as p(part, n);

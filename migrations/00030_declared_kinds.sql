@@ -17,7 +17,7 @@ begin
     if length(brackets) - length(translate(brackets, '[{', '')) <= 5000 then
         return;
     end if;
-    brackets := regexp_replace(regexp_replace(brackets, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g');
+    brackets := regexp_replace(regexp_replace(brackets, E'"([^"\\\\]|\\\\.)*"', '', 'g'), '[^][{}]', '', 'g');
     select max(s.depth) into depth from (
         select sum(case when b.c in ('[', '{') then 1 else -1 end) over (order by b.n) as depth
         from regexp_split_to_table(brackets, '') with ordinality as b(c, n)

@@ -2,7 +2,8 @@
 
 -- +goose Up
 -- An id for a job that the database makes. The advisory lock is held shared while an id is taken, and alone while the sequence is moved, so that no
--- id is taken between the reading of the sequence and its new value. It ends before the caller's transaction does.
+-- id is taken between the reading of the sequence and its new value. Each block ends with an error that it catches: PostgreSQL then releases the lock
+-- at once and not at the end of the caller's transaction, and keeps the new value of the sequence. After any other error, no lock is left either.
 -- +goose StatementBegin
 create or replace function trapeze.single_job_id() returns bigint
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -10,19 +11,20 @@ declare
     free bigint;
 begin
     loop
-        -- One expression, so that no cancel leaves the session with the lock.
-        select t.no * 1000 into free
-        from (select pg_advisory_lock_shared(420028), nextval('trapeze.single_job_ids') as no, pg_advisory_unlock_shared(420028)) t;
+        begin
+            perform pg_advisory_xact_lock_shared(420028);
+            free := nextval('trapeze.single_job_ids') * 1000;
+            raise sqlstate 'TZ000';
+        exception when sqlstate 'TZ000' then
+        end;
         exit when not exists (select from trapeze.jobs j where j.id = free);
         -- A restore has left the sequence behind. One transaction at a time moves it, and never back.
-        perform pg_advisory_lock(420028);
         begin
+            perform pg_advisory_xact_lock(420028);
             perform setval('trapeze.single_job_ids', greatest((select max(j.id) from trapeze.jobs j) / 1000 + 1, s.last_value)) from trapeze.single_job_ids s;
-        exception when query_canceled or others then
-            perform pg_advisory_unlock(420028);
-            raise;
+            raise sqlstate 'TZ000';
+        exception when sqlstate 'TZ000' then
         end;
-        perform pg_advisory_unlock(420028);
     end loop;
     return free;
 end $$;

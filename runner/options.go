@@ -11,13 +11,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"regexp"
 	"runtime"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/trapeze-run/trapeze/internal/pod"
+	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -124,8 +124,6 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
-
 func (o Options) withDefaults() Options {
 	if o.Name == "" {
 		o.Name, _ = os.Hostname()
@@ -174,7 +172,9 @@ func (o Options) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	complain(validSchema.MatchString(o.Schema), "schema %q: want %s", o.Schema, validSchema)
+	if err := schema.ValidName(o.Schema); err != nil {
+		errs = append(errs, err)
+	}
 	complain(o.Slots > 0 && o.Slots <= maxSlots, "slots: %d, want 1 to %d", o.Slots, maxSlots)
 	complain(o.PollEvery >= 100*time.Millisecond, "poll interval of %s is below 100ms", o.PollEvery)
 	complain(o.HeartbeatEvery > 0, "heartbeat of %s, want more than 0", o.HeartbeatEvery)

@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
+	schemas "github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -79,8 +80,8 @@ func encodeForSQL(args job.Args, options []EnqueueOption) (w *work.Submission, s
 	if w.When != job.AfterSuccess {
 		return nil, "", fmt.Errorf("%w: Always is an option of a join (kind %s)", job.ErrInvalid, w.Kind)
 	}
-	if !validSchema.MatchString(schema) {
-		return nil, "", fmt.Errorf("%w: InSchema(%q), want %s", job.ErrInvalid, schema, validSchema)
+	if err := schemas.ValidName(schema); err != nil {
+		return nil, "", fmt.Errorf("%w: InSchema: %w", job.ErrInvalid, err)
 	}
 	return w, schema, w.EncodePlan()
 }

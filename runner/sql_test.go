@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -340,4 +341,55 @@ func TestIDsOfTheDatabaseGoOnAboveThoseThatARestoreBroughtBack(t *testing.T) {
 	is.True(err != nil)
 	_, err = runner.EnqueueSQL(t.Context(), db, of("k"), runner.InSchema("else; where"))
 	is.True(errors.Is(err, job.ErrInvalid))
+	_, err = runner.EnqueueSQL(t.Context(), db, of("k"), runner.InSchema("order"))
+	is.True(errors.Is(err, job.ErrInvalid)) // a reserved word
+}
+
+// A submission that fails, or whose transaction stays open, leaves no lock that delays other sessions.
+func TestSQLSubmissionsLeaveNoAdvisoryLock(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	const locks = `select count(*)::int from pg_locks where locktype = 'advisory' and objid = 420028
+		and database = (select oid from pg_database where datname = current_database())`
+	host, err := pool.Acquire(t.Context())
+	is.NoErr(err)
+	defer host.Release()
+	_, err = host.Exec(t.Context(), `begin read only`)
+	is.NoErr(err)
+	_, err = host.Exec(t.Context(), `select trapeze.enqueue('k')`)
+	is.True(err != nil) // the transaction is read-only
+	_, err = host.Exec(t.Context(), `rollback`)
+	is.NoErr(err)
+	is.Equal(one[int](t, pool, locks), 0)
+
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	var last int64
+	for range 3 {
+		last = sqlJob(t, db)
+	}
+	exec(t, pool, `select setval('trapeze.single_job_ids', 1, false)`) // as after a restore
+	_, err = host.Exec(t.Context(), `begin`)
+	is.NoErr(err)
+	var moved int64
+	is.NoErr(host.QueryRow(t.Context(), `select id from trapeze.enqueue('k')`).Scan(&moved)) // moves the sequence
+	is.True(moved > last)
+	is.Equal(one[int](t, pool, locks), 0)
+	exec(t, pool, `insert into trapeze.jobs select (json_populate_record(j, json_build_object('id', $1::bigint))).* from trapeze.jobs j where id = $2`,
+		moved+1000, last) // the next id is in use
+	is.True(sqlJob(t, db) > moved+1000) // moves the sequence while the other transaction is open
+	_, err = host.Exec(t.Context(), `commit`)
+	is.NoErr(err)
+}
+
+func sqlJob(t *testing.T, db *sql.DB) int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	s, err := runner.EnqueueSQL(ctx, db, of("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.ID
 }

@@ -12,7 +12,7 @@ type Runner struct {
 	DatabaseURL string `envconfig:"DATABASE_URL"`
 	// An address that bypasses a transaction pooler, for LISTEN and the maintenance lock. `off` disables LISTEN.
 	DirectURL string `envconfig:"TRAPEZE_DATABASE_DIRECT_URL"`
-	// The schema of all tables. It must match `^[a-z_][a-z0-9_]{0,47}$`.
+	// The schema of all tables. It must match `^[a-z_][a-z0-9_]{0,47}$`, and must not be a reserved word of SQL.
 	Schema string `envconfig:"TRAPEZE_SCHEMA"`
 
 	// The display name of the pod. Defaults to the host name.

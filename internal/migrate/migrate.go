@@ -204,7 +204,11 @@ func within(ctx context.Context, url, schema string, tables *locker, do func(*go
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	if err := do(p); err != nil {
+	err = do(p)
+	if failed, ok := errors.AsType[*goose.PartialError](err); ok { // goose calls the migrations before it applied, but the transaction is rolled back
+		return fmt.Errorf("migrate schema %s: nothing was changed, because %s failed: %w", schema, failed.Failed.Source.Path, failed.Err)
+	}
+	if err != nil {
 		return fmt.Errorf("migrate schema %s: %w", schema, err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,55 @@ func TestTwentyPodsMayMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
 	is.Equal(count(t, pool, `select count(*) from trapeze.migrations where version_id > 0`), known(t))
 	// each migration was applied exactly once
 	is.Equal(locks(t, pool), 0)
+}
+
+// Function bodies are parsed with the caller's settings, so a literal with a backslash must be an escape string.
+func TestNoLiteralDependsOnConformingStrings(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	names, err := fs.Glob(migrations.Files, "*.sql")
+	is.NoErr(err)
+	literal := regexp.MustCompile(`--[^\n]*|E?'([^'\\]|\\.|'')*'`)
+	for _, name := range names {
+		text, err := migrations.Files.ReadFile(name)
+		is.NoErr(err)
+		for _, found := range literal.FindAllString(string(text), -1) {
+			if strings.HasPrefix(found, "'") && strings.Contains(found, `\`) {
+				t.Errorf("%s: %s depends on standard_conforming_strings: write E%s with doubled backslashes", name, found, found)
+			}
+		}
+	}
+}
+
+func TestMigrationsRunWithoutConformingStrings(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	_, err := pool.Exec(t.Context(), `do $$ begin execute format('alter database %I set standard_conforming_strings = off', current_database()); end $$`)
+	is.NoErr(err)
+	pool.Reset()
+	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
+	for range 2 {
+		_, err = pool.Exec(t.Context(), `select trapeze.enqueue('k', args => (E'["\\"' || repeat('[', 6000) || '"]')::json, idempotency_key => 'key')`)
+		is.NoErr(err)
+	}
+	is.Equal(count(t, pool, `select count(*) from trapeze.jobs`), 1)
+}
+
+func TestAFailedMigrationChangesNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	_, err := pool.Exec(t.Context(), `create schema trapeze; create table trapeze.done ()`)
+	is.NoErr(err)
+	err = migrate.Up(t.Context(), url, "trapeze")
+	is.True(err != nil && strings.Contains(err.Error(), "nothing was changed, because 00002_done.sql failed: "))
+	is.Equal(tables(t, pool, "trapeze"), 1) // only the table above
+	_, err = pool.Exec(t.Context(), `drop table trapeze.done`)
+	is.NoErr(err)
+	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
 }
 
 func TestACancelledMigrationLeavesNothingHalfDone(t *testing.T) {

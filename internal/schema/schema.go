@@ -28,10 +28,27 @@ var ErrNoTables = errors.New("call migrate.Up, or run `trapeze migrate up`")
 // ErrTooNew is returned by [Check] if the database has migrations from a later minor version.
 var ErrTooNew = errors.New("the database's schema is newer than this program: use the newer release")
 
-// ValidName returns an error if name is not a schema name that can be used without quotes.
+// reserved lists the words that SQL does not accept as a schema name in every place without quotes (PostgreSQL 14 to 18).
+var reserved = strings.Fields("all analyse analyze and any array as asc asymmetric authorization between bigint binary bit boolean both case cast char character check " +
+	"coalesce collate collation column concurrently constraint create cross current_catalog current_date current_role current_schema " +
+	"current_time current_timestamp current_user dec decimal default deferrable desc distinct do else end except exists extract false fetch " +
+	"float for foreign freeze from full grant greatest group grouping having ilike in initially inner inout int integer intersect interval into " +
+	"is isnull join json json_array json_arrayagg json_exists json_object json_objectagg json_query json_scalar json_serialize json_table " +
+	"json_value lateral leading least left like limit localtime localtimestamp merge_action national natural nchar none normalize not notnull " +
+	"null nullif numeric offset on only or order out outer overlaps overlay placing position precision primary real references returning right " +
+	"row select session_user setof similar smallint some substring symmetric system_user table tablesample then time timestamp to trailing treat " +
+	"trim true union unique user using values varchar variadic verbose when where window with xmlattributes xmlconcat xmlelement xmlexists " +
+	"xmlforest xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable")
+
+// ValidName returns an error if name is not a schema name that can be used without quotes, or belongs to PostgreSQL.
 func ValidName(name string) error {
-	if !validName.MatchString(name) {
+	switch {
+	case !validName.MatchString(name):
 		return fmt.Errorf("schema name %q: want %s", name, validName)
+	case strings.HasPrefix(name, "pg_") || name == "information_schema":
+		return fmt.Errorf("schema name %q belongs to PostgreSQL: use another name, such as trapeze", name)
+	case slices.Contains(reserved, name):
+		return fmt.Errorf("schema name %q is a reserved word in SQL: use another name, such as trapeze_%s", name, name)
 	}
 	return nil
 }

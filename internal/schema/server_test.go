@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
@@ -108,4 +109,20 @@ func TestTablesThatCitusDistributedAreRefused(t *testing.T) {
 		is.True(unsupported)
 		is.True(strings.HasPrefix(err.Error(), "Citus cannot run Trapeze, because it has distributed the table trapeze.live "))
 	}
+}
+
+func TestReservedSchemaNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	rows, err := pgtest.Pool(t).Query(t.Context(), `select word from pg_get_keywords() where catcode <> 'U'`)
+	is.NoErr(err)
+	words, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	is.NoErr(err)
+	for _, name := range append(words, "order", "user", "information_schema", "pg_x", "pg_catalog", "Jobs", "") {
+		is.True(schema.ValidName(name) != nil) // such a name needs quotes, or belongs to PostgreSQL
+	}
+	for _, name := range []string{"trapeze", "public", "jobs", "orders", "pgx"} {
+		is.NoErr(schema.ValidName(name))
+	}
+	is.Equal(schema.ValidName("order").Error(), `schema name "order" is a reserved word in SQL: use another name, such as trapeze_order`)
 }

@@ -11,12 +11,12 @@ import (
 	"cmp"
 	"errors"
 	"math"
-	"regexp"
 	"slices"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/envvar"
+	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -44,15 +44,14 @@ func Load() (Config, error) {
 	return Config{DatabaseURL: v.DatabaseURL, Options: options(v, lanes)}, nil
 }
 
-var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
-
 func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 	var wrong envvar.Checks
 	leastPoll := time.Second
 	if program, _ := envvar.Read[envvar.Program](); program.DemoHandlers {
 		leastPoll = 100 * time.Millisecond
 	}
-	wrong.That(validSchema.MatchString(v.Schema), "TRAPEZE_SCHEMA=%q: want %s", v.Schema, validSchema)
+	invalid := schema.ValidName(v.Schema)
+	wrong.That(invalid == nil, "TRAPEZE_SCHEMA: %v", invalid)
 	wrong.That(v.Slots >= 1 && v.Slots <= 10_000, "TRAPEZE_SLOTS=%d: want 1 to 10000", v.Slots)
 	wrong.That(v.PollInterval >= leastPoll, "TRAPEZE_POLL_INTERVAL=%s: want at least %s", v.PollInterval, leastPoll)
 	wrong.That(v.Heartbeat > 0, "TRAPEZE_HEARTBEAT=%s: want more than 0", v.Heartbeat)

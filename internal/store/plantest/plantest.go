@@ -48,8 +48,12 @@ func Listed(t *testing.T, statements map[string]string) {
 				return true
 			}
 			for _, id := range spec.Names {
-				if _, listed := statements[id.Name]; !listed && strings.HasSuffix(id.Name, "SQL") && id.Name != "historySQL" {
+				sql, listed := statements[id.Name]
+				if !listed && strings.HasSuffix(id.Name, "SQL") && id.Name != "historySQL" {
 					t.Errorf("%s in %s is not in the list of statements", id.Name, name)
+				}
+				if strings.Contains(sql, `\`) {
+					t.Errorf("%s in %s has a backslash, which has another meaning if standard_conforming_strings is off", id.Name, name)
 				}
 			}
 			return true
