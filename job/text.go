@@ -54,7 +54,7 @@ func Storable(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "�")
 	s = strings.ReplaceAll(s, "\x00", "�")
 	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit-len("…")], "") + "…"
+		s = strings.ToValidUTF8(s[:limit-len("...")], "") + "..." // ASCII, which every database can store
 	}
 	return s
 }

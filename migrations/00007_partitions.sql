@@ -1,6 +1,6 @@
 -- Days of the partitioned tables, created ahead and dropped behind. A row whose day has no partition is written to the default
 -- partition, so that no statement fails for lack of a day. Each day is created in a separate transaction, which moves the day's rows
--- from the default partition. A day is created with LIKE and attached, because "create table … partition of" would queue every finish
+-- from the default partition. A day is created with LIKE and attached, because "create table ... partition of" would queue every finish
 -- behind an open reader. The functions run with their owner's rights, so that a runtime role needs no DDL.
 
 -- +goose Up

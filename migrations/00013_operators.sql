@@ -16,7 +16,7 @@ create table trapeze.audit (
     actor      text not null,
     source     text not null default '',          -- cli, library, or the address that the request came from
     request_id text not null default '',
-    action     text not null,                     -- job.cancel, lane.set, …
+    action     text not null,                     -- job.cancel, lane.set, ...
     target     text not null,                     -- what it was done to: job 7, lane default
     allowed    boolean not null default true,     -- false: refused, nothing was changed
     reason     text not null default '',          -- the operator's own words, or why it was refused

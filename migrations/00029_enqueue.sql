@@ -94,6 +94,13 @@ begin
     subject := coalesce(subject, '');
     priority := coalesce(priority, 10);
     submitter := coalesce(submitter, session_user);
+    if getdatabaseencoding() <> 'UTF8' then -- the library reads all texts as UTF-8, so one that is not would block its lane
+        begin
+            perform convert_to(concat(kind, args, lane, subject, idempotency_key, unique_key, chain, on_failure, submitter, pipeline, traceparent), 'UTF8');
+        exception when character_not_in_repertoire or untranslatable_character then
+            raise exception 'invalid submission: text that is not UTF-8' using errcode = 'TZ001';
+        end;
+    end if;
     perform trapeze.check_job('job', kind, args, lane, subject, priority);
     wrong := case
         when submitter <> session_user and not has_table_privilege(session_user, 'trapeze.jobs', 'insert') then

@@ -2,7 +2,7 @@
 
 -- +goose Up
 -- Each pod adds its rows at the end of a minute, outside the commits that end jobs. Older rows are added up by hour and over all pods.
--- A histogram's element i counts the durations up to 100 µs times √2 to the power i - 1; trailing zeros are left out.
+-- A histogram's element i counts the durations up to 100 us times sqrt(2) to the power i - 1; trailing zeros are left out.
 create table trapeze.stats (
     at    timestamptz not null,             -- when the minute or the hour began, by the pod's clock
     lane  text not null,

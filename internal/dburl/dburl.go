@@ -16,8 +16,12 @@ func Config(url string) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, err
 	}
+	UseUTF8(config.ConnConfig)
 	return config.ConnConfig, nil
 }
+
+// UseUTF8 makes sessions send and receive UTF-8, which is the encoding of Go's strings. By default, they use the encoding of the database.
+func UseUTF8(config *pgx.ConnConfig) { config.RuntimeParams["client_encoding"] = "UTF8" }
 
 // Connect opens a single connection.
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {

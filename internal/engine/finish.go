@@ -87,6 +87,10 @@ func (fin *finisher) concludeFlush(w *flush) *Run {
 			ended, err = fin.flusher.writeEnd(one, e)
 		}
 	}
+	if store.Untranslatable(err) && e.Error != "" {
+		e.Error = store.ASCII(e.Error, job.MaxErrorBytes)
+		ended, err = fin.flusher.writeEnd(one, e)
+	}
 	if err != nil && store.Refused(err) {
 		// The handler's outcome cannot be stored, so fail the job.
 		fin.undoStart(one, next)

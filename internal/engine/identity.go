@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -208,8 +209,11 @@ func (i *Identity) CloseRuns() {
 	i.Runs.Shut()
 }
 
-// DBError counts a database error and returns it.
+// DBError counts a database error and returns it. The result also matches [job.ErrInvalid] if the database cannot store one of the texts.
 func (s *Services) DBError(err error) error {
+	if store.Untranslatable(err) && !errors.Is(err, job.ErrInvalid) {
+		err = fmt.Errorf("%w: the database's encoding cannot store one of the texts: %w", job.ErrInvalid, err)
+	}
 	if class := store.Class(err); class != "" {
 		s.Metrics.DBErrors.WithLabelValues(class).Inc()
 	}

@@ -15,7 +15,7 @@ import (
 
 // park schedules a job's next attempt after a delay. It returns the same errors as parkBy.
 func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) error {
-	return fin.parkBy(one, wait, func(ctx context.Context) error {
+	return fin.parkBy(one, wait, why, func(ctx context.Context, why store.Retry) error {
 		_, err := fin.Store.Park(ctx, one.Lease, wait, why)
 		return err
 	})
@@ -28,7 +28,7 @@ func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	if s.Backoff {
 		wait = snoozeWait(wait, times)
 	}
-	err := fin.parkBy(one, wait, func(ctx context.Context) error {
+	err := fin.parkBy(one, wait, why, func(ctx context.Context, why store.Retry) error {
 		_, err := fin.Store.Snooze(ctx, one.Lease, times, wait, why)
 		return err
 	})
@@ -50,10 +50,14 @@ func snoozeWait(d time.Duration, n int) time.Duration {
 	return time.Duration(math.Min(float64(longestSnooze), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
 }
 
-// parkBy parks a job by calling write, which stores the delay. After an error for which notParked is false, the outcome is unknown.
-func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context.Context) error) error {
+// parkBy parks a job by calling write, which stores the delay and why. After an error for which notParked is false, the outcome is unknown.
+func (fin *finisher) parkBy(one *Run, wait time.Duration, why store.Retry, write func(ctx context.Context, why store.Retry) error) error {
 	err := fin.persist(one, func(ctx context.Context) error {
-		err := write(ctx)
+		err := write(ctx, why)
+		if store.Untranslatable(err) {
+			why.Message = store.ASCII(why.Message, job.MaxErrorBytes)
+			err = write(ctx, why)
+		}
 		if store.Unknown(err) {
 			if c, err := fin.Store.ClaimOutcome(ctx, one.Lease); err == nil && c.Parked {
 				return nil

@@ -89,5 +89,5 @@ func cut(stack string, most int) string {
 	if len(stack) <= most {
 		return stack
 	}
-	return stack[:strings.LastIndexByte(stack[:most], '\n')+1] + "…"
+	return stack[:strings.LastIndexByte(stack[:most], '\n')+1] + "..." // ASCII, which every database can store
 }

@@ -49,7 +49,7 @@ func TestTheStackOfAnotherGoroutineIsReadAndCut(t *testing.T) {
 	is.True(strings.HasPrefix(stack, "goroutine ") && strings.Contains(stack, "TestTheStackOfAnotherGoroutineIsReadAndCut"))
 	is.Equal(strings.Count(stack, "\n\n"), 0) // only one goroutine
 	short := guard.StackOf(n, 60)
-	is.True(len(short) <= 60+len("…") && strings.HasSuffix(short, "\n…") && strings.HasPrefix(stack, strings.TrimSuffix(short, "…")))
+	is.True(len(short) <= 60+len("...") && strings.HasSuffix(short, "\n...") && strings.HasPrefix(stack, strings.TrimSuffix(short, "...")))
 	close(end)
 	<-ended
 	is.Equal(guard.StackOf(1<<60, 1<<16), "") // there is no such goroutine

@@ -81,6 +81,29 @@ func (s *source) create(ctx context.Context, migrated bool) (string, error) {
 	return name, s.createFrom(ctx, name, template)
 }
 
+// with creates an empty database for t with options of CREATE DATABASE, and returns its URL.
+func (s *source) with(t testing.TB, options string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	err := s.ready(ctx, false)
+	name := fmt.Sprintf("%s_%d", s.prefix, s.made.Add(1))
+	if err == nil {
+		err = s.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE template0 "+options)
+	}
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		if err := s.drop(ctx, name); err != nil {
+			t.Errorf("pgtest: %v", err)
+		}
+	})
+	return testdb.WithDatabase(s.url, name)
+}
+
 // ready ensures that there is a server and, if needed, a template.
 func (s *source) ready(ctx context.Context, migrated bool) error {
 	s.mu.Lock()

@@ -89,6 +89,14 @@ func EmptyURL(t testing.TB) string {
 	return shared.database(t, false)
 }
 
+// URLWith returns the URL of a new, migrated database created with options of CREATE DATABASE, such as encoding 'LATIN1' locale 'C'.
+func URLWith(t testing.TB, options string) string {
+	t.Helper()
+	url := shared.with(t, options)
+	Migrate(t, url)
+	return url
+}
+
 // WithParameter adds a parameter, such as pool_max_conns=2, to the connection string.
 func WithParameter(url, parameter string) string { return testdb.WithParameter(url, parameter) }
 

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 )
@@ -49,8 +50,11 @@ const (
 	citusTables = "pg_catalog.pg_dist_partition"
 )
 
+// ErrEncoding is returned by [CheckServer] and [Check] if sessions would read the strings of this program, which are UTF-8, in another encoding.
+var ErrEncoding = errors.New("the client_encoding of the sessions is")
+
 const knownRelationSQL = `
-select coalesce(min(n.nspname || '.' || c.relname), '') from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+select coalesce(min(n.nspname || '.' || c.relname), ''), current_setting('client_encoding') from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'sys' and c.relname = 'iam_pg_role_mappings' or n.nspname = 'pg_catalog' and c.relname = 'pg_dist_partition'`
 
 // distributedSQL returns the name of a distributed table or reference table in the schema. A local table that Citus manages only for its
@@ -62,7 +66,7 @@ where c.relnamespace = to_regnamespace($1) and not (p.partmethod = 'n' and p.rep
 // CheckServer returns an [UnsupportedError] if the server is not PostgreSQL but a database that imitates it, or if Citus has distributed a
 // table of the schema. It calls version() first, because these databases reject various other statements.
 func CheckServer(ctx context.Context, db DB, schema string) error {
-	var version, relation, distributed string
+	var version, encoding, relation, distributed string
 	if err := db.QueryRow(ctx, `select version()`).Scan(&version); err != nil {
 		return err
 	}
@@ -71,8 +75,11 @@ func CheckServer(ctx context.Context, db DB, schema string) error {
 			return &one.UnsupportedError
 		}
 	}
-	if err := db.QueryRow(ctx, knownRelationSQL).Scan(&relation); err != nil {
+	if err := db.QueryRow(ctx, knownRelationSQL).Scan(&relation, &encoding); err != nil {
 		return err
+	}
+	if encoding != "UTF8" {
+		return fmt.Errorf("%w %s: add client_encoding=UTF8 to the connection string", ErrEncoding, encoding)
 	}
 	switch relation {
 	case dsqlRoles:

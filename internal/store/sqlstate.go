@@ -4,12 +4,16 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // retryable reports whether PostgreSQL rolled the whole statement back with an error after which it should be retried: 40001 (serialization
@@ -63,6 +67,25 @@ func Refused(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && !dayMissing(pg) && !notifyFull(pg) &&
 		(strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || strings.HasPrefix(pg.Code, "54"))
+}
+
+// Untranslatable reports whether PostgreSQL rejected a text because the database's encoding lacks one of its characters.
+func Untranslatable(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "22P05" || pg.Code == "22021")
+}
+
+// ASCII replaces all other characters by escape sequences, so that every database can store the text. It truncates the text to limit bytes.
+func ASCII(s string, limit int) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r < utf8.RuneSelf {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return job.Storable(b.String(), limit)
 }
 
 // dayMissing reports whether there was no partition for a row's day, which PostgreSQL reports as a check violation without a constraint

@@ -45,6 +45,7 @@ func (c Config) open(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
 	if c.Options.DirectURL != "" { // with a transaction pooler, sessions must not keep state
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
+	dburl.UseUTF8(settings.ConnConfig)
 	if writes {
 		dburl.RequireWrites(settings.ConnConfig, c.Options.DirectURL != "")
 	}

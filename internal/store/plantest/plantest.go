@@ -19,6 +19,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -51,6 +52,9 @@ func Listed(t *testing.T, statements map[string]string) {
 				sql, listed := statements[id.Name]
 				if !listed && strings.HasSuffix(id.Name, "SQL") && id.Name != "historySQL" {
 					t.Errorf("%s in %s is not in the list of statements", id.Name, name)
+				}
+				if strings.ContainsFunc(sql, func(r rune) bool { return r > unicode.MaxASCII }) {
+					t.Errorf("%s in %s has a character that is not ASCII, which a LATIN1 database may refuse", id.Name, name)
 				}
 				if strings.Contains(sql, `\`) {
 					t.Errorf("%s in %s has a backslash, which has another meaning if standard_conforming_strings is off", id.Name, name)
