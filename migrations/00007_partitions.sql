@@ -65,6 +65,8 @@ begin
         raise exception 'trapeze.% has no days to create', parent;
     end if;
     perform pg_advisory_xact_lock(420022);
+    -- Only the lock of a table makes this session see a day that another one has created while this one waited.
+    execute format('lock table only trapeze.%I in share update exclusive mode', parent);
     if to_regclass('trapeze.' || name) is not null then
         if not exists (select from pg_inherits where inhrelid = to_regclass('trapeze.' || name)) then
             raise exception 'trapeze.% is not a partition: attach it to trapeze.%, or rename it', name, parent;

@@ -37,7 +37,7 @@ func TestACyclicPanicOrErrorFailsOneAttempt(t *testing.T) {
 			return nil, j.Tx(ctx, func(pgx.Tx) error { return wrapsItself{} }, nil)
 		},
 	}, runner.Retry(1, soon))
-	for kind, says := range map[string]string{"panic": "panic: map[self:map[", "in-tx-panic": "panic: map[self:map[", "error": "wraps itself",
+	for kind, says := range map[string]string{"panic": "panic: a value of type map[", "in-tx-panic": "panic: a value of type map[", "error": "wraps itself",
 		"in-tx-error": "wraps itself", "tx-error": "wraps itself"} {
 		j := ended(t, r, enqueue(t, r, of(kind)))
 		is.Equal(j.State, job.Failed)

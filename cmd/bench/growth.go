@@ -107,22 +107,9 @@ func newHistory(g *rig, perDay int, say func(string, ...any)) *history {
 
 func (h *history) day(n int) time.Time { return h.first.AddDate(0, 0, n) }
 
-// growthDaySQL creates the partitions of a day, as trapeze.ensure_partitions does for future days.
+// growthDaySQL creates the partitions of a day.
 const growthDaySQL = `
-do $$
-declare
-	parent text;
-	name text;
-	day date := '%s';
-begin
-	foreach parent in array array['done_succeeded', 'done_failed', 'done_cancelled', 'job_events'] loop
-		name := parent || '_' || to_char(day, 'YYYYMMDD');
-		continue when to_regclass('trapeze.' || name) is not null;
-		execute format('create table trapeze.%%I (like trapeze.%%I including defaults including constraints including indexes)', name, parent);
-		execute format('alter table trapeze.%%I attach partition trapeze.%%I for values from (%%L) to (%%L)',
-			parent, name, day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
-	end loop;
-end $$`
+select trapeze.create_day(parent, '%s') from unnest(array['done_succeeded', 'done_failed', 'done_cancelled', 'job_events']) parent`
 
 // growthJobsSQL fills part of a day in one transaction. It inserts jobs, their ends, and the pipelines of chains. The third step of every
 // hundredth chain failed, and one job in a thousand was cancelled.

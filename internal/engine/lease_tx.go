@@ -138,8 +138,15 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	giveBack := sync.OnceFunc(func() { tx.End(ctx); release() })
 	defer giveBack()
 	err = do(ctx, tx)
-	if check := tx.Check(); err == nil || check != nil && tx.Conn().PgConn().IsBusy() {
+	switch check := tx.Check(); {
+	case err == nil:
 		err = check
+	case check != nil && tx.Conn().PgConn().IsBusy():
+		if w, ok := err.(*writeError); ok { // the open rows may be its cause, or the consequence of a panic
+			err = &writeError{fmt.Errorf("%w: %w", check, w.err)}
+		} else {
+			err = fmt.Errorf("%w: %w", check, err)
+		}
 	}
 	switch {
 	case tx.Broken(err):

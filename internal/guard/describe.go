@@ -3,27 +3,36 @@ package guard
 import (
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
-	"time"
 )
 
-// These limits apply to the text of a panic's value.
-const (
-	maxText     = 4 << 10     // bytes
-	maxDepth    = 5           // nesting of values
-	textTimeout = time.Second // for an Error or String method
-)
+// maxText is the maximum length of the text of a panic's value, in bytes.
+const maxText = 4 << 10
 
-// describe returns a short text for the value of a panic. Unlike [fmt.Sprint], it accepts a value that contains itself, whose text would
-// never end, and methods that panic, block or return megabytes.
-func describe(v any) string {
-	d := &describer{}
-	d.write(reflect.ValueOf(v), 0)
-	if text := d.text.String(); len(text) <= maxText {
-		return text
+// describe returns a short text for the value of a panic. Like Go's own report of a panic, it gives only the type of a value that is neither
+// basic nor an error nor a [fmt.Stringer]: the text of a map or a slice that contains itself would never end.
+func describe(v any) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("a value of type %T, whose methods panic", v)
+		}
+	}()
+	switch is := v.(type) {
+	case error:
+		if Endless(is) {
+			return fmt.Sprintf("an error that wraps itself: %T", v)
+		}
+	case fmt.Stringer:
+	default:
+		if kind := reflect.ValueOf(v).Kind(); kind > reflect.Complex128 && kind != reflect.String {
+			return fmt.Sprintf("a value of type %T", v)
+		}
 	}
-	return strings.ToValidUTF8(d.text.String()[:maxText], "") + "…"
+	text = fmt.Sprint(v)
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "..."
+	}
+	return text
 }
 
 // maxWrapped is the maximum number of errors that an error may wrap, directly and indirectly.
@@ -55,113 +64,4 @@ func endless(err error, left *int) bool {
 		}
 	}
 	return false
-}
-
-type describer struct{ text strings.Builder }
-
-// write appends the text of a value, in the format of [fmt.Sprint].
-func (d *describer) write(v reflect.Value, depth int) {
-	switch {
-	case d.text.Len() > maxText:
-		return
-	case !v.IsValid():
-		d.text.WriteString("<nil>")
-		return
-	case depth > maxDepth:
-		d.text.WriteString("…")
-		return
-	}
-	if text, ok := methodText(v); ok {
-		d.text.WriteString(text)
-		return
-	}
-	switch v.Kind() {
-	case reflect.Interface:
-		d.write(v.Elem(), depth)
-	case reflect.Pointer:
-		if v.IsNil() || depth > 0 {
-			fmt.Fprintf(&d.text, "%#x", v.Pointer())
-			return
-		}
-		d.text.WriteByte('&')
-		d.write(v.Elem(), depth+1)
-	case reflect.Map:
-		d.text.WriteString("map[")
-		for i, entries := 0, v.MapRange(); d.text.Len() <= maxText && entries.Next(); i++ {
-			d.space(i)
-			d.write(entries.Key(), depth+1)
-			d.text.WriteByte(':')
-			d.write(entries.Value(), depth+1)
-		}
-		d.text.WriteByte(']')
-	case reflect.Slice, reflect.Array:
-		d.text.WriteByte('[')
-		for i := 0; i < v.Len() && d.text.Len() <= maxText; i++ {
-			d.space(i)
-			d.write(v.Index(i), depth+1)
-		}
-		d.text.WriteByte(']')
-	case reflect.Struct:
-		d.text.WriteByte('{')
-		for i := range v.NumField() {
-			d.space(i)
-			d.write(v.Field(i), depth+1)
-		}
-		d.text.WriteByte('}')
-	case reflect.String:
-		text := v.String()
-		d.text.WriteString(text[:min(len(text), maxText+1)])
-	case reflect.Chan, reflect.Func, reflect.UnsafePointer:
-		d.text.WriteString(v.Type().String() + "(" + strconv.FormatUint(uint64(v.Pointer()), 16) + ")")
-	default: // a boolean or a number, which has no method
-		fmt.Fprint(&d.text, v)
-	}
-}
-
-func (d *describer) space(i int) {
-	if i > 0 {
-		d.text.WriteByte(' ')
-	}
-}
-
-// methodText returns the text of a value's Error or String method. It calls the method on another goroutine, because the method may block.
-func methodText(v reflect.Value) (text string, ok bool) {
-	if !v.CanInterface() {
-		return "", false
-	}
-	if v.Kind() == reflect.Pointer && v.IsNil() {
-		return "<nil>", true
-	}
-	var method func() string
-	switch is := v.Interface().(type) {
-	case error:
-		if Endless(is) {
-			return "an error that wraps itself: " + v.Type().String(), true
-		}
-		method = is.Error
-	case fmt.Stringer:
-		method = is.String
-	default:
-		return "", false
-	}
-	done := make(chan string, 1)
-	go func() {
-		result := "exited its goroutine"
-		defer func() {
-			if recover() != nil {
-				result = "panicked"
-			}
-			done <- result
-		}()
-		result = ""
-		result = method()
-	}()
-	timeout := time.NewTimer(textTimeout)
-	defer timeout.Stop()
-	select {
-	case text := <-done:
-		return text[:min(len(text), maxText+1)], true
-	case <-timeout.C:
-		return "(the text of a " + v.Type().String() + " was not ready after " + textTimeout.String() + ")", true
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -16,6 +15,7 @@ type (
 	wrapsSelf struct{}
 	joinsSelf struct{}
 	bad       string
+	wraps     struct{ error }
 	list      []any
 )
 
@@ -23,42 +23,34 @@ func (*wrapsSelf) Error() string     { return "self" }
 func (w *wrapsSelf) Unwrap() error   { return w }
 func (j *joinsSelf) Error() string   { return j.Unwrap()[0].Error() }
 func (j *joinsSelf) Unwrap() []error { return []error{j} }
+func (w wraps) Unwrap() error        { return w.error }
 func (b bad) String() string {
-	switch b {
-	case "panics":
-		panic(b)
-	case "blocks":
-		time.Sleep(time.Minute)
+	if b == "panics" {
+		panic("again")
 	}
 	return strings.Repeat("x", 8<<20)
 }
 
 func TestTheTextOfAnyPanicIsShort(t *testing.T) {
 	t.Parallel()
-	cyclicMap, cyclicList, wide := map[string]any{}, make(list, 2), make(list, 100)
+	cyclicMap, cyclicList := map[string]any{}, make(list, 2)
 	cyclicMap["self"], cyclicList[0], cyclicList[1] = cyclicMap, cyclicList, cyclicList
-	for i := range wide {
-		wide[i] = wide
-	}
 	ring := &node{}
 	ring.next = ring
 	for name, c := range map[string]struct {
 		value any
 		says  string
 	}{
-		"a map in itself":         {cyclicMap, "map[self:map[self:"},
-		"a list in itself":        {cyclicList, "[[["},
-		"a wide list in itself":   {wide, "[[["},
-		"a pointer to itself":     {ring, "&{0x"},
+		"a map in itself":         {cyclicMap, "a value of type map[string]interface {}"},
+		"a list in itself":        {cyclicList, "a value of type guard_test.list"},
+		"a pointer to itself":     {ring, "a value of type *guard_test.node"},
 		"an error in itself":      {&wrapsSelf{}, "wraps itself: *guard_test.wrapsSelf"},
 		"an error joining itself": {&joinsSelf{}, "wraps itself: *guard_test.joinsSelf"},
-		"a method that panics":    {bad("panics"), "panicked"},
-		"a method that blocks":    {bad("blocks"), "not ready after 1s"},
+		"a method that panics":    {bad("panics"), "PANIC=String method: again"},
 		"megabytes":               {bad("megabytes"), "xxx"},
-		"megabytes inside":        {list{strings.Repeat("x", 8<<20)}, "[xxx"},
-		"a nil error":             {(*wrapsSelf)(nil), "<nil>"},
+		"a nil error":             {(*wraps)(nil), "whose methods panic"},
 		"an error":                {errors.New("no"), "no"},
-		"a struct":                {struct{ N, m any }{1, []string{"a", "b"}}, "{1 [a b]}"},
+		"a number":                {7.5, "7.5"},
 		"nil":                     {nil, "panic called with nil argument"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +59,7 @@ func TestTheTextOfAnyPanicIsShort(t *testing.T) {
 			p, ok := errors.AsType[*guard.Panic](guard.Call(func() error { panic(c.value) }))
 			is.True(ok)
 			is.True(strings.Contains(p.Value, c.says))
-			is.True(len(p.Value) <= 4<<10+len("…"))
+			is.True(len(p.Value) <= 4<<10+len("..."))
 		})
 	}
 }

@@ -42,9 +42,9 @@ func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	w.is.Equal(n, 2*4)
 	var midnight time.Time
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select date_trunc('day', now(), 'UTC')`).Scan(&midnight))
-	for _, at := range []time.Duration{-24 * time.Hour, -time.Microsecond, 0, 24*time.Hour - time.Microsecond, 24 * time.Hour, 10*24*time.Hour - time.Microsecond} {
+	for i, at := range []time.Duration{-24 * time.Hour, -time.Microsecond, 0, 24*time.Hour - time.Microsecond, 24 * time.Hour, 10*24*time.Hour - time.Microsecond} {
 		w.exec(`insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, finished_at)
-			values (1, 'succeeded', 'ok', 'ok', 1, 1, 1, 1, 0, 10, 'default', $1)`, midnight.Add(at))
+			values ($2, 'succeeded', 'ok', 'ok', 1, 1, 1, 1, 0, 10, 'default', $1)`, midnight.Add(at), i)
 		var table string
 		w.is.NoErr(w.pool.QueryRow(w.ctx(), `select tableoid::regclass::text from trapeze.done where finished_at = $1`, midnight.Add(at)).Scan(&table))
 		w.is.Equal(table, "trapeze.done_succeeded_"+midnight.Add(at).UTC().Format("20060102"))
@@ -58,12 +58,7 @@ func (w *world) age(ids ...int64) {
 	w.t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -3)
 	for _, parent := range []string{"done_succeeded", "done_failed", "job_events"} {
-		name := parent + day.Format("_20060102")
-		if w.count(`select count(*) from pg_class where relname = $1`, name) == 0 {
-			w.exec(fmt.Sprintf(`create table trapeze.%s (like trapeze.%s including all)`, name, parent))
-			w.exec(fmt.Sprintf(`alter table trapeze.%s attach partition trapeze.%s for values from ('%s 00:00:00+00') to ('%s 00:00:00+00')`,
-				parent, name, day.Format(time.DateOnly), day.AddDate(0, 0, 1).Format(time.DateOnly)))
-		}
+		w.exec(`select trapeze.create_day($1, $2)`, parent, day)
 	}
 	at := time.Date(day.Year(), day.Month(), day.Day(), 12, 0, 0, 0, time.UTC)
 	w.exec(`update trapeze.done set finished_at = $2 where id = any($1)`, ids, at)

@@ -36,6 +36,7 @@ const (
 	Method       = "method"   // HTTP method
 	Lasted       = "lasted"   // time since the first failure
 	LeftOut      = "left_out" // number of suppressed log lines
+	Log          = "log"      // the end of a program's log
 	Mode         = "mode"     // shutdown mode
 	Open         = "open"     // number of open branches
 	OpenBefore   = "open_before"

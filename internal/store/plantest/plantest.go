@@ -294,12 +294,7 @@ func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 	for d := range 10 {
 		for _, table := range []string{"done_succeeded", "done_failed", "done_cancelled"} {
 			day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -d)
-			name := table + "_" + day.Format("20060102")
-			if d > 1 {
-				Exec(t, pool, `create table trapeze.`+name+` (like trapeze.`+table+` including all)`)
-				Exec(t, pool, `alter table trapeze.`+table+` attach partition trapeze.`+name+` for values from ('`+
-					day.Format(time.RFC3339)+`') to ('`+day.AddDate(0, 0, 1).Format(time.RFC3339)+`')`)
-			}
+			Exec(t, pool, `select trapeze.create_day($1, $2)`, table, day)
 		}
 	}
 	Exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, parent_id, step, submitter, created_at)

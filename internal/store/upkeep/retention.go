@@ -58,7 +58,7 @@ func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (made 
 const daysSQL = `
 select d.day, now()
 from pg_inherits i join pg_class c on c.oid = i.inhrelid
-cross join lateral (select to_date(substring(c.relname from '_(\d{8})$'), 'YYYYMMDD') as day) d -- null for the default partition
+cross join lateral (select to_date(substring(c.relname from '_([0-9]{8})$'), 'YYYYMMDD') as day) d -- null for the default partition
 where i.inhparent = to_regclass($1) and d.day < (now() at time zone 'UTC')::date
 order by 1`
 
