@@ -18,7 +18,7 @@ import (
 // pageRoutes returns the dashboard's routes below /ui/. The pages do their own permission checks and report errors as HTML.
 func (s *service) pageRoutes() []Route {
 	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Searched: s.secrets.Searched, Sessions: s.opts.Login != nil,
-		Challenge: s.opts.Challenge, FourEyes: s.fourEyes(), Examine: s.findings, EngineUse: inside.Of(s.r).Pod.AddEngineUse, Retention: s.retentionSettings(), Limits: s.limitSettings()})
+		Challenge: s.opts.Challenge, FourEyes: s.fourEyes(), Examine: s.findings, Locks: s.locks, EngineUse: inside.Of(s.r).Pod.AddEngineUse, Retention: s.retentionSettings(), Limits: s.limitSettings()})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {
 			// The redirect is relative because only a proxy in front of the pod may know the prefix.
@@ -64,10 +64,20 @@ func (s *service) visitor(request *http.Request) (access.Principal, error) {
 // findings runs doctor's checks for the dashboard.
 func (s *service) findings(ctx context.Context) (list []ui.Finding, err error) {
 	found, err := inside.Of(s.r).Pod.Examine(ctx, s.lists, doctor.Thresholds{Transaction: doctor.DefaultThreshold, Overdue: doctor.DefaultThreshold})
+	return shownFindings(found), err
+}
+
+// locks runs doctor's check of locks for the dashboard. It uses the pod's own connections, because slow reads may occupy the others.
+func (s *service) locks(ctx context.Context) ([]ui.Finding, error) {
+	found, err := doctor.Locks(ctx, inside.Of(s.r).Store)
+	return shownFindings(found), err
+}
+
+func shownFindings(found []doctor.Finding) (list []ui.Finding) {
 	for _, one := range found {
 		list = append(list, ui.Finding{Check: one.Check, Status: string(one.Status), Says: one.Says, Do: one.Do})
 	}
-	return list, err
+	return list
 }
 
 // retentionSettings lists this pod's retention settings for finished jobs and events.

@@ -37,6 +37,8 @@ type Options struct {
 	FourEyes bool
 	// Examine runs doctor's checks. Required.
 	Examine func(context.Context) ([]Finding, error)
+	// Locks returns doctor's findings on sessions that block Trapeze's sessions. Required.
+	Locks func(context.Context) ([]Finding, error)
 	// EngineUse adds information reported by the lanes' engines. By default, the pages show only data from PostgreSQL.
 	EngineUse func(context.Context, []job.LaneUse)
 	// Retention and Limits list this pod's settings.

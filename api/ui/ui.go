@@ -196,11 +196,32 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 		d.o.Logger.WarnContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
 		said = problem{http.StatusServiceUnavailable, "The database does not respond", "Running jobs continue. This page retries every " +
 			"five seconds; a list may need a narrower filter."}
+		if held := d.blocked(r, p); held != "" {
+			said.Message, said.Detail = "A session blocks the database's tables", held
+		}
 	default:
 		d.o.Logger.ErrorContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
 	}
 	p.Title, p.Data, p.Still = said.Message, said, said.Status != http.StatusServiceUnavailable
 	d.render(w, r, said.Status, "problem.html", p)
+}
+
+// blocked describes the sessions that block Trapeze's sessions, and the remedy. It returns an empty string if there are none, or if the
+// visitor may not see doctor's findings.
+func (d *dashboard) blocked(r *http.Request, p *page) string {
+	if p.mayEnter(access.WorkersView, false) != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	found, err := d.o.Locks(ctx)
+	var says []string
+	for _, f := range found {
+		if err == nil && f.Status == "fail" {
+			says = append(says, f.Says+": "+f.Do+".")
+		}
+	}
+	return strings.Join(says, " ")
 }
 
 // login shows the login form, or a page that explains why there is none.

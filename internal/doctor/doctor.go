@@ -56,6 +56,9 @@ type Pod struct {
 // slow. Checks that have not finished by then fail.
 const examineFor = 20 * time.Second
 
+// checkWhileLocked is the timeout for each check if another session holds a lock on Trapeze's tables. It keeps the examination short.
+const checkWhileLocked = 300 * time.Millisecond
+
 // examination is a single run of all checks.
 type examination struct {
 	Thresholds
@@ -68,11 +71,19 @@ type examination struct {
 // Examine runs all checks. A check that fails becomes a finding. Examine returns an error if the database does not respond or ctx is
 // cancelled.
 func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Finding, error) {
+	locks, err := Locks(ctx, s)
+	if err != nil {
+		return nil, err
+	}
 	server, err := view.ReadServer(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	e := &examination{Thresholds: t, pod: pod, store: s, server: server}
+	e := &examination{Thresholds: t, pod: pod, store: s, server: server, findings: locks}
+	each := examineFor
+	if locks[0].Status == Failing {
+		each = checkWhileLocked
+	}
 	e.durability()
 	e.autovacuum()
 	e.connections()
@@ -87,7 +98,14 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 		{"schedules", e.schedules}, {"producers", e.producers},
 		{"replication", e.replication},
 	} {
-		if err := check.do(bounded); err != nil {
+		limited, end := context.WithTimeout(bounded, each)
+		err := check.do(limited)
+		end()
+		if err != nil && each == checkWhileLocked && (errors.Is(err, context.DeadlineExceeded) || store.Transient(err)) {
+			e.find(check.name, Warning, "not read: its tables are locked", "see the check locks, then run trapeze doctor again")
+			continue
+		}
+		if err != nil {
 			pod.Log.WarnContext(ctx, "doctor check failed", telemetry.Check, check.name, telemetry.Err, err)
 			e.find(check.name, Failing, "check failed: "+reason(err), "check that the database responds and that this role has read access")
 		}

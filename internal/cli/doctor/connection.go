@@ -46,6 +46,7 @@ func examineConnection(ctx context.Context, config env.Settings) (findings []doc
 	}
 	defer s.Close()
 	d := &connection{config: config, pool: pool, store: s}
+	d.locks(ctx)
 	d.server(ctx)
 	d.notify(ctx)
 	err = schema.Check(ctx, pool, config.Options.Schema)
@@ -64,6 +65,13 @@ func (d *connection) schema(err error) {
 		return
 	}
 	d.find("schema", doctor.Healthy, fmt.Sprintf("%s is at version %d, which this program needs", d.config.Options.Schema, schema.Latest()), "")
+}
+
+// locks adds findings on sessions that block Trapeze's sessions. If the check fails, the check server reports the cause.
+func (d *connection) locks(ctx context.Context) {
+	if found, err := doctor.Locks(ctx, d.store); err == nil {
+		d.findings = append(d.findings, found...)
+	}
 }
 
 // server adds a finding on whether the server accepts writes.

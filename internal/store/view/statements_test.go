@@ -61,6 +61,7 @@ var statements = map[string]string{
 	"kindPodsSQL":        kindPodsSQL,
 	"laneGatesSQL":       laneGatesSQL,
 	"laneUseSQL":         laneUseSQL,
+	"lockHoldersSQL":     lockHoldersSQL,
 	"lookedSQL":          lookedSQL,
 	"missingDaysSQL":     missingDaysSQL,
 	"defaultRowsSQL":     defaultRowsSQL,
