@@ -27,7 +27,9 @@ func TestLatin1RefusesOtherTextsAtSubmission(t *testing.T) {
 	snoozed := false
 	r := start(t, pool, runner.Options{MaxAttempts: 2}, map[string]does{
 		"ok": nothing, "arrow": fails("a → b"), "long": fails(long),
-		"result": func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return runner.Done("→"), nil },
+		"result": func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return runner.Done("→"), nil
+		},
 		"snooze": func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			if snoozed {
 				return nil, nil

@@ -87,7 +87,7 @@ var environments = []environment{
 	{name: "event trigger that logs", before: `create table public.ddl (tag text); grant insert on public.ddl to public;
 		create function public.log_ddl() returns event_trigger language plpgsql as $$ begin insert into public.ddl values (tg_tag); end $$;
 		create event trigger @db_log on ddl_command_end execute function public.log_ddl()`},
-	{name: "event trigger that logs, unqualified", before: `create table public.ddl (tag text); grant insert on public.ddl to public;
+	{name: "event trigger that logs, unqualified", after: `create table public.ddl (tag text); grant insert on public.ddl to public;
 		create function public.log_ddl() returns event_trigger language plpgsql as $$ begin insert into ddl values (tg_tag); end $$;
 		create event trigger @db_log on ddl_command_end execute function public.log_ddl()`},
 	{name: "event trigger that forbids DDL", after: `create function public.no_ddl() returns event_trigger language plpgsql as $$ begin raise exception 'no DDL'; end $$;

@@ -29,6 +29,7 @@ func (p *Pod) direct(ctx context.Context) (*pgx.Conn, error) {
 	}
 	dburl.RequireWrites(config, false)
 	config.RuntimeParams["application_name"] = "trapeze-listen"
+	config.RuntimeParams["idle_session_timeout"] = "0" // the session waits for notifications
 	if pool.BeforeConnect != nil && !own {
 		if err := pool.BeforeConnect(ctx, config); err != nil {
 			return nil, err

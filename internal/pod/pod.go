@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/calendar"
@@ -196,15 +197,20 @@ func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) e
 	}
 }
 
+// insufficientPrivilege is the SQLSTATE of a missing grant.
+const insufficientPrivilege = "42501"
+
 // open prepares the database for the pod and registers it.
 func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
 	if err := p.checkSchema(ctx); err != nil {
 		return err
 	}
-	if _, err := upkeep.EnsurePartitions(ctx, p.Heartbeats, maintenance.PartitionsAhead); upkeep.LockTimedOut(err) {
-		p.Log.WarnContext(ctx, "could not create partitions, retrying within a minute", telemetry.Err, err) // until then, rows go to the default ones
-	} else if err != nil {
-		return err
+	if _, err := upkeep.EnsurePartitions(ctx, p.Heartbeats, maintenance.PartitionsAhead); err != nil {
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code == insufficientPrivilege {
+			return err
+		}
+		// Another transaction holds a lock, or an event trigger forbids DDL. Until a day is created, its rows go to the default partition.
+		p.Log.WarnContext(ctx, "could not create partitions, retrying within a minute", telemetry.Err, err)
 	}
 	if err := p.MakeLanes(ctx); err != nil {
 		return err

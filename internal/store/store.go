@@ -109,6 +109,7 @@ var pins = map[string]string{
 	"random_page_cost":                    "0",
 	"seq_page_cost":                       "0",
 	"idle_in_transaction_session_timeout": "30000",
+	"idle_session_timeout":                "0", // the pools close idle connections themselves
 }
 
 // pinSQL sets the pins for the rest of an implicit transaction. Behind a pooler, it precedes each statement in the same round trip.
@@ -120,12 +121,12 @@ var (
 	restoreSettingsSQL = eachPin(`set_config('%[1]s', current_setting('trapeze.%[1]s'), true)`)
 )
 
-// eachPin returns a statement that evaluates an expression for each pinned setting. It omits the idle timeout, which has no effect within a
+// eachPin returns a statement that evaluates an expression for each pinned setting. It omits the idle timeouts, which have no effect within a
 // round trip.
 func eachPin(expression string) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(pins)) {
-		if name != "idle_in_transaction_session_timeout" {
+		if !strings.HasPrefix(name, "idle_") {
 			list = append(list, strings.NewReplacer("%[1]s", name, "%[2]s", pins[name]).Replace(expression))
 		}
 	}
