@@ -32,7 +32,7 @@ type environment struct {
 	app     bool   // pods run as the role trapeze_app of docs/grants.md, not as the owner
 	since   int    // the first major version of PostgreSQL that has the setting; default: all
 	refused string // the migration is refused with this text
-	starves string // the pooler has too few connections for two pods; the log of one has this text
+	starts  string // four pods do not all start, and the log of one has this text
 }
 
 var environments = []environment{
@@ -61,7 +61,8 @@ var environments = []environment{
 	{name: "quote_all_identifiers", setting: "quote_all_identifiers = on"},
 	{name: "array_nulls", setting: "array_nulls = off"},
 	{name: "xmloption", setting: "xmloption = document"},
-	{name: "client_encoding LATIN1", setting: "client_encoding = 'LATIN1'"},
+	{name: "client_encoding LATIN1", setting: "client_encoding = 'LATIN1'", starts: "add client_encoding=UTF8"},
+	{name: "client_encoding LATIN1, UTF8 in the address", setting: "client_encoding = 'LATIN1'", url: "client_encoding=UTF8"},
 	{name: "messages in verbose form", setting: "log_error_verbosity = verbose"},
 	{name: "messages from panic only", setting: "client_min_messages = error"},
 	{name: "jit", setting: "jit = on"},
@@ -101,9 +102,9 @@ var environments = []environment{
 	{name: "schema with a digit", schema: "jobs_2"},
 	{name: "collation en_US", create: "locale 'en_US.UTF-8'"},
 	{name: "collation ICU", create: "locale_provider icu icu_locale 'en-US' locale 'C'", since: 15},
-	{name: "encoding LATIN1", create: "encoding 'LATIN1' locale 'C'"},
-	{name: "encoding SQL_ASCII", create: "encoding 'SQL_ASCII' locale 'C'"},
-	{name: "encoding EUC_JP", create: "encoding 'EUC_JP' locale 'C'"},
+	{name: "encoding LATIN1", create: "encoding 'LATIN1' locale 'C'", url: "client_encoding=UTF8"},
+	{name: "encoding SQL_ASCII", create: "encoding 'SQL_ASCII' locale 'C'", url: "client_encoding=UTF8"},
+	{name: "encoding EUC_JP", create: "encoding 'EUC_JP' locale 'C'", url: "client_encoding=UTF8"},
 	{name: "pool of one", pool: 1},
 	{name: "protocol simple", url: "default_query_exec_mode=simple_protocol"},
 	{name: "protocol exec", url: "default_query_exec_mode=exec"},
@@ -112,9 +113,9 @@ var environments = []environment{
 	{name: "pgbouncer with three", pooler: 3},
 	{name: "pgbouncer with ten", pooler: 10},
 	{name: "pgbouncer, pool of one", pooler: 3, pool: 1},
-	{name: "pgbouncer by session, one", pooler: 1, session: true, starves: "pool_mode"},
-	{name: "pgbouncer by session, three", pooler: 3, session: true, starves: "pool_mode"},
-	{name: "pgbouncer by session, ten", pooler: 10, session: true, starves: "pool_mode"},
+	{name: "pgbouncer by session, one", pooler: 1, session: true, starts: "pool_mode"},
+	{name: "pgbouncer by session, three", pooler: 3, session: true, starts: "pool_mode"},
+	{name: "pgbouncer by session, ten", pooler: 10, session: true, starts: "pool_mode"},
 	{name: "pgbouncer by session, forty", pooler: 40, session: true},
 }
 
@@ -177,8 +178,8 @@ func (e environment) words() string {
 	if e.refused != "" {
 		parts = append(parts, "refused with a message that names the setting")
 	}
-	if e.starves != "" {
-		parts = append(parts, "too few connections for four pods: the log names the remedy")
+	if e.starts != "" {
+		parts = append(parts, "pods do not start; their log names the remedy")
 	}
 	return strings.ReplaceAll(strings.Join(parts, "; "), "|", "\\|")
 }
@@ -250,8 +251,8 @@ func (e environment) run(t *testing.T, server *pgembed.Server, name string) {
 		size = e.pool
 	}
 	w.config.URL = testdb.WithParameter(w.config.URL, fmt.Sprint("pool_max_conns=", size))
-	if e.starves != "" {
-		w.starve(e.starves)
+	if e.starts != "" {
+		w.failToStart(e.starts)
 		return
 	}
 	w.host = pgtest.Connect(t, w.config.URL)

@@ -176,8 +176,8 @@ func (w *world) run() {
 	w.check()
 }
 
-// starve starts more pods than the pooler has server connections for, and expects that a log says so.
-func (w *world) starve(says string) {
+// failToStart starts four pods in an environment that is not fit for them, and expects that a log says so.
+func (w *world) failToStart(says string) {
 	var pods []*pod
 	for n := range 4 {
 		pods = append(pods, launch(w.t, w, fmt.Sprint("pod ", n)))
