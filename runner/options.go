@@ -83,8 +83,10 @@ type Options struct {
 	Kinds []string
 	// MinScheduleInterval is the minimum interval between two occurrences of a schedule. Default 1s.
 	MinScheduleInterval time.Duration
-	// Lanes are created, with their slots and kinds, if the database has no lanes with these names. After that, the settings in the
-	// database apply. [New] returns an error if a kind is in two lanes. Default: none; the lane named default always exists.
+	// Lanes are created by [Runner.Run] and migrate.Up, with their slots and kinds, if the database has no lanes with these names. After
+	// that, the settings in the database apply. A submission to a declared lane that the database does not have yet returns
+	// [job.ErrUnknownLane]. The lane named default always exists; its declaration applies until its settings are changed in any other way.
+	// [New] returns an error if a kind is in two lanes. Default: none.
 	Lanes []LaneSetup
 	// DirectURL is a connection string that reaches PostgreSQL without a transaction pooler. It is used for LISTEN and the maintenance
 	// lock. Default: the host pool's settings. "off" disables both; wake-ups from other pods are then replaced by polling.
@@ -215,8 +217,12 @@ func (o Options) pod() pod.Options {
 		MinScheduleInterval: o.MinScheduleInterval, RetainSucceeded: o.RetainSucceeded, RetainFailed: o.RetainFailed,
 		RetainCancelled: o.RetainCancelled, RetainEvents: o.RetainEvents, OnEnd: o.OnEnd, OnRetry: o.OnRetry, TracerProvider: o.TracerProvider, TraceQueries: o.TraceQueries, Logger: o.Logger, PassEvery: time.Minute,
 	}
+	p.DeclaredLanes = map[string]string{}
 	for _, l := range o.Lanes {
 		p.Lanes = append(p.Lanes, admin.BootLane(l))
+		for _, kind := range l.Kinds {
+			p.DeclaredLanes[kind] = l.Name
+		}
 	}
 	return p
 }

@@ -245,6 +245,7 @@ const (
 type Options struct {
 	Boot                               string                 // a random id if empty
 	MayUse                             func(lane string) bool // all lanes if nil
+	DeclaredLanes                      map[string]string      // by kind; they apply once the database has these lanes
 	Name, Version                      string
 	Slots                              int
 	Disabled                           bool

@@ -197,7 +197,15 @@ func (sub *submitter) LaneAsking(ctx context.Context, ask func(ctx context.Conte
 		return "", fmt.Errorf("%w: submit %s to lane %q", job.ErrUnknownLane, kind, named)
 	}
 	if named != "" {
-		lane = named
+		return named, nil
+	}
+	if declared := sub.Opts.DeclaredLanes[kind]; lane == job.DefaultLane && declared != "" && declared != lane {
+		if _, exists, err := ask(ctx, kind, declared, job.DefaultLane); err != nil {
+			return "", sub.DBError(err)
+		} else if !exists {
+			return "", fmt.Errorf("%w: Options.Lanes declares lane %q for kind %s, but the database does not have it yet: "+
+				"call migrate.Up with these options, or Run, before the first submission", job.ErrUnknownLane, declared, kind)
+		}
 	}
 	return lane, nil
 }
