@@ -87,6 +87,7 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 	e.durability()
 	e.autovacuum()
 	e.connections()
+	e.notifications()
 	bounded, cancel := context.WithTimeout(ctx, examineFor)
 	defer cancel()
 	for _, check := range []struct {

@@ -40,6 +40,19 @@ func TestWhatADoctorSaysToDoIsSafeToPaste(t *testing.T) {
 	is.True(strings.Contains(do, `'a''; drop table jobs; --'`))
 }
 
+func TestAFullNotifyQueueIsFound(t *testing.T) {
+	is := is.New(t)
+	for used, want := range map[float64][]Health{0.1: nil, 0.3: {Warning}, 0.9: {Failing}} {
+		d := &examination{server: view.Server{NotifyQueue: used}}
+		d.notifications()
+		var found []Health
+		for _, f := range d.findings {
+			found = append(found, f.Status)
+		}
+		is.Equal(found, want)
+	}
+}
+
 // A test in internal/cli/doctor checks how the command prints these findings.
 func TestFindingsHaveARemedy(t *testing.T) {
 	is := is.New(t)

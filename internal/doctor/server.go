@@ -39,6 +39,22 @@ func (e *examination) autovacuum() {
 	}
 }
 
+// notifications checks whether the server's NOTIFY queue is filling up. It holds 8 GB; when it is full, commits that notify fail, which
+// include submissions. A session that listens and stays in a transaction keeps the queue from shrinking.
+func (e *examination) notifications() {
+	used := e.server.NotifyQueue
+	if used < 0.25 {
+		return
+	}
+	status := Warning
+	if used >= 0.75 {
+		status = Failing
+	}
+	e.find("notifications", status, fmt.Sprintf("the server's NOTIFY queue is %.0f%% full: when it is full, submissions fail", 100*used),
+		"end the transaction of the session that listens: select pid, usename, application_name, xact_start, query from pg_stat_activity "+
+			"where xact_start is not null order by xact_start limit 5; then select pg_terminate_backend(pid)")
+}
+
 // connections checks whether the server has enough free connections for a pod with this configuration.
 func (e *examination) connections() {
 	s, host := e.server, e.pod.HostConnections

@@ -16,7 +16,7 @@ select current_setting('server_version'), pg_is_in_recovery(), current_setting('
 	current_setting('synchronous_commit'), current_setting('autovacuum') = 'on', current_setting('max_connections')::int,
 	current_setting('superuser_reserved_connections')::int,
 	(select count(*) from pg_stat_activity a where a.backend_type = 'client backend')::int,
-	pg_has_role('pg_read_all_stats', 'member')`
+	pg_has_role('pg_read_all_stats', 'member'), pg_notification_queue_usage()`
 
 // Server holds the server settings that doctor checks.
 type Server struct {
@@ -27,9 +27,10 @@ type Server struct {
 	SynchronousCommit string
 	Autovacuum        bool
 	MaxConnections    int
-	Reserved          int  // connections reserved for superusers, included in the maximum
-	Connections       int  // connections in use by all clients
-	SeesAll           bool // whether this role can see the activity of other sessions
+	Reserved          int     // connections reserved for superusers, included in the maximum
+	Connections       int     // connections in use by all clients
+	SeesAll           bool    // whether this role can see the activity of other sessions
+	NotifyQueue       float64 // the share of the NOTIFY queue that is in use, from 0 to 1
 }
 
 // ReadServer reads the relevant server settings.
