@@ -109,8 +109,9 @@ func Permanent(err error) error {
 	return &wishError{err: err, permanent: true}
 }
 
-// Retryable requests another attempt after the kind's backoff, even for a kind without a retry policy. The job or its kind limits the
-// number of attempts; if neither sets a limit, at least ten attempts are allowed. Retryable(nil) returns nil.
+// Retryable requests another attempt after the kind's backoff, even for a kind without a retry policy. The attempt limit of the job or its
+// kind applies. If neither has one, an attempt that fails with this error is repeated until the tenth attempt, or until the runner's default
+// limit if that is higher. Other errors keep to the default limit. Retryable(nil) returns nil.
 func Retryable(err error) error {
 	if err == nil {
 		return nil

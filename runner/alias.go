@@ -113,7 +113,8 @@ func IsPermanent(err error) bool { return job.WishOf(err).Permanent }
 // context.
 func IsCancelled(err error) bool { return errors.Is(err, ErrCancelled) || errors.Is(err, ErrStopped) }
 
-// Retryable requests another attempt. If neither the job nor its kind sets a limit, the job gets at least ten attempts in total.
+// Retryable requests another attempt. [Retry] and [MaxAttempts] limit it. If neither is set, an attempt that fails with this error is
+// repeated until the tenth attempt, or until Options.MaxAttempts if that is higher. Other errors keep to Options.MaxAttempts.
 // Retryable(nil) returns nil.
 func Retryable(err error) error { return job.Retryable(err) }
 

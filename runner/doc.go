@@ -49,7 +49,8 @@
 //
 // After an error, a panic or a timeout, the handler is called again, which repeats its effects outside the database. By default a job gets
 // five attempts, about 1, 2, 4 and 8 seconds apart. For a handler that must not repeat its effects, pass [Retry] with one attempt, or set
-// Options.MaxAttempts to 1. An error wrapped with [job.Retryable], [job.RetryAfter] or [job.Permanent] overrides these limits. [job.Code]
-// attaches a code that lists can be filtered by. If a job's pod dies, the job runs again on another pod, unless it has reached the limit of
-// Options.MaxCrashes.
+// Options.MaxAttempts to 1. An error wrapped with [job.Permanent] fails the job immediately. [Retry] and [MaxAttempts] also limit errors
+// wrapped with [job.Retryable] or [job.RetryAfter]; Options.MaxAttempts below ten does not. [job.Code] attaches a code that lists can be
+// filtered by. If a job's pod dies, the job runs again on another pod, unless it has reached the limit of Options.MaxCrashes; with
+// [MaxCrashes] of one, it fails at the first crash.
 package runner

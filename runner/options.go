@@ -50,7 +50,7 @@ type Options struct {
 	// attempts, the job waits about 1, 2, 4 … seconds, as defined by the zero [Backoff]. Default 5. With 1, an error fails the job
 	// immediately, which suits handlers that must not repeat their effects outside the database.
 	MaxAttempts int
-	// MaxCrashes is how many times a job's pod may die or lose its lease before the job fails, for kinds that set no limit. Default 3.
+	// MaxCrashes is the crash limit of kinds that set none: a job fails when its pod dies or loses its lease for the n-th time. Default 3.
 	MaxCrashes int
 	// MaxFanOut is the maximum number of branches per fan-out. Default 10,000.
 	MaxFanOut int

@@ -42,7 +42,8 @@ func Timeout(d time.Duration) HandleOption {
 	})
 }
 
-// Retry sets the maximum number of attempts and the delay between them. Default: Options.MaxAttempts.
+// Retry sets the maximum number of attempts and the delay between them. It also limits errors marked [Retryable]. Default:
+// Options.MaxAttempts, which does not limit those below ten attempts.
 func Retry(max int, wait job.Backoff) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(max >= 1, "Retry(%d), want at least one attempt", max)
@@ -51,7 +52,8 @@ func Retry(max int, wait job.Backoff) HandleOption {
 	})
 }
 
-// MaxCrashes sets how many times a job's pod may die or lose its lease before the job fails. Default: Options.MaxCrashes.
+// MaxCrashes sets the crash limit: the job fails when its pod dies or loses its lease for the n-th time. With 1, it fails at the first crash
+// and never runs again, and it is not claimed ahead. Default: Options.MaxCrashes.
 func MaxCrashes(n int) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(n >= 1, "MaxCrashes(%d), want at least 1", n)

@@ -89,6 +89,7 @@ func TestAnErrorSaysWhatShouldHappenNext(t *testing.T) {
 		"permanent with a policy":         {err: fmt.Errorf("ingest: %w", job.Permanent(again)), options: []runner.HandleOption{runner.Retry(5, soon)}, attempts: 1, reason: job.ReasonError},
 		"a limit of the job":              {err: again, options: []runner.HandleOption{runner.Retry(5, soon)}, enqueue: []runner.EnqueueOption{runner.MaxAttempts(2)}, attempts: 2, reason: job.ReasonAttemptsExhausted},
 		"retryable but only one allowed":  {err: job.Retryable(again), enqueue: []runner.EnqueueOption{runner.MaxAttempts(1)}, attempts: 1, reason: job.ReasonError},
+		"retryable but only one attempt":  {err: job.Retryable(again), options: []runner.HandleOption{runner.Retry(1, soon)}, attempts: 1, reason: job.ReasonError},
 		"a permanent one around a repeat": {err: job.Permanent(job.Retryable(again)), attempts: 1, reason: job.ReasonError},
 	}
 	r := make1(t, pgtest.Pool(t), runner.Options{}, nil)

@@ -26,8 +26,8 @@ type Runner struct {
 	registered map[string]*registered // by kind
 }
 
-// PodConnections is the maximum number of connections that a busy pod opens in addition to the host's pool. An idle pod keeps three open. A
-// running export uses one more.
+// PodConnections is the maximum number of connections that a busy pod opens in addition to the host's pool. An idle pod keeps three open.
+// Each running export, of which there are at most two, uses one more.
 const PodConnections = pod.Connections
 
 // New returns a runner that uses the host's pool. It copies the pool's configuration to open a few additional connections later, but does
@@ -141,6 +141,6 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 // tools and tests that cannot wait that long. It continues after an error and returns all tasks' errors. It is safe for concurrent use.
 func (r *Runner) Maintain(ctx context.Context) error { return r.pod.Maintain(ctx) }
 
-// HandBackNow cuts short the grace period of a shutdown in progress: it cancels the handlers' contexts and hands back their jobs
-// immediately.
+// HandBackNow cuts short the grace period of a shutdown in progress. It cancels the handlers' contexts; jobs whose handlers do not return
+// within a second are handed back. Call it on a second signal, for example.
 func (r *Runner) HandBackNow() { r.pod.HurryDrain() }

@@ -52,7 +52,8 @@ func Command(register Register, configure Configure) *cobra.Command {
 
 Without DATABASE_URL it starts its own PostgreSQL and keeps the data between runs. It migrates the schema first; many pods may
 start at once. The first line on stdout is JSON and appears when the pod is ready; the log goes to stderr. SIGTERM drains the
-pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs go to other pods. A second SIGTERM skips the wait.`,
+pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs go to other pods. A second SIGTERM cuts this time
+short: handlers are cancelled and have one second left.`,
 		Example: `  trapeze serve
   DATABASE_URL=postgres://app@db/app TRAPEZE_HTTP_ADDR=127.0.0.1:0 trapeze serve
   curl -sS 127.0.0.1:8080/jobs -H 'Content-Type: application/json' -d '{"kind":"my_kind","args":{"year":2025}}'`,
