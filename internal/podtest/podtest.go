@@ -131,7 +131,7 @@ func Begun(t *testing.T, r *runner.Runner, args job.Args, options ...runner.Enqu
 func InState(t *testing.T, r *runner.Runner, id int64, want job.State) job.Job {
 	t.Helper()
 	var j job.Job
-	pgtest.Wait(t, fmt.Sprintf("job %d is %s", id, want), func() bool { j = Get(t, r, id); return j.State == want })
+	pgtest.Wait(t, fmt.Sprintf("job %d is %s", id, want), func() bool { j = Get(t, r, id); return j.State == want }, func() string { return State(t, r, id) })
 	return j
 }
 
@@ -146,8 +146,36 @@ func Ended(t *testing.T, r *runner.Runner, id int64) job.Job {
 			t.Fatal(err)
 		}
 		return j.State.Terminal()
-	})
+	}, func() string { return State(t, r, id) })
 	return j
+}
+
+// State describes a job for the message of a test that has waited for it in vain: its state, its events, and why it waits.
+func State(t *testing.T, r *runner.Runner, id int64) string {
+	j, err := r.Job(t.Context(), id)
+	if err != nil {
+		return err.Error()
+	}
+	text := fmt.Sprintf("job %d (%s, lane %s, subject %q) is %s: attempt %d, %d crashes, fence %d, reason %q, error %q", id, j.Kind, j.Lane, j.Subject, j.State,
+		j.Attempt, j.Crashes, j.Fence, Why(j), Message(j))
+	if j.RunAfter != nil {
+		text += fmt.Sprintf(", due in %s", time.Until(*j.RunAfter).Round(time.Millisecond))
+	}
+	events, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 1000)
+	if err != nil {
+		return text + "\nits events: " + err.Error()
+	}
+	for _, e := range events {
+		text += fmt.Sprintf("\n%s %s %s %s", e.At.Format("15:04:05.000"), e.Event, Text(e.Message), e.Fields)
+	}
+	blockers, err := r.Admin().Blockers(t.Context(), id)
+	if err != nil {
+		return text + "\nwhy it waits: " + err.Error()
+	}
+	for _, b := range blockers {
+		text += fmt.Sprintf("\nit waits: %+v", b)
+	}
+	return text
 }
 
 // Events returns the names of a job's events.
