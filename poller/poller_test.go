@@ -193,3 +193,17 @@ func TestAnIntervalIsChangedWhileItIsWaitedFor(t *testing.T) {
 		is.Equal(len(s.seen()), n+1)
 	})
 }
+
+func TestFrequentNudgesDoNotPostponeADueTime(t *testing.T) {
+	s := &source{}
+	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
+		time.Sleep(time.Second)
+		due := time.Now().Add(time.Second)
+		s.setDue(due)
+		for range 300 {
+			p.Nudge()
+			time.Sleep(least / 2)
+		}
+		is.True(slices.ContainsFunc(s.seen(), func(at time.Time) bool { return !at.Before(due) && at.Sub(due) <= least }))
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -243,4 +244,62 @@ func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 	if err != nil || w.Open != 0 {
 		t.Fatalf("the branch has finished, but %d are open (%v)", w.Open, err)
 	}
+}
+
+// onLine is a log that calls itself with every line.
+type onLine func(line string)
+
+func (f onLine) Write(b []byte) (int, error) { f(string(b)); return len(b), nil }
+
+// A heartbeat fails. The pod repeats the heartbeat soon, searches for claims that it does not know, and hands them back; another
+// pod is notified and runs them. Neither pod polls or sends a regular heartbeat meanwhile.
+func TestAFailedHeartbeatIsFollowedByASearch(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	failed := make(chan struct{}, 1)
+	log := onLine(func(line string) {
+		if strings.Contains(line, "heartbeat failed") {
+			select {
+			case failed <- struct{}{}:
+			default:
+			}
+		}
+	})
+	silent := func(kind string) *Runner {
+		r, err := New(pgtest.Connect(t, url), Options{HeartbeatEvery: time.Minute, LeaseFor: 5 * time.Minute, PollEvery: time.Hour, ShutdownGrace: time.Second,
+			Logger: slog.New(slog.NewTextHandler(log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		HandleRaw(r, kind, func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil })
+		ctx, cancel := context.WithCancel(context.Background())
+		stopped := make(chan struct{})
+		go func() { defer close(stopped); _ = r.Run(ctx) }()
+		t.Cleanup(func() { cancel(); <-stopped; r.Close() })
+		pgtest.Wait(t, "the runner is ready", func() bool { ready, _ := r.Ready(); return ready })
+		return r
+	}
+	a := silent("other")
+	made, err := a.Enqueue(t.Context(), Raw{Name: "stray"}, Foreign())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := a.pod.Store.Claim(t.Context(), a.Boot(), []store.Want{{Lane: "default", N: 1}}, []string{"stray"}, true); err != nil || len(found.Jobs) != 1 {
+		t.Fatal(found, err)
+	}
+	b := silent("stray")
+	rename := func(table, to string) { // without ending connections, because a pod whose listener reconnects sends a heartbeat
+		if _, err := pool.Exec(t.Context(), `alter table trapeze.`+table+` rename to `+to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename("pods", "away")
+	a.pod.ReadSettings()
+	<-failed
+	rename("away", "pods")
+	pgtest.WaitFor(t, 30*time.Second, "another pod has run the job", func() bool {
+		j, err := b.Job(t.Context(), made.ID)
+		return err == nil && j.State == job.Succeeded
+	})
 }

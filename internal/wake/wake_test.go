@@ -257,3 +257,25 @@ func TestASenderMergesNotificationsAndLosesNone(t *testing.T) {
 		is.Equal(len(sent), 4)
 	})
 }
+
+// A claim without a notification, such as one at the end of a job, also shows that the pod is no longer busy.
+func TestAPodThatHasTakenAllJobsIsNotBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		pod := &wake.Turns{}
+		pod.SetPlace(wake.Place{Position: 0, Pods: 3})
+		passesOn := func() bool {
+			for seed := 0; ; seed++ { // until it is the pod's turn
+				if len(claims([]*wake.Turns{pod}, wake.Parse(fmt.Sprint(seed), 0), wake.Interval)) > 0 {
+					_, ok := pod.Claimed(true)
+					return ok
+				}
+			}
+		}
+		is.True(passesOn())
+		is.True(!passesOn())
+		_, ok := pod.Claimed(false)
+		is.True(!ok)
+		is.True(passesOn())
+	})
+}

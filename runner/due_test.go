@@ -1,0 +1,192 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// silent keeps a pod from polling and from reading due times with heartbeats during a test.
+var silent = runner.Options{Slots: 4, HeartbeatEvery: time.Minute, LeaseFor: 5 * time.Minute, PollEvery: time.Hour}
+
+// A pod that parks a job wakes up when the job becomes due, without waiting for a heartbeat or a poll.
+func TestAParkedJobStartsWhenDue(t *testing.T) {
+	t.Parallel()
+	const soon = 20 * time.Millisecond
+	again := func(what func() (*runner.Outcome, error)) does {
+		return func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Attempt() == 1 && j.Snoozes() == 0 {
+				return what()
+			}
+			return nil, nil
+		}
+	}
+	pool := pgtest.Pool(t)
+	r := start(t, pool, silent, map[string]does{
+		"retried": again(func() (*runner.Outcome, error) { return nil, runner.RetryAfter(soon, errors.New("once")) }),
+		"snoozed": again(func() (*runner.Outcome, error) { return runner.Snooze(soon, "once"), nil }),
+		"delayed": nothing,
+		"first": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Then(runner.Step(of("delayed"), runner.Delay(soon))), nil
+		},
+	}, runner.Retry(3, runner.Backoff{}))
+	for _, kind := range []string{"retried", "snoozed", "delayed", "first"} {
+		t.Run(kind, func(t *testing.T) {
+			is := is.New(t)
+			began := time.Now()
+			id := enqueue(t, r, of(kind))
+			if kind == "delayed" {
+				id = enqueue(t, r, of(kind), runner.Delay(soon))
+			}
+			is.Equal(ended(t, r, id).State, job.Succeeded)
+			if kind == "first" {
+				is.Equal(over(t, pool, id), "succeeded")
+			}
+			is.True(time.Since(began) < 20*time.Second)
+		})
+	}
+}
+
+// A pod runs one isolated job at a time. At its end, the pod claims the next one, without waiting for a heartbeat or a poll.
+func TestTheNextIsolatedJobStartsAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, silent, map[string]does{"k": nothing})
+	ids := []int64{enqueue(t, r, of("k")), enqueue(t, r, of("k")), enqueue(t, r, of("k"))}
+	exec(t, pool, `update trapeze.live set crashes = 2, isolated = true`)
+	began := time.Now()
+	run(t, r)
+	for _, id := range ids {
+		is.Equal(ended(t, r, id).State, job.Succeeded)
+	}
+	is.True(time.Since(began) < 20*time.Second)
+}
+
+// The pipeline of a join that fans out again must not end as succeeded although a child of the first fan-out failed.
+func TestASecondFanOutKeepsTheFirstOnesFailures(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"root": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("good"), of("bad")).Join(of("again")), nil
+		},
+		"again": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("good"), of("good")).Join(of("last")), nil
+		},
+		"good": nothing, "last": nothing, "bad": fails(errors.New("bad luck")),
+	})
+	is.Equal(over(t, pool, enqueue(t, r, of("root"))), "partial")
+	is.True(one[bool](t, pool, `select impaired from trapeze.jobs where kind = 'last'`))
+}
+
+// The pod that ends the last child starts the join itself, without waiting until a heartbeat reports the fan-out.
+func TestAJoinStartsWithoutAHeartbeat(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, silent, map[string]does{
+		"root": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("child"), of("child")).Join(of("join")), nil
+		},
+		"child": nothing, "join": nothing,
+	})
+	began := time.Now()
+	is.Equal(over(t, pool, enqueue(t, r, of("root"))), "succeeded")
+	is.True(time.Since(began) < 20*time.Second)
+}
+
+// A stopping pod hands a job back. An idle pod is notified and starts it, although it does not poll.
+func TestAJobHandedBackStartsElsewhereAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	o := silent
+	o.ShutdownGrace = time.Millisecond
+	a := make1(t, pgtest.Connect(t, url), o, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	stop, done := goes(t, a)
+	id := begun(t, a, of("k"))
+	b := start(t, pgtest.Connect(t, url), silent, map[string]does{"k": nothing})
+	began := time.Now()
+	stop()
+	is.NoErr(<-done)
+	is.Equal(ended(t, b, id).State, job.Succeeded)
+	is.True(time.Since(began) < 20*time.Second)
+}
+
+// The reply to the write that parks a job is lost. The pod reads it back, reports the retry, and starts the job when it is due.
+func TestARetryWhoseReplyIsLostIsReported(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	proxy, pool := cable(t, pgtest.URL(t))
+	var retried ends
+	o := runner.Options{OnRetry: retried.add}
+	r := start(t, pool, o, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		if j.Attempt() > 1 {
+			return nil, nil
+		}
+		proxy.CutReply("insert into trapeze.parked")
+		return nil, runner.RetryAfter(0, errors.New("once"))
+	}}, runner.Retry(3, runner.Backoff{}))
+	id := enqueue(t, r, of("k"))
+	is.Equal(ended(t, r, id).State, job.Succeeded)
+	retried.wait(t, id)
+}
+
+// A pod may promote or recover jobs that it has no handler for. It notifies the pods that have one, although they do not poll.
+func TestAPodWakesOthersForJobsItCannotRun(t *testing.T) {
+	t.Parallel()
+	t.Run("a promoted job", func(t *testing.T) {
+		t.Parallel()
+		is := is.New(t)
+		url := pgtest.URL(t)
+		a := start(t, pgtest.Connect(t, url), silent, map[string]does{"a": nothing})
+		b := start(t, pgtest.Connect(t, url), silent, map[string]does{"b": nothing})
+		began := time.Now()
+		id := enqueue(t, a, of("b"), runner.Foreign(), runner.Delay(time.Second))
+		is.Equal(ended(t, b, id).State, job.Succeeded)
+		is.True(time.Since(began) < 20*time.Second)
+	})
+	t.Run("a recovered job", func(t *testing.T) {
+		t.Parallel()
+		is := is.New(t)
+		url := pgtest.URL(t)
+		pool := pgtest.Connect(t, url)
+		b := start(t, pgtest.Connect(t, url), silent, map[string]does{"b": nothing})
+		exec(t, pool, `insert into trapeze.pods (boot, name, version, kinds, slots, limits, lease_until)
+			select '00000000-0000-4000-8000-000000000001', 'dead', version, kinds, slots, limits, now() - interval '1 second' from trapeze.pods`)
+		id := enqueue(t, make1(t, pool, silent, nil), of("dead"), runner.Foreign())
+		exec(t, pool, `update trapeze.live set state = 'running', kind = 'b', fence = 1, attempt = 1, claimed_at = now(), started_at = now(),
+			pod = '00000000-0000-4000-8000-000000000001' where id = $1`, id)
+		exec(t, pool, `update trapeze.jobs set kind = 'b' where id = $1`, id)
+		o := silent
+		o.HeartbeatEvery = 100 * time.Millisecond
+		began := time.Now()
+		start(t, pgtest.Connect(t, url), o, map[string]does{"a": nothing})
+		is.Equal(ended(t, b, id).State, job.Succeeded)
+		is.True(time.Since(began) < 20*time.Second)
+	})
+}
+
+func TestATimeoutShowsWhyTheJobWaits(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
+	text := podtest.State(t, r, enqueue(t, r, of("elsewhere"), runner.Foreign()))
+	for _, part := range []string{"is pending", "job.enqueued", "no_handler"} {
+		is.True(strings.Contains(text, part))
+	}
+}
