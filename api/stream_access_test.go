@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
 // byHeader authenticates a request by its X-User header, with the given roles.
@@ -23,12 +25,15 @@ func byHeader(roles ...string) func(*http.Request) (api.Principal, error) {
 func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	var revoked atomic.Bool
+	var revoked, narrowed atomic.Bool
 	h := newHost(t, api.Options{
 		Streams: api.StreamOptions{KeepAlive: 20 * time.Millisecond},
 		Authenticate: func(r *http.Request) (api.Principal, error) {
 			if r.Header.Get("X-User") == "eve" || revoked.Load() {
 				return api.Principal{}, errors.New("nobody")
+			}
+			if narrowed.Load() {
+				return byHeader("submitter")(r)
 			}
 			return byHeader(r.Header.Values("X-Role")...)(r)
 		},
@@ -63,9 +68,58 @@ func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
 	submit("bob")
 	last := submit("ann")
 	is.Equal(strconv.FormatInt(*second(named(t, own.until(t, "job.enqueued")))[0].Job, 10), last) // this also holds for live events
+	narrowed.Store(true)
+	all.rest(t) // its caller may now read only ann's jobs
+	is.Equal(all.comments[len(all.comments)-1], "permission revoked")
 	revoked.Store(true)
 	own.rest(t) // the server ends the stream
 	is.Equal(own.comments[len(own.comments)-1], "permission revoked")
 }
 
 func second[A, B any](_ A, b B) B { return b }
+
+// A stream continues while the database cannot tell whether its caller may still read it.
+func TestAStreamOutlivesAFailedCheckOfItsCaller(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var checks atomic.Int64
+	h := newHostOn(t, pool, api.Options{
+		Streams: api.StreamOptions{KeepAlive: 20 * time.Millisecond},
+		Authenticate: func(r *http.Request) (api.Principal, error) {
+			return byHeader("operator", "role-"+strconv.FormatInt(checks.Add(1), 10))(r) // a new role, so that no cached permissions apply
+		},
+	})
+	all := h.watch("/events/stream?after=0", "X-User", "ann")
+	all.until(t, "snapshot")
+	_, err := pool.Exec(t.Context(), `alter table trapeze.grants rename to away`)
+	is.NoErr(err)
+	for since := checks.Load(); checks.Load() < since+3; {
+		_, err := all.lines.ReadString('\n') // a keep-alive; after each second one, the caller is checked
+		is.NoErr(err)
+	}
+	_, err = pool.Exec(t.Context(), `alter table trapeze.away rename to grants`)
+	is.NoErr(err)
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, "X-User", "ann").status, http.StatusAccepted)
+	all.until(t, "job.enqueued")
+}
+
+// After a failover or a restore, the stream's cursor may belong to events that no longer exist. The stream ends, so that its client reconnects.
+func TestAStreamEndsWhenTheHistoryChanges(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	h := newHostOn(t, pool, api.Options{Streams: api.StreamOptions{KeepAlive: 20 * time.Millisecond}})
+	all := h.watch("/events/stream?after=0")
+	all.until(t, "snapshot")
+	_, err := pool.Exec(t.Context(), `update trapeze.cluster set history = gen_random_uuid()`)
+	is.NoErr(err)
+	for began := time.Now(); ; {
+		line, err := all.lines.ReadString('\n') // at least a keep-alive
+		is.NoErr(err)
+		is.True(time.Since(began) < 20*time.Second)
+		if strings.Contains(line, "history has changed") {
+			break
+		}
+	}
+}

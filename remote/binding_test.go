@@ -23,17 +23,19 @@ type passport struct {
 	mu     sync.Mutex
 	caller server.Caller
 	err    error
+	shown  int // how often it was asked for since the last change
 }
 
 func (p *passport) becomes(c server.Caller, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.caller, p.err = c, err
+	p.caller, p.err, p.shown = c, err, 0
 }
 
 func (p *passport) show(*http.Request) (server.Caller, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.shown++
 	return p.caller, p.err
 }
 
@@ -97,6 +99,11 @@ func TestAStreamOutlivesTheMomentsInWhichNobodyKnowsWhoMay(t *testing.T) {
 	s := openStream(t, bare(p), "far")
 	who.becomes(server.Caller{}, connect.NewError(connect.CodeUnavailable, errors.New("the database does not answer")))
 	id := submit(t, p, raw("far", `1`))
+	pgtest.Wait(t, "the stream's permissions could not be checked", func() bool {
+		who.mu.Lock()
+		defer who.mu.Unlock()
+		return who.shown > 1
+	})
 	who.becomes(server.Caller{Name: "gpu", Lane: func(name string) bool { return name == job.DefaultLane }}, nil)
 	is.True(s.Receive()) // the worker may now use the lane, on the same stream
 	is.Equal(s.Msg().GetJobId(), id)

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -191,5 +192,14 @@ func TestATransactionBeginsWhenWhatWasEmittedBeforeIsWritten(t *testing.T) {
 		is.NoErr(s.WriteIn(context.Background(), nil))
 		s.End(false) // the transaction was rolled back
 		is.Equal(c.written()[5:], []string{"250ms: f", "250ms: f"})
+	})
+}
+
+func TestALateEventOfUnknownOutcomeIsNotRepeated(t *testing.T) {
+	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
+		emit("a", "b")
+		c.fail(io.ErrUnexpectedEOF) // the connection broke after the statement was sent
+		time.Sleep(time.Minute)
+		is.Equal(c.written(), []string{"0s: a"}) // b may have been written
 	})
 }

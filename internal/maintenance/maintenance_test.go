@@ -37,3 +37,25 @@ func newOne(t *testing.T, pool *pgxpool.Pool, pod string) *Maintenance {
 		Wake: func() {}, WakePeers: func() {}, Count: func(err error) error { return err },
 	})
 }
+
+// docs/reference.md promises that an idempotency key is kept for a day.
+func TestIdempotencyKeysAreKeptForADay(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	m := newOne(t, pool, "a")
+	if _, err := pool.Exec(t.Context(), `insert into trapeze.submissions (key, job_id, fingerprint, created_at)
+		values ('kept', 1, '', now() - interval '23 hours 50 minutes'), ('pruned', 2, '', now() - interval '24 hours 10 minutes')`); err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range m.tasks(func(ctx context.Context) error { return ctx.Err() }) {
+		if task.name == "submissions" {
+			if _, err := task.do(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var left string
+	if err := pool.QueryRow(t.Context(), `select string_agg(key, ',') from trapeze.submissions`).Scan(&left); err != nil || left != "kept" {
+		t.Errorf("left %q, %v; want only the key of the last day", left, err)
+	}
+}

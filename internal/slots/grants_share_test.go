@@ -196,3 +196,23 @@ func TestAJobAdoptedBeforeTheFirstHeartbeatCountsInItsLane(t *testing.T) {
 		t.Error("the lane does not take one job after the adopted one has ended")
 	}
 }
+
+// After a lost reply, the pod does not know its grant. It must ask again, although it wants no more slots than it holds.
+func TestARequestWithoutAReplyIsRepeated(t *testing.T) {
+	t.Parallel()
+	two := 2
+	l := NewLanes(2, time.Minute, nil)
+	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "shared", Enabled: true, Slots: &two}}})
+	now, still := time.Now(), func() bool { return true }
+	asks, _ := ask(l, "shared", true, now)
+	l.Settle(asks, []store.Slots{{Lane: "shared", Held: 2, Share: 2}}, now, still)
+	if asks, _ = ask(l, "shared", false, now); len(asks) != 0 {
+		t.Fatal("a request is repeated although its reply arrived:", asks)
+	}
+	if asks, _ = ask(l, "shared", true, now); len(asks) != 1 { // this reply is lost
+		t.Fatal("no request after other pods have changed the grants:", asks)
+	}
+	if asks, _ = ask(l, "shared", false, now); len(asks) != 1 {
+		t.Error("the request whose reply was lost is not repeated:", asks)
+	}
+}

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -85,4 +86,27 @@ func TestADeletedLanesKindsAreNotLockedBeforeTheLaneTheyGoTo(t *testing.T) {
 	_, err := deleted()
 	w.is.NoErr(err)
 	w.is.Equal(w.count(`select count(*) from trapeze.lane_kinds where lane = 'default'`), 1)
+}
+
+// A move reads a page and then locks its rows one after another. A job that is claimed in between keeps its lane, whose slot it uses.
+func TestAJobClaimedDuringAMoveStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into trapeze.lanes (name) values ('other')`)
+	boot, first, second := w.pod("a"), w.put(plain)[0], w.put(func(n *store.NewJob) { n.Priority = 50 })[0]
+	w.exec(`create function public.halt() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(7); return new; end $$`)
+	w.exec(`create trigger halt before update on trapeze.live for each row when (old.lane <> new.lane) execute function public.halt()`)
+	release := w.freeze(`select pg_advisory_xact_lock(7)`)
+	move := async(func() (n int, err error) {
+		n, _, err = admin.Move(context.Background(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
+		return n, err
+	})
+	w.waiting(1) // the move has read both jobs and locked the first
+	w.is.Equal(w.one(boot).ID, second)
+	release(false)
+	moved, err := move()
+	w.is.NoErr(err)
+	w.is.Equal(moved, 1)
+	w.is.Equal(w.at(first).Lane, "other")
+	w.is.Equal(w.at(second).Lane, "default")
 }

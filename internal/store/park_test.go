@@ -131,3 +131,17 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(after), 1)
 }
+
+// A job that has crashed too often to run beside another suspect must still run alone after a retry.
+func TestAPromotedJobStaysIsolated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	id := w.put(plain)[0]
+	c := w.one(boot)
+	w.exec(`update trapeze.live set isolated = true where id = $1`, id)
+	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, store.Retry{Message: "boom"})
+	w.is.NoErr(err)
+	w.promote(1)
+	w.is.True(w.one(boot).Isolated)
+}
