@@ -168,15 +168,22 @@ func TestAPodWakesOthersForJobsItCannotRun(t *testing.T) {
 		b := start(t, pgtest.Connect(t, url), silent, map[string]does{"b": nothing})
 		exec(t, pool, `insert into trapeze.pods (boot, name, version, kinds, slots, limits, lease_until)
 			select '00000000-0000-4000-8000-000000000001', 'dead', version, kinds, slots, limits, now() - interval '1 second' from trapeze.pods`)
-		id := enqueue(t, make1(t, pool, silent, nil), of("dead"), runner.Foreign())
+		other := make1(t, pool, silent, nil)
+		id, locked := enqueue(t, other, of("dead"), runner.Foreign()), enqueue(t, other, of("dead"), runner.Foreign())
 		exec(t, pool, `update trapeze.live set state = 'running', kind = 'b', fence = 1, attempt = 1, claimed_at = now(), started_at = now(),
-			pod = '00000000-0000-4000-8000-000000000001' where id = $1`, id)
-		exec(t, pool, `update trapeze.jobs set kind = 'b' where id = $1`, id)
+			pod = '00000000-0000-4000-8000-000000000001'`)
+		exec(t, pool, `update trapeze.jobs set kind = 'b'`)
+		tx, err := pool.Begin(t.Context())
+		is.NoErr(err)
+		_, err = tx.Exec(t.Context(), `select from trapeze.live where id = $1 for update`, locked)
+		is.NoErr(err)
 		o := silent
 		o.HeartbeatEvery = 100 * time.Millisecond
 		began := time.Now()
 		start(t, pgtest.Connect(t, url), o, map[string]does{"a": nothing})
 		is.Equal(ended(t, b, id).State, job.Succeeded)
+		is.NoErr(tx.Rollback(t.Context()))
+		is.Equal(ended(t, b, locked).State, job.Succeeded) // a job whose row is locked is recovered later
 		is.True(time.Since(began) < 20*time.Second)
 	})
 }

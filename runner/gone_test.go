@@ -60,3 +60,19 @@ func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
 		})
 	}
 }
+
+// The comparison of handlers with the table finds a deleted job, even if its handler writes nothing.
+func TestADeletedJobsHandlerIsToldSo(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	causes := make(chan error, 1)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, nil
+	}})
+	id := begun(t, r, of("k"))
+	exec(t, pool, `with live as (delete from trapeze.live where id = $1) delete from trapeze.jobs where id = $1`, id)
+	is.True(errors.Is(<-causes, runner.ErrGone))
+}

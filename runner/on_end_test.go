@@ -324,3 +324,16 @@ func TestAHookThatHangsKeepsNeitherJobsNorTheirPod(t *testing.T) {
 	defer told.mu.Unlock()
 	is.Equal(len(told.list), 20)
 }
+
+// A command that ends a waiting job calls the hook on the pod that ran the command.
+func TestTheCancelOfAWaitingJobIsReported(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var told ends
+	r := start(t, pgtest.Pool(t), runner.Options{OnEnd: told.add}, map[string]does{"k": nothing})
+	id := enqueue(t, r, of("k"), runner.Delay(time.Hour))
+	_, err := r.Admin().Cancel(t.Context(), id, "me")
+	is.NoErr(err)
+	pgtest.WaitFor(t, 20*time.Second, "the end is reported", func() bool { return len(told.of(id)) == 1 })
+	is.Equal(told.of(id)[0].State, job.Cancelled)
+}
