@@ -37,7 +37,7 @@ type Options struct {
 	FourEyes bool
 	// Examine runs doctor's checks. Required.
 	Examine func(context.Context) ([]Finding, error)
-	// Locks returns doctor's findings on sessions that block Trapeze's sessions. Required.
+	// Locks returns doctor's findings on sessions that block Trapeze's sessions. Default: none.
 	Locks func(context.Context) ([]Finding, error)
 	// EngineUse adds information reported by the lanes' engines. By default, the pages show only data from PostgreSQL.
 	EngineUse func(context.Context, []job.LaneUse)

@@ -35,6 +35,9 @@ func New(o Options) http.Handler {
 	if o.Shown == nil {
 		o.Shown = func(_ *http.Request, _ access.Principal, j job.Job) (job.Job, error) { return j, nil }
 	}
+	if o.Locks == nil {
+		o.Locks = func(context.Context) ([]Finding, error) { return nil, nil }
+	}
 	if o.EngineUse == nil {
 		o.EngineUse = func(context.Context, []job.LaneUse) {}
 	}

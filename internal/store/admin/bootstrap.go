@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	// hasLaneSQL reports whether a lane exists, other than the lane default that the migrations created and that has not been changed since.
-	// It runs first, so that a role without the insert privilege can start if nothing is missing. Plan: primary key lookup; audit_of_target.
-	hasLaneSQL = `select exists (select from trapeze.lanes l where l.name = $1 and not (` + untouched + `))`
-	// untouched holds for the lane default until someone or a declaration changes it.
-	untouched = `l.name = 'default' and l.slots is null and l.slots_per_pod is null
-		and not exists (select from trapeze.audit a where a.target = 'lane default' and a.action = 'lane.set')`
+	// hasLaneSQL reports whether a lane exists. It runs first, so that a role without the insert privilege can start if nothing is missing.
+	// Plan: primary key lookup.
+	hasLaneSQL = `select exists (select from trapeze.lanes where name = $1)`
+	// keepsDefaultSQL reports whether the lane default has been changed since the migrations created it. Plan: as for bootDefaultSQL.
+	keepsDefaultSQL = `select not exists (select from trapeze.lanes l where l.name = $1 and ` + untouched + `)`
+	// untouched holds for the lane default until an operator or a declaration changes it.
+	untouched = `l.slots is null and l.slots_per_pod is null and not exists (select from trapeze.audit a where a.target = 'lane default')`
 	// bootDefaultSQL sets the limits of the lane default if it is untouched. Plan: primary key lookup; audit_of_target.
 	bootDefaultSQL = `update trapeze.lanes l set slots = $2, slots_per_pod = $3 where l.name = $1 and ` + untouched
 	// bootLaneSQL creates a lane unless its name is taken. Plan: one insert.
@@ -40,18 +41,18 @@ type BootLane struct {
 // default is taken once its settings have been changed. Bootstrap reports whether it created the lane, and which kinds it did not assign.
 // Several pods can safely call it concurrently.
 func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
-	if l.Name == job.DefaultLane && l.Slots == nil && l.SlotsPerPod == nil && len(l.Kinds) == 0 {
-		return false, nil, nil // as the migrations created it
+	exists, create := hasLaneSQL, bootLaneSQL
+	if l.Name == job.DefaultLane {
+		if l.Slots == nil && l.SlotsPerPod == nil && len(l.Kinds) == 0 {
+			return false, nil, nil // as the migrations created it
+		}
+		exists, create = keepsDefaultSQL, bootDefaultSQL
 	}
-	if exists, err := store.Rows(ctx, s, pgx.RowTo[bool], hasLaneSQL, l.Name); err != nil || exists[0] {
+	if keep, err := store.Rows(ctx, s, pgx.RowTo[bool], exists, l.Name); err != nil || keep[0] {
 		return false, nil, err
 	}
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		made, left = false, nil
-		create := bootLaneSQL
-		if l.Name == job.DefaultLane {
-			create = bootDefaultSQL
-		}
 		tag, err := tx.Exec(ctx, s.In(create), l.Name, l.Slots, l.SlotsPerPod)
 		if made = err == nil && tag.RowsAffected() == 1; !made {
 			return err

@@ -29,6 +29,7 @@ var statements = map[string]string{
 	"declareKindsSQL":    declareKindsSQL,
 	"keptKindsSQL":       keptKindsSQL,
 	"bootLaneSQL":        bootLaneSQL,
+	"keepsDefaultSQL":    keepsDefaultSQL,
 	"bootDefaultSQL":     bootDefaultSQL,
 	"hasLaneSQL":         hasLaneSQL,
 	"cancelLiveSQL":      cancelLiveSQL,
