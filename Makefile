@@ -9,7 +9,7 @@ STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 PACKAGES    ?= ./...
 TIMEOUT     ?= 15m
 TAGS        := failpoints long
-ALL_TAGS    := $(TAGS) ha
+ALL_TAGS    := $(TAGS) ha environments
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test race race-short attack fault ha environments fuzz planted example e2e docs image test-deploy check format vet lint security modules vuln fmt proto bench bench-peers torture clean

@@ -14,7 +14,7 @@ import (
 // and its claim time. If the two differ, the step has been claimed again and belongs to the later claim, even if this pod made that claim.
 // A job can end twice with the same fence if an operator retries it and then cancels it before its next claim. In that case, the end that
 // the pod wrote takes precedence. Results are read only on request, because they may be large. Plan: lookups by primary key and in
-// done_by_id; with exists in the select list, PostgreSQL 18 would hash whole tables.
+// the id index of done; with exists in the select list, PostgreSQL 18 would hash whole tables.
 var claimOutcomeSQL = newStatement(`
 select w.id, w.fence, coalesce(l.pod = @boot::uuid, false), l.id is not null and l.pod is null,
 	coalesce((select true from trapeze.parked p where p.id = w.id and p.fence = w.fence limit 1), false),

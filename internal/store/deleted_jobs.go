@@ -11,7 +11,7 @@ import (
 )
 
 // goneSQL returns the jobs that have been deleted: those without a row in jobs, and those without a row in any of live, parked and done. It
-// runs only after a write was rejected. Plan: probes of the primary keys and of done_by_id.
+// runs only after a write was rejected. Plan: probes of the primary keys and of the id index of done.
 var goneSQL = newStatement("select w.id from unnest(@ids::bigint[]) as w(id) where ", deleted)
 
 // deleted is the condition that w.id has no row in jobs, or no row in any of live, parked and done.

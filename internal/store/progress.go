@@ -50,7 +50,7 @@ func (s *Store) StaleResult(ctx context.Context, l job.Lease, what string) error
 	return err
 }
 
-// resultSQL reads a finished job's result. Plan: done_by_id.
+// resultSQL reads a finished job's result. Plan: the id index of done.
 var resultSQL = newStatement(`select d.result from trapeze.done d where d.id = @id order by d.epoch desc limit 1`)
 
 // Result returns a finished job's result, or nil if there is none. It returns [job.ErrNotFound] if the job is not in done.

@@ -205,7 +205,7 @@ func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c C
 func perform(run func() (*work.Outcome, error)) (o *work.Outcome, err error) {
 	defer guard.Recover(&err)
 	if o, err = run(); err != nil {
-		work.ReadError(err) // a panic while reading the error is treated as the handler's
+		err = work.ReadError(err) // a panic while reading the error is treated as the handler's
 	}
 	return o, err
 }

@@ -22,7 +22,7 @@ from (
 	select s.id, s.pipeline_id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
 ) j`
 
-// deleteEndsSQL deletes the done rows of jobs, the row of their pipeline, and the idempotency keys that refer to them. Plan: done_by_id of
+// deleteEndsSQL deletes the done rows of jobs, the row of their pipeline, and the idempotency keys that refer to them. Plan: the id index of done of
 // each day; pipelines_pkey; one pass over submissions, which holds only one day of rows.
 const deleteEndsSQL = `
 with pipeline as (

@@ -65,7 +65,7 @@ with recursive family as (
 select f.root, f.id, p.open from family f join pipelines p on p.id = f.pipeline_id order by f.root, f.id`
 
 // eraseSQL removes the data of jobs that have ended. It keeps their rows, with the kind, state and times, because their pipelines' counts
-// depend on those rows. erased_at prevents a retry. The jobs' keys are released. Plan: primary key lookups, done_by_id, job_events_of_job,
+// depend on those rows. erased_at prevents a retry. The jobs' keys are released. Plan: primary key lookups, the id index of done, job_events_of_job,
 // unique_keys_of_job, current_runs_of_subject; one pass over submissions, which holds only one day of rows.
 const eraseSQL = `
 with erased as (

@@ -34,7 +34,7 @@ const matchOpenSQL = `
 )
 order by id limit $9`
 
-// matchEndedSQL lists failed and cancelled jobs, ordered by id. Plan: done_by_id of each of their days starting after an id, jobs_pkey for
+// matchEndedSQL lists failed and cancelled jobs, ordered by id. Plan: the id index of done of each of their days starting after an id, jobs_pkey for
 // each; stops at the limit.
 const matchEndedSQL = `
 select s.id from trapeze.done s ` + ofJob + `

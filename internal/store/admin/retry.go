@@ -13,7 +13,7 @@ import (
 
 // retryStateSQL locks the done rows of jobs, so that concurrent retries run one at a time. It also locks their rows in jobs, so that the
 // jobs are not pruned in the meantime. For each job, it returns whether the job fanned out to children, and the fan-out that the job is a
-// branch of, if any. Plan: done_by_id and primary key lookups, one row per job.
+// branch of, if any. Plan: the id index of done and primary key lookups, one row per job.
 const retryStateSQL = `
 select d.id, d.state, ` + hasChildren + `, j.pipeline_id, j.group_id, j.step, j.erased_at is not null or coalesce((select true from trapeze.jobs b
 	where b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = j.parent_id and b.step > 0 and b.erased_at is not null limit 1), false)
@@ -45,7 +45,7 @@ const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 
 //
 // A job needs approval if its lane requires approval or if the job was awaiting approval before. A job that has already run needs approval
 // only if its arguments are replaced ($3), or if it was last cancelled while it was awaiting approval. In both cases, its current arguments
-// have not been approved. A step that keeps its arguments needs approval only if it was awaiting approval before. Plan: done_by_id; primary
+// have not been approved. A step that keeps its arguments needs approval only if it was awaiting approval before. Plan: the id index of done; primary
 // key lookups; job_events_of_job, backwards to the last event that left the approval state; inserts.
 const retryJobsSQL = `
 with gone as (

@@ -44,7 +44,7 @@ func Schedule(ctx context.Context, s *store.Store, name string) (job.Schedule, e
 }
 
 // lastFiresSQL lists the latest occurrences of schedules, each with the current state of its job. Plan: schedule_fires_pkey backwards,
-// stops at the limit; the job's primary keys and done_by_id for each.
+// stops at the limit; the job's primary keys and the id index of done for each.
 const lastFiresSQL = `
 select f.schedule, f.fire_at, f.decided_at, f.outcome, f.manual, f.missed, f.job_id, coalesce(v.state, ''),
 	extract(epoch from v.finished_at - v.started_at)::float8, f.message

@@ -47,7 +47,7 @@ select h.kind, h.lane, h.subject, h.cancel_requested, h.attempt, h.crashes, coal
 from held h join trapeze.jobs j on j.id = h.id left join trapeze.kinds k on k.kind = h.kind`
 
 	// endedHereSQL returns the state of a job that the engine has ended in an epoch. If a command has ended the job, the row in done
-	// contains no transaction id. Plan: done_by_id.
+	// contains no transaction id. Plan: the id index of done.
 	endedHereSQL = `select d.state from trapeze.done d where d.id = $1 and d.fence = $2 and d.pod = $3::uuid and d.xid is not null limit 1`
 
 	// doneWithSQL removes a row from the outbox. Plan: outbox_pkey.

@@ -12,7 +12,7 @@ import (
 )
 
 // branchesSQL lists the outcomes of a fan-out's branches in the order of the fan-out. A branch's outcome is that of its last job. Plan:
-// jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary key lookups and done_by_id.
+// jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary key lookups and the id index of done.
 const branchesSQL = `
 select b.child_no, b.id, b.kind, b.subject, v.state, v.outcome, v.reason, v.error, v.result
 from (

@@ -21,7 +21,7 @@ const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesc
 // historySQL defines a CTE named e, which contains the history of the jobs in the CTE of(id) and has the columns of the view job_event. The
 // history has two sources: events of a single job are found by the job's id, and events shared by several jobs, because one statement wrote
 // them, are found by transaction id. The transaction ids come from the jobs' rows and from the events that ended a claim. Plan: primary key
-// lookups, done_by_id; job_events_of_job and job_events_in_commit_order in each retained day.
+// lookups, the id index of done; job_events_of_job and job_events_in_commit_order in each retained day.
 const historySQL = `
 commits as (
 	select j.xid from trapeze.jobs j join of on of.id = j.id

@@ -27,7 +27,7 @@ select j.id, j.kind, j.subject, d.attempt, d.finished_at, d.class, d.error from 
 order by d.finished_at desc, d.id desc`
 
 // ownFailuresSQL reads the newest jobs of submitter $3, and the failures of those that failed since $1. The other rows contain no failure.
-// Plan: jobs_by_submitter backwards, stops at the limit; done_by_id in the days since a job was created.
+// Plan: jobs_by_submitter backwards, stops at the limit; the id index of done in the days since a job was created.
 const ownFailuresSQL = `
 select j.id, j.kind, j.subject, j.created_at, d.attempt, d.finished_at, d.class, d.error from (
 	select id, kind, subject, created_at from trapeze.jobs where submitter = $3 and submitter <> '' order by created_at desc, id desc limit $2

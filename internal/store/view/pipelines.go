@@ -153,7 +153,7 @@ func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {
 }
 
 // spineSQL reads the jobs in a pipeline that are outside any fan-out, in order and without their plans. Each plan contains all later steps,
-// so the plans in a long chain may add up to gigabytes. Plan: jobs_of_pipeline; primary key lookups, done_by_id.
+// so the plans in a long chain may add up to gigabytes. Plan: jobs_of_pipeline; primary key lookups, the id index of done.
 const spineSQL = `
 select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j where j.id = $1
@@ -173,7 +173,7 @@ func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
 }
 
 // branchStatesSQL counts a fan-out's branches by the state of their last jobs. Plan: jobs_of_pipeline for (pipeline, group); primary key
-// lookups, done_by_id.
+// lookups, the id index of done.
 const branchStatesSQL = `
 select v.state, count(*)::int, min(v.started_at), max(v.finished_at)
 from (` + store.BranchTails + `) b join ` + jobOf + ` v on v.id = b.id

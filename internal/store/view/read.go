@@ -22,7 +22,7 @@ const (
 	group_id, child_no, error_class, error_code`
 )
 
-// jobSQL reads one job. Plan: as for jobOf, primary key lookups and done_by_id.
+// jobSQL reads one job. Plan: as for jobOf, primary key lookups and the id index of done.
 const jobSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = $1`
 
 // Job returns one job, or [job.ErrNotFound]. It finds the job even while it is moving between tables.

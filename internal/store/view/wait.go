@@ -13,7 +13,7 @@ import (
 
 // overSQL reports which of the given jobs have ended and which do not exist. The lookups in live and parked find the jobs that are waiting
 // or running. Only the remaining jobs are searched for in the history, which has one table per day. A job that an operator has retried is
-// in live or parked again, even though done contains its earlier epochs. Plan: primary key and done_by_id lookups; with exists in the
+// in live or parked again, even though done contains its earlier epochs. Plan: primary key and the id index of done lookups; with exists in the
 // select list, PostgreSQL 18 would hash whole tables.
 const overSQL = `
 select w.id, (select true from trapeze.done d where d.id = w.id limit 1) is null as gone
