@@ -22,8 +22,8 @@ import (
 // readJSON reads a request body into v. The body must be a single JSON value.
 func readJSON(c echo.Context, v any) error {
 	// A form on another origin's page can send text without a preflight request, but not JSON.
-	if media, _, err := mime.ParseMediaType(c.Request().Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return &problem.Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: "send Content-Type: application/json"}
+	if err := checkMedia(c, "application/json"); err != nil {
+		return err
 	}
 	err := Decode(c.Request().Body, v)
 	switch {
@@ -33,6 +33,14 @@ func readJSON(c echo.Context, v any) error {
 		return &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: errJSON.Error(), Detail: err.Error()}
 	}
 	return err
+}
+
+// checkMedia returns an error if a request's body is not of the given media type.
+func checkMedia(c echo.Context, want string) error {
+	if media, _, err := mime.ParseMediaType(c.Request().Header.Get("Content-Type")); err != nil || media != want {
+		return &problem.Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: "send Content-Type: " + want}
+	}
+	return nil
 }
 
 // optional is like [readJSON], but allows an empty body, which leaves v unchanged.

@@ -37,6 +37,9 @@ func login(c *call) (any, error) {
 	if c.opts.Login == nil {
 		return nil, &problem.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "sessions are disabled"}
 	}
+	if err := checkMedia(c, "application/x-www-form-urlencoded"); err != nil {
+		return nil, err // a body in another format is not a wrong token
+	}
 	if err := c.Request().ParseForm(); err != nil {
 		if _, ok := errors.AsType[*problem.Problem](err); ok {
 			return nil, err

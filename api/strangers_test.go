@@ -114,3 +114,19 @@ func TestALoopbackPodAnswersTheNamesThatItsProxyPassesOn(t *testing.T) {
 	is.Equal(h.send("GET", "/jobs", "", "Host", "evil.example").status, http.StatusForbidden)
 	is.Equal(h.send("GET", "/jobs", "").status, http.StatusOK)
 }
+
+func TestALoginThatIsNoFormIsNotAWrongToken(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := guarded(t, api.Options{ChangesPerSecond: 0.001, ChangesBurst: 2})
+	for _, media := range []string{"application/json", "text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded;;", ""} {
+		for range 3 {
+			got := h.send("POST", "/ui/login", `{"token":"`+anasToken+`"}`, "Content-Type", media)
+			is.Equal(got.status, http.StatusUnsupportedMediaType) // in each format
+			is.True(strings.Contains(got.text, "send Content-Type: application/x-www-form-urlencoded"))
+		}
+	}
+	shown := h.send("GET", "/metrics", "").text
+	is.True(!regexp.MustCompile(`trapeze_api_unauthenticated_total\{credentials="wrong"\} [1-9]`).MatchString(shown))
+	is.Equal(h.send("POST", "/ui/login", "token=wrong", "Content-Type", "application/x-www-form-urlencoded").status, http.StatusUnauthorized)
+}
