@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -136,4 +137,27 @@ func TestPartsMayBeCompletedBeforeTheJobWaits(t *testing.T) {
 	is.NoErr(err)
 	is.True(errors.Is(cancelled.Complete(t.Context(), id, <-tokens, 1), job.ErrAlreadyTerminal)) // no job is waiting for this part anymore
 	checkHistory(t, pool, r)
+}
+
+func TestPartsWithoutATokenFailTheAttempt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := start(t, pgtest.Pool(t), named("a"), map[string]does{
+		"never": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Deferred(1).Join(of("join")), nil },
+		"earlier": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Attempt() == 1 {
+				_, err := j.Token(ctx)
+				return nil, errors.Join(errors.New("no"), err)
+			}
+			return runner.Deferred(1), nil
+		},
+		"join": nothing,
+	})
+	twice := []runner.EnqueueOption{runner.MaxAttempts(2)}
+	never, earlier := enqueue(t, r, of("never"), twice...), enqueue(t, r, of("earlier"), twice...)
+	failed := ended(t, r, never)
+	is.Equal(failed.State, job.Failed)
+	is.Equal(*failed.Reason, job.ReasonAttemptsExhausted)
+	is.True(strings.HasPrefix(*failed.Error, "call Job.Token before returning Deferred"))
+	inState(t, r, earlier, job.Waiting) // the token of an earlier attempt is valid
 }

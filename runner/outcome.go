@@ -89,7 +89,7 @@ func FanOut(children ...job.Args) *Outcome {
 
 // Deferred ends the run, but not the job. The job waits until the given number of parts have been completed from outside, with
 // [Runner.Complete] and the token from [Job.Token]. Otherwise it works like [FanOut]. If parts is less than one, the job fails, because
-// nothing could complete it.
+// nothing could complete it. If no attempt has called Job.Token, the attempt fails for the same reason.
 func Deferred(parts int) *Outcome {
 	o := &Outcome{status: job.OK, fan: &fan{parts: parts}}
 	if parts < 1 {

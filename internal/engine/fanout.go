@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -54,6 +55,9 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 		if err = fin.renumberNext(one, each(f.Children)...); err == nil {
 			err = write()
 		}
+	}
+	if errors.Is(err, store.ErrNoToken) {
+		return nil, &heldError{store.ErrNoToken}
 	}
 	if err != nil {
 		if store.Refused(err) {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -83,6 +84,8 @@ const (
 // else and must then commit. A child whose unique key is taken is not inserted; the job that holds the key does the work. empty reports
 // whether no branch is open.
 //
+// It returns [ErrNoToken] if the job waits for parts that cannot be completed.
+//
 // FanOut does not settle the fan-out; other statements do that. When no branch is open, or when one has failed and the fan-out fails fast,
 // [Store.EndWaiting] must end the job. If the job ends before its branches, they must be cancelled. [Store.OffBalance] lists the fan-outs
 // for which either of these is still outstanding.
@@ -102,7 +105,8 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	if err != nil {
 		return fail(err)
 	}
-	if err := settleDeferral(ctx, s, tx, f.Lease.JobID, len(f.Children) > 0); err != nil {
+	issued, err := settleDeferral(ctx, s, tx, f.Lease.JobID, len(f.Children) > 0)
+	if err != nil {
 		return fail(err)
 	}
 	found, err := runIn(ctx, s, tx, pgx.RowTo[bool], fanOutSQL, args{{"id", f.Lease.JobID}, {"fence", f.Lease.Fence}, {"boot", f.Lease.Pod},
@@ -114,21 +118,27 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	if len(found) == 0 {
 		return fail(job.ErrLeaseLost)
 	}
+	if f.Parts > 0 && !issued {
+		return fail(ErrNoToken)
+	}
 	return found[0], nil
 }
 
-// settleDeferral locks a job's token. If revoke is true, which means that the job waits for children, it deletes the token and the parts
-// instead.
-func settleDeferral(ctx context.Context, s *Store, tx pgx.Tx, id int64, revoke bool) error {
+// ErrNoToken rejects an outcome with parts of a job whose token no attempt has asked for.
+var ErrNoToken = errors.New("call Job.Token before returning Deferred: its parts cannot be completed without the token")
+
+// settleDeferral locks a job's token, and reports whether the job has one. If revoke is true, which means that the job waits for children,
+// it deletes the token and the parts instead.
+func settleDeferral(ctx context.Context, s *Store, tx pgx.Tx, id int64, revoke bool) (issued bool, err error) {
 	if !revoke {
-		_, err := do(ctx, s, tx, lockDeferralSQL, args{{"id", id}})
-		return err
+		locked, err := do(ctx, s, tx, lockDeferralSQL, args{{"id", id}})
+		return locked > 0, err
 	}
 	revoked, err := do(ctx, s, tx, revokeDeferralSQL, args{{"id", id}})
 	if err == nil && revoked > 0 {
 		_, err = do(ctx, s, tx, revokePartsSQL, args{{"id", id}})
 	}
-	return err
+	return false, err
 }
 
 // CountBranches subtracts branches that have just ended from the open branches of their fan-outs, and marks the fan-outs whose waiting jobs

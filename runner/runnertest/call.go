@@ -33,7 +33,7 @@ type Claim struct {
 	ClaimedAt        time.Time // default: now
 	SubmittedBy      string
 	Boot, PodName    string       // default "runnertest"
-	Token            string       // default "token"
+	Token            string       // default "token"; set it if an earlier attempt called Job.Token
 	Failure          *job.Failure // the failed job that this job follows, if any
 	PreviousResult   any          // encoded as JSON; nil for none
 	Branches         []job.Branch // branches of the fan-out that the job joins, or nil; a branch without a state has succeeded
@@ -192,6 +192,9 @@ func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c C
 	}
 	o, failed := perform(func() (*work.Outcome, error) { return pod.Kinds[kind].Run(ctx, j) })
 	attempts.This, attempts.Max = j.Claimed.Attempt, j.MaxAttempts
+	if failed == nil && o != nil && o.Fan != nil && o.Fan.Parts > 0 && !w.hasToken() {
+		failed = store.ErrNoToken
+	}
 	run := conclude(pod.Engine, o, failed, context.Cause(ctx), attempts)
 	run.t, run.kind = t, kind
 	w.mu.Lock()
@@ -287,12 +290,13 @@ func (c Claim) job(kind string, args json.RawMessage) (*work.Job, *writer, error
 	orElse(&c.ClaimedAt, now)
 	orElse(&c.Boot, "runnertest")
 	orElse(&c.PodName, "runnertest")
+	issued := c.Token != ""
 	orElse(&c.Token, "token")
 	priority := job.DefaultPriority
 	if c.Priority != nil {
 		priority = *c.Priority
 	}
-	w := &writer{id: c.ID, token: c.Token, failure: c.Failure, joins: c.Branches != nil}
+	w := &writer{id: c.ID, token: c.Token, issued: issued, failure: c.Failure, joins: c.Branches != nil}
 	for i, b := range c.Branches {
 		if b.No == 0 && b.Part == "" {
 			b.No = i + 1

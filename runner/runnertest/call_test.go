@@ -52,7 +52,9 @@ func TestCallReturnsTheEndOfAJob(t *testing.T) {
 		"snooze with InTx": {returns(runner.Snooze(time.Hour, "closed").InTx(leave("x")), nil), claim{}, job.Failed, job.ReasonError, job.ClassError},
 		"fan-out":          {returns(runner.FanOut(step{}), nil), claim{}, job.Waiting, job.ReasonChildren, ""},
 		"empty fan-out":    {returns(runner.FanOut(), nil), claim{}, job.Succeeded, job.ReasonOK, ""},
-		"deferred":         {returns(runner.Deferred(2), nil), claim{}, job.Waiting, job.ReasonChildren, ""},
+		"deferred":         {tokened(runner.Deferred(2)), claim{}, job.Waiting, job.ReasonChildren, ""},
+		"earlier token":    {returns(runner.Deferred(2), nil), claim{Token: "t"}, job.Waiting, job.ReasonChildren, ""},
+		"no token":         {returns(runner.Deferred(2), nil), claim{}, job.Pending, job.ReasonRetry, job.ClassError},
 		"no next":          {returns(runner.Then(nil), nil), claim{}, job.Failed, job.ReasonInvalidArgs, job.ClassInvalidArgs},
 		"bad next":         {returns(runner.Then(last{}, runner.Submitter("ann")), nil), claim{}, job.Failed, job.ReasonError, job.ClassError},
 		"bad result":       {returns(runner.Done(func() {}), nil), claim{}, job.Failed, job.ReasonInvalidArgs, job.ClassInvalidArgs},
@@ -82,6 +84,14 @@ func ended(cause error) context.Context {
 	return ctx
 }
 
+// tokened returns a handler that asks for its job's token.
+func tokened(o *runner.Outcome) runner.Func[step] {
+	return func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		_, err := j.Token(ctx)
+		return o, err
+	}
+}
+
 // Call must report the same outcome that a pod would record for the job.
 func TestCallAgreesWithAPod(t *testing.T) {
 	t.Parallel()
@@ -93,7 +103,8 @@ func TestCallAgreesWithAPod(t *testing.T) {
 		"panic":    func(context.Context, *runner.Job[step]) (*runner.Outcome, error) { panic("oh") },
 		"snooze":   returns(runner.Snooze(time.Hour, "closed"), nil),
 		"fan-out":  returns(runner.FanOut(runner.Step(last{}, runner.NeedsApproval())), nil),
-		"deferred": returns(runner.Deferred(1).Warning(), nil),
+		"deferred": tokened(runner.Deferred(1).Warning()),
+		"no token": returns(runner.Deferred(1), nil),
 		"then":     returns(runner.Then(last{}, runner.Pipeline("x")), nil),
 		"large":    returns(runner.Done(strings.Repeat("x", 2<<20)), nil),
 	}
@@ -158,7 +169,7 @@ func TestCallReturnsWhatFollows(t *testing.T) {
 	is.Equal(*run.Join[0].Priority, 3)
 	is.Equal(run.Join[1].Kind, "mail")
 
-	run = runnertest.Call(t, returns(runner.Deferred(3), nil), step{})
+	run = runnertest.Call(t, tokened(runner.Deferred(3)), step{})
 	is.Equal(run.Parts, 3)
 
 	run = runnertest.Call(t, returns(runner.Snooze(time.Minute, "closed").WithBackoff(), nil), step{})

@@ -23,6 +23,7 @@ type writer struct {
 	branches []job.Branch
 
 	mu          sync.Mutex
+	issued      bool // this attempt or an earlier one has asked for the token
 	closed      bool // the handler has returned
 	progress    []job.Progress
 	events      []job.Event
@@ -126,4 +127,16 @@ func (w *writer) Branches(context.Context) iter.Seq2[job.Branch, error] {
 }
 
 // CompletionToken implements [work.Writer].
-func (w *writer) CompletionToken(context.Context) (string, error) { return w.token, nil }
+func (w *writer) CompletionToken(context.Context) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.issued = true
+	return w.token, nil
+}
+
+// hasToken reports whether the parts of the job can be completed.
+func (w *writer) hasToken() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.issued
+}

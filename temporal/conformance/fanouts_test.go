@@ -208,7 +208,10 @@ var fanOuts = []testCase{
 		w.Equal(w.ended(id).State, job.Succeeded)
 	}},
 	{name: "a deferred job is cancelled while it waits", run: func(w *world) {
-		w.handle("deferred", returns(func() *runner.Outcome { return runner.Deferred(1).Join(of("join")) }))
+		w.handle("deferred", func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			_, err := j.Token(ctx)
+			return runner.Deferred(1).Join(of("join")), err
+		})
 		w.handle("join", nothing)
 		w.start()
 		id := w.enqueue(of("deferred"))
