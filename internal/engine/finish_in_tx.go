@@ -100,8 +100,8 @@ func (w *writeError) Error() string { return w.err.Error() }
 
 func (w *writeError) Unwrap() error { return w.err }
 
-// callWrite runs the handler's writes and turns a panic into an error. Each error is a [writeError]. It uses a separate goroutine, because a runtime.Goexit in the
-// handler's code, for example from a failing test, must not end the current one, which still has to finish the job.
+// callWrite runs the handler's writes and turns a panic into an error. Each error is a [writeError]. It uses a separate goroutine, because a
+// runtime.Goexit in the handler's code, for example from a failing test, must not end the current one, which still has to finish the job.
 func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
 	err := guard.Call(func() error {
 		err := one.inside(func() error { return writes.Run(ctx, tx) })
