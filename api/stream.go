@@ -11,6 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/store"
 )
 
 var streamRoutes = []Route{
@@ -121,6 +122,9 @@ func why(err error) string {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
+	}
+	if store.Full(err) {
+		return "the database server has no free connection"
 	}
 	return "the database does not respond"
 }

@@ -199,7 +199,9 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 		d.o.Logger.WarnContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
 		said = problem{http.StatusServiceUnavailable, "The database does not respond", "Running jobs continue. This page retries every " +
 			"five seconds; a list may need a narrower filter."}
-		if held := d.blocked(r, p); held != "" {
+		if store.Full(err) {
+			said.Message, said.Detail = "The database server has no free connection", "Running jobs continue. An operator can help: "+store.FullRemedy+"."
+		} else if held := d.blocked(r, p); held != "" {
 			said.Message, said.Detail = "A session blocks the database's tables", held
 		}
 	default:

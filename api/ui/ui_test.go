@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -33,6 +35,10 @@ func away(t *testing.T, o Options) http.Handler {
 	}
 	t.Cleanup(o.Store.Close)
 	o.Calendar = calendar{o.Store}
+	o.Locks = func(ctx context.Context) ([]Finding, error) {
+		_, err := view.LockHolders(ctx, o.Store)
+		return nil, err
+	}
 	if o.Visitor == nil {
 		o.Visitor = func(*http.Request) (access.Principal, error) {
 			role, _ := access.BuiltInRole(access.PlatformAdmin)
@@ -82,6 +88,18 @@ func TestAPageWithoutADatabaseSaysSoAndLooksAgain(t *testing.T) {
 		is.True(!strings.Contains(w.Body.String(), "data-still"))  // the page refreshes itself
 		is.True(!strings.Contains(w.Body.String(), "127.0.0.1:1")) // the page does not reveal the database address
 	}
+}
+
+func TestAPageNamesAServerWithoutFreeConnections(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := away(t, Options{Visitor: func(*http.Request) (access.Principal, error) {
+		return access.Principal{}, &pgconn.PgError{Code: "53300"}
+	}})
+	w := get(h, "/jobs")
+	is.Equal(w.Code, http.StatusServiceUnavailable)
+	is.True(strings.Contains(w.Body.String(), "no free connection"))
+	is.True(strings.Contains(w.Body.String(), "max_connections"))
 }
 
 func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {

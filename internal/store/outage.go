@@ -66,7 +66,7 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 	if during {
 		o.trying = false
 	}
-	if full(err) && time.Since(o.fullAt) > fullFor {
+	if Full(err) && time.Since(o.fullAt) > fullFor {
 		o.full, o.fullAt = err, time.Now()
 	}
 	switch {
@@ -91,15 +91,15 @@ func (db *Database) attempt(ctx context.Context, do func() error) error {
 		if db.steady {
 			db.connections.recordHeartbeat(err == nil)
 		}
-		if full(err) && db.pool.Stat().IdleConns()+db.pool.Stat().AcquiredConns() > 0 && backoff.Wait(ctx) {
+		if Full(err) && db.pool.Stat().IdleConns()+db.pool.Stat().AcquiredConns() > 0 && backoff.Wait(ctx) {
 			continue
 		}
 		return db.Explain(err)
 	}
 }
 
-// full reports whether err means that the server has no free connection.
-func full(err error) bool {
+// Full reports whether err means that the server has no free connection.
+func Full(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == tooMany
 }
@@ -145,13 +145,16 @@ func (db *Database) Explain(err error) error {
 	return ExplainTooMany(err, db.connections.own, db.connections.host)
 }
 
+// FullRemedy describes how to get free connections on a full server.
+const FullRemedy = "lower pool_max_conns, run fewer pods, put a pooler in between or raise max_connections"
+
 // ExplainTooMany extends the error from a full server with the number of connections that the pod uses, in its own pools and in the host's
 // pool. It returns other errors unchanged.
 func ExplainTooMany(err error, own int, host *pgxpool.Pool) error {
-	if !full(err) {
+	if !Full(err) {
 		return err
 	}
 	most := int(host.Config().MaxConns)
-	return fmt.Errorf("the database server has no connection left: a pod opens up to %d, %d of its own and %d in the host's pool; "+
-		"lower pool_max_conns, run fewer pods, put a pooler in between or raise max_connections: %w", own+most, own, most, err)
+	return fmt.Errorf("the database server has no connection left: a pod opens up to %d, %d of its own and %d in the host's pool; %s: %w",
+		own+most, own, most, FullRemedy, err)
 }

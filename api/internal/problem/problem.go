@@ -120,6 +120,10 @@ func Of(err error) *Problem {
 	if errors.Is(err, context.Canceled) {
 		return &Problem{Status: ClientClosedRequest, Code: "unavailable", Message: "the client closed the connection", Err: err}
 	}
+	if store.Full(err) {
+		return &Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the database server has no free connection: try again",
+			Detail: store.FullRemedy, Err: err}
+	}
 	if store.Transient(err) || errors.Is(err, context.DeadlineExceeded) {
 		// The driver's error text may contain host and user names, so it is written only to the log.
 		return &Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the database does not respond: try again", Err: err}

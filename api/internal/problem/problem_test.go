@@ -1,10 +1,12 @@
 package problem
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/job"
@@ -20,5 +22,15 @@ func TestAServerErrorDoesNotShowTheTextOfTheDriver(t *testing.T) {
 	is := is.New(t)
 	p := Of(counts{})
 	is.Equal(p.Status, http.StatusServiceUnavailable)
+	is.True(!strings.Contains(p.Message+p.Detail, "user=admin"))
+}
+
+func TestAServerWithoutFreeConnectionsIsNamed(t *testing.T) {
+	is := is.New(t)
+	p := Of(fmt.Errorf("connect to host=db user=admin: %w", &pgconn.PgError{Code: "53300"}))
+	is.Equal(p.Status, http.StatusServiceUnavailable)
+	is.Equal(p.Code, "unavailable")
+	is.True(strings.Contains(p.Message, "no free connection"))
+	is.True(strings.Contains(p.Detail, "max_connections"))
 	is.True(!strings.Contains(p.Message+p.Detail, "user=admin"))
 }
