@@ -138,6 +138,8 @@ func (db *Database) Explain(err error) error {
 		return fmt.Errorf("schema %q has no tables: call migrate.Up, or run `trapeze migrate up`: %w", db.schema, err)
 	case pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+"."):
 		return fmt.Errorf("schema %q lacks a table that this program needs: call migrate.Up, or run `trapeze migrate up` of the same version: %w", db.schema, err)
+	case pg.Code == lockTimeout:
+		return fmt.Errorf("the statement waited too long for another session's lock and had no effect; `trapeze doctor` names the session: %w", err)
 	case pg.Code == "08P01" && strings.Contains(pg.Message, "unsupported startup parameter"):
 		return fmt.Errorf("a pooler between this pod and PostgreSQL accepts no settings: set Options.BehindPooler or DirectURL "+
 			"(TRAPEZE_DATABASE_DIRECT_URL): %w", err)

@@ -30,6 +30,9 @@ func outdated(err error) bool {
 	return ok && (pg.Code == "0A000" || pg.Code == "26000")
 }
 
+// lockTimeout is the SQLSTATE of a statement that exceeds lock_timeout.
+const lockTimeout = "55P03"
+
 // txTimeout is the SQLSTATE with which PostgreSQL 17 and later close a connection whose transaction exceeds transaction_timeout.
 const txTimeout = "25P04"
 
@@ -96,6 +99,12 @@ func dayMissing(pg *pgconn.PgError) bool { return pg.Code == "23514" && pg.Const
 // the source file tells them apart. A session that has been idle in a transaction after LISTEN keeps the queue from shrinking.
 func notifyFull(pg *pgconn.PgError) bool { return pg.Code == "54000" && pg.File == "async.c" }
 
+// LockTimeout reports whether PostgreSQL ended a statement that had waited too long for a lock. The statement had no effect.
+func LockTimeout(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == lockTimeout
+}
+
 // Class returns the first two characters of the SQLSTATE in err, "conn" for a broken or refused connection, or an empty string.
 func Class(err error) string {
 	if err == nil {
@@ -125,7 +134,7 @@ func Transient(err error) bool {
 			return true
 		}
 		// These codes report a lock timeout, an idle timeout, transaction_timeout, a write to a standby after a failover, or a full NOTIFY queue.
-		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == txTimeout || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg) ||
+		return pg.Code == lockTimeout || pg.Code == "25P03" || pg.Code == txTimeout || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg) ||
 			notifyFull(pg)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, ErrCutOff) {

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -151,6 +152,9 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	if !o.TraceQueries {
 		untraced(config)
 	}
+	if o.StatementTimeout <= 0 {
+		o.StatementTimeout = 10 * time.Second
+	}
 	if o.BehindPooler {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	} else {
@@ -159,6 +163,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 			config.ConnConfig.RuntimeParams[name] = value
 		}
 		config.ConnConfig.RuntimeParams["application_name"] = "trapeze"
+		config.ConnConfig.RuntimeParams["lock_timeout"] = strconv.FormatInt(lockWait(o.StatementTimeout).Milliseconds(), 10)
 	}
 	plans := &plans{slow: planSlow}
 	if !o.BehindPooler {
@@ -180,9 +185,6 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	s.closing, s.close = context.WithCancel(context.Background())
 	if s.schema == "" {
 		s.schema = "trapeze"
-	}
-	if s.wait <= 0 {
-		s.wait = 10 * time.Second
 	}
 	return s, nil
 }
@@ -354,13 +356,23 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 		}
 		return pgx.CollectRows(result, scan)
 	}
-	// The batch is one implicit transaction, so the pins end with the statement.
-	return QueryPinned(ctx, s.pool, scan, sql, args)
+	// The batch is one implicit transaction, so the pins and the lock timeout end with the statement.
+	batch := &pgx.Batch{}
+	batch.Queue(shortWaitSQL, lockWait(s.wait).Milliseconds())
+	return sendPinned(ctx, batch, s.pool, scan, sql, args)
 }
+
+// lockWait returns the time for which a statement may wait for a lock. It is shorter than the statement timeout. PostgreSQL then reports
+// that the statement had no effect; after the statement timeout, the outcome is unknown.
+func lockWait(within time.Duration) time.Duration { return within * 4 / 5 }
 
 // QueryPinned runs a statement in one round trip together with the pins, which stay in effect for the rest of the transaction.
 func QueryPinned[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args []any) (list []T, err error) {
-	batch := &pgx.Batch{}
+	return sendPinned(ctx, &pgx.Batch{}, db, scan, sql, args)
+}
+
+// sendPinned adds the pins and a statement to batch and sends it.
+func sendPinned[T any](ctx context.Context, batch *pgx.Batch, db DB, scan pgx.RowToFunc[T], sql string, args []any) (list []T, err error) {
 	batch.Queue(pinSQL)
 	batch.Queue(sql, args...).Query(func(result pgx.Rows) (err error) {
 		list, err = pgx.CollectRows(result, scan)

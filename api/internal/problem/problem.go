@@ -124,6 +124,10 @@ func Of(err error) *Problem {
 		return &Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the database server has no free connection: try again",
 			Detail: store.FullRemedy, Err: err}
 	}
+	if store.LockTimeout(err) {
+		return &Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "another session of the database holds a lock: try again",
+			Detail: "the statement waited for a lock and had no effect; trapeze doctor names the session", Err: err}
+	}
 	if store.Transient(err) || errors.Is(err, context.DeadlineExceeded) {
 		// The driver's error text may contain host and user names, so it is written only to the log.
 		return &Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the database does not respond: try again", Err: err}

@@ -25,6 +25,15 @@ func TestAServerErrorDoesNotShowTheTextOfTheDriver(t *testing.T) {
 	is.True(!strings.Contains(p.Message+p.Detail, "user=admin"))
 }
 
+func TestAWaitForALockIsNoLostConnection(t *testing.T) {
+	is := is.New(t)
+	p := Of(fmt.Errorf("connect to host=db user=admin: %w", &pgconn.PgError{Code: "55P03"}))
+	is.Equal(p.Status, http.StatusServiceUnavailable)
+	is.Equal(p.Code, "unavailable")
+	is.True(strings.Contains(p.Detail, "waited for a lock and had no effect"))
+	is.True(!strings.Contains(p.Message+p.Detail, "user=admin"))
+}
+
 func TestAServerWithoutFreeConnectionsIsNamed(t *testing.T) {
 	is := is.New(t)
 	p := Of(fmt.Errorf("connect to host=db user=admin: %w", &pgconn.PgError{Code: "53300"}))
