@@ -62,8 +62,8 @@ type StreamOptions struct {
 	Most int
 	// MostEach is the maximum number of streams per principal. Further requests get 429. Default: Most.
 	MostEach int
-	// KeepAlive is the longest time that a stream stays silent. The reader's permission is re-checked at twice this interval. Default 15s,
-	// at most 25s.
+	// KeepAlive is the longest time that a stream stays silent. Default 15s, at most 25s. The reader's permission is re-checked every three
+	// seconds.
 	KeepAlive time.Duration
 	// WriteWithin is the timeout of one write. A client that exceeds it is disconnected. Default 10s.
 	WriteWithin time.Duration
@@ -102,7 +102,7 @@ func (o StreamOptions) withDefaults() StreamOptions {
 	if o.KeepAlive <= 0 {
 		o.KeepAlive = 15 * time.Second
 	}
-	o.KeepAlive = min(o.KeepAlive, 25*time.Second) // so that a revoked permission takes effect within a minute
+	o.KeepAlive = min(o.KeepAlive, 25*time.Second) // so that proxies do not close an idle stream
 	if o.WriteWithin <= 0 {
 		o.WriteWithin = 10 * time.Second
 	}

@@ -82,18 +82,22 @@ func (c *call) stillAllowed() bool {
 	return problem.Of(err).Status >= http.StatusInternalServerError // if the check itself failed, continue the stream
 }
 
+// recheckInterval is the interval at which the permission of a stream's reader is rechecked, unless twice the keep-alive is shorter.
+const recheckInterval = 3 * time.Second
+
 // follow writes a stream that starts with a snapshot, without the secrets that the reader may not see.
 func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 	if err := out.begin(watched, snapshot); err != nil {
 		return err
 	}
 	keepAlive := c.opts.Streams.KeepAlive
-	for checked := time.Now(); ; {
-		list, err := watched.Next(c.ctx(), keepAlive)
+	recheck := min(2*keepAlive, recheckInterval)
+	for checked, wrote := time.Now(), time.Now(); ; {
+		list, err := watched.Next(c.ctx(), min(recheck, max(0, keepAlive-time.Since(wrote))))
 		if c.ctx().Err() != nil || errors.Is(err, io.EOF) {
 			return nil
 		}
-		if time.Since(checked) >= 2*keepAlive {
+		if time.Since(checked) >= recheck {
 			if !c.stillAllowed() {
 				out.comment("permission revoked")
 				return out.flush()
@@ -107,12 +111,15 @@ func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 		case err != nil:
 			out.comment(why(err))
 			return out.flush()
+		case len(list) == 0 && time.Since(wrote) < keepAlive:
+			continue
 		case len(list) == 0:
 			out.comment("keep-alive")
 		}
 		if err := out.flush(); err != nil {
 			return err
 		}
+		wrote = time.Now()
 	}
 }
 

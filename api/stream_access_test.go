@@ -3,6 +3,8 @@ package api_test
 import (
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -74,6 +76,22 @@ func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
 	revoked.Store(true)
 	own.rest(t) // the server ends the stream
 	is.Equal(own.comments[len(own.comments)-1], "permission revoked")
+}
+
+func TestAStreamEndsSoonAfterItsTokenIsRemoved(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	is.NoErr(os.WriteFile(path, []byte(`{"tokens":[{"token":"`+vicsToken+`","name":"vic","roles":["viewer"]}]}`), 0o600))
+	tokens, err := api.TokenFile(path)
+	is.NoErr(err)
+	h := newIdleHost(t, api.Options{Authenticate: tokens.Authenticate})
+	all := h.watch("/events/stream", "Authorization", "Bearer "+vicsToken)
+	is.NoErr(os.WriteFile(path, []byte(`{"tokens":[]}`), 0o600))
+	removed := time.Now()
+	all.rest(t)
+	is.Equal(all.comments, []string{"permission revoked"}) // no keep-alive came before
+	is.True(time.Since(removed) < 10*time.Second)
 }
 
 func second[A, B any](_ A, b B) B { return b }
