@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/api/ui"
@@ -71,6 +72,23 @@ func (s *service) findings(ctx context.Context) (list []ui.Finding, err error) {
 func (s *service) locks(ctx context.Context) ([]ui.Finding, error) {
 	found, err := doctor.Locks(ctx, inside.Of(s.r).Store)
 	return shownFindings(found), err
+}
+
+// nameLock adds the sessions that hold locks to the response to a request that waited for one, if the caller may see doctor's findings.
+func (s *service) nameLock(ctx context.Context, err error) error {
+	if allowed, own := access.Of(ctx).Can(access.WorkersView); !allowed || own {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	p := *problem.Of(err)
+	found, unread := s.locks(asking)
+	for _, f := range found {
+		if unread == nil && f.Status == string(doctor.Failing) {
+			p.Detail += "; " + f.Says + ": " + f.Do
+		}
+	}
+	return &p
 }
 
 func shownFindings(found []doctor.Finding) (list []ui.Finding) {

@@ -3,7 +3,9 @@ package api_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -58,5 +60,30 @@ func TestDoctorNamesTheSessionThatHoldsALock(t *testing.T) {
 			is.True(strings.Contains(findings[0].Says, "idle in transaction, last statement lock table trapeze.live"))
 			is.True(strings.Contains(findings[0].Do, fmt.Sprintf("select pg_terminate_backend(%d)", pid)))
 		})
+	}
+}
+
+func TestARefusedRequestNamesTheBlockingSession(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	h := newHostOn(t, pool, api.Options{Authenticate: func(r *http.Request) (api.Principal, error) {
+		return api.Principal{Name: "ann", Roles: []string{r.Header.Get("X-Role")}}, nil
+	}})
+	pid := block(t, pool, false)
+	var answers [2]answer
+	var sent sync.WaitGroup
+	for i, role := range []string{"operator", "submitter"} {
+		path, body := "/jobs", `{"kind":"echo"}`
+		if role == "operator" {
+			path, body = "/jobs/7/cancel", ""
+		}
+		sent.Go(func() { answers[i] = h.send("POST", path, body, "X-Role", role) })
+	}
+	sent.Wait()
+	for i, a := range answers {
+		is.Equal(a.status, http.StatusServiceUnavailable)
+		is.True(strings.Contains(a.text, "had no effect"))
+		is.Equal(strings.Contains(a.text, fmt.Sprintf("pid %d (reporting, role ", pid)), i == 0) // only the operator may see sessions
 	}
 }

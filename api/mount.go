@@ -134,6 +134,9 @@ func (s *service) serveRoute(c echo.Context, route Route) error {
 	}
 	c.Request().Body = requestBody{http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)}
 	v, err := route.do(&call{Context: c, service: s, route: route, caller: access.Of(c.Request().Context())})
+	if store.LockTimeout(err) {
+		return s.nameLock(c.Request().Context(), err)
+	}
 	if err != nil || c.Response().Committed {
 		return err
 	}
