@@ -15,6 +15,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/rawjson"
 )
@@ -28,6 +29,25 @@ type sse struct {
 	ctl    *http.ResponseController
 	within time.Duration
 	err    error
+}
+
+// checkFlush returns an error if a response writer of the host's middleware cannot flush. Such a writer delivers a stream only at its end. A
+// writer with an Unwrap method may pass its data to one that cannot flush, so the check includes every writer of the chain.
+func checkFlush(w http.ResponseWriter) error {
+	for {
+		_, flushes := w.(http.Flusher)
+		_, reports := w.(interface{ FlushError() error })
+		inner, wraps := w.(interface{ Unwrap() http.ResponseWriter })
+		if !flushes && !reports && !wraps {
+			err := fmt.Errorf("cannot stream: middleware of the host program replaces the response writer by a %T, which cannot flush", w)
+			return &problem.Problem{Status: http.StatusInternalServerError, Code: "internal", Message: err.Error(), Err: err,
+				Detail: "add an Unwrap method to the writer, or exclude the API's prefix from the middleware (for example http.TimeoutHandler)"}
+		}
+		if !wraps {
+			return nil
+		}
+		w = inner.Unwrap()
+	}
 }
 
 // newSSE starts the response. The server's deadlines are meant for responses that end, so each write has a separate deadline instead.

@@ -43,6 +43,9 @@ func streamOf(open func(from *feed.Feed, ctx context.Context, id int64, after st
 // reported only before the stream begins.
 func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler {
 	return func(c *call) (any, error) {
+		if err := checkFlush(c.Response().Writer); err != nil {
+			return nil, err
+		}
 		release, err := c.streams.enter(c.caller.Name, c.opts.Streams)
 		if err != nil {
 			return nil, err
