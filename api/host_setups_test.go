@@ -73,7 +73,6 @@ var hostSetups = []struct {
 	{"echo Gzip", onEcho(after(middleware.Gzip())), ""},
 	{"echo BodyDump", onEcho(after(middleware.BodyDump(func(echo.Context, []byte, []byte) {}))), ""},
 	{"echo Recover", onEcho(after(middleware.Recover())), ""},
-	{"echo Timeout", onEcho(after(middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: 30 * time.Second}))), cannotStream}, //nolint:staticcheck // hosts use it
 	{"echo Gzip in TimeoutHandler", func(r *runner.Runner, o api.Options) http.Handler {
 		return http.TimeoutHandler(onEcho(after(middleware.Gzip()))(r, o), 30*time.Second, "late")
 	}, cannotStream},
