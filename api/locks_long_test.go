@@ -19,8 +19,7 @@ import (
 )
 
 // block locks a table as a session called reporting, and waits until another session waits for it. With queue, that session is a migration,
-// and the pod waits behind it. block returns the
-// process id of the session that holds the lock.
+// and the pod waits behind it. block returns the process id of the session that holds the lock.
 func block(t *testing.T, pool *pgxpool.Pool, queue bool) int {
 	t.Helper()
 	is := is.New(t)

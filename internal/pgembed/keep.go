@@ -12,7 +12,7 @@ const (
 	maxPause = 15 * time.Second
 )
 
-// KeepRunning starts the server again whenever it exits, until ctx is done or Stop is called. It logs each exit with the end of the server's
+// KeepRunning restarts the server after each exit, until ctx is done or Stop is called. It logs each exit with the end of the server's
 // log. While the server cannot start, for example because the disk is full, KeepRunning keeps trying, and logs the first failure.
 func (s *Server) KeepRunning(ctx context.Context) {
 	pause := minPause

@@ -96,7 +96,7 @@ func ASCII(s string, limit int) string {
 func dayMissing(pg *pgconn.PgError) bool { return pg.Code == "23514" && pg.ConstraintName == "" }
 
 // notifyFull reports whether a commit failed because PostgreSQL's NOTIFY queue is full. The SQLSTATE is that of a value that is too complex, so
-// the source file tells them apart. A session that has been idle in a transaction after LISTEN keeps the queue from shrinking.
+// only the source file distinguishes them. A session that has been idle in a transaction after LISTEN keeps the queue from shrinking.
 func notifyFull(pg *pgconn.PgError) bool { return pg.Code == "54000" && pg.File == "async.c" }
 
 // LockTimeout reports whether PostgreSQL ended a statement that had waited too long for a lock. The statement had no effect.

@@ -66,7 +66,7 @@ short: handlers are cancelled and have one second left.`,
 			if err != nil {
 				return err
 			}
-			// Kubernetes sets this variable in every pod. A pod with an empty database of its own would look ready and lose its jobs.
+			// Kubernetes sets this variable in every pod. A pod with an empty database of its own would report ready and lose its jobs.
 			if config.DatabaseURL == "" && os.Getenv("KUBERNETES_SERVICE_HOST") != "" && !c.Flags().Changed("data-dir") {
 				return exit.Usage("DATABASE_URL is not set: set it, or name the data of a private PostgreSQL with --data-dir")
 			}
