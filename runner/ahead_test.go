@@ -232,3 +232,41 @@ func TestClaimsAheadKeepTheOrderOfALane(t *testing.T) {
 	}
 	is.Equal(called.all(), want)
 }
+
+// However many jobs a pod has run, a handler that returns passes its slot on before its own end is written.
+func TestASlotIsPassedOnBeforeAnEndIsWritten(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r, called, open := quick(t, pool, runner.Options{Slots: 1})
+	open()
+	submit := func() []int64 {
+		ids, err := r.EnqueueMany(t.Context(), many("quick", 20))
+		is.NoErr(err)
+		return ids
+	}
+	for range 5 { // at most ten ends per slot may be waiting to be written
+		for _, id := range submit() {
+			ended(t, r, id)
+		}
+	}
+	for range 20 { // repeated, because a slow machine may claim no jobs ahead
+		before := len(called.all())
+		tx, err := pool.Begin(t.Context())
+		is.NoErr(err)
+		_, err = tx.Exec(t.Context(), `lock table trapeze.done in access exclusive mode`)
+		is.NoErr(err)
+		ids, passed := submit(), false
+		for began := time.Now(); !passed && time.Since(began) < time.Second; time.Sleep(time.Millisecond) {
+			passed = len(called.all()) > before+1
+		}
+		is.NoErr(tx.Rollback(t.Context()))
+		for _, id := range ids {
+			ended(t, r, id)
+		}
+		if passed {
+			return
+		}
+	}
+	t.Error("no slot was passed on")
+}

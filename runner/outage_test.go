@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -86,4 +87,58 @@ func TestAHeartbeatThatFailedIsSentAgainBeforeItsTurn(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Error("no heartbeat was sent after a failed one")
 	}
+}
+
+// lapsed inserts a closed pod with a running job of kind k for each of the returned ids.
+func lapsed(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, jobs int) (ids []int64) {
+	t.Helper()
+	const boot = "00000000-0000-4000-8000-000000000001"
+	exec(t, pool, `insert into trapeze.pods (boot, name, kinds, slots, lease_until, closed_at, closed) values ($1, 'dead', '{k}', 10, now(), now(), 'lapsed')`, boot)
+	for range jobs {
+		ids = append(ids, enqueue(t, r, of("k"), runner.Foreign()))
+	}
+	exec(t, pool, `update trapeze.live set state = 'running', pod = $1, fence = 1, attempt = 1, claimed_at = now()`, boot)
+	return ids
+}
+
+// A recovery skips jobs whose rows are locked. A second recovery follows it, without waiting for a heartbeat or a poll.
+func TestJobsLockedDuringARecoveryAreRecoveredNext(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	ids := lapsed(t, pool, make1(t, pool, runner.Options{}, nil), 2)
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `select from trapeze.live where id = $1 for update`, ids[0])
+	is.NoErr(err)
+	r := start(t, pool, silent, map[string]does{"k": nothing})
+	p := inside.Of(r).Pod
+	for range 2 { // a pod may recover others' jobs after its second heartbeat
+		is.True(p.BeatOnce(t.Context(), true))
+	}
+	p.Wake()
+	is.Equal(ended(t, r, ids[1]).State, job.Succeeded)
+	is.NoErr(tx.Rollback(t.Context()))
+	began := time.Now()
+	is.Equal(ended(t, r, ids[0]).State, job.Succeeded)
+	is.True(time.Since(began) < 20*time.Second)
+}
+
+// A process that was frozen claims nothing until a heartbeat succeeds. It then claims the jobs that became pending meanwhile, without
+// waiting for a poll.
+func TestAPodClaimsWhenItTrustsItsLeaseAgain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	id := lapsed(t, pool, make1(t, pool, runner.Options{}, nil), 1)[0]
+	r := start(t, pool, silent, map[string]does{"k": nothing})
+	p := inside.Of(r).Pod
+	exec(t, pool, `update trapeze.pods set closed_at = now() - interval '1 hour', swept_at = now() where closed_at is not null`)
+	p.Lease.Renewed(time.Now().Add(-time.Hour), time.Now(), time.Minute, true)
+	exec(t, pool, `update trapeze.live set state = 'pending', pod = null`) // no pod is notified, and nothing else is due
+	began := time.Now()
+	is.True(p.BeatOnce(t.Context(), true))
+	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.True(time.Since(began) < 20*time.Second)
 }

@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/lease"
+)
+
+// An engine notices the end of its lease after each outage, not only after the first.
+func TestTheEndOfALeaseIsNoticedAfterEachOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		e := &Engine{Identity: Identity{Services: Services{Log: slog.New(slog.DiscardHandler)}, Lease: lease.New(""), Runs: newRuns()}}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ends := 0
+		go e.WatchTrust(ctx, func() { ends++ })
+		for outage := range 3 {
+			e.Lease.Renewed(time.Now(), time.Now(), time.Second, true)
+			time.Sleep(500 * time.Millisecond)
+			e.Lease.Renewed(time.Now(), time.Now(), time.Second, true)
+			time.Sleep(800 * time.Millisecond)
+			is.Equal(ends, outage) // the second heartbeat has extended the lease
+			time.Sleep(time.Second)
+			is.Equal(ends, outage+1)
+		}
+	})
+}
