@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/shape"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -96,7 +97,8 @@ type registered struct {
 	*engine.Handler
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
-	wrong        []string // errors in the options
+	args         *shape.Shape // the declared members of its arguments; nil if the type does not show them
+	wrong        []string     // errors in the options
 }
 
 func (k *registered) complain(ok bool, format string, args ...any) {
@@ -114,7 +116,7 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
 	}
 	if pointers, known := secretsOf(reflect.TypeFor[A]()); known {
-		options = append([]HandleOption{Secrets(pointers...)}, options...)
+		options = append([]HandleOption{Secrets(pointers...), handleOption(func(k *registered) { k.args = shape.Of(reflect.TypeFor[A]()) })}, options...)
 	}
 	handle(r, name, options, func(ctx context.Context, j *work.Job) (*Outcome, error) {
 		typed := &Job[A]{core: core{j}}
@@ -274,14 +276,18 @@ func withoutValues(err error) string {
 	return fmt.Sprintf("field %s: want %s, have %s", wrong.Field, wrong.Type, have)
 }
 
-// secrets returns JSON pointers to a kind's secret arguments; see [Secrets]. known is false for kinds without a handler here, and for kinds
-// whose argument type does not show which fields are secret.
-func (r *Runner) secrets(name string) (pointers []string, known bool) {
+// secrets returns JSON pointers to a kind's secret arguments; see [Secrets]. For a kind with secrets, declared lists the members of its
+// arguments that this program knows. known is false for kinds without a handler here, and for kinds whose argument type does not show which
+// fields are secret.
+func (r *Runner) secrets(name string) (pointers []string, declared *shape.Shape, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.registered[name]
-	if k == nil {
-		return nil, false
+	switch {
+	case k == nil:
+		return nil, nil, false
+	case len(k.secrets) > 0:
+		declared = k.args
 	}
-	return slices.Clone(k.secrets), k.secretsKnown
+	return slices.Clone(k.secrets), declared, k.secretsKnown
 }
