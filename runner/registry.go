@@ -269,11 +269,28 @@ func withoutValues(err error) string {
 	if !ok {
 		return fmt.Sprintf("the type's decoder returned %T; its text is omitted because it may contain a secret", err)
 	}
-	have, _, _ := strings.Cut(wrong.Value, " ") // for a number, Value is "number" followed by a space and the number
-	if wrong.Field == "" {
-		return fmt.Sprintf("want %s, have %s", wrong.Type, have)
+	have, _, numeric := strings.Cut(wrong.Value, " ") // for a number, Value is "number" followed by a space and the number
+	want := wrong.Type.String()
+	if limits := limitsOf(wrong.Type); numeric && limits != "" {
+		want, have = want+", "+limits, "another number"
 	}
-	return fmt.Sprintf("field %s: want %s, have %s", wrong.Field, wrong.Type, have)
+	if wrong.Field == "" {
+		return fmt.Sprintf("want %s, have %s", want, have)
+	}
+	return fmt.Sprintf("field %s: want %s, have %s", wrong.Field, want, have)
+}
+
+// limitsOf describes the range of a numeric type. It is empty for other types.
+func limitsOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return fmt.Sprintf("a whole number from %d to %d", int64(-1)<<(t.Bits()-1), int64(1)<<(t.Bits()-1)-1)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		return fmt.Sprintf("a whole number from 0 to %d", ^uint64(0)>>(64-t.Bits()))
+	case reflect.Float32, reflect.Float64:
+		return fmt.Sprintf("a number of at most %d bits", t.Bits())
+	}
+	return ""
 }
 
 // secrets returns JSON pointers to a kind's secret arguments; see [Secrets]. For a kind with secrets, declared lists the members of its
