@@ -82,3 +82,26 @@ func TestArgumentsOfAnotherShapeShowNoSecret(t *testing.T) {
 		}
 	}
 }
+
+// An old pod of a rolling deploy does not know which fields the new release declares as secret.
+func TestFieldsOfANewerReleaseAreHidden(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const secret = "hunter2-canary"
+	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"operator"}})}, func(r *runner.Runner) {
+		runner.Handle(r, func(_ context.Context, j *runner.Job[login]) (*runner.Outcome, error) { return nil, nil })
+	})
+	args := `{"user":"uma","api_key":"` + secret + `"}`
+	made := h.send("POST", "/jobs", `{"kind":"login","args":`+args+`,"chain":[{"kind":"login","args":`+args+`}]}`, "X-Who", "root")
+	is.Equal(made.status, http.StatusAccepted)
+	id := made.body["id"].(string)
+	h.untilAs(id, job.Succeeded, "X-Who", "root")
+	for _, path := range []string{"/jobs/" + id, "/jobs", "/pipelines/" + id, "/export/jobs", "/ui/jobs/" + id, "/ui/jobs"} {
+		shown := h.send("GET", path, "", "X-Who", "ana")
+		is.True(!strings.Contains(shown.text, secret)) // not in the arguments or the planned step
+	}
+	shown := h.send("GET", "/jobs/"+id, "", "X-Who", "ana")
+	is.Equal(shown.status, http.StatusOK)
+	is.True(strings.Contains(shown.text, "uma"))
+	is.True(strings.Contains(h.send("GET", "/jobs/"+id, "", "X-Who", "root").text, secret))
+}

@@ -126,12 +126,13 @@ create trigger follow_failure before insert on trapeze.done_cancelled for each r
     execute function trapeze.follow_failure();
 alter table trapeze.done_cancelled enable always trigger follow_failure;
 
--- After a failover or a restore, settle_history has moved job_ids far above the ids that may have been lost, and this sequence follows.
+-- After a failover or a restore, settle_history has moved job_ids far above the ids that may have been lost, and this sequence follows. It moves as
+-- far, 2^32 / 1000, if it is above job_ids: pruned jobs may have had these ids.
 -- +goose StatementBegin
 create function trapeze.move_single_job_ids() returns trigger
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform setval('trapeze.single_job_ids', (select s.last_value from trapeze.job_ids s) / 1000 + 1);
+    perform setval('trapeze.single_job_ids', greatest(j.last_value / 1000 + 1, s.last_value + 4294968)) from trapeze.job_ids j, trapeze.single_job_ids s;
     return null;
 end $$;
 -- +goose StatementEnd

@@ -107,7 +107,7 @@ end $$;
 create or replace function trapeze.move_single_job_ids() returns trigger
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform setval('trapeze.single_job_ids', (select s.last_value from trapeze.job_ids s) / 1000 + 1);
+    perform setval('trapeze.single_job_ids', greatest(j.last_value / 1000 + 1, s.last_value + 4294968)) from trapeze.job_ids j, trapeze.single_job_ids s;
     update trapeze.cluster c set spare_id = 0 where c.one;
     return null;
 end $$;
@@ -118,7 +118,7 @@ end $$;
 create or replace function trapeze.move_single_job_ids() returns trigger
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform setval('trapeze.single_job_ids', (select s.last_value from trapeze.job_ids s) / 1000 + 1);
+    perform setval('trapeze.single_job_ids', greatest(j.last_value / 1000 + 1, s.last_value + 4294968)) from trapeze.job_ids j, trapeze.single_job_ids s;
     return null;
 end $$;
 -- +goose StatementEnd

@@ -55,3 +55,12 @@ func TestALaneThatIsOnlyDeclaredIsRefused(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(get(t, r, made.ID).Lane, "mail")
 }
+
+func TestAPodCreatesADeletedDefaultLane(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `delete from trapeze.lanes`)
+	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
+}

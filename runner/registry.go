@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/shape"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -96,7 +97,8 @@ type registered struct {
 	*engine.Handler
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
-	wrong        []string // errors in the options
+	args         *shape.Shape // the declared members of its arguments; nil if the type does not show them
+	wrong        []string     // errors in the options
 }
 
 func (k *registered) complain(ok bool, format string, args ...any) {
@@ -114,7 +116,7 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
 	}
 	if pointers, known := secretsOf(reflect.TypeFor[A]()); known {
-		options = append([]HandleOption{Secrets(pointers...)}, options...)
+		options = append([]HandleOption{Secrets(pointers...), handleOption(func(k *registered) { k.args = shape.Of(reflect.TypeFor[A]()) })}, options...)
 	}
 	handle(r, name, options, func(ctx context.Context, j *work.Job) (*Outcome, error) {
 		typed := &Job[A]{core: core{j}}
@@ -267,21 +269,42 @@ func withoutValues(err error) string {
 	if !ok {
 		return fmt.Sprintf("the type's decoder returned %T; its text is omitted because it may contain a secret", err)
 	}
-	have, _, _ := strings.Cut(wrong.Value, " ") // for a number, Value is "number" followed by a space and the number
-	if wrong.Field == "" {
-		return fmt.Sprintf("want %s, have %s", wrong.Type, have)
+	have, _, numeric := strings.Cut(wrong.Value, " ") // for a number, Value is "number" followed by a space and the number
+	want := wrong.Type.String()
+	if limits := limitsOf(wrong.Type); numeric && limits != "" {
+		want, have = want+", "+limits, "another number"
 	}
-	return fmt.Sprintf("field %s: want %s, have %s", wrong.Field, wrong.Type, have)
+	if wrong.Field == "" {
+		return fmt.Sprintf("want %s, have %s", want, have)
+	}
+	return fmt.Sprintf("field %s: want %s, have %s", wrong.Field, want, have)
 }
 
-// secrets returns JSON pointers to a kind's secret arguments; see [Secrets]. known is false for kinds without a handler here, and for kinds
-// whose argument type does not show which fields are secret.
-func (r *Runner) secrets(name string) (pointers []string, known bool) {
+// limitsOf describes the range of a numeric type. It is empty for other types.
+func limitsOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return fmt.Sprintf("a whole number from %d to %d", int64(-1)<<(t.Bits()-1), int64(1)<<(t.Bits()-1)-1)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		return fmt.Sprintf("a whole number from 0 to %d", ^uint64(0)>>(64-t.Bits()))
+	case reflect.Float32, reflect.Float64:
+		return fmt.Sprintf("a number of at most %d bits", t.Bits())
+	}
+	return ""
+}
+
+// secrets returns JSON pointers to a kind's secret arguments; see [Secrets]. For a kind with secrets, declared lists the members of its
+// arguments that this program knows. known is false for kinds without a handler here, and for kinds whose argument type does not show which
+// fields are secret.
+func (r *Runner) secrets(name string) (pointers []string, declared *shape.Shape, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.registered[name]
-	if k == nil {
-		return nil, false
+	switch {
+	case k == nil:
+		return nil, nil, false
+	case len(k.secrets) > 0:
+		declared = k.args
 	}
-	return slices.Clone(k.secrets), k.secretsKnown
+	return slices.Clone(k.secrets), declared, k.secretsKnown
 }

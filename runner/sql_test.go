@@ -393,3 +393,14 @@ func sqlJob(t *testing.T, db *sql.DB) int64 {
 	}
 	return s.ID
 }
+
+func TestIDsOfSQLJobsNeverGoBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `select setval('trapeze.single_job_ids', 10000000)`) // of ten million jobs, all pruned
+	before := one[int64](t, pool, `select id from trapeze.enqueue('k')`)
+	exec(t, pool, `delete from trapeze.jobs`)
+	exec(t, pool, `update trapeze.cluster set history = gen_random_uuid()`) // as after a failover
+	is.True(one[int64](t, pool, `select id from trapeze.enqueue('k')`) > before+1<<32-1000)
+}

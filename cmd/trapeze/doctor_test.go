@@ -252,3 +252,18 @@ func TestADoctorMakesItsOwnChecksWithoutAnAPI(t *testing.T) {
 		is.True(p.finds(check, healthy, ""))
 	}
 }
+
+func TestADoctorFindsDeletedLanes(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPatient(t)
+	p.join("pod", 600, "k")
+	p.exec(`insert into trapeze.lanes (name) values ('mail')`)
+	p.exec(`select trapeze.enqueue('k', lane => 'mail')`)
+	p.exec(`delete from trapeze.lanes`)
+	is.True(p.finds("lanes", failing, "the lane default does not exist"))
+	is.True(p.finds("lanes", warning, "lane mail does not exist: 1 job waits"))
+	is.Equal(p.run("lane", "set", "default").code, 0)
+	is.Equal(p.run("lane", "set", "mail").code, 0)
+	is.True(p.finds("lanes", healthy, "2 lanes open"))
+}

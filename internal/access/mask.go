@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/trapeze-run/trapeze/internal/shape"
 )
 
 // Masked is the JSON that replaces a secret.
@@ -17,15 +19,17 @@ type Mask struct {
 	paths  [][]string
 	all    bool
 	strict bool
+	known  *shape.Shape // declared members; nil if all are
 }
 
 // MaskAll hides every value except null, but shows member names. It is for kinds whose secrets are unknown.
 var MaskAll = Mask{all: true}
 
 // Strict returns a mask that also hides values that do not have the shape described by the pointers, such as a string where the pointers
-// expect an object with a secret. It is meant for arguments, whose shape is known; results may have any shape.
-func (m Mask) Strict() Mask {
-	m.strict = true
+// expect an object with a secret. It hides members that known does not declare: a newer release may have declared them as secret. It is
+// meant for arguments, whose shape is known; results may have any shape.
+func (m Mask) Strict(known *shape.Shape) Mask {
+	m.strict, m.known = true, known
 	return m
 }
 
@@ -55,13 +59,13 @@ func (m Mask) JSON(raw json.RawMessage) json.RawMessage {
 
 // Hide is like JSON, and also reports whether it hid anything.
 func (m Mask) Hide(raw json.RawMessage) (shown json.RawMessage, hid bool) {
-	if len(raw) == 0 || len(m.paths) == 0 && !m.all {
+	if len(raw) == 0 || len(m.paths) == 0 && !m.all && m.known == nil {
 		return raw, false
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var out maskOutput
-	if err := m.value(d, &out, m.paths); err != nil {
+	if err := m.value(d, &out, m.paths, m.known); err != nil {
 		return json.RawMessage(Masked), true
 	}
 	return out.text.Bytes(), out.hid
@@ -78,9 +82,10 @@ func (out *maskOutput) hide() {
 	out.text.WriteString(Masked)
 }
 
-// value copies one value and masks the secrets in it. paths holds the remaining steps of each pointer, relative to this value.
-func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string) error {
-	if !m.all && len(paths) == 0 { // nothing in this value is secret
+// value copies one value and masks the secrets in it. paths holds the remaining steps of each pointer, relative to this value, and known its
+// declared members.
+func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string, known *shape.Shape) error {
+	if !m.all && len(paths) == 0 && known == nil { // nothing in this value is secret
 		var raw json.RawMessage
 		err := d.Decode(&raw)
 		out.text.Write(raw)
@@ -92,11 +97,11 @@ func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string) error {
 	}
 	switch token {
 	case json.Delim('{'):
-		err = m.members(d, out, paths)
+		err = m.members(d, out, paths, known)
 	case json.Delim('['):
-		err = m.elements(d, out, paths)
+		err = m.elements(d, out, paths, known)
 	default:
-		if (m.all || m.strict) && token != nil {
+		if (m.all || m.strict && len(paths) > 0) && token != nil {
 			out.hide()
 			return nil
 		}
@@ -108,7 +113,7 @@ func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string) error {
 	return err
 }
 
-func (m Mask) members(d *json.Decoder, out *maskOutput, paths [][]string) error {
+func (m Mask) members(d *json.Decoder, out *maskOutput, paths [][]string, known *shape.Shape) error {
 	out.text.WriteByte('{')
 	for first := true; d.More(); first = false {
 		name, err := d.Token()
@@ -122,7 +127,8 @@ func (m Mask) members(d *json.Decoder, out *maskOutput, paths [][]string) error 
 			return err
 		}
 		out.text.WriteByte(':')
-		if err := m.below(d, out, paths, name.(string)); err != nil {
+		member, declared := known.Member(name.(string))
+		if err := m.below(d, out, paths, name.(string), member, declared); err != nil {
 			return err
 		}
 	}
@@ -130,21 +136,15 @@ func (m Mask) members(d *json.Decoder, out *maskOutput, paths [][]string) error 
 	return nil
 }
 
-func (m Mask) elements(d *json.Decoder, out *maskOutput, paths [][]string) error {
+func (m Mask) elements(d *json.Decoder, out *maskOutput, paths [][]string, known *shape.Shape) error {
+	element, declared := known.Element()
 	out.text.WriteByte('[')
 	for i := 0; d.More(); i++ {
 		if i > 0 {
 			out.text.WriteByte(',')
 		}
-		if m.strict && slices.ContainsFunc(paths, ofMember) {
-			var hidden json.RawMessage
-			out.hide()
-			if err := d.Decode(&hidden); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := m.below(d, out, paths, fmt.Sprint(i)); err != nil {
+		expected := declared && !(m.strict && slices.ContainsFunc(paths, ofMember))
+		if err := m.below(d, out, paths, fmt.Sprint(i), element, expected); err != nil {
 			return err
 		}
 	}
@@ -158,21 +158,22 @@ func ofMember(path []string) bool {
 	return err != nil && path[0] != "*"
 }
 
-// below copies or hides the value of an object member or a list element.
-func (m Mask) below(d *json.Decoder, out *maskOutput, paths [][]string, name string) error {
+// below copies or hides the value of an object member or a list element. It hides a value that is not declared.
+func (m Mask) below(d *json.Decoder, out *maskOutput, paths [][]string, name string, known *shape.Shape, declared bool) error {
 	var rest [][]string
 	for _, path := range paths {
 		if path[0] != "*" && !strings.EqualFold(path[0], name) {
 			continue
 		}
-		if len(path) == 1 {
-			var hidden json.RawMessage
-			out.hide()
-			return d.Decode(&hidden)
-		}
+		declared = declared && len(path) > 1
 		rest = append(rest, path[1:])
 	}
-	return m.value(d, out, rest)
+	if !declared {
+		var hidden json.RawMessage
+		out.hide()
+		return d.Decode(&hidden)
+	}
+	return m.value(d, out, rest, known)
 }
 
 // write writes a member name or a scalar.

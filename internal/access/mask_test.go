@@ -1,10 +1,16 @@
 package access
 
 import (
+	"cmp"
 	"encoding/json"
+	"math/big"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/shape"
 )
 
 func TestSecretsAreHiddenWhereThePointersLead(t *testing.T) {
@@ -52,9 +58,53 @@ func TestAStrictMaskHidesWhatHasAnotherShapeThanItsPointers(t *testing.T) {
 		is := is.New(t)
 		m, err := MaskOf(c.pointer)
 		is.NoErr(err)
-		shown, hid := m.Strict().Hide(json.RawMessage(c.raw))
+		shown, hid := m.Strict(nil).Hide(json.RawMessage(c.raw))
 		is.Equal(string(shown), c.want)
 		is.Equal(hid, shown != nil && string(shown) != c.raw)
+	}
+}
+
+func TestAStrictMaskHidesMembersThatNoTypeDeclares(t *testing.T) {
+	t.Parallel()
+	type inner struct{ ID int }
+	type embedded struct{ Own int }
+	type tree struct {
+		Name     string
+		Children []*tree
+	}
+	type args struct {
+		embedded
+		Password string `json:"password" secret:"true"`
+		User     string `json:"user"`
+		At       time.Time
+		Big      *big.Int
+		In       *inner
+		List     []inner
+		Dict     map[string]inner
+		Any      any
+		Raw      json.RawMessage
+		Bytes    []byte
+		Empty    struct{}
+		Tree     tree
+		Omitted  int `json:"-"`
+	}
+	for _, c := range []struct{ raw, want string }{
+		{`{"user":"u","token":"s"}`, `{"user":"u","token":"***"}`},
+		{`{"USER":"u","Own":1,"embedded":{"Own":2}}`, `{"USER":"u","Own":1,"embedded":"***"}`},
+		{`{"In":{"ID":1,"key":"s"},"Omitted":2}`, `{"In":{"ID":1,"key":"***"},"Omitted":"***"}`},
+		{`{"List":[{"id":1,"key":"s"},null],"Dict":{"a":{"ID":1,"key":{"k":"s"}}}}`, `{"List":[{"id":1,"key":"***"},null],"Dict":{"a":{"ID":1,"key":"***"}}}`},
+		{`{"Any":{"a":[1]},"Raw":{"b":2},"Big":7,"At":"2026-01-02T03:04:05Z","Bytes":"AQ=="}`, ""},
+		{`{"Empty":{"key":"s"}}`, `{"Empty":{"key":"***"}}`},
+		{`{"Tree":{"Name":"a","Children":[{"Name":"b","key":"s","Children":[{"key":"s"}]}]}}`, `{"Tree":{"Name":"a","Children":[{"Name":"b","key":"***","Children":[{"key":"***"}]}]}}`},
+		{`{"user":{"key":"s"},"Own":["s"]}`, `{"user":{"key":"***"},"Own":["***"]}`},
+		{`{"List":{"key":"s"},"In":[{"ID":"s"}]}`, `{"List":{"key":"***"},"In":["***"]}`},
+	} {
+		is := is.New(t)
+		m, err := MaskOf("/password")
+		is.NoErr(err)
+		shown, hid := m.Strict(shape.Of(reflect.TypeFor[*args]())).Hide(json.RawMessage(c.raw))
+		is.Equal(string(shown), cmp.Or(c.want, c.raw))
+		is.Equal(hid, c.want != "")
 	}
 }
 

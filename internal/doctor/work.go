@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -172,12 +173,31 @@ func (e *examination) lanes(ctx context.Context) error {
 			w = &waits{}
 		}
 		all.jobs += w.jobs
+		delete(byLane, g.Name)
 		e.lane(g, *w, time.Now())
 	}
+	e.missing(gates, byLane)
 	if len(e.findings) == before {
 		e.find("lanes", Healthy, fmt.Sprintf("%s open, %s due", humanize.Count(len(gates), "lane", "lanes"), humanize.Count(all.jobs, "job", "jobs")), "")
 	}
 	return nil
+}
+
+// missing finds that the lane default does not exist, and jobs in lanes that do not exist. strays holds these jobs.
+func (e *examination) missing(gates []view.LaneGate, strays map[string]*waits) {
+	if !slices.ContainsFunc(gates, func(g view.LaneGate) bool { return g.Name == job.DefaultLane }) {
+		of := waits{}
+		if w := strays[job.DefaultLane]; w != nil {
+			of = *w
+		}
+		e.find("lanes", Failing, fmt.Sprintf("the lane default does not exist: its jobs do not start; %s", of),
+			"trapeze lane set default; a starting pod also creates it. Compare the other lanes (trapeze lanes) with the audit log")
+		delete(strays, job.DefaultLane)
+	}
+	for _, name := range slices.Sorted(maps.Keys(strays)) {
+		e.find("lanes", Warning, fmt.Sprintf("lane %s does not exist: %s", name, strays[name]),
+			"trapeze lane set "+shell.Word(name)+"; otherwise maintenance moves its jobs to the lanes of their kinds within a minute")
+	}
 }
 
 // mostKinds is the maximum number of kinds without a handler that are reported in separate findings. All other kinds share one finding,

@@ -64,8 +64,9 @@ var plan = []floor{
 	{folder: "internal/store/admin", imports: "job internal/rawjson internal/store internal/store/view internal/store/upkeep"}, // changes by operators
 	{folder: "internal/store/outbox", imports: "job internal/store", tests: "internal/store/admin"},                            // jobs that another engine runs
 	{folder: "internal/bus", imports: "job internal/failpoint"},
-	{folder: "internal/access", imports: "job"},     // permissions
-	{folder: "internal/cursor", standardOnly: true}, // pagination cursors
+	{folder: "internal/shape", standardOnly: true},             // the JSON members that a type declares
+	{folder: "internal/access", imports: "job internal/shape"}, // permissions
+	{folder: "internal/cursor", standardOnly: true},            // pagination cursors
 	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
 	{folder: "internal/journal", imports: "job internal/store internal/batch internal/telemetry internal/wait"},
@@ -94,8 +95,8 @@ var plan = []floor{
 	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // waits for jobs to finish
 	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/wake internal/guard internal/batch internal/journal internal/slots poller"},                                      // claims, runs, finishes, hands over and recovers one identity's jobs
 	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/outbox internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/wake internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
-	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only this module's packages need
-	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},
+	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod internal/shape"}, // parts of a Runner that only this module's packages need
+	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/shape internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},
 
 	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                                      // the only package that links the Prometheus client
 	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                                         // the only package that links goose
@@ -114,7 +115,7 @@ var plan = []floor{
 	{folder: "api/ui", imports: "job internal/query internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
 	{folder: "api/internal/problem", imports: "job internal/store internal/store/admin"},                                                                                              // errors as responses
 	{folder: "api/internal/openapi", imports: "job internal/access"},                                                                                                                  // the OpenAPI document
-	{folder: "api/internal/secrets", imports: "job internal/access internal/rawjson internal/store internal/store/admin internal/store/view api/internal/problem"},                    // hides secrets from callers
+	{folder: "api/internal/secrets", imports: "job internal/access internal/shape internal/rawjson internal/store internal/store/admin internal/store/view api/internal/problem"},     // hides secrets from callers
 	{folder: "api", imports: "job internal/query api/internal/openapi api/internal/problem api/internal/secrets internal/rawjson internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
 	{folder: "internal/environments", imports: "job runner runner/migrate api api/ui internal/testdb", testOnly: true}, // one workload under every setting, role and pooler
 	{folder: "api/env", imports: "internal/envvar api"},                                                                // API options from the environment

@@ -82,6 +82,9 @@ func unmigrated(ctx context.Context, url, schema string) (list []Migration, err 
 		return nil, fmt.Errorf("migration status: %w", err)
 	}
 	defer conn.Close(ctx)
+	if _, err := schemas.Version(ctx, plain{conn}, schema); err != nil {
+		return nil, err
+	}
 	exists, err := schemas.HasVersions(ctx, plain{conn}, schema)
 	if err != nil || exists {
 		return nil, err
@@ -214,7 +217,7 @@ func within(ctx context.Context, url, schema string, tables *locker, do func(*go
 	return nil
 }
 
-// prepare rejects a server that cannot run Trapeze, and creates the schema and the migrations table if they do not exist. It takes the lock
+// prepare rejects a server that cannot run Trapeze and a schema that was restored without its data, and creates the schema and the migrations table if they do not exist. It takes the lock
 // itself, because goose reads the table before taking the lock. It first checks whether the schema exists, because "create schema if not
 // exists" requires the privilege to create schemas even if the schema exists.
 func prepare(ctx context.Context, db *sql.DB, schema string, versions database.Store) (err error) {
@@ -224,7 +227,12 @@ func prepare(ctx context.Context, db *sql.DB, schema string, versions database.S
 	}
 	defer conn.Close()
 	if err := conn.Raw(func(driver any) error {
-		return schemas.CheckServer(ctx, plain{driver.(*stdlib.Conn).Conn()}, schema)
+		db := plain{driver.(*stdlib.Conn).Conn()}
+		if err := schemas.CheckServer(ctx, db, schema); err != nil {
+			return err
+		}
+		_, err := schemas.Version(ctx, db, schema)
+		return err
 	}); err != nil {
 		return err
 	}

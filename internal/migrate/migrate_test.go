@@ -460,3 +460,23 @@ func column(t *testing.T, pool *pgxpool.Pool, sql string) []string {
 	}
 	return list
 }
+
+// pg_restore --schema-only creates the tables, but not the rows of the migrations table.
+func TestASchemaRestoredWithoutDataIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []string{`delete from trapeze.migrations`, `delete from trapeze.migrations where version_id > 0`, `drop table trapeze.migrations`} {
+		is := is.New(t)
+		url := pgtest.URL(t)
+		pool := pgtest.Connect(t, url)
+		_, err := pool.Exec(t.Context(), lost)
+		is.NoErr(err)
+		is.True(errors.Is(schema.Check(t.Context(), pool, "trapeze"), schema.ErrNoData))
+		_, err = migrate.Status(t.Context(), url, "trapeze")
+		is.True(errors.Is(err, schema.ErrNoData))
+		is.True(errors.Is(migrate.Up(t.Context(), url, "trapeze"), schema.ErrNoData))
+		_, err = pool.Exec(t.Context(), `drop schema trapeze cascade`) // the remedy
+		is.NoErr(err)
+		is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
+		is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
+	}
+}

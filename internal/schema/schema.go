@@ -25,6 +25,9 @@ var ErrTooOld = errors.New("the database's schema is older than this program: ru
 // ErrNoTables is returned by [Check] if the tables do not exist.
 var ErrNoTables = errors.New("call migrate.Up, or run `trapeze migrate up`")
 
+// ErrNoData is returned if the tables exist, but no migration is recorded.
+var ErrNoData = errors.New("it was restored without its data, or only in part: drop the schema, then restore it with its data, or run `trapeze migrate up` for an empty one")
+
 // ErrTooNew is returned by [Check] if the database has migrations from a later minor version.
 var ErrTooNew = errors.New("the database's schema is newer than this program: use the newer release")
 
@@ -95,22 +98,15 @@ type DB interface {
 const perMinor = 1000
 
 // Check compares the database's schema with the version that this binary needs, without changing anything. It returns [ErrNoTables],
-// [ErrTooOld] or [ErrTooNew] if the schema does not fit, and an [UnsupportedError] if the database cannot run Trapeze. It accepts a newer
+// [ErrNoData], [ErrTooOld] or [ErrTooNew] if the schema does not fit, and an [UnsupportedError] if the database cannot run Trapeze. It accepts a newer
 // schema with the same minor version.
 func Check(ctx context.Context, db DB, schema string) error {
 	if err := CheckServer(ctx, db, schema); err != nil {
 		return err
 	}
-	exists, err := HasVersions(ctx, db, schema)
+	at, err := Version(ctx, db, schema)
 	if err != nil {
 		return err
-	}
-	var at int64
-	if exists {
-		sql := `select coalesce(max(version_id), 0) from ` + pgx.Identifier{schema, "migrations"}.Sanitize()
-		if err := db.QueryRow(ctx, sql).Scan(&at); err != nil {
-			return fmt.Errorf("check schema %s: %w", schema, err)
-		}
 	}
 	switch latest := Latest(); {
 	case at == 0:
@@ -121,6 +117,26 @@ func Check(ctx context.Context, db DB, schema string) error {
 		return fmt.Errorf("schema %s is at version %d, this program knows %d: %w", schema, at, latest, ErrTooNew)
 	}
 	return nil
+}
+
+// Version returns the version of the newest migration that the schema records, or 0. It returns [ErrNoData] if the schema records none but
+// has tables.
+func Version(ctx context.Context, db DB, schema string) (at int64, err error) {
+	exists, err := HasVersions(ctx, db, schema)
+	if err == nil && exists {
+		err = db.QueryRow(ctx, `select coalesce(max(version_id), 0) from `+pgx.Identifier{schema, "migrations"}.Sanitize()).Scan(&at)
+	}
+	tables := false
+	if err == nil && at == 0 {
+		err = db.QueryRow(ctx, `select to_regclass($1) is not null`, schema+".jobs").Scan(&tables)
+	}
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("check schema %s: %w", schema, err)
+	case tables:
+		return 0, fmt.Errorf("schema %s has tables but no record of its migrations: %w", schema, ErrNoData)
+	}
+	return at, nil
 }
 
 // HasVersions reports whether the schema has a migrations table.

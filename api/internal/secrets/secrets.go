@@ -15,6 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/rawjson"
+	"github.com/trapeze-run/trapeze/internal/shape"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -27,11 +28,14 @@ type Secrets struct {
 	readings *readings
 }
 
-// New returns an API's secrets. pointers returns JSON pointers to a kind's secret arguments; known is false if the kind's secrets are
-// unknown. always lists pointers that are secret in every kind. If open is set, requests carry no credentials, so readings are not audited.
+// Of returns JSON pointers to a kind's secret arguments, and the declared members of the arguments of a kind with secrets. known is false if
+// the kind's secrets are unknown.
+type Of func(kind string) (pointers []string, declared *shape.Shape, known bool)
+
+// New returns an API's secrets. of returns those of a kind. always lists pointers that are secret in every kind. If open is set, requests carry no credentials, so readings are not audited.
 // New panics if always contains an invalid JSON pointer.
-func New(pointers func(kind string) (list []string, known bool), always []string, st *store.Store, open bool) *Secrets {
-	return &Secrets{newMasks(pointers, always), newReadings(st, open)}
+func New(of Of, always []string, st *store.Store, open bool) *Secrets {
+	return &Secrets{newMasks(of, always), newReadings(st, open)}
 }
 
 // View returns a new view for reader. A view serves one response.
@@ -60,8 +64,8 @@ func (v *View) HideJob(j job.Job) job.Job {
 	}
 	hidden, mask := j, v.masks.of(j.Kind)
 	var args, result, plan bool
-	hidden.Args, args = mask.Strict().Hide(j.Args)
-	hidden.Result, result = mask.Hide(j.Result)
+	hidden.Args, args = mask.args.Hide(j.Args)
+	hidden.Result, result = mask.result.Hide(j.Result)
 	hidden.Planned, plan = v.masks.plan(j.Planned)
 	if !bare {
 		return hidden
@@ -170,7 +174,7 @@ func (s *Secrets) Searched(request *http.Request, reader access.Principal, searc
 // HideSetting returns the setting of the named schedule without the secrets that the reader may not see. A schedule's jobs belong to no
 // principal.
 func (v *View) HideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
-	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
+	args, hid := v.masks.of(one.Kind).args.Hide(one.Args)
 	switch {
 	case !v.reader.CanFor(access.JobsArgs, ""):
 		one.Args = args
@@ -190,7 +194,7 @@ func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) 
 		return access.MaskAll.Hide(planned)
 	}
 	for i, step := range steps {
-		args, found := m.of(step.Kind).Strict().Hide(step.Args)
+		args, found := m.of(step.Kind).args.Hide(step.Args)
 		steps[i].Args, hid = args, hid || found
 	}
 	raw, err := rawjson.Encode(steps)
@@ -200,35 +204,38 @@ func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) 
 	return raw, hid
 }
 
-// masks caches the mask of each kind's arguments. It is safe for concurrent use.
+// masks caches the masks of each kind. It is safe for concurrent use.
 type masks struct {
-	pointers func(kind string) ([]string, bool)
-	always   []string
+	secrets Of
+	always  []string
 
 	mu sync.Mutex
-	by map[string]access.Mask
+	by map[string]kindMasks
 }
 
+// kindMasks are the masks of a kind's arguments and results.
+type kindMasks struct{ args, result access.Mask }
+
 // newMasks returns the masks. It panics if always contains an invalid JSON pointer.
-func newMasks(pointers func(kind string) ([]string, bool), always []string) *masks {
+func newMasks(of Of, always []string) *masks {
 	if _, err := access.MaskOf(always...); err != nil {
 		panic("api: " + err.Error())
 	}
-	return &masks{pointers: pointers, always: always, by: map[string]access.Mask{}}
+	return &masks{secrets: of, always: always, by: map[string]kindMasks{}}
 }
 
-func (m *masks) of(kind string) access.Mask {
-	pointers, known := m.pointers(kind)
+func (m *masks) of(kind string) kindMasks {
+	pointers, declared, known := m.secrets(kind)
 	if !known {
-		return access.MaskAll
+		return kindMasks{access.MaskAll, access.MaskAll}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	mask, ok := m.by[kind]
 	if !ok {
-		var err error
-		if mask, err = access.MaskOf(append(pointers, m.always...)...); err != nil {
-			mask = access.MaskAll
+		result, err := access.MaskOf(append(pointers, m.always...)...)
+		if mask = (kindMasks{result.Strict(declared), result}); err != nil {
+			mask = kindMasks{access.MaskAll, access.MaskAll}
 		}
 		m.by[kind] = mask
 	}

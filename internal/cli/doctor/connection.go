@@ -60,6 +60,10 @@ func (d *connection) find(check string, status doctor.Health, says, do string) {
 
 // schema adds a finding on whether the schema matches this program.
 func (d *connection) schema(err error) {
+	if errors.Is(err, schema.ErrNoData) {
+		d.find("schema", doctor.Failing, humanize.OneLine(err), "drop schema "+d.config.Options.Schema+" cascade; then restore it with its data, or run trapeze migrate up")
+		return
+	}
 	if err != nil {
 		d.find("schema", doctor.Failing, humanize.OneLine(err), "run trapeze migrate up with the newest program, then trapeze doctor again for the other checks")
 		return

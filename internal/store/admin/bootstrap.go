@@ -38,17 +38,16 @@ type BootLane struct {
 }
 
 // Bootstrap creates a lane, and assigns to it the declared kinds that have no lane yet. If the name is taken, it does nothing. The lane
-// default is taken once its settings have been changed. Bootstrap reports whether it created the lane, and which kinds it did not assign.
+// default, if it exists, is taken once its settings have been changed. Bootstrap reports whether it created the lane, and which kinds it did not assign.
 // Several pods can safely call it concurrently.
 func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
-	exists, create := hasLaneSQL, bootLaneSQL
-	if l.Name == job.DefaultLane {
-		if l.Slots == nil && l.SlotsPerPod == nil && len(l.Kinds) == 0 {
-			return false, nil, nil // as the migrations created it
-		}
-		exists, create = keepsDefaultSQL, bootDefaultSQL
+	create := bootLaneSQL
+	keep, err := store.Rows(ctx, s, pgx.RowTo[bool], hasLaneSQL, l.Name)
+	if err == nil && keep[0] && l.Name == job.DefaultLane && (l.Slots != nil || l.SlotsPerPod != nil || len(l.Kinds) > 0) {
+		create = bootDefaultSQL
+		keep, err = store.Rows(ctx, s, pgx.RowTo[bool], keepsDefaultSQL, l.Name)
 	}
-	if keep, err := store.Rows(ctx, s, pgx.RowTo[bool], exists, l.Name); err != nil || keep[0] {
+	if err != nil || keep[0] {
 		return false, nil, err
 	}
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
