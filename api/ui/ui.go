@@ -214,6 +214,9 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 		said = problem{http.StatusBadRequest, "Invalid filter", strings.TrimPrefix(err.Error(), job.ErrInvalid.Error()+": ")}
 	case errors.Is(err, context.Canceled):
 		return
+	case store.Denied(err) != "":
+		d.o.Logger.ErrorContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
+		said.Message, said.Detail = "The pod's database role lacks a permission", store.Denied(err)+". An operator can help: "+store.GrantRemedy+"."
 	case store.Transient(err) || errors.Is(err, context.DeadlineExceeded):
 		d.o.Logger.WarnContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
 		said = problem{http.StatusServiceUnavailable, "The database does not respond", "Running jobs continue. This page retries every " +
