@@ -22,9 +22,8 @@ func (s *service) pageRoutes() []Route {
 		Challenge: s.opts.Challenge, FourEyes: s.fourEyes(), Examine: s.findings, Locks: s.locks, EngineUse: inside.Of(s.r).Pod.AddEngineUse, Retention: s.retentionSettings(), Limits: s.limitSettings()})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {
-			// The redirect is relative because only a proxy in front of the pod may know the prefix.
-			c.Response().Header().Set("Location", "ui/")
-			return nil, c.NoContent(http.StatusMovedPermanently)
+			ui.Redirect(c.Response(), c.Request(), "ui/now") // not to /ui/, because the host's middleware may remove the slash
+			return nil, nil
 		}},
 		{Method: http.MethodGet, Path: "/ui/*", Needs: access.Nothing, do: func(c *call) (any, error) {
 			below := c.Request().Clone(c.ctx())

@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -49,6 +50,9 @@ func onEcho(set ...func(*echo.Echo)) func(*runner.Runner, api.Options) http.Hand
 
 // after returns middleware that echo calls after its router.
 func after(m echo.MiddlewareFunc) func(*echo.Echo) { return func(e *echo.Echo) { e.Use(m) } }
+
+// before returns middleware that echo calls before its router.
+func before(m echo.MiddlewareFunc) func(*echo.Echo) { return func(e *echo.Echo) { e.Pre(m) } }
 
 // behind returns a host set-up that wraps the handler of an echo.
 func behind(wrap func(http.Handler) http.Handler) func(*runner.Runner, api.Options) http.Handler {
@@ -85,6 +89,21 @@ var hostSetups = []struct {
 		mux.Handle("POST /trapeze/", h)
 		return mux
 	}, ""},
+	{"echo RemoveTrailingSlash", onEcho(before(middleware.RemoveTrailingSlash())), ""},
+	{"echo RemoveTrailingSlash redirects", onEcho(before(middleware.RemoveTrailingSlashWithConfig(middleware.TrailingSlashConfig{RedirectCode: 301}))), ""},
+	{"echo AddTrailingSlash skips", onEcho(before(middleware.AddTrailingSlashWithConfig(middleware.TrailingSlashConfig{
+		Skipper: func(c echo.Context) bool { return strings.HasPrefix(c.Request().URL.Path, "/trapeze/") },
+	}))), ""},
+	{"StripPrefix", func(r *runner.Runner, o api.Options) http.Handler {
+		return http.StripPrefix("/trapeze", api.Handler(r, o))
+	}, ""},
+	{"proxy that strips the prefix", func(r *runner.Runner, o api.Options) http.Handler {
+		h := api.Handler(r, o)
+		return http.StripPrefix("/trapeze", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.RequestURI = r.URL.RequestURI() // as the pod receives it
+			h.ServeHTTP(w, r)
+		}))
+	}, ""},
 	{"TimeoutHandler", behind(func(next http.Handler) http.Handler { return http.TimeoutHandler(next, 30*time.Second, "late") }), cannotStream},
 	{"writer with Unwrap", writer(func(w plainWriter) http.ResponseWriter { return unwrappedWriter{w} }), ""},
 	{"writer with Flush", writer(func(w plainWriter) http.ResponseWriter { return flusherWriter{w} }), ""},
@@ -112,6 +131,7 @@ func TestHostsMiddlewareKeepsAPIAndStreams(t *testing.T) {
 
 			for _, entry := range []string{"/trapeze/ui", "/trapeze/ui/"} {
 				v.page(entry)
+				v.page(entry + "?window=24h")
 			}
 			v.page("/trapeze/ui/jobs/" + id)
 			status, _, text := v.ask("POST", "/trapeze/ui/logout", "", "text/html") // redirects to the first page
@@ -126,6 +146,27 @@ func TestHostsMiddlewareKeepsAPIAndStreams(t *testing.T) {
 			is.Equal(status, http.StatusAccepted)
 			v.stream("/trapeze/jobs/"+id+"/stream", setup.refused, setup.name == "echo")
 		})
+	}
+}
+
+// A path with a slash at its end does not exist. The response names the middleware that may have added the slash.
+func TestAddedTrailingSlashesAreNamed(t *testing.T) {
+	t.Parallel()
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	for _, code := range []int{0, http.StatusMovedPermanently} {
+		m := middleware.AddTrailingSlashWithConfig(middleware.TrailingSlashConfig{RedirectCode: code})
+		web := httptest.NewServer(onEcho(before(m))(r, api.Options{InsecureAllowAll: true}))
+		t.Cleanup(web.Close)
+		for _, path := range []string{"/jobs", "/jobs/1", "/events/stream", "/readyz", "/metrics", "/ui/now", "/ui/jobs/1", "/ui/static/app.css"} {
+			status, at, text := visit{t, web}.ask("GET", "/trapeze"+path, "", "")
+			if status != http.StatusNotFound || !strings.Contains(text, "AddTrailingSlash") {
+				t.Errorf("code %d, %s: %d at %s, %q", code, path, status, at, text)
+			}
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/api/internal/openapi"
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/api/internal/secrets"
+	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -62,9 +63,19 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 		secrets: secrets.New(inside.Of(r).Secrets, o.Secrets, inside.Of(r).Store, o.open),
 		openapi: sync.OnceValues(func() ([]byte, error) { return describe(routes) }),
 	}
-	for _, route := range slices.Concat(routes, s.pageRoutes(), []Route{s.metricsRoute()}) {
+	for _, route := range append(slices.Clip(routes), s.metricsRoute()) {
+		g.Add(route.Method, route.Path, s.serve(route))
+		g.Add(route.Method, route.Path+"/", noSlash)
+	}
+	for _, route := range s.pageRoutes() {
 		g.Add(route.Method, route.Path, s.serve(route))
 	}
+}
+
+// noSlash rejects a request whose path is a route with a slash at its end.
+func noSlash(c echo.Context) error {
+	HandleError(&problem.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "no route has a slash at the end of its path", Detail: ui.SlashRemedy}, c)
+	return nil
 }
 
 // describe returns the encoded OpenAPI document of routes.

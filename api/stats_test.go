@@ -95,7 +95,7 @@ func TestTheFirstPageBeginsWithTheLastHour(t *testing.T) {
 		is.True(strings.Contains(text, want)) // the page shows the number or name
 	}
 	is.Equal(links(page, "3"), []string{"./jobs?state=failed&since=1h", "./jobs?state=failed&lane=default&since=1h", "./jobs?state=failed&kind=mail&since=1h"})
-	is.Equal(links(page, "24h"), []string{"./?window=24h"})
+	is.Equal(links(page, "24h"), []string{"./now?window=24h"})
 	rows := 0
 	for n := range page.Descendants() {
 		if n.Data == "tr" && attribute(n, "data-at") != "" {

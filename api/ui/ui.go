@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -55,6 +56,10 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /static/{file}", serveFile)
 	mux.HandleFunc("GET /static/{folder}/{file}", serveFile)
 	mux.HandleFunc("GET /login", d.login)
+	mux.HandleFunc("GET /now", d.serve(routes[0]))
+	mux.HandleFunc("GET /ui/now", func(w http.ResponseWriter, r *http.Request) { // the browser resolved the redirect at /ui/, not at /ui
+		Redirect(w, r, "../now")
+	})
 	for _, p := range routes {
 		mux.HandleFunc("GET "+p.Path, d.serve(p))
 	}
@@ -67,6 +72,17 @@ func New(o Options) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// SlashRemedy is the remedy if middleware of the host program adds a slash to every path.
+const SlashRemedy = "If the host program uses AddTrailingSlash, its Skipper must exclude the prefix of Trapeze"
+
+// Redirect sends the browser to a path relative to the request's, with the same query. The path is relative because only a proxy in front of
+// the pod may know the prefix.
+func Redirect(w http.ResponseWriter, r *http.Request, path string) {
+	to := url.URL{Path: path, RawQuery: r.URL.RawQuery}
+	w.Header().Set("Location", to.String())
+	w.WriteHeader(http.StatusFound)
 }
 
 // Route describes one kind of page.
@@ -187,6 +203,9 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 		said = problem{http.StatusNotFound, "No sign-in here", "This service has no browser sessions: a proxy or the host program authenticates requests, or none is required."}
 	case errors.Is(err, errNoPage):
 		said = problem{http.StatusNotFound, "Page not found", "Check the address."}
+		if strings.HasSuffix(r.URL.Path, "/") {
+			said.Detail = "Remove the slash at the end of the address. " + SlashRemedy + "."
+		}
 	case errors.Is(err, job.ErrNotFound):
 		said = problem{http.StatusNotFound, "Not found", "It does not exist, or was removed by retention."}
 	case errors.Is(err, job.ErrUnknownSchedule):
@@ -195,6 +214,9 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 		said = problem{http.StatusBadRequest, "Invalid filter", strings.TrimPrefix(err.Error(), job.ErrInvalid.Error()+": ")}
 	case errors.Is(err, context.Canceled):
 		return
+	case store.Denied(err) != "":
+		d.o.Logger.ErrorContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
+		said.Message, said.Detail = "The pod's database role lacks a permission", store.Denied(err)+". An operator can help: "+store.GrantRemedy+"."
 	case store.Transient(err) || errors.Is(err, context.DeadlineExceeded):
 		d.o.Logger.WarnContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
 		said = problem{http.StatusServiceUnavailable, "The database does not respond", "Running jobs continue. This page retries every " +

@@ -149,7 +149,7 @@ func TestReferenceListsEveryRouteAndMetric(t *testing.T) {
 	api.Mount(e.Group(""), r, api.Options{InsecureAllowAll: true})
 	var routes []string
 	for _, route := range e.Routes() {
-		if route.Method != echo.RouteNotFound {
+		if route.Method != echo.RouteNotFound && !strings.HasSuffix(route.Path, "/") { // a path with a slash at its end is rejected
 			routes = append(routes, route.Method+" "+route.Path)
 		}
 	}

@@ -105,6 +105,17 @@ func LockTimeout(err error) bool {
 	return ok && pg.Code == lockTimeout
 }
 
+// Denied returns PostgreSQL's message if the database role lacks a permission, or an empty string.
+func Denied(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42501" {
+		return pg.Message
+	}
+	return ""
+}
+
+// GrantRemedy is the remedy if a database role lacks a permission.
+const GrantRemedy = "grant the pod's database role the permissions listed in docs/grants.md, as the owner of the tables"
+
 // Class returns the first two characters of the SQLSTATE in err, "conn" for a broken or refused connection, or an empty string.
 func Class(err error) string {
 	if err == nil {

@@ -124,6 +124,10 @@ func Of(err error) *Problem {
 		return &Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the database server has no free connection: try again",
 			Detail: store.FullRemedy, Err: err}
 	}
+	if denied := store.Denied(err); denied != "" {
+		return &Problem{Status: http.StatusInternalServerError, Code: "internal", Message: "the pod's database role lacks a permission: " + denied,
+			Detail: store.GrantRemedy, Err: err}
+	}
 	if store.LockTimeout(err) {
 		return &Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "another session of the database holds a lock: try again",
 			Detail: "the statement waited for a lock and had no effect; trapeze doctor names the session", Err: err}
