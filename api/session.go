@@ -82,9 +82,16 @@ func (d *door) owner(request *http.Request, session string) (access.Principal, e
 	return d.authenticate(request)
 }
 
-// logout deletes the browser's session cookie.
+// logout deletes the browser's session cookie, even if the audit entry cannot be written.
 func logout(c *call) (any, error) {
 	c.SetCookie(c.sessionCookie("", time.Unix(1, 0)))
+	if _, err := c.Request().Cookie(access.SessionCookie); err == nil {
+		if who, err := c.door.authenticate(c.Request()); err == nil {
+			if err := c.door.audit(c.ctx(), admin.AuditEntry{Actor: who.Name, Action: "session.end", Target: "session"}); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return nil, redirect(c, "")
 }
 

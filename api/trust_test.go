@@ -101,6 +101,25 @@ func TestSuccessfulSignInsAreInTheAudit(t *testing.T) {
 	is.Equal(refused.header.Get("Set-Cookie"), "")
 }
 
+func TestSignOutsAreInTheAudit(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := guarded(t, api.Options{})
+	is.Equal(h.send("POST", "/ui/logout", "", "Sec-Fetch-Site", "same-origin").status, http.StatusNoContent) // nobody was signed in
+	is.Equal(len(h.trail("session.end")), 0)
+	session := cookie(t, h.signIn(anasToken))
+	out := func() answer { return h.send("POST", "/ui/logout", "", "Cookie", session.Name+"="+session.Value, "Sec-Fetch-Site", "same-origin") }
+	is.Equal(out().status, http.StatusNoContent)
+	rows := h.trail("session.end")
+	is.Equal(len(rows), 1)
+	is.Equal([]any{rows[0].Actor, rows[0].Source, rows[0].Allowed}, []any{"ana", "127.0.0.1", true})
+	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `alter table `+inside.Of(h.Runner).Store.Schema()+`.audit add constraint full_up check (action <> 'session.end') not valid`)
+	is.NoErr(err)
+	unrecorded := out()
+	is.Equal(unrecorded.status, http.StatusServiceUnavailable)
+	is.Equal(cookie(t, unrecorded).Value, "") // the browser is signed out nevertheless
+}
+
 func TestFullExportsAreInTheAudit(t *testing.T) { // not parallel, because a process allows only two concurrent exports
 	is := is.New(t)
 	h := guarded(t, api.Options{})

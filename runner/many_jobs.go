@@ -32,7 +32,8 @@ type Many struct {
 }
 
 // CancelMany cancels all unfinished jobs that match a filter, as [Admin.Cancel] does. It works in batches and affects at most 10,000 jobs.
-// With dryRun, it only counts them. The command writes one audit entry.
+// With dryRun, it only counts them. The command writes one audit entry, even
+// if no job matches.
 //
 // It returns [job.ErrInvalid] if the filter is empty or names a final state, and [job.ErrOutcomeUnknown] if the connection was lost. After
 // an error, the result covers the batches that were completed before it.
@@ -43,6 +44,9 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 		return m, err
 	}
 	d := auditEntry("jobs.cancel", actor, f, ids)
+	if len(ids) == 0 {
+		return m, a.pod.CommandError(admin.Audit(ctx, a.pod.Commands, *d))
+	}
 	var more []int64
 	for page := range slices.Chunk(ids, engine.CancelPage) {
 		off, done, err := a.pod.CancelBatch(ctx, page, actor, d)
@@ -70,6 +74,9 @@ func (a Admin) RetryMany(ctx context.Context, f job.Filter, dryRun bool, actor s
 		return m, err
 	}
 	d := auditEntry("jobs.retry", actor, f, ids)
+	if len(ids) == 0 {
+		return m, a.pod.CommandError(admin.Audit(ctx, a.pod.Commands, *d))
+	}
 	for page := range slices.Chunk(ids, retryPage) {
 		did, err := admin.RetryMany(ctx, a.pod.Commands, page, actor, d)
 		d = nil

@@ -103,6 +103,9 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	inState(t, r, running, job.Cancelled)
 	open()
 	is.Equal(get(t, r, kept).State, job.Pending)
+	m, err = r.Admin().CancelMany(t.Context(), runner.Filter{Kind: "unknown"}, false, "eve")
+	is.NoErr(err)
+	is.Equal(m.Matched, 0)
 
 	m, err = r.Admin().RetryMany(t.Context(), runner.Filter{Kind: "k"}, false, "bob")
 	is.NoErr(err)
@@ -113,8 +116,7 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	pgtest.Wait(t, "all of the jobs have run", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.job where kind = 'k' and state = 'succeeded' and epoch = 2`) == n
 	})
-	is.Equal(auditEntries(t, r, "jobs"), []string{"jobs.cancel by ann", "jobs.cancel by ann", "jobs.retry by bob"}) // one audit entry per command
-
+	is.Equal(auditEntries(t, r, "jobs"), []string{"jobs.cancel by ann", "jobs.cancel by ann", "jobs.cancel by eve", "jobs.retry by bob", "jobs.retry by bob"}) // one audit entry per command
 	for _, f := range []runner.Filter{{}, {States: []job.State{job.Succeeded}}} {
 		_, err = r.Admin().CancelMany(t.Context(), f, true, "ann")
 		is.True(errors.Is(err, job.ErrInvalid))
