@@ -87,9 +87,11 @@ func Describe(args job.Args, options ...EnqueueOption) (Submission, error) {
 	return w.Describe(), nil
 }
 
-// Tx runs do in a transaction on the host's pool and commits it. It then wakes this pod to run the jobs that do has submitted.
+// Tx runs do in a transaction on the host's pool and commits it. It then wakes this pod to run the jobs that do has submitted. Inside do, or
+// inside the function of [Job.Tx] or [Outcome.InTx], calling Tx, [Job.Tx] or [Job.Write] returns an error immediately, because a second
+// transaction would wait for the connection of the first once the pool has no other.
 func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
-	if err := pgx.BeginFunc(ctx, r.pod.Pool, do); err != nil {
+	if err := r.pod.HostTx(ctx, do); err != nil {
 		if store.Unknown(err) && ctx.Err() == nil {
 			return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
 		}

@@ -136,7 +136,7 @@ func TestATransactionInsideAnotherOfItsJobIsRefusedAtOnce(t *testing.T) {
 	is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
 	for range cap(said) {
 		err := <-said
-		is.True(err != nil && strings.Contains(err.Error(), "a transaction of the job is open"))
+		is.True(err != nil && strings.Contains(err.Error(), "a transaction is open"))
 	}
 	is.Equal(one[string](t, pool, `select string_agg(what, ' ' order by what) from notes`), "beside first last outside")
 	checkHistory(t, pool, r)

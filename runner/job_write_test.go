@@ -229,5 +229,5 @@ func TestAPageInsideATransactionOfItsJobIsRefusedAtOnce(t *testing.T) {
 		return nil, j.Tx(ctx, func(pgx.Tx) error { return j.Write(ctx, 1, queued(`select 1`)) }, nil)
 	}})
 	j := ended(t, r, enqueue(t, r, of("k")))
-	is.True(strings.Contains(message(j), "a transaction of the job is open"))
+	is.True(strings.Contains(message(j), "a transaction is open"))
 }

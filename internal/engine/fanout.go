@@ -39,7 +39,7 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 			if len(o.Writes) == 0 {
 				return nil
 			}
-			return callWrite(ctx, one, tx, o.Writes)
+			return fin.callWrite(ctx, one, tx, o.Writes)
 		}, end{before: func(ctx context.Context, tx pgx.Tx) (err error) {
 			if empty, err = fin.Store.FanOut(ctx, tx, f); err != nil {
 				return err

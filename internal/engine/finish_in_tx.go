@@ -35,7 +35,7 @@ func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	}
 	write := func() error {
 		return fin.leases.run(one.Ctx, one, fin.Pool, func(ctx context.Context, tx pgx.Tx) error {
-			return callWrite(ctx, one, tx, w.writes)
+			return fin.callWrite(ctx, one, tx, w.writes)
 		}, end{
 			before: func(context.Context, pgx.Tx) error { return failpoint.Hit(failpoint.InTxCommit) },
 			finish: func(ctx context.Context, tx *store.Holding) (err error) {
@@ -102,9 +102,9 @@ func (w *writeError) Unwrap() error { return w.err }
 
 // callWrite runs the handler's writes and turns a panic into an error. Each error is a [writeError]. It uses a separate goroutine, because a
 // runtime.Goexit in the handler's code, for example from a failing test, must not end the current one, which still has to finish the job.
-func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
+func (fin *finisher) callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
 	err := guard.Call(func() error {
-		err := one.inside(func() error { return writes.Run(ctx, tx) })
+		err := fin.leases.holders.inside(one, func() error { return writes.Run(ctx, tx) })
 		if err != nil {
 			err = work.ReadError(err)
 		}

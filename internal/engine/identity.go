@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
 
@@ -73,17 +74,26 @@ type Services struct {
 	Ends       *ends.Ends // reports jobs that this process finished
 	Waiters    *await.Waiters
 	journal    *journal.Writer // writes events and progress
+	holders    *holders
 }
 
 // NewServices returns the Services of a process that uses the given pools.
 func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, hooks ends.Hooks) Services {
 	s := Services{
 		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
-		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics),
+		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics), holders: &holders{},
 	}
 	s.Ends = ends.New(metrics, hooks, log, s.Damped)
 	s.Waiters, s.journal = await.New(front, log, s.DBError), journal.NewWriter(front, log, s.DBError)
 	return s
+}
+
+// HostTx runs do in a transaction on the host's pool and commits it. It returns [ErrOpen] if its caller already runs in such a transaction.
+func (s *Services) HostTx(ctx context.Context, do func(pgx.Tx) error) error {
+	if s.holders.isInside() {
+		return ErrOpen
+	}
+	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error { return s.holders.inside(nil, func() error { return do(tx) }) })
 }
 
 // member is implemented by the identity that an engine works for.

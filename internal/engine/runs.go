@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/stats"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -107,8 +106,7 @@ type loss struct {
 
 // leaseUse makes the transactions that lock a run's lease take turns.
 type leaseUse struct {
-	turn    chan struct{} // holds an element while a transaction locks the lease
-	writing atomic.Uint64 // id of the goroutine whose function is writing in that transaction, or 0
+	turn chan struct{} // holds an element while a transaction locks the lease
 }
 
 // ranAhead is the state of a run that was claimed ahead of time or has passed its slot to another job.
@@ -198,22 +196,6 @@ func (one *Run) attrs() []any {
 	c := one.Claimed
 	return []any{telemetry.JobID, c.ID, telemetry.Kind, c.Kind, telemetry.Attempt, c.Attempt, telemetry.Fence, c.Fence,
 		telemetry.Lane, c.Lane}
-}
-
-// errOpen is returned when a handler starts a transaction or checkpoint inside another transaction of the same job.
-var errOpen = errors.New("a transaction of the job is open: write in it, and pass the checkpoint to Job.Tx")
-
-// inside calls a function of the handler that writes in the transaction locking the lease.
-func (one *Run) inside(write func() error) error {
-	one.tx.writing.Store(guard.Goroutine())
-	defer one.tx.writing.Store(0)
-	return write()
-}
-
-// isInside reports whether its caller runs within inside, where waiting for the lease would deadlock.
-func (one *Run) isInside() bool {
-	by := one.tx.writing.Load()
-	return by != 0 && by == guard.Goroutine()
 }
 
 // runs holds the claims that this process is working on.

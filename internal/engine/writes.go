@@ -28,7 +28,7 @@ type writer struct {
 // Tx implements [work.Writer].
 func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.RawMessage, error)) error {
 	return w.tx(ctx, func(_ context.Context, tx pgx.Tx) error {
-		err := w.one.inside(func() error { return write(tx) })
+		err := w.leases.holders.inside(w.one, func() error { return write(tx) })
 		if err != nil {
 			err = work.ReadError(err)
 		}
@@ -53,8 +53,8 @@ func (w *writer) Write(ctx context.Context, statements work.Writes, checkpoint j
 // tx runs write in a transaction that locks the lease, and commits it together with the checkpoint that encode returns. If encode is nil,
 // there is no checkpoint.
 func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) error, encode func() (json.RawMessage, error)) error {
-	if w.one.isInside() {
-		return errOpen
+	if w.leases.holders.isInside() {
+		return ErrOpen
 	}
 	var (
 		checkpoint json.RawMessage
@@ -110,8 +110,8 @@ const turnWithin = 10 * time.Second
 
 // Checkpoint implements [work.Writer].
 func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
-	if w.one.isInside() {
-		return fmt.Errorf("store checkpoint of job %d: %w", w.one.Lease.JobID, errOpen)
+	if w.leases.holders.isInsideOf(w.one) {
+		return fmt.Errorf("store checkpoint of job %d: %w", w.one.Lease.JobID, ErrOpen)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -123,7 +123,7 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	case w.one.tx.turn <- struct{}{}:
 		defer func() { <-w.one.tx.turn }()
 	case <-patience.C:
-		return fmt.Errorf("store checkpoint of job %d: %w", w.one.Lease.JobID, errOpen)
+		return fmt.Errorf("store checkpoint of job %d: %w", w.one.Lease.JobID, ErrOpen)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
