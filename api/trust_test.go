@@ -108,7 +108,9 @@ func TestSignOutsAreInTheAudit(t *testing.T) {
 	is.Equal(h.send("POST", "/ui/logout", "", "Sec-Fetch-Site", "same-origin").status, http.StatusNoContent) // nobody was signed in
 	is.Equal(len(h.trail("session.end")), 0)
 	session := cookie(t, h.signIn(anasToken))
-	out := func() answer { return h.send("POST", "/ui/logout", "", "Cookie", session.Name+"="+session.Value, "Sec-Fetch-Site", "same-origin") }
+	out := func() answer {
+		return h.send("POST", "/ui/logout", "", "Cookie", session.Name+"="+session.Value, "Sec-Fetch-Site", "same-origin")
+	}
 	is.Equal(out().status, http.StatusNoContent)
 	rows := h.trail("session.end")
 	is.Equal(len(rows), 1)
