@@ -1,10 +1,7 @@
 package runner_test
 
 import (
-	"context"
 	"errors"
-	"io"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -42,7 +39,7 @@ func TestLanesThatTheProgramNamesAreMadeUntilTheDatabaseSaysOtherwise(t *testing
 	quiet(t, pool)
 }
 
-func TestAKindInTwoLanesOrInNoneIsALoudError(t *testing.T) {
+func TestAKindInTwoLanesIsALoudError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -51,14 +48,4 @@ func TestAKindInTwoLanesOrInNoneIsALoudError(t *testing.T) {
 	is.True(errors.Is(err, job.ErrKindInTwoLanes))
 	is.True(strings.Contains(err.Error(), `kind "a" is in lanes "one" and "two"`))
 	is.True(errors.Is(err, job.ErrInvalidSetting)) // all mistakes are reported together
-
-	exec(t, pool, `delete from trapeze.lanes`)
-	r, err := runner.New(pool, runner.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	is.NoErr(err)
-	defer r.Close()
-	runner.HandleRaw(r, "a", func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil })
-	err = r.Run(t.Context())
-	is.True(errors.Is(err, job.ErrUnknownLane))
-	is.True(strings.Contains(err.Error(), `kind "a" belongs to lane "default", which does not exist`))
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`), 0) // the runner has not registered as a pod
 }
