@@ -84,7 +84,7 @@ func TestArgumentsOfAnotherShapeShowNoSecret(t *testing.T) {
 }
 
 // An old pod of a rolling deploy does not know which fields the new release declares as secret.
-func TestFieldsOfANewerReleaseAreHidden(t *testing.T) {
+func TestUndeclaredFieldsAreHidden(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const secret = "hunter2-canary"

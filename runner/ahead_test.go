@@ -234,7 +234,7 @@ func TestClaimsAheadKeepTheOrderOfALane(t *testing.T) {
 }
 
 // However many jobs a pod has run, a handler that returns passes its slot on before its own end is written.
-func TestASlotIsPassedOnBeforeAnEndIsWritten(t *testing.T) {
+func TestSlotsPassBeforeEndsAreWritten(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

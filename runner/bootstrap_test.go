@@ -39,7 +39,7 @@ func TestLanesThatTheProgramNamesAreMadeUntilTheDatabaseSaysOtherwise(t *testing
 	quiet(t, pool)
 }
 
-func TestAKindInTwoLanesIsALoudError(t *testing.T) {
+func TestKindInTwoLanesIsRefused(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

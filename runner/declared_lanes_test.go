@@ -56,7 +56,7 @@ func TestALaneThatIsOnlyDeclaredIsRefused(t *testing.T) {
 	is.Equal(get(t, r, made.ID).Lane, "mail")
 }
 
-func TestAPodCreatesADeletedDefaultLane(t *testing.T) {
+func TestDeletedDefaultLaneIsCreated(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

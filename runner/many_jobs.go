@@ -32,8 +32,7 @@ type Many struct {
 }
 
 // CancelMany cancels all unfinished jobs that match a filter, as [Admin.Cancel] does. It works in batches and affects at most 10,000 jobs.
-// With dryRun, it only counts them. The command writes one audit entry, even
-// if no job matches.
+// With dryRun, it only counts them. The command writes one audit entry, even if no job matches.
 //
 // It returns [job.ErrInvalid] if the filter is empty or names a final state, and [job.ErrOutcomeUnknown] if the connection was lost. After
 // an error, the result covers the batches that were completed before it.

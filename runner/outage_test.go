@@ -102,7 +102,7 @@ func lapsed(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, jobs int) (ids [
 }
 
 // A recovery skips jobs whose rows are locked. A second recovery follows it, without waiting for a heartbeat or a poll.
-func TestJobsLockedDuringARecoveryAreRecoveredNext(t *testing.T) {
+func TestRecoveryReturnsToLockedJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -127,7 +127,7 @@ func TestJobsLockedDuringARecoveryAreRecoveredNext(t *testing.T) {
 
 // A process that was frozen claims nothing until a heartbeat succeeds. It then claims the jobs that became pending meanwhile, without
 // waiting for a poll.
-func TestAPodClaimsWhenItTrustsItsLeaseAgain(t *testing.T) {
+func TestRegainedTrustIsFollowedByAClaim(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

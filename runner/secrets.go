@@ -5,7 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/trapeze-run/trapeze/internal/shape"
 )
 
 // secretsOf returns a type's fields that are marked secret. known is false for a type with a custom JSON encoding.
@@ -24,11 +25,6 @@ func secretsOf(t reflect.Type) (pointers []string, known bool) {
 	return s.found, true
 }
 
-var (
-	marshaler   = reflect.TypeFor[json.Marshaler]()
-	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
-)
-
 // opaque reports whether a type has a custom JSON encoding, which might not match its fields. Times and [json.RawMessage] are not opaque,
 // because they have no fields that could be marked secret.
 func opaque(t reflect.Type) bool {
@@ -37,11 +33,7 @@ func opaque(t reflect.Type) bool {
 	default:
 		return false
 	}
-	if t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[json.RawMessage]() {
-		return false
-	}
-	p := reflect.PointerTo(t)
-	return p.Implements(marshaler) || p.Implements(unmarshaler)
+	return t != reflect.TypeFor[json.RawMessage]() && shape.Custom(t)
 }
 
 // marked reports whether any field within a type is marked secret, even if encoding/json omits the field.

@@ -64,7 +64,7 @@ func TestAStrictMaskHidesWhatHasAnotherShapeThanItsPointers(t *testing.T) {
 	}
 }
 
-func TestAStrictMaskHidesMembersThatNoTypeDeclares(t *testing.T) {
+func TestStrictMaskHidesUndeclaredMembers(t *testing.T) {
 	t.Parallel()
 	type inner struct{ ID int }
 	type embedded struct{ Own int }

@@ -13,7 +13,7 @@ import (
 )
 
 // An engine notices the end of its lease after each outage, not only after the first.
-func TestTheEndOfALeaseIsNoticedAfterEachOutage(t *testing.T) {
+func TestEachOutageEndsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		e := &Engine{Identity: Identity{Services: Services{Log: slog.New(slog.DiscardHandler)}, Lease: lease.New(""), Runs: newRuns()}}

@@ -217,9 +217,9 @@ func within(ctx context.Context, url, schema string, tables *locker, do func(*go
 	return nil
 }
 
-// prepare rejects a server that cannot run Trapeze and a schema that was restored without its data, and creates the schema and the migrations table if they do not exist. It takes the lock
-// itself, because goose reads the table before taking the lock. It first checks whether the schema exists, because "create schema if not
-// exists" requires the privilege to create schemas even if the schema exists.
+// prepare creates the schema and the migrations table if they do not exist. It rejects a server that cannot run Trapeze, and a schema that
+// was restored without its data. It takes the lock itself, because goose reads the table before taking the lock. It first checks whether
+// the schema exists, because "create schema if not exists" requires the privilege to create schemas even if the schema exists.
 func prepare(ctx context.Context, db *sql.DB, schema string, versions database.Store) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {

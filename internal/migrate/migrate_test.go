@@ -462,7 +462,7 @@ func column(t *testing.T, pool *pgxpool.Pool, sql string) []string {
 }
 
 // pg_restore --schema-only creates the tables, but not the rows of the migrations table.
-func TestASchemaRestoredWithoutDataIsNamed(t *testing.T) {
+func TestSchemaRestoredWithoutData(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []string{`delete from trapeze.migrations`, `delete from trapeze.migrations where version_id > 0`, `drop table trapeze.migrations`} {
 		is := is.New(t)

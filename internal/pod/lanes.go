@@ -2,8 +2,6 @@ package pod
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -26,16 +24,4 @@ func (p *Pod) MakeLanes(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// checkLanes returns an error if this pod runs a kind whose lane does not exist. Jobs of that kind would wait forever.
-func (p *Pod) checkLanes() error {
-	var errs []error
-	for _, kind := range p.HandledKinds {
-		lane, _, _ := p.Lanes.Lookup(kind, "")
-		if _, known, _ := p.Lanes.Lookup(kind, lane); !known {
-			errs = append(errs, fmt.Errorf("%w: kind %q belongs to lane %q, which does not exist", job.ErrUnknownLane, kind, lane))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -183,12 +183,9 @@ func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) e
 	for backoff := wait.NewBackoff(); ; {
 		err := p.open(ctx, schedules)
 		if err == nil {
-			if err = p.checkLanes(); err == nil {
-				p.Damped.Over(ctx, engine.NotStarted)
-				p.warnDrained(ctx)
-				return nil
-			}
-			_ = p.Heartbeats.Leave(ctx, p.Boot()) // if this fails, the pod's lease expires
+			p.Damped.Over(ctx, engine.NotStarted)
+			p.warnDrained(ctx)
+			return nil
 		}
 		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !backoff.Wait(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
@@ -197,16 +194,13 @@ func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) e
 	}
 }
 
-// insufficientPrivilege is the SQLSTATE of a missing grant.
-const insufficientPrivilege = "42501"
-
 // open prepares the database for the pod and registers it.
 func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
 	if err := p.checkSchema(ctx); err != nil {
 		return err
 	}
 	if _, err := upkeep.EnsurePartitions(ctx, p.Heartbeats, maintenance.PartitionsAhead); err != nil {
-		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code == insufficientPrivilege {
+		if _, answered := errors.AsType[*pgconn.PgError](err); !answered || store.Denied(err) != "" {
 			return err
 		}
 		// Another transaction holds a lock, or an event trigger forbids DDL. Until a day is created, its rows go to the default partition.

@@ -98,8 +98,8 @@ type DB interface {
 const perMinor = 1000
 
 // Check compares the database's schema with the version that this binary needs, without changing anything. It returns [ErrNoTables],
-// [ErrNoData], [ErrTooOld] or [ErrTooNew] if the schema does not fit, and an [UnsupportedError] if the database cannot run Trapeze. It accepts a newer
-// schema with the same minor version.
+// [ErrNoData], [ErrTooOld] or [ErrTooNew] if the schema does not fit, and an [UnsupportedError] if the database cannot run Trapeze. It
+// accepts a newer schema with the same minor version.
 func Check(ctx context.Context, db DB, schema string) error {
 	if err := CheckServer(ctx, db, schema); err != nil {
 		return err
@@ -128,7 +128,7 @@ func Version(ctx context.Context, db DB, schema string) (at int64, err error) {
 	}
 	tables := false
 	if err == nil && at == 0 {
-		err = db.QueryRow(ctx, `select to_regclass($1) is not null`, schema+".jobs").Scan(&tables)
+		err = db.QueryRow(ctx, `select to_regclass($1) is not null`, schema+".job_ids").Scan(&tables) // applications may have a table called jobs
 	}
 	switch {
 	case err != nil:

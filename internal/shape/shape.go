@@ -30,7 +30,7 @@ func of(t reflect.Type, seen map[reflect.Type]*Shape) *Shape {
 	switch s, ok := seen[t]; {
 	case ok:
 		return s
-	case t.Kind() == reflect.Interface || t != reflect.TypeFor[time.Time]() && custom(t):
+	case t.Kind() == reflect.Interface || Custom(t):
 		return nil
 	}
 	s := &Shape{}
@@ -71,10 +71,10 @@ func (s *Shape) fields(t reflect.Type, seen map[reflect.Type]*Shape, within []re
 	}
 }
 
-// custom reports whether t has a custom JSON encoding.
-func custom(t reflect.Type) bool {
+// Custom reports whether t has a custom JSON encoding, which might not match its fields. Times are encoded as strings, so they do not count.
+func Custom(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
-	return p.Implements(reflect.TypeFor[json.Marshaler]()) || p.Implements(reflect.TypeFor[json.Unmarshaler]())
+	return t != reflect.TypeFor[time.Time]() && (p.Implements(reflect.TypeFor[json.Marshaler]()) || p.Implements(reflect.TypeFor[json.Unmarshaler]()))
 }
 
 // Member returns the shape of an object's member. declared is false if the type has no such member. Names match case-insensitively, as in

@@ -32,8 +32,8 @@ type Secrets struct {
 // the kind's secrets are unknown.
 type Of func(kind string) (pointers []string, declared *shape.Shape, known bool)
 
-// New returns an API's secrets. of returns those of a kind. always lists pointers that are secret in every kind. If open is set, requests carry no credentials, so readings are not audited.
-// New panics if always contains an invalid JSON pointer.
+// New returns an API's secrets. of returns those of a kind. always lists pointers that are secret in every kind. If open is set, requests
+// carry no credentials, so readings are not audited. New panics if always contains an invalid JSON pointer.
 func New(of Of, always []string, st *store.Store, open bool) *Secrets {
 	return &Secrets{newMasks(of, always), newReadings(st, open)}
 }

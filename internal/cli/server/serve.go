@@ -66,7 +66,7 @@ short: handlers are cancelled and have one second left.`,
 			if err != nil {
 				return err
 			}
-			// Kubernetes sets this variable in every pod. A pod with an empty database of its own would report ready and lose its jobs.
+			// Kubernetes sets this variable in every pod. A pod with a separate, empty database would report ready and lose its jobs.
 			if config.DatabaseURL == "" && os.Getenv("KUBERNETES_SERVICE_HOST") != "" && !c.Flags().Changed("data-dir") {
 				return exit.Usage("DATABASE_URL is not set: set it, or name the data of a private PostgreSQL with --data-dir")
 			}
@@ -241,11 +241,8 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 				_ = web.Close()
 			}
 			<-served
-			switch {
-			case errors.Is(err, job.ErrUnknownKind):
+			if errors.Is(err, job.ErrUnknownKind) {
 				return exit.Usage("TRAPEZE_KINDS: %w", err)
-			case errors.Is(err, job.ErrUnknownLane):
-				return exit.Usage("%w: create it with trapeze lane set, or move the kind with trapeze lane set LANE kinds=…", err)
 			}
 			return err
 		}

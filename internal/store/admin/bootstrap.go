@@ -38,8 +38,8 @@ type BootLane struct {
 }
 
 // Bootstrap creates a lane, and assigns to it the declared kinds that have no lane yet. If the name is taken, it does nothing. The lane
-// default, if it exists, is taken once its settings have been changed. Bootstrap reports whether it created the lane, and which kinds it did not assign.
-// Several pods can safely call it concurrently.
+// default, if it exists, is taken once its settings have been changed. Bootstrap reports whether it created the lane, and which kinds it
+// did not assign. Several pods can safely call it concurrently.
 func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
 	create := bootLaneSQL
 	keep, err := store.Rows(ctx, s, pgx.RowTo[bool], hasLaneSQL, l.Name)
