@@ -125,6 +125,32 @@ func TestRecoveryReturnsToLockedJobs(t *testing.T) {
 	is.True(time.Since(began) < 20*time.Second)
 }
 
+// A recovery and a claim that the server refuses are repeated after a second, without waiting for a heartbeat or a poll.
+func TestRefusedRecoveriesAndClaimsAreRepeated(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	id := lapsed(t, pool, make1(t, pool, runner.Options{}, nil), 1)[0]
+	for _, state := range []string{"pending", "running"} { // the sequences count on although the transactions are rolled back
+		exec(t, pool, `create sequence to_`+state+`; create function refuse_`+state+`() returns trigger language plpgsql as $$ begin
+				if nextval('to_`+state+`') <= 2 then raise exception 'refused'; end if;
+				return new;
+			end $$;
+			create trigger refuse_`+state+` before update on trapeze.live for each row when (old.state <> new.state and new.state = '`+state+`')
+				execute function refuse_`+state+`()`)
+	}
+	r := start(t, pool, silent, map[string]does{"k": nothing})
+	p := inside.Of(r).Pod
+	for range 2 { // a pod may recover others' jobs after its second heartbeat
+		is.True(p.BeatOnce(t.Context(), true))
+	}
+	began := time.Now()
+	p.Wake()
+	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.True(time.Since(began) < 20*time.Second)
+	is.Equal(one[int](t, pool, `select (select last_value from to_pending) + (select last_value from to_running)`), 6)
+}
+
 // A process that was frozen claims nothing until a heartbeat succeeds. It then claims the jobs that became pending meanwhile, without
 // waiting for a poll.
 func TestRegainedTrustIsFollowedByAClaim(t *testing.T) {
@@ -139,6 +165,21 @@ func TestRegainedTrustIsFollowedByAClaim(t *testing.T) {
 	exec(t, pool, `update trapeze.live set state = 'pending', pod = null`) // no pod is notified, and nothing else is due
 	began := time.Now()
 	is.True(p.BeatOnce(t.Context(), true))
+	is.Equal(ended(t, r, id).State, job.Succeeded)
+	is.True(time.Since(began) < 20*time.Second)
+}
+
+// A pod whose row was closed registers again and claims the jobs that became pending meanwhile, without waiting for a poll.
+func TestReregisteredPodsClaim(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	id := lapsed(t, pool, make1(t, pool, runner.Options{}, nil), 1)[0]
+	r := start(t, pool, silent, map[string]does{"k": nothing})
+	exec(t, pool, `update trapeze.pods set closed_at = now() - interval '1 hour', swept_at = now() where closed_at is null or swept_at is null`)
+	exec(t, pool, `update trapeze.live set state = 'pending', pod = null`) // no pod is notified, and nothing else is due
+	began := time.Now()
+	inside.Of(r).Pod.BeatOnce(t.Context(), true)
 	is.Equal(ended(t, r, id).State, job.Succeeded)
 	is.True(time.Since(began) < 20*time.Second)
 }
