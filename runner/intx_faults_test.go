@@ -67,6 +67,10 @@ func TestAFaultInsideATransactionFailsTheAttempt(t *testing.T) {
 			defer cancel()
 			return statement(ctx, tx, `select pg_sleep(20)`)
 		}, "deadline"},
+		"ignored-error": {func(ctx context.Context, tx pgx.Tx) error {
+			_ = statement(ctx, tx, `select 1 / 0`)
+			return nil
+		}, "ignored the error of a statement"},
 		"closed":           {func(ctx context.Context, tx pgx.Tx) error { return tx.Conn().Close(ctx) }, "closed its connection"},
 		"commit":           {func(ctx context.Context, tx pgx.Tx) error { return statement(ctx, tx, `commit`) }, "ended the transaction"},
 		"rollback":         {func(ctx context.Context, tx pgx.Tx) error { return statement(ctx, tx, insert, `rollback`) }, "ended the transaction"},

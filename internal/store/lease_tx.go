@@ -123,7 +123,7 @@ func (h *Holding) Commit(ctx context.Context) error {
 	return h.conn.SendBatch(ctx, batch).Close()
 }
 
-// Check returns an error if the handler's writes left rows open, closed the connection or ended the transaction.
+// Check returns an error if the handler's writes left rows open, closed the connection, or ended or aborted the transaction.
 func (h *Holding) Check() error {
 	switch conn := h.conn.Conn().PgConn(); {
 	case conn.IsClosed():
@@ -132,6 +132,8 @@ func (h *Holding) Check() error {
 		return errors.New("the handler's writes left rows open: close them")
 	case conn.TxStatus() == 'I':
 		return ErrEnded
+	case conn.TxStatus() == 'E':
+		return errors.New("the handler's writes ignored the error of a statement, which aborted the transaction: return the error, or use a savepoint (tx.Begin)")
 	}
 	return nil
 }
