@@ -49,6 +49,9 @@ const Uncounted = math.MaxInt32
 func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
+		if use := pool.Stat(); ctx.Err() != nil && use.AcquiredConns() == use.MaxConns() {
+			err = fmt.Errorf("all connections of the pool (%d) stayed in use: look for a transaction without an end, or raise pool_max_conns: %w", use.MaxConns(), err)
+		}
 		return nil, err
 	}
 	h := &Holding{conn: conn}
