@@ -150,6 +150,9 @@ func (d *door) guard(request *http.Request, route Route) error {
 			Detail: "connect from the server's machine, or ask its operator to set up authentication", Refused: true}
 	}
 	err := d.pages.Check(request)
+	if err != nil && request.Header.Get("Sec-Fetch-Site") == "" { // browsers leave it out without TLS
+		err = fmt.Errorf("%w; if a proxy has rewritten Host, let it keep the client's (nginx: proxy_set_header Host $http_host), or use TLS", err)
+	}
 	if err == nil && usedTLS(request, d.opts.TrustedProxies) && strings.HasPrefix(request.Header.Get("Origin"), "http:") {
 		err = errors.New("the page was not loaded over TLS") // the check above ignores the scheme
 	}

@@ -59,6 +59,9 @@ declare
     next  text := to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00';
     rows  text := format('trapeze.%I where %I >= %L and %2$I < %4$L', parent || '_default',
                          case parent when 'job_events' then 'at' else 'finished_at' end, first, next);
+    -- A database may have further columns, of which some may be generated.
+    columns text := (select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
+                     where attrelid = to_regclass('trapeze.' || parent) and attnum > 0 and not attisdropped and attgenerated = '');
     used  boolean;
 begin
     if parent not in ('done_succeeded', 'done_failed', 'done_cancelled', 'job_events') then
@@ -77,9 +80,9 @@ begin
     if used or day <= (now() at time zone 'UTC')::date + 1 then
         execute format('lock table only trapeze.%I in access exclusive mode', parent);
     end if;
-    execute format('create table trapeze.%I (like trapeze.%I including defaults including constraints including indexes)', name, parent);
+    execute format('create table trapeze.%I (like trapeze.%I including defaults including constraints including generated including indexes)', name, parent);
     perform trapeze.identify_partition(parent, name);
-    execute format('with moved as (delete from %s returning *) insert into trapeze.%I select * from moved', rows, name);
+    execute format('with moved as (delete from %s returning %s) insert into trapeze.%I (%2$s) select * from moved', rows, columns, name);
     execute format('alter table trapeze.%I attach partition trapeze.%I for values from (%L) to (%L)', parent, name, first, next);
     return true;
 end $$;

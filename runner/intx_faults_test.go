@@ -67,6 +67,10 @@ func TestAFaultInsideATransactionFailsTheAttempt(t *testing.T) {
 			defer cancel()
 			return statement(ctx, tx, `select pg_sleep(20)`)
 		}, "deadline"},
+		"ignored-error": {func(ctx context.Context, tx pgx.Tx) error {
+			_ = statement(ctx, tx, `select 1 / 0`)
+			return nil
+		}, "ignored the error of a statement"},
 		"closed":           {func(ctx context.Context, tx pgx.Tx) error { return tx.Conn().Close(ctx) }, "closed its connection"},
 		"commit":           {func(ctx context.Context, tx pgx.Tx) error { return statement(ctx, tx, `commit`) }, "ended the transaction"},
 		"rollback":         {func(ctx context.Context, tx pgx.Tx) error { return statement(ctx, tx, insert, `rollback`) }, "ended the transaction"},
@@ -151,4 +155,26 @@ func TestATransactionTimeoutSpendsNoAttempt(t *testing.T) {
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Attempt, 1)
 	is.True(one[int64](t, pool, `select last_value from ends`) > 1)
+}
+
+// A handler that begins transactions on the pool and never ends them starves later ones. Their errors name the pool.
+func TestATransactionWithoutAFreeConnectionNamesThePool(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Connect(t, pgtest.WithParameter(pgtest.URL(t), "pool_max_conns=1"))
+	unended, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	done := func(context.Context, pgx.Tx) error { return nil }
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"in-tx": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done(nil).InTx(done), nil },
+		"tx": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			return nil, j.Tx(ctx, func(tx pgx.Tx) error { return done(ctx, tx) }, nil)
+		},
+	}, runner.Timeout(100*time.Millisecond))
+	for _, kind := range []string{"in-tx", "tx"} {
+		j := ended(t, r, enqueue(t, r, of(kind)))
+		is.Equal(*j.Reason, job.ReasonTimeout)
+		is.True(strings.Contains(message(j), "all connections of the pool (1) stayed in use"))
+	}
+	is.NoErr(unended.Rollback(t.Context()))
 }

@@ -35,6 +35,11 @@ type environment struct {
 	starts  string // four pods do not all start, and the log of one has this text
 }
 
+// securesRows enables row-level security for each new table, without a policy.
+const securesRows = `create function public.secure() returns event_trigger language plpgsql security definer as $$ declare c record; begin
+		for c in select object_identity from pg_event_trigger_ddl_commands() where command_tag = 'CREATE TABLE' loop execute 'alter table ' || c.object_identity || ' enable row level security'; end loop; end $$;
+		create event trigger @db_secure on ddl_command_end when tag in ('CREATE TABLE') execute function public.secure()`
+
 var environments = []environment{
 	{name: "defaults"},
 	{name: "timeout of statements", setting: "statement_timeout = '3s'"},
@@ -93,9 +98,13 @@ var environments = []environment{
 		create event trigger @db_log on ddl_command_end execute function public.log_ddl()`},
 	{name: "event trigger that forbids DDL", after: `create function public.no_ddl() returns event_trigger language plpgsql as $$ begin raise exception 'no DDL'; end $$;
 		create event trigger @db_no on ddl_command_start execute function public.no_ddl()`},
+	{name: "event trigger that secures rows", before: securesRows},
+	{name: "event trigger that secures rows, not the owner", app: true, before: securesRows, starts: "row-level security hides its rows"},
 	{name: "publication for all tables", after: "create publication everything for all tables"},
+	{name: "publication via the root", after: "create publication everything for all tables with (publish_via_partition_root = true)"},
 	{name: "publication with a slot", before: "select pg_create_logical_replication_slot('@db', 'pgoutput')", after: "create publication everything for all tables"},
 	{name: "publication of the schema", after: "create publication ours for tables in schema @schema", since: 15},
+	{name: "generated column of others", after: "alter table @schema.done add mine text generated always as (upper(reason)) stored"},
 	{name: "role of docs/grants.md", app: true},
 	{name: "schema named work", schema: "work"},
 	{name: "schema named work, not the owner", schema: "work", app: true},

@@ -98,8 +98,8 @@ type DB interface {
 const perMinor = 1000
 
 // Check compares the database's schema with the version that this binary needs, without changing anything. It returns [ErrNoTables],
-// [ErrNoData], [ErrTooOld] or [ErrTooNew] if the schema does not fit, and an [UnsupportedError] if the database cannot run Trapeze. It
-// accepts a newer schema with the same minor version.
+// [ErrNoData], [ErrRowSecurity], [ErrTooOld] or [ErrTooNew] if the schema does not fit, and an [UnsupportedError] if the database cannot
+// run Trapeze. It accepts a newer schema with the same minor version.
 func Check(ctx context.Context, db DB, schema string) error {
 	if err := CheckServer(ctx, db, schema); err != nil {
 		return err
@@ -120,9 +120,12 @@ func Check(ctx context.Context, db DB, schema string) error {
 }
 
 // Version returns the version of the newest migration that the schema records, or 0. It returns [ErrNoData] if the schema records none but
-// has tables.
+// has tables, and [ErrRowSecurity] if the role cannot see rows.
 func Version(ctx context.Context, db DB, schema string) (at int64, err error) {
 	exists, err := HasVersions(ctx, db, schema)
+	if err == nil && exists {
+		err = checkRowSecurity(ctx, db, schema)
+	}
 	if err == nil && exists {
 		err = db.QueryRow(ctx, `select coalesce(max(version_id), 0) from `+pgx.Identifier{schema, "migrations"}.Sanitize()).Scan(&at)
 	}

@@ -49,6 +49,9 @@ const Uncounted = math.MaxInt32
 func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
+		if use := pool.Stat(); ctx.Err() != nil && use.AcquiredConns() == use.MaxConns() {
+			err = fmt.Errorf("all connections of the pool (%d) stayed in use: look for a transaction without an end, or raise pool_max_conns: %w", use.MaxConns(), err)
+		}
 		return nil, err
 	}
 	h := &Holding{conn: conn}
@@ -123,7 +126,7 @@ func (h *Holding) Commit(ctx context.Context) error {
 	return h.conn.SendBatch(ctx, batch).Close()
 }
 
-// Check returns an error if the handler's writes left rows open, closed the connection or ended the transaction.
+// Check returns an error if the handler's writes left rows open, closed the connection, or ended or aborted the transaction.
 func (h *Holding) Check() error {
 	switch conn := h.conn.Conn().PgConn(); {
 	case conn.IsClosed():
@@ -132,6 +135,8 @@ func (h *Holding) Check() error {
 		return errors.New("the handler's writes left rows open: close them")
 	case conn.TxStatus() == 'I':
 		return ErrEnded
+	case conn.TxStatus() == 'E':
+		return errors.New("the handler's writes ignored the error of a statement, which aborted the transaction: return the error, or use a savepoint (tx.Begin)")
 	}
 	return nil
 }

@@ -79,6 +79,22 @@ func TestWritesSucceedWithoutTodaysPartition(t *testing.T) {
 	w.is.Equal(w.inDefaults(), 0)
 }
 
+// A database may have further columns, of which some are generated. Days are still created, and rows are moved to them.
+func TestDaysHaveGeneratedColumnsOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	for table, column := range map[string]string{"done": "reason", "job_events": "event"} {
+		w.exec(`alter table trapeze.` + table + ` add mine text default 'm', add made text generated always as (upper(` + column + `)) stored`)
+	}
+	w.dropToday()
+	w.put(plain)
+	_, ok := w.end(boot, ending(w.claims(boot, 1)[0]))
+	w.is.True(ok)
+	w.is.Equal(w.ensurePartitions(), 4)
+	w.is.Equal(w.inDefaults(), 0)
+}
+
 // While another transaction holds a lock, maintenance waits only briefly, so that pods are not blocked behind it.
 func TestAMissingDayWaitsForAnOpenTransaction(t *testing.T) {
 	t.Parallel()

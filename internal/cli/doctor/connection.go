@@ -60,6 +60,10 @@ func (d *connection) find(check string, status doctor.Health, says, do string) {
 
 // schema adds a finding on whether the schema matches this program.
 func (d *connection) schema(err error) {
+	if errors.Is(err, schema.ErrRowSecurity) {
+		d.find("schema", doctor.Failing, humanize.OneLine(err), "as the owner, for each table: alter table TABLE disable row level security; or create policy all_rows on TABLE using (true)")
+		return
+	}
 	if errors.Is(err, schema.ErrNoData) {
 		d.find("schema", doctor.Failing, humanize.OneLine(err), "drop schema "+d.config.Options.Schema+" cascade; then restore it with its data, or run trapeze migrate up")
 		return

@@ -31,16 +31,17 @@ func Unidentified(ctx context.Context, s *store.Store) ([]string, error) {
 	return list, nil
 }
 
-// weakTriggersSQL lists the triggers that are disabled, or that a session_replication_role of replica disables. Plan: reads only system
-// catalogs.
+// weakTriggersSQL lists the triggers that are disabled, or that a session_replication_role of replica disables. It leaves out the
+// application's own triggers, whose functions are in other schemas. Plan: reads only system catalogs.
 const weakTriggersSQL = `
 select t.tgname::text, c.relname::text from pg_trigger t join pg_class c on c.oid = t.tgrelid join pg_namespace n on n.oid = c.relnamespace
+	join pg_proc f on f.oid = t.tgfoid and f.pronamespace = n.oid
 where n.nspname = $1 and t.tgenabled <> 'A' and t.tgconstraint = 0 order by 2, 1`
 
 // Trigger names a trigger and its table.
 type Trigger struct{ Name, Table string }
 
-// WeakTriggers returns the triggers of the schema that are not always enabled.
+// WeakTriggers returns the triggers of Trapeze that are not always enabled.
 func WeakTriggers(ctx context.Context, s *store.Store) ([]Trigger, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Trigger], weakTriggersSQL, s.Schema())
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
@@ -100,4 +101,20 @@ func TestTheHistoryOfAJobIsFoundByIndex(t *testing.T) {
 			t.Errorf("%s\nin\n%s", l, strings.Join(lines, "\n"))
 		}
 	}
+}
+
+func TestTriggersOfTheApplicationAreNotReported(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	s, err := store.New(t.Context(), pool, store.Options{})
+	is.NoErr(err)
+	t.Cleanup(s.Close)
+	_, err = pool.Exec(t.Context(), `create function public.mine() returns trigger language plpgsql as 'begin return null; end';
+		create trigger mine after insert on trapeze.done for each row execute function public.mine();
+		alter table trapeze.schedules disable trigger schedule_is_planned_anew`)
+	is.NoErr(err)
+	weak, err := WeakTriggers(t.Context(), s)
+	is.NoErr(err)
+	is.Equal(weak, []Trigger{{Name: "schedule_is_planned_anew", Table: "schedules"}})
 }
