@@ -254,7 +254,7 @@ func (db *Database) Turn(ctx context.Context) (end func(), err error) {
 		case turns <- struct{}{}:
 		case <-ctx.Done():
 			release(db.turns[:i])
-			return nil, ctx.Err()
+			return nil, hadNoEffect(ctx.Err())
 		}
 	}
 	return func() { release(db.turns) }, nil
@@ -326,7 +326,7 @@ func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 		if outdated(err) {
 			s.pool.Reset() // other connections have prepared the same outdated statement
 		}
-		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || repeatable(ctx, sql, err)) {
+		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || broke(ctx, err) || repeatable(ctx, sql, err)) {
 			continue
 		}
 		return list, err
@@ -340,15 +340,15 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 			s.suspect(ctx, time.Since(began))
 		}
 	}()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, hadNoEffect(err)
+	}
+	defer conn.Release()
 	if !s.pooled {
-		conn, err := s.pool.Acquire(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Release()
 		// pgx itself would re-prepare a statement after any error, which would add 2 ms to the next part of a split batch.
 		if _, err := conn.Conn().Prepare(ctx, sql, sql); err != nil {
-			return nil, err
+			return nil, hadNoEffect(err)
 		}
 		result, err := conn.Query(ctx, sql, args...)
 		if err != nil {
@@ -359,7 +359,7 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	// The batch is one implicit transaction, so the pins and the lock timeout end with the statement.
 	batch := &pgx.Batch{}
 	batch.Queue(shortWaitSQL, lockWait(s.wait).Milliseconds())
-	return sendPinned(ctx, batch, s.pool, scan, sql, args)
+	return sendPinned(ctx, batch, conn, scan, sql, args)
 }
 
 // lockWait returns the time for which a statement may wait for a lock. It is shorter than the statement timeout. PostgreSQL then reports
@@ -423,10 +423,24 @@ func (db *Database) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	}
 	defer end()
 	for try := 0; ; try++ {
-		err := db.attempt(ctx, func() error { return pgx.BeginFunc(ctx, db.pool, do) })
-		if try < 4 && (retryable(err) || unsent(err) || try == 0 && stale(err)) {
+		err := db.attempt(ctx, func() error { return db.begin(ctx, do) })
+		if try < 4 && (retryable(err) || unsent(err) || broke(ctx, err) || try == 0 && stale(err)) {
 			continue
 		}
 		return err
 	}
+}
+
+// begin runs do in a transaction on the store's own pool and commits it.
+func (db *Database) begin(ctx context.Context, do func(tx pgx.Tx) error) error {
+	committing := false
+	err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+		err := do(tx)
+		committing = err == nil
+		return err
+	})
+	if !committing {
+		return hadNoEffect(err)
+	}
+	return err
 }
