@@ -87,7 +87,7 @@ func (db *Database) attempt(ctx context.Context, do func() error) error {
 		if Full(err) && db.pool.Stat().IdleConns()+db.pool.Stat().AcquiredConns() > 0 && backoff.Wait(ctx) {
 			continue
 		}
-		return db.Explain(err)
+		return because(ctx, db.Explain(err))
 	}
 }
 

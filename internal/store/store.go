@@ -9,6 +9,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -254,7 +255,7 @@ func (db *Database) Turn(ctx context.Context) (end func(), err error) {
 		case turns <- struct{}{}:
 		case <-ctx.Done():
 			release(db.turns[:i])
-			return nil, hadNoEffect(ctx.Err())
+			return nil, because(ctx, hadNoEffect(ctx.Err()))
 		}
 	}
 	return func() { release(db.turns) }, nil
@@ -305,7 +306,35 @@ func InSchema(schema, sql string) string {
 // Bounded returns a context with the statement timeout. Cancelling a worker must not abort a write that the worker still has to make; pass
 // context.WithoutCancel for such writes.
 func (db *Database) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h := db.connections.holders; db.pooled && h.holds != nil && h.holds() {
+		return context.WithTimeoutCause(ctx, min(db.wait, h.wait), errHeld)
+	}
 	return context.WithTimeout(ctx, db.wait)
+}
+
+// errHeld is returned for a statement that [Database.BoundHolders] has ended.
+var errHeld = errors.New("the statement got no reply while the caller's transaction held a connection of the pooler: " +
+	"make this call outside the transaction, or raise the pooler's pool size")
+
+// holders is set by [Database.BoundHolders].
+type holders struct {
+	holds func() bool
+	wait  time.Duration
+}
+
+// BoundHolders limits the time of statements behind a pooler if holds reports that their caller has a transaction open. If the pooler has no
+// other connection, neither the statement nor a heartbeat can run until that transaction ends. BoundHolders applies to all clones and must
+// be called before they are used.
+func (db *Database) BoundHolders(holds func() bool, wait time.Duration) {
+	db.connections.holders = holders{holds, wait}
+}
+
+// because adds errHeld to the error of a statement that it has ended.
+func because(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errHeld) {
+		return fmt.Errorf("%w: %w", errHeld, err)
+	}
+	return err
 }
 
 // Rows runs one statement on the store's own pool with pinned plans, and collects its rows.
