@@ -100,7 +100,7 @@ func (d *door) authenticate(request *http.Request) (access.Principal, error) {
 // audit writes an audit entry for an action before it is performed. If it returns an error, the action must not be performed.
 func (d *door) audit(ctx context.Context, entry admin.AuditEntry) error {
 	if err := admin.Audit(ctx, d.store, entry); err != nil {
-		return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the request could not be recorded in the audit log: try again", Err: err}
+		return problem.Unrecorded("the request", err)
 	}
 	return nil
 }

@@ -49,3 +49,25 @@ func TestTheCookieOfASessionIsSecureWhereItsProxyHadTLS(t *testing.T) {
 	is.True(!login("192.0.2.1", "").Secure)
 	is.True(!login("192.0.2.2", "https").Secure) // otherwise an untrusted header could keep the browser from sending the cookie over plain HTTP
 }
+
+func TestALoginWithoutTheGrantToAuditNamesTheGrant(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	_, without := pgtest.Role(t, pgtest.URL(t)) // a role without any permissions
+	r, err := runner.New(pgtest.Connect(t, without), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	door := api.Handler(r, api.Options{Authenticate: as("ana", "operator"), Login: func(token string) (string, time.Time, error) {
+		return "session", time.Now().Add(time.Hour), nil
+	}})
+	request := httptest.NewRequest("POST", "http://pod/ui/login", strings.NewReader("token=t"))
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("Sec-Fetch-Site", "same-origin")
+	w := httptest.NewRecorder()
+	door.ServeHTTP(w, request)
+	is.Equal(w.Code, http.StatusInternalServerError) // trying again would not help
+	is.True(strings.Contains(w.Body.String(), "could not be recorded in the audit log"))
+	is.True(strings.Contains(w.Body.String(), "lacks a permission"))
+	is.True(strings.Contains(w.Body.String(), "docs/grants.md"))
+	is.Equal(len(w.Result().Cookies()), 0)
+}

@@ -70,7 +70,7 @@ func TestAStreamEndsWhenItsPrincipalMayNotHaveItAnyMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			who := &passport{caller: server.Caller{Name: "gpu"}}
-			p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show, ReauthInterval: 20 * time.Millisecond})
+			p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show, NudgeInterval: 20 * time.Millisecond})
 			s := openStream(t, bare(p), "a", "b")
 			who.becomes(c.now, c.err)
 			is.True(!s.Receive()) // the stream has ended
@@ -81,7 +81,7 @@ func TestAStreamEndsWhenItsPrincipalMayNotHaveItAnyMore(t *testing.T) {
 
 func TestAStreamOnWhichNothingComesIsNudgedForProxiesToSee(t *testing.T) {
 	is := is.New(t)
-	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{ReauthInterval: 20 * time.Millisecond})
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{NudgeInterval: 20 * time.Millisecond})
 	call := connect.NewRequest(&remotepb.StreamJobsRequest{WorkerId: uuid.NewString(), Topics: []string{"a"}, Slots: 1, Nudges: true})
 	call.Header().Set("Authorization", "Bearer gpu")
 	s, err := bare(p).StreamJobs(t.Context(), call)
@@ -95,7 +95,7 @@ func TestAStreamOnWhichNothingComesIsNudgedForProxiesToSee(t *testing.T) {
 func TestAStreamOutlivesTheMomentsInWhichNobodyKnowsWhoMay(t *testing.T) {
 	is := is.New(t)
 	who := &passport{caller: server.Caller{Name: "gpu", Lane: func(string) bool { return false }}}
-	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show, ReauthInterval: 20 * time.Millisecond})
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show, NudgeInterval: 20 * time.Millisecond})
 	s := openStream(t, bare(p), "far")
 	who.becomes(server.Caller{}, connect.NewError(connect.CodeUnavailable, errors.New("the database does not answer")))
 	id := submit(t, p, raw("far", `1`))
@@ -146,4 +146,17 @@ func receive(s *connect.ServerStreamForClient[remotepb.Assignment]) error {
 	case <-time.After(200 * time.Millisecond):
 		return nil
 	}
+}
+
+func TestARemovedTokenEndsAStreamWithinSeconds(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	who := &passport{caller: server.Caller{Name: "gpu"}}
+	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show})
+	s := openStream(t, bare(p), "a")
+	who.becomes(server.Caller{}, errors.New("no such token"))
+	removed := time.Now()
+	is.True(!s.Receive())
+	is.Equal(connect.CodeOf(s.Err()), connect.CodeUnauthenticated)
+	is.True(time.Since(removed) < 10*time.Second)
 }

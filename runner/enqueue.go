@@ -91,8 +91,14 @@ func Describe(args job.Args, options ...EnqueueOption) (Submission, error) {
 // inside the function of [Job.Tx] or [Outcome.InTx], calling Tx, [Job.Tx] or [Job.Write] returns an error immediately, because a second
 // transaction would wait for the connection of the first once the pool has no other.
 func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
-	if err := r.pod.HostTx(ctx, do); err != nil {
-		if store.Unknown(err) && ctx.Err() == nil {
+	committing := false
+	err := r.pod.HostTx(ctx, func(tx pgx.Tx) error {
+		err := do(tx)
+		committing = err == nil
+		return err
+	})
+	if err != nil {
+		if committing && store.Unknown(err) {
 			return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, err)
 		}
 		return err

@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -79,4 +81,31 @@ func TestSubmissionsInATransactionNeedOneConnection(t *testing.T) {
 	_, err = runner.EnqueueSQL(ctx, tx, of("k"), runner.IdempotencyKey("s"), runner.Lane("guarded"))
 	is.NoErr(err)
 	is.NoErr(tx.Commit())
+}
+
+// The handler's transaction holds the only connection, so neither the call nor a heartbeat gets one until the handler returns.
+func TestACallInATransactionDoesNotCostTheLease(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := viaPooler(t, pgtest.Pooler(t, pgtest.URL(t), 1))
+	var r *runner.Runner
+	held := func(call func(ctx context.Context, j *raw) error) does {
+		return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			return nil, j.Tx(ctx, func(pgx.Tx) error { return call(ctx, j) }, nil)
+		}
+	}
+	calls := map[string]does{
+		"read": held(func(ctx context.Context, j *raw) error { _, err := r.Job(ctx, j.ID()); return err }),
+		"command": held(func(ctx context.Context, j *raw) error {
+			_, err := r.Admin().ResumeLane(ctx, job.DefaultLane, "ada")
+			return err
+		}),
+		"token": held(func(ctx context.Context, j *raw) error { _, err := j.Token(ctx); return err }),
+	}
+	r = start(t, pool, runner.Options{DirectURL: "off", LeaseFor: 3 * time.Second, HeartbeatEvery: time.Second, Slots: 1, MaxAttempts: 1}, calls)
+	for kind := range calls {
+		j := ended(t, r, enqueue(t, r, of(kind)))
+		is.Equal(*j.ErrorClass, job.ClassError) // an ordinary failed attempt, not a lost lease
+		is.True(strings.Contains(*j.Error, "make this call outside the transaction"))
+	}
 }

@@ -77,12 +77,14 @@ type Services struct {
 	holders    *holders
 }
 
-// NewServices returns the Services of a process that uses the given pools.
-func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, hooks ends.Hooks) Services {
+// NewServices returns the Services of a process that uses the given pools. heldFor limits a statement's time behind a pooler while its caller
+// has a transaction open.
+func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, heldFor time.Duration, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, hooks ends.Hooks) Services {
 	s := Services{
 		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
 		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics), holders: &holders{},
 	}
+	main.BoundHolders(s.holders.isInside, heldFor)
 	s.Ends = ends.New(metrics, hooks, log, s.Damped)
 	s.Waiters, s.journal = await.New(front, log, s.DBError), journal.NewWriter(front, log, s.DBError)
 	return s

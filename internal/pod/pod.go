@@ -96,7 +96,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		return nil, err
 	}
 	log, metrics := slog.New(contextHandler{o.Logger.Handler()}), telemetry.New()
-	shared := engine.NewServices(pool, s.hot, s.commands, s.heartbeat, log, metrics, o.TracerProvider, ends.Hooks{End: o.OnEnd, Retry: o.OnRetry})
+	shared := engine.NewServices(pool, s.hot, s.commands, s.heartbeat, o.LeaseFor/4, log, metrics, o.TracerProvider, ends.Hooks{End: o.OnEnd, Retry: o.OnRetry})
 	p := &Pod{
 		opts:        o,
 		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),

@@ -46,3 +46,11 @@ func TestATransactionTimeoutIsALostConnection(t *testing.T) {
 	is.True(store.Unknown(err))
 	is.Equal(store.Class(err), "25")
 }
+
+func TestAPoolerWithoutAConnectionExecutedNothing(t *testing.T) {
+	is := is.New(t)
+	err := &pgconn.PgError{Severity: "FATAL", Code: "08P01", Message: "query_wait_timeout"}
+	is.True(store.Transient(err))
+	is.True(!store.Unknown(err))
+	is.True(store.Unknown(&pgconn.PgError{Severity: "FATAL", Code: "08P01", Message: "server conn crashed?"}))
+}

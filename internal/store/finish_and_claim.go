@@ -62,12 +62,12 @@ func inOneCommit(ctx context.Context, s *Store, texts []string, add func(*pgx.Ba
 	return s.attempt(ctx, func() error {
 		conn, err := s.pool.Acquire(ctx)
 		if err != nil {
-			return err
+			return hadNoEffect(err)
 		}
 		defer conn.Release()
 		if !s.pooled {
 			if err := prepareOnce(ctx, s, conn.Conn(), texts); err != nil {
-				return err
+				return hadNoEffect(err)
 			}
 		}
 		return conn.SendBatch(ctx, batch).Close()

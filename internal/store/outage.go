@@ -36,13 +36,6 @@ const outageAfter = 500 * time.Millisecond
 // attemptsApart is the minimum interval between two attempts to connect during an outage.
 const attemptsApart = 50 * time.Millisecond
 
-// unreachable reports that an attempt to connect took longer than the statement timeout, so nothing was sent.
-type unreachable struct{ err error }
-
-func (u *unreachable) Error() string {
-	return "the database was not reached in time: " + u.err.Error()
-}
-
 // try runs do, which needs a connection. During an outage, try instead returns the latest error, unless a connection is free or another
 // attempt to connect is due. idle reports whether an open connection is free, and opening reports whether one is being opened.
 func (o *outage) try(always bool, idle, opening func() bool, do func() error) error {
@@ -58,8 +51,8 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 	o.mu.Unlock()
 	err := do()
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
-	if errors.Is(err, context.DeadlineExceeded) && opening() {
-		refused, err = true, &unreachable{err}
+	if Undone(err) && errors.Is(err, context.DeadlineExceeded) && opening() {
+		refused = true
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,7 +87,7 @@ func (db *Database) attempt(ctx context.Context, do func() error) error {
 		if Full(err) && db.pool.Stat().IdleConns()+db.pool.Stat().AcquiredConns() > 0 && backoff.Wait(ctx) {
 			continue
 		}
-		return db.Explain(err)
+		return because(ctx, db.Explain(err))
 	}
 }
 

@@ -39,12 +39,18 @@ const txTimeout = "25P04"
 // Unknown reports whether err leaves open whether the statement was committed, because the connection broke or the deadline passed after
 // something had been sent. If PostgreSQL reported the error, nothing was committed.
 func Unknown(err error) bool {
+	if Undone(err) {
+		return false
+	}
 	// pgx 5.12 reports "conn closed" when it loses the reply to a simple query or a batch, which includes every commit. It wrongly marks
 	// that error as safe to retry.
 	if err == nil || pgconn.SafeToRetry(err) && !errors.Is(err, pgconn.ErrConnClosed) {
 		return false
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		if pg.Message == poolerFull {
+			return false
+		}
 		// A terminated backend may have committed first; 57P01 to 57P03 then arrive instead of the reply.
 		// The same is true of transaction_timeout.
 		return strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08") || pg.Code == "XX000" || pg.Code == txTimeout
@@ -53,6 +59,35 @@ func Unknown(err error) bool {
 		return false
 	}
 	return broken(err) || pgconn.Timeout(err) || errors.Is(err, context.Canceled)
+}
+
+// poolerFull is pgbouncer's message to a client that it closes after query_wait_timeout, while it has no connection to the server for the
+// client's statement. The SQLSTATE is that of any violation of the protocol.
+const poolerFull = "query_wait_timeout"
+
+// undone reports that a statement had no effect, because it was not sent, or because its transaction was not committed.
+type undone struct{ err error }
+
+func (u *undone) Error() string { return "the statement had no effect: " + u.err.Error() }
+func (u *undone) Unwrap() error { return u.err }
+
+// Undone reports whether err states that the statement had no effect, although its connection was lost or the deadline passed.
+func Undone(err error) bool {
+	_, ok := errors.AsType[*undone](err)
+	return ok
+}
+
+// hadNoEffect returns the error of a statement that had no effect. [Unknown] is false for it.
+func hadNoEffect(err error) error {
+	if !Unknown(err) {
+		return err
+	}
+	return &undone{err}
+}
+
+// broke reports whether a statement that had no effect failed because its connection broke, so it can be sent again immediately.
+func broke(ctx context.Context, err error) bool {
+	return Undone(err) && !pgconn.Timeout(err) && ctx.Err() == nil
 }
 
 // unsent reports whether a connection ended before the statement, or the commit, could be sent on it. In that case nothing was executed, so
@@ -149,9 +184,6 @@ func Transient(err error) bool {
 			notifyFull(pg)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, ErrCutOff) {
-		return true
-	}
-	if _, ok := errors.AsType[*unreachable](err); ok {
 		return true
 	}
 	// Migrations use database/sql, which reports a lost connection as driver.ErrBadConn.

@@ -43,10 +43,11 @@ func stale(err error) bool {
 
 // connections holds the state shared by the pools of a store and its clones.
 type connections struct {
-	outage outage
-	host   *pgxpool.Pool
-	own    int                                          // number of connections that a pod opens in addition to those of host
-	before func(context.Context, *pgx.ConnConfig) error // the host's connect hook, which heartbeat connections use
+	outage  outage
+	host    *pgxpool.Pool
+	own     int                                          // number of connections that a pod opens in addition to those of host
+	before  func(context.Context, *pgx.ConnConfig) error // the host's connect hook, which heartbeat connections use
+	holders holders
 
 	mu      sync.Mutex
 	pools   map[*pgxpool.Pool]bool // whether each pool is reset together with the others

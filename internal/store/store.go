@@ -9,6 +9,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -254,7 +255,7 @@ func (db *Database) Turn(ctx context.Context) (end func(), err error) {
 		case turns <- struct{}{}:
 		case <-ctx.Done():
 			release(db.turns[:i])
-			return nil, ctx.Err()
+			return nil, because(ctx, hadNoEffect(ctx.Err()))
 		}
 	}
 	return func() { release(db.turns) }, nil
@@ -305,7 +306,35 @@ func InSchema(schema, sql string) string {
 // Bounded returns a context with the statement timeout. Cancelling a worker must not abort a write that the worker still has to make; pass
 // context.WithoutCancel for such writes.
 func (db *Database) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h := db.connections.holders; db.pooled && h.holds != nil && h.holds() {
+		return context.WithTimeoutCause(ctx, min(db.wait, h.wait), errHeld)
+	}
 	return context.WithTimeout(ctx, db.wait)
+}
+
+// errHeld is returned for a statement that [Database.BoundHolders] has ended.
+var errHeld = errors.New("the statement got no reply while the caller's transaction held a connection of the pooler: " +
+	"make this call outside the transaction, or raise the pooler's pool size")
+
+// holders is set by [Database.BoundHolders].
+type holders struct {
+	holds func() bool
+	wait  time.Duration
+}
+
+// BoundHolders limits the time of statements behind a pooler if holds reports that their caller has a transaction open. If the pooler has no
+// other connection, neither the statement nor a heartbeat can run until that transaction ends. BoundHolders applies to all clones and must
+// be called before they are used.
+func (db *Database) BoundHolders(holds func() bool, wait time.Duration) {
+	db.connections.holders = holders{holds, wait}
+}
+
+// because adds errHeld to the error of a statement that it has ended.
+func because(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errHeld) {
+		return fmt.Errorf("%w: %w", errHeld, err)
+	}
+	return err
 }
 
 // Rows runs one statement on the store's own pool with pinned plans, and collects its rows.
@@ -326,7 +355,7 @@ func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 		if outdated(err) {
 			s.pool.Reset() // other connections have prepared the same outdated statement
 		}
-		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || repeatable(ctx, sql, err)) {
+		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || broke(ctx, err) || repeatable(ctx, sql, err)) {
 			continue
 		}
 		return list, err
@@ -340,15 +369,15 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 			s.suspect(ctx, time.Since(began))
 		}
 	}()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, hadNoEffect(err)
+	}
+	defer conn.Release()
 	if !s.pooled {
-		conn, err := s.pool.Acquire(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Release()
 		// pgx itself would re-prepare a statement after any error, which would add 2 ms to the next part of a split batch.
 		if _, err := conn.Conn().Prepare(ctx, sql, sql); err != nil {
-			return nil, err
+			return nil, hadNoEffect(err)
 		}
 		result, err := conn.Query(ctx, sql, args...)
 		if err != nil {
@@ -359,7 +388,7 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	// The batch is one implicit transaction, so the pins and the lock timeout end with the statement.
 	batch := &pgx.Batch{}
 	batch.Queue(shortWaitSQL, lockWait(s.wait).Milliseconds())
-	return sendPinned(ctx, batch, s.pool, scan, sql, args)
+	return sendPinned(ctx, batch, conn, scan, sql, args)
 }
 
 // lockWait returns the time for which a statement may wait for a lock. It is shorter than the statement timeout. PostgreSQL then reports
@@ -423,10 +452,24 @@ func (db *Database) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	}
 	defer end()
 	for try := 0; ; try++ {
-		err := db.attempt(ctx, func() error { return pgx.BeginFunc(ctx, db.pool, do) })
-		if try < 4 && (retryable(err) || unsent(err) || try == 0 && stale(err)) {
+		err := db.attempt(ctx, func() error { return db.begin(ctx, do) })
+		if try < 4 && (retryable(err) || unsent(err) || broke(ctx, err) || try == 0 && stale(err)) {
 			continue
 		}
 		return err
 	}
+}
+
+// begin runs do in a transaction on the store's own pool and commits it.
+func (db *Database) begin(ctx context.Context, do func(tx pgx.Tx) error) error {
+	committing := false
+	err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+		err := do(tx)
+		committing = err == nil
+		return err
+	})
+	if !committing {
+		return hadNoEffect(err)
+	}
+	return err
 }

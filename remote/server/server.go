@@ -43,9 +43,9 @@ type Options struct {
 	// burst of twice MostStreams is allowed, because when a pod goes away, all its workers reconnect to other pods at once. The default is
 	// 100.
 	OpensPerSecond float64
-	// ReauthInterval is the interval at which an open stream's credentials are rechecked, because a token can expire and permissions can
-	// change. Workers that understand nudges are nudged at the same interval, because proxies close idle streams. The default is 15 s.
-	ReauthInterval time.Duration
+	// NudgeInterval is the interval at which workers that understand nudges are nudged, because proxies close idle streams. The default is
+	// 15 s. An open stream's credentials are rechecked every 3 s, or at this interval if it is shorter.
+	NudgeInterval time.Duration
 	// SendWithin is the timeout for sending a job. If a worker has not read the job by then, its stream is closed. The default is 10 s.
 	SendWithin time.Duration
 }
@@ -91,8 +91,8 @@ func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 	if o.OpensPerSecond <= 0 {
 		o.OpensPerSecond = 100
 	}
-	if o.ReauthInterval <= 0 {
-		o.ReauthInterval = 15 * time.Second
+	if o.NudgeInterval <= 0 {
+		o.NudgeInterval = 15 * time.Second
 	}
 	if o.SendWithin <= 0 {
 		o.SendWithin = 10 * time.Second

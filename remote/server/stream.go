@@ -20,6 +20,10 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
+// recheckInterval is the interval at which an open stream's credentials are rechecked, because a token can expire or be removed, and
+// permissions can change. It equals the interval for the API's streams.
+const recheckInterval = 3 * time.Second
+
 // StreamJobs implements [remotepb.WorkersHandler].
 func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.StreamJobsRequest], out *connect.ServerStream[remotepb.Assignment]) error {
 	caller, m := senderOf(ctx), in.Msg
@@ -71,15 +75,16 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	if err := send(nil); err != nil { // sending the headers tells the worker that it is connected
 		return err
 	}
-	reauth := time.NewTicker(s.opts.ReauthInterval)
-	defer reauth.Stop()
-	for {
+	recheck := time.NewTicker(min(s.opts.NudgeInterval, recheckInterval))
+	defer recheck.Stop()
+	for nudged := time.Now(); ; {
 		select {
-		case <-reauth.C:
+		case now := <-recheck.C:
 			if err := bound.reauthenticate(caller, kinds); err != nil {
 				return err
 			}
-			if o.Nudge != nil {
+			if o.Nudge != nil && now.Sub(nudged) > s.opts.NudgeInterval-recheckInterval/2 { // on the nearest check
+				nudged = now
 				o.Nudge() // keeps proxies from closing an idle stream
 			}
 		case a := <-sending:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
@@ -206,6 +207,15 @@ var fanOuts = []testCase{
 		w.Equal(all[0], all[1])
 		w.NoErr(w.r.Complete(w.Context(), id, all[0], "done"))
 		w.Equal(w.ended(id).State, job.Succeeded)
+	}},
+	{name: "parts without a token fail the attempt", run: func(w *world) {
+		w.handle("deferred", returns(func() *runner.Outcome { return runner.Deferred(1).Join(of("join")) }))
+		w.handle("join", nothing)
+		w.start()
+		j := w.ended(w.enqueue(of("deferred")))
+		w.Equal(j.State, job.Failed)
+		w.True(strings.HasPrefix(podtest.Message(j), "call Job.Token before returning Deferred"))
+		w.Equal(len(w.ids("join")), 0)
 	}},
 	{name: "a deferred job is cancelled while it waits", run: func(w *world) {
 		w.handle("deferred", func(ctx context.Context, j *raw) (*runner.Outcome, error) {

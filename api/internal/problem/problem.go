@@ -134,9 +134,20 @@ func Of(err error) *Problem {
 	}
 	if store.Transient(err) || errors.Is(err, context.DeadlineExceeded) {
 		// The driver's error text may contain host and user names, so it is written only to the log.
-		return &Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the database does not respond: try again", Err: err}
+		p := &Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the database does not respond: try again", Err: err}
+		if store.Undone(err) {
+			p.Detail = "the statement got no connection, or lost it before the commit, and had no effect"
+		}
+		return p
 	}
 	return &Problem{Status: http.StatusInternalServerError, Code: "internal", Message: "internal error: see the server's log", Err: err}
+}
+
+// Unrecorded returns the response to a request that was not performed, because err kept its audit entry from being written.
+func Unrecorded(what string, err error) *Problem {
+	p := *Of(err)
+	p.Message = what + " could not be recorded in the audit log: " + p.Message
+	return &p
 }
 
 // detailOf returns the detail of the response to an error. In a server error, the driver's text follows the known error. That text may

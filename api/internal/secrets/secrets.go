@@ -284,7 +284,7 @@ func (r *readings) note(request *http.Request, v *View, target string) error {
 		deed := admin.AuditEntry{Actor: v.reader.Name, Action: "job.read_args", Target: target,
 			After: reading{Asked: asked(request), Shown: named, More: len(v.shownOf) - len(named)}}
 		if err := admin.Audit(ctx, r.store, deed); err != nil {
-			return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the response contains secrets, and the access could not be recorded in the audit log", Err: err}
+			return problem.Unrecorded("the response contains secrets, and the access", err)
 		}
 		r.remember(key, now)
 	}

@@ -1,0 +1,62 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// commandsOf are commands of different forms. Each of them changes something.
+func commandsOf(r *runner.Runner, id int64) map[string]func(ctx context.Context) error {
+	return map[string]func(ctx context.Context) error{
+		"priority": func(ctx context.Context) error { return r.Admin().SetPriority(ctx, id, 2, false, "ada") },
+		"lane": func(ctx context.Context) error {
+			_, err := r.Admin().SetLane(ctx, "new", job.LaneChange{}, "ada")
+			return err
+		},
+		"resume": func(ctx context.Context) error {
+			_, err := r.Admin().ResumeLane(ctx, job.DefaultLane, "ada")
+			return err
+		},
+		"cancel": func(ctx context.Context) error { _, err := r.Admin().Cancel(ctx, id, "ada"); return err },
+		"schedule": func(ctx context.Context) error {
+			_, err := r.Admin().TriggerSchedule(ctx, "daily", nil, "ada")
+			return err
+		},
+		"enqueue": func(ctx context.Context) error { _, err := r.Enqueue(ctx, of("k")); return err },
+		"keyed": func(ctx context.Context) error {
+			_, err := r.Enqueue(ctx, of("k"), runner.IdempotencyKey("i"))
+			return err
+		},
+	}
+}
+
+func TestACommandWithoutAConnectionIsNotCalledUnknown(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := viaPooler(t, pgtest.Pooler(t, pgtest.URL(t), 1))
+	r := make1(t, pool, runner.Options{DirectURL: "off"}, map[string]does{"k": nothing})
+	id := enqueue(t, r, of("k"))
+	_, err := r.Admin().SetSchedule(t.Context(), "daily", job.ScheduleChange{Expression: new("@daily"), Kind: new("k")}, "ada")
+	is.NoErr(err)
+	is.NoErr(pgx.BeginFunc(t.Context(), pool, func(pgx.Tx) error { // holds the only connection to the server
+		for name, do := range commandsOf(r, id) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			err := do(ctx)
+			cancel()
+			if errors.Is(err, job.ErrOutcomeUnknown) || !store.Transient(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		return nil
+	}))
+}
