@@ -73,7 +73,10 @@ func ReadStats(ctx context.Context, s *store.Store, f StatsFilter) (StatsRows, e
 	if window < 0 {
 		return StatsRows{}, fmt.Errorf("%w: no numbers for a period of %s", job.ErrInvalid, f.Window)
 	}
-	now := time.Now().UTC()
+	now, err := Now(ctx, s)
+	if err != nil {
+		return StatsRows{}, err
+	}
 	in := job.Stats{Window: job.Seconds(f.Window), Every: job.Seconds(StatsWindows[window].Every), At: now}
 	in.Since = now.Add(-f.Window).Truncate(in.Every.Duration())
 	rows, err := store.Rows(ctx, s, scanStats, statsSQL, now.Add(-f.Window), store.Some(f.Lane), store.Some(f.Kind), statsRead)
@@ -153,7 +156,7 @@ func newGroup(name string, in job.Stats) *group {
 }
 
 func (g *group) add(row stats.Row, in job.Stats) {
-	i := min(int(row.At.Sub(in.Since)/in.Every.Duration()), len(g.Intervals)-1) // a pod's clock may be ahead of the database's
+	i := min(int(row.At.Sub(in.Since)/in.Every.Duration()), len(g.Intervals)-1) // the minute may have begun after the read
 	g.waits[i].Add(row.Wait)
 	g.runs[i].Add(row.Run)
 	g.Finished += row.Jobs
