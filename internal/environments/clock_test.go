@@ -65,15 +65,15 @@ func runWithWallClock(t *testing.T) {
 	}
 }
 
-// setWallClocks sets how far the wall clocks of this process and of its pods are ahead.
+// setWallClocks sets how far the wall clocks of this process and of its first pod are ahead, and the second pod's are behind.
 func (w *world) setWallClocks(ahead time.Duration) {
 	if !w.wall {
 		return
 	}
 	setWallClock(ahead)
-	for _, p := range w.pods {
+	for i, p := range w.pods {
 		if p.alive() {
-			fmt.Fprintln(p.stdin, ahead)
+			fmt.Fprintln(p.stdin, ahead*time.Duration(1-2*i))
 		}
 	}
 }
