@@ -120,6 +120,7 @@ func (w *world) checkWallClocks() {
 		}
 		return response.Body.String()
 	}
+	w.submit(runner.Raw{Name: "unknown", JSON: []byte("{}")}, job.Pending, runner.Foreign())
 	for _, ahead := range []time.Duration{240 * time.Hour, -240 * time.Hour, 0} {
 		setWallClock(ahead)
 		var counted job.Stats
@@ -131,7 +132,10 @@ func (w *world) checkWallClocks() {
 				w.t.Errorf("wall clock %s ahead: GET %s does not contain %s", ahead, path, want)
 			}
 		}
-		for _, path := range []string{"/ui/", "/ui/jobs", "/ui/schedules", "/ui/pods"} {
+		if differ := strings.Contains(get("/doctor"), "of the clock of"); differ != (ahead != 0) {
+			w.t.Errorf("wall clock %s ahead: the check clock of doctor says so: %t", ahead, differ)
+		}
+		for _, path := range []string{"/ui/", "/ui/jobs", "/ui/schedules", "/ui/pods", "/doctor"} {
 			if found := regexp.MustCompile(`\b(9|10) ?d(ays?)?\b[^<]*`).FindString(get(path)); found != "" {
 				w.t.Errorf("wall clock %s ahead: %s shows %q", ahead, path, found)
 			}
