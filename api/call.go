@@ -15,6 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -54,6 +55,14 @@ type call struct {
 }
 
 func (c *call) ctx() context.Context { return c.Request().Context() }
+
+// now returns the database's time, which a relative time in a request refers to. If the request's time is empty, now returns zero.
+func (c *call) now(since string) (time.Time, error) {
+	if since == "" {
+		return time.Time{}, nil
+	}
+	return storeview.Now(c.ctx(), c.lists)
+}
 
 // present returns jobs, pipelines or schedules without the secrets that the caller may not see.
 func (c *call) present(what any) (any, error) {

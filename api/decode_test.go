@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -48,7 +49,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		var many api.Selection
 		if api.Decode(strings.NewReader(body), &many) == nil {
-			_, _ = many.Jobs()
+			_, _ = many.Jobs(time.Now())
 		}
 	})
 }

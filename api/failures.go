@@ -1,9 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -33,7 +33,7 @@ type failureGroup struct {
 }
 
 // defaultFailures is the default period of a failure list.
-const defaultFailures = 24 * time.Hour
+const defaultFailures = "24h"
 
 func listFailures(c *call) (any, error) {
 	limit, err := limitOf(c, 50)
@@ -69,12 +69,14 @@ func showFailures(c *call) (any, error) {
 }
 
 func readFailures(c *call) (failures.List, error) {
-	since := time.Now().Add(-defaultFailures)
-	if text := c.QueryParam("since"); text != "" {
-		var err error
-		if since, err = query.Since(text, time.Now()); err != nil {
-			return failures.List{}, problem.Invalid("since: %s", err)
-		}
+	text := cmp.Or(c.QueryParam("since"), defaultFailures)
+	now, err := c.now(text)
+	if err != nil {
+		return failures.List{}, err
+	}
+	since, err := query.Since(text, now)
+	if err != nil {
+		return failures.List{}, problem.Invalid("since: %s", err)
 	}
 	return storeview.Failures(c.ctx(), c.lists, since, c.caller.Owner(access.JobsRead))
 }

@@ -3,9 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -56,9 +53,12 @@ func listJobs(c *call) (any, error) {
 }
 
 // filterOf parses the filters of a job list.
-func filterOf(c echo.Context) (job.Filter, error) {
-	var f job.Filter
-	err := eachFilter(c, func(name, value string, values []string) (err error) {
+func filterOf(c *call) (f job.Filter, err error) {
+	now, err := c.now(c.QueryParam("since"))
+	if err != nil {
+		return f, err
+	}
+	err = eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "state":
 			f.States, err = query.States(values)
@@ -78,7 +78,7 @@ func filterOf(c echo.Context) (job.Filter, error) {
 				f.Current = *yes
 			}
 		case "since":
-			f.Since, err = query.Since(value, time.Now())
+			f.Since, err = query.Since(value, now)
 		case "children":
 			f.Children, err = query.Bool(value)
 		case "reason":

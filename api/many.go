@@ -40,8 +40,8 @@ type Selection struct {
 	DryRun bool `json:"dry_run"` // only count the jobs and list a sample
 }
 
-// Jobs returns the filter of the selected jobs.
-func (s Selection) Jobs() (f job.Filter, err error) {
+// Jobs returns the filter of the selected jobs. now is the time that a relative time refers to.
+func (s Selection) Jobs(now time.Time) (f job.Filter, err error) {
 	f.Kind, f.Lane, f.Subject, f.Children = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject, s.Filter.Children
 	if len(s.Filter.State) > 0 {
 		if f.States, err = query.States(s.Filter.State); err != nil {
@@ -65,7 +65,7 @@ func (s Selection) Jobs() (f job.Filter, err error) {
 		return f, err
 	}
 	if s.Filter.Since != "" {
-		f.Since, err = query.Since(s.Filter.Since, time.Now())
+		f.Since, err = query.Since(s.Filter.Since, now)
 	}
 	return f, err
 }
@@ -97,7 +97,11 @@ func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (run
 	if err != nil {
 		return nil, err
 	}
-	filter, err := body.Jobs()
+	now, err := c.now(body.Filter.Since)
+	if err != nil {
+		return nil, err
+	}
+	filter, err := body.Jobs(now)
 	if err != nil {
 		return nil, problem.Invalid("filter: %s", err)
 	}

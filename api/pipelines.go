@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -50,7 +47,11 @@ func listPipelines(c *call) (any, error) {
 }
 
 // pipelineFilterOf parses the filters of a pipeline list.
-func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
+func pipelineFilterOf(c *call) (f storeview.PipelineFilter, err error) {
+	now, err := c.now(c.QueryParam("since"))
+	if err != nil {
+		return f, err
+	}
 	err = eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "status":
@@ -58,7 +59,7 @@ func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 		case "name":
 			f.Name = value
 		case "since":
-			f.Since, err = query.Since(value, time.Now())
+			f.Since, err = query.Since(value, now)
 		case "limit":
 			f.Limit, err = query.Limit(value)
 		case "cursor":

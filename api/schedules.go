@@ -12,6 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -52,7 +53,11 @@ func listSchedules(c *call) (any, error) {
 const previewFires = 5
 
 func previewSchedule(c *call) (any, error) {
-	return c.r.Admin().PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), time.Now(), previewFires)
+	now, err := storeview.Now(c.ctx(), c.lists)
+	if err != nil {
+		return nil, err
+	}
+	return c.r.Admin().PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), now, previewFires)
 }
 
 func showSchedule(c *call) (any, error) {

@@ -16,7 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// addNumbers inserts statistics for several recent minutes and for one hour of the previous day.
+// addNumbers inserts statistics for several recent minutes, for one hour of the previous day, and for a minute tomorrow, as after
+// the database's clock was ahead.
 func addNumbers(t *testing.T, r *runner.Runner) {
 	t.Helper()
 	_, err := inside.Of(r).Store.Pool().Exec(t.Context(), `
@@ -26,7 +27,8 @@ func addNumbers(t *testing.T, r *runner.Runner) {
 			(3, 'default', 'mail', 'failed', 3, array[0, 3], array[0, 0, 0, 0, 0, 0, 0, 3]),
 			(5, 'slow', 'report', 'succeeded', 7, array[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7], array[7]),
 			(5, 'slow', '<b>kind</b>', 'cancelled', 1, '{}', '{}'),
-			(1200, 'slow', 'report', 'failed', 90, '{}', '{}')) v(ago, lane, kind, state, jobs, wait, run)`)
+			(1200, 'slow', 'report', 'failed', 90, '{}', '{}'),
+			(-1440, 'default', 'mail', 'failed', 1000, '{}', '{}')) v(ago, lane, kind, state, jobs, wait, run)`)
 	if err != nil {
 		t.Fatal(err)
 	}

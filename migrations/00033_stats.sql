@@ -4,11 +4,11 @@
 -- Each pod adds its rows at the end of a minute, outside the commits that end jobs. Older rows are added up by hour and over all pods.
 -- A histogram's element i counts the durations up to 100 us times sqrt(2) to the power i - 1; trailing zeros are left out.
 create table trapeze.stats (
-    at    timestamptz not null,             -- when the minute or the hour began, by the pod's clock
+    at    timestamptz not null,             -- when the minute or the hour began
     lane  text not null,
     kind  text not null,
     state text not null check (state in ('succeeded', 'failed', 'cancelled')),
-    boot  uuid,                             -- the pod; null: all pods, in an hour
+    boot  uuid,                             -- the pod, or its counter after the clock was set back; null: all pods, in an hour
     jobs  bigint not null,
     wait  integer[] not null default '{}',   -- histogram: due until claimed
     run   integer[] not null default '{}'    -- histogram: run time of the handler

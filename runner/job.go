@@ -75,8 +75,8 @@ func (c core) PipelineID() int64 { return c.claim().Claimed.PipelineID }
 // Step returns the number of pipeline steps before this one.
 func (c core) Step() int { return c.claim().Claimed.Step }
 
-// CreatedAt returns the submission time by the database's clock, or by this pod's clock if the job was started on insert. It returns the
-// zero time on a remote worker if the pod runs a version that does not send it.
+// CreatedAt returns the submission time by the database's clock. It returns the zero time on a remote worker if the pod runs a version that
+// does not send it.
 func (c core) CreatedAt() time.Time { return c.claim().Claimed.CreatedAt }
 
 // SubmittedBy returns the submitter of the job, or of the first job of its pipeline; see [Submitter]. It returns "" if none was set.

@@ -24,10 +24,23 @@ type reader struct {
 	board    shared[board]
 	slots    shared[[]storeview.BoardSlots]
 	queue    shared[job.QueueState]
+	clock    shared[clockRead]
 	findings shared[[]Finding]
 	stats    map[string]*shared[numbers]       // by period
 	failed   map[string]*shared[failures.List] // by period
 	byKind   map[string]*shared[kindsRead]     // by period
+}
+
+// clockRead is a reading of the database's clock.
+type clockRead struct{ at, read time.Time }
+
+// now returns the database's time, to which pages compare the times of jobs.
+func (rd *reader) now(ctx context.Context) (time.Time, error) {
+	c, err := rd.clock.get(ctx, false, func(ctx context.Context) (clockRead, error) {
+		at, err := storeview.Now(ctx, rd.o.Store)
+		return clockRead{at, time.Now()}, err
+	})
+	return c.at.Add(time.Since(c.read)), err
 }
 
 // numbers holds the statistics of finished jobs by kind and by lane. Concurrent requests share one read.

@@ -152,6 +152,11 @@ func (d *dashboard) serve(v Route) http.HandlerFunc {
 			return
 		}
 		if err == nil {
+			if now, failed := d.reads.now(ctx); failed == nil { // otherwise the page's own reads report the error
+				p.Now = now
+			}
+		}
+		if err == nil {
 			err = v.show(d.reads, p, r.WithContext(ctx))
 		}
 		if err == nil && p.file != nil {

@@ -33,7 +33,7 @@ trapeze retry --failures GROUP retries the jobs of a group.`,
   trapeze retry --failures 3f2a9c1e5b7d0846 --dry-run`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, words []string) (err error) {
-			if since, err = moment(since); err != nil {
+			if err = checkSince(since); err != nil {
 				return err
 			}
 			if limit < 1 || limit > 1000 {

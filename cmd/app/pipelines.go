@@ -36,7 +36,7 @@ has finished. Status partial: the last step succeeded, but a child of a fan-out 
 					return exit.Usage("--status: %w", err)
 				}
 			}
-			if since, err = moment(since); err != nil {
+			if err = checkSince(since); err != nil {
 				return err
 			}
 			if limit < 0 {

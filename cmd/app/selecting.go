@@ -81,19 +81,14 @@ func (s *jobFlags) query() (url.Values, error) {
 			return nil, exit.Usage("--children %w", err)
 		}
 	}
-	since, err := moment(s.moment)
 	return client.Query("state", strings.Join(s.states, ","), "kind", s.kind, "lane", s.lane, "subject", s.subject, "pipeline", s.pipeline,
-		"parent", s.parent, "since", since, "children", s.children, "reason", s.reason, "error_class", s.class, "error_code", s.code), err
+		"parent", s.parent, "since", s.moment, "children", s.children, "reason", s.reason, "error_class", s.class, "error_code", s.code), checkSince(s.moment)
 }
 
-// moment converts --since to an absolute time, so that every page of a list uses the same time.
-func moment(text string) (string, error) {
-	if text == "" {
-		return "", nil
+// checkSince validates --since. An age is sent as it is, because it refers to the database's clock.
+func checkSince(text string) error {
+	if _, err := query.Since(text, time.Now()); text != "" && err != nil {
+		return exit.Usage("--since: %w", err)
 	}
-	at, err := query.Since(text, time.Now())
-	if err != nil {
-		return "", exit.Usage("--since: %w", err)
-	}
-	return at.Format(time.RFC3339Nano), nil
+	return nil
 }

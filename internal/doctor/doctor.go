@@ -65,6 +65,7 @@ type examination struct {
 	pod      Pod
 	store    *store.Store
 	server   view.Server
+	now      time.Time // the database's time, to which the ages in tables refer
 	findings []Finding
 }
 
@@ -79,7 +80,11 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 	if err != nil {
 		return nil, err
 	}
-	e := &examination{Thresholds: t, pod: pod, store: s, server: server, findings: locks}
+	now, err := view.Now(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	e := &examination{Thresholds: t, pod: pod, store: s, server: server, now: now, findings: locks}
 	each := examineFor
 	if locks[0].Status == Failing {
 		each = checkWhileLocked

@@ -21,7 +21,7 @@ func TestWhatADoctorSaysToDoIsSafeToPaste(t *testing.T) {
 	is := is.New(t)
 	const name, word = "x; touch pwned $(id) '", `'x; touch pwned $(id) '\'''`
 	none := 0
-	d := &examination{}
+	d := &examination{now: time.Now()}
 	d.kinds([]view.WaitingWork{{Kind: name}})
 	said := []string{d.findings[0].Do}
 	for _, g := range []view.LaneGate{{Name: name, Enabled: true, Drained: true}, {Name: name}, {Name: name, Enabled: true, Slots: &none}, {Name: name, Enabled: true, SlotsPerPod: &none}} {
@@ -57,14 +57,14 @@ func TestAFullNotifyQueueIsFound(t *testing.T) {
 func TestFindingsHaveARemedy(t *testing.T) {
 	is := is.New(t)
 	limit, oldest := 0, time.Now().Add(-3*time.Hour)
-	d := &examination{Thresholds: Thresholds{Overdue: 5 * time.Minute, Transaction: 5 * time.Minute}}
+	d := &examination{now: time.Now(), Thresholds: Thresholds{Overdue: 5 * time.Minute, Transaction: 5 * time.Minute}}
 	d.find("server", Healthy, "PostgreSQL 17.5, primary", "")
 	since := time.Now().Add(-12 * time.Minute)
 	says, do := holderText(view.Holder{What: "session", ID: "4711", User: "app", Database: "shop", Application: "psql",
 		State: "idle in transaction", Transactions: 81234, Since: &since}, since.Add(12*time.Minute))
 	d.find("horizon", Warning, says, do)
 	d.kinds([]view.WaitingWork{{Lane: "default", Kind: "report", Waiting: 12, Oldest: &oldest}})
-	d.lane(view.LaneGate{Name: "slow", Enabled: true, Slots: &limit}, waits{jobs: 3}, time.Now())
+	d.lane(view.LaneGate{Name: "slow", Enabled: true, Slots: &limit}, waits{jobs: 3})
 	text, err := os.ReadFile(filepath.Join("testdata", "findings.json"))
 	is.NoErr(err)
 	var want []Finding
@@ -87,8 +87,8 @@ func TestAFindingDoesNotNameHostsAndUsersOfTheConnection(t *testing.T) {
 // to handle.
 func TestUnknownKindsOfASubmitterDoNotDrownTheOtherFindings(t *testing.T) {
 	is := is.New(t)
-	d := &examination{}
-	oldest := time.Now().Add(-time.Hour)
+	d := &examination{now: time.Now()}
+	oldest := d.now.Add(-time.Hour)
 	var work []view.WaitingWork
 	for i := range 150 {
 		work = append(work, view.WaitingWork{Lane: "default", Kind: fmt.Sprintf("a%03d", i), Waiting: 100 + i%3, Oldest: &oldest})

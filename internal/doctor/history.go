@@ -28,7 +28,7 @@ func (e *examination) history(ctx context.Context) error {
 	case !c.Settled && c.Agreed != 0:
 		e.find("history", Warning, fmt.Sprintf("timeline changed (%d, was %d), or the database was restored, and no pod has noticed yet: %s",
 			c.Timeline, c.Agreed, missing), "start a pod: it advances the job ids past those that may be lost")
-	case c.Changed != nil && time.Since(*c.Changed) < historyRecent:
+	case c.Changed != nil && e.now.Sub(*c.Changed) < historyRecent:
 		e.find("history", Warning, fmt.Sprintf("timeline changed, or the database was restored, at %s (now timeline %d, change number %d): %s",
 			c.Changed.UTC().Format(time.RFC3339), c.Timeline, c.Epoch, missing),
 			"check whether the failover was asynchronous, and submit missing jobs again: docs/operating.md, \"After a failover that lost commits\"")

@@ -16,14 +16,14 @@ func (e *examination) horizon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now, found := time.Now(), false
+	found := false
 	for _, h := range holders {
-		status := e.oldness(h, now)
+		status := e.oldness(h, e.now)
 		if status == Healthy {
 			continue
 		}
 		found = true
-		says, do := holderText(h, now)
+		says, do := holderText(h, e.now)
 		e.find("horizon", status, says, do)
 	}
 	switch {

@@ -81,7 +81,7 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 	}
 	status, all := Warning, waits{}
 	for _, w := range work {
-		all.add(w)
+		all.add(w, e.now)
 	}
 	if all.jobs > 0 || !slices.ContainsFunc(pods, func(p view.PodHealth) bool { return p.Lease > 0 }) {
 		status = Failing
@@ -116,10 +116,11 @@ func (e *examination) leases(ctx context.Context) error {
 type waits struct {
 	jobs   int
 	oldest time.Time // zero if unknown
+	now    time.Time // the database's time
 }
 
-func (w *waits) add(one view.WaitingWork) {
-	more := waits{jobs: one.Waiting}
+func (w *waits) add(one view.WaitingWork, now time.Time) {
+	more := waits{jobs: one.Waiting, now: now}
 	if one.Oldest != nil {
 		more.oldest = *one.Oldest
 	}
@@ -128,21 +129,21 @@ func (w *waits) add(one view.WaitingWork) {
 
 // join merges more into w.
 func (w *waits) join(more waits) {
-	w.jobs += more.jobs
+	w.jobs, w.now = w.jobs+more.jobs, more.now
 	if !more.oldest.IsZero() && (w.oldest.IsZero() || more.oldest.Before(w.oldest)) {
 		w.oldest = more.oldest
 	}
 }
 
 // long reports whether the oldest job has been due for longer than the threshold.
-func (w waits) long(overdue time.Duration, now time.Time) bool {
-	return !w.oldest.IsZero() && now.Sub(w.oldest) > overdue
+func (w waits) long(overdue time.Duration) bool {
+	return !w.oldest.IsZero() && w.now.Sub(w.oldest) > overdue
 }
 
 func (w waits) String() string {
 	text := humanize.Count(w.jobs, "job waits", "jobs wait")
 	if !w.oldest.IsZero() {
-		text += ", the oldest due for " + humanize.Since(&w.oldest, time.Now())
+		text += ", the oldest due for " + humanize.Since(&w.oldest, w.now)
 	}
 	return text
 }
@@ -164,7 +165,7 @@ func (e *examination) lanes(ctx context.Context) error {
 		if byLane[w.Lane] == nil {
 			byLane[w.Lane] = &waits{}
 		}
-		byLane[w.Lane].add(w)
+		byLane[w.Lane].add(w, e.now)
 	}
 	all := waits{}
 	for _, g := range gates {
@@ -174,7 +175,7 @@ func (e *examination) lanes(ctx context.Context) error {
 		}
 		all.jobs += w.jobs
 		delete(byLane, g.Name)
-		e.lane(g, *w, time.Now())
+		e.lane(g, *w)
 	}
 	e.missing(gates, byLane)
 	if len(e.findings) == before {
@@ -220,7 +221,7 @@ func (e *examination) kinds(work []view.WaitingWork) {
 			of[w.Kind] = &orphan{kind: w.Kind, known: w.Known}
 			list = append(list, of[w.Kind])
 		}
-		of[w.Kind].add(w)
+		of[w.Kind].add(w, e.now)
 	}
 	slices.SortStableFunc(list, func(a, b *orphan) int {
 		switch {
@@ -248,13 +249,13 @@ func (e *examination) kinds(work []view.WaitingWork) {
 }
 
 // lane examines one lane and its waiting jobs.
-func (e *examination) lane(g view.LaneGate, w waits, now time.Time) {
+func (e *examination) lane(g view.LaneGate, w waits) {
 	if why, do := closedBy(g); why != "" {
 		status := Warning
 		switch {
 		case w.jobs == 0 && (g.Paused || g.Frozen || g.Drained || !g.Enabled):
 			return // the lane was closed on purpose, and no jobs are waiting
-		case w.long(e.Overdue, now):
+		case w.long(e.Overdue):
 			status = Failing
 		}
 		e.find("lanes", status, fmt.Sprintf("lane %s %s: %s", g.Name, why, w), do)
@@ -271,7 +272,7 @@ func (e *examination) lane(g view.LaneGate, w waits, now time.Time) {
 		e.find("lanes", Warning, fmt.Sprintf("no live pod has a handler for the kinds of lane %s: %s", g.Name, humanize.Short(strings.Join(g.Kinds, ", "), 60)),
 			"start a pod that registers one of these kinds")
 	}
-	if w.long(e.Overdue, now) {
+	if w.long(e.Overdue) {
 		e.find("lanes", Warning, fmt.Sprintf("lane %s: %s", g.Name, w),
 			"if trapeze ps shows all slots in use, raise slots or add pods; else see Why does this job not run? in docs/operating.md")
 	}

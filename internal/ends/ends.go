@@ -6,7 +6,6 @@ package ends
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/stats"
@@ -33,7 +32,7 @@ type Ends struct {
 
 // New returns an Ends whose counters belong to m and which calls the given hooks.
 func New(m *telemetry.Metrics, hooks Hooks, log *slog.Logger, repeated *telemetry.Damped) *Ends {
-	return &Ends{Stats: stats.NewCounter(time.Now()), counts: telemetry.NewEnds(m), hooks: hooks, calls: newCalls(log, repeated)}
+	return &Ends{Stats: stats.NewCounter(), counts: telemetry.NewEnds(m), hooks: hooks, calls: newCalls(log, repeated)}
 }
 
 // Of returns the counters for a kind with a handler in this process.

@@ -79,7 +79,7 @@ func (x *executor) Prepare(claimed *store.Claimed, lease job.Lease) *Run {
 // startInserted runs a job that was started on insert. The caller has already reserved a slot in its lane.
 func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	now := time.Now()
-	one := x.NewRun(startedOnInsert(n, now), boot)
+	one := x.NewRun(startedOnInsert(n, x.Clock.Now()), boot)
 	if one == nil {
 		x.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
 		return false

@@ -146,7 +146,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	}
 	var child *Run
 	if ended.ChildRunning {
-		if child = fin.newRun(startedOnInsert(*next, committed), one.Lease.Pod); child == nil {
+		if child = fin.newRun(startedOnInsert(*next, fin.Clock.Now()), one.Lease.Pod); child == nil {
 			fin.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
 		}
 	}

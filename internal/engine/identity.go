@@ -73,6 +73,7 @@ type Services struct {
 	Count      telemetry.Counters
 	Ends       *ends.Ends // reports jobs that this process finished
 	Waiters    *await.Waiters
+	Clock      *Clock          // the database's clock
 	journal    *journal.Writer // writes events and progress
 	holders    *holders
 }
@@ -82,7 +83,7 @@ type Services struct {
 func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, heldFor time.Duration, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, hooks ends.Hooks) Services {
 	s := Services{
 		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
-		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics), holders: &holders{},
+		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics), holders: &holders{}, Clock: &Clock{},
 	}
 	main.BoundHolders(s.holders.isInside, heldFor)
 	s.Ends = ends.New(metrics, hooks, log, s.Damped)

@@ -73,6 +73,7 @@ const recoverPage = 5000
 // can recover any other pod's jobs.
 func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	spared, left := s.Lease.Spared(s.Opts.LeaseFor)
+	closed := time.Now()
 	lapsed, err := store.CloseLapsed(ctx, s.Store, s.Boot(), s.Opts.LeaseFor, spared)
 	if err != nil {
 		return err
@@ -119,7 +120,7 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	}
 	for _, l := range lapsed {
 		s.Log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, telemetry.Boot, l.Boot, telemetry.LeaseUntil, l.LeaseUntil)
-		s.Metrics.RecoverySeconds.Observe(max(0, time.Since(l.LeaseUntil).Seconds()))
+		s.Metrics.RecoverySeconds.Observe(max(0, l.Late+time.Since(closed)).Seconds())
 	}
 	if crashed > 0 {
 		s.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, crashed, telemetry.ErrorClass, job.ClassCrashLimit)

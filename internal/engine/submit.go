@@ -259,7 +259,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	return s, nil
 }
 
-// startedOnInsert returns the claim on a job that this process has inserted and started in a single statement.
+// startedOnInsert returns the claim on a job that this process has inserted and started in a single statement. at is the database's time.
 func startedOnInsert(n store.NewJob, at time.Time) *store.Claimed {
 	pipeline := n.PipelineID
 	if pipeline == 0 {

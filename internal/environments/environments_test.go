@@ -30,6 +30,7 @@ type environment struct {
 	pooler  int    // pgbouncer's server connections; default 0: no pgbouncer
 	session bool   // pgbouncer in session mode instead of transaction mode
 	app     bool   // pods run as the role trapeze_app of docs/grants.md, not as the owner
+	wall    bool   // the wall clocks of pods and clients jump; the database's does not
 	since   int    // the first major version of PostgreSQL that has the setting; default: all
 	refused string // the migration is refused with this text
 	starts  string // four pods do not all start, and the log of one has this text
@@ -126,6 +127,7 @@ var environments = []environment{
 	{name: "pgbouncer by session, three", pooler: 3, session: true, starts: "pool_mode"},
 	{name: "pgbouncer by session, ten", pooler: 10, session: true, starts: "pool_mode"},
 	{name: "pgbouncer by session, forty", pooler: 40, session: true},
+	{name: "wall clocks of pods jump", wall: true},
 }
 
 const page = "../../docs/where-it-runs.md"
@@ -181,6 +183,9 @@ func (e environment) words() string {
 	if e.app {
 		parts = append(parts, "not the owner, but the role of [Database rights](grants.md)")
 	}
+	if e.wall {
+		parts = append(parts, "pods' clocks are set ahead and back by five minutes and by ten days; the database's clock is not")
+	}
 	if e.since > 0 {
 		parts = append(parts, fmt.Sprintf("PostgreSQL %d or newer", e.since))
 	}
@@ -205,7 +210,11 @@ func TestEnvironments(t *testing.T) {
 
 // run creates the environment's database and role, and runs the workload there.
 func (e environment) run(t *testing.T, server *pgembed.Server, name string) {
-	w := &world{t: t, config: podConfig{Schema: e.schema, Pooled: e.pooler > 0}}
+	if e.wall && setWallClock == nil {
+		runWithWallClock(t)
+		return
+	}
+	w := &world{t: t, wall: e.wall, config: podConfig{Schema: e.schema, Pooled: e.pooler > 0}}
 	text := strings.NewReplacer("@db", name, "@role", name, "@schema", w.schema())
 	cluster := pgtest.Connect(t, server.URL())
 	if version := podtest.One[int](t, cluster, "select current_setting('server_version_num')::int / 10000"); version < e.since {

@@ -3,6 +3,7 @@
 package environments
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,14 +51,19 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// runPod runs a runner until SIGTERM arrives or the test process ends, which closes stdin.
+// runPod runs a runner until SIGTERM arrives or the test process ends, which closes stdin. Each line of stdin is how far to set the wall
+// clock ahead.
 func runPod(config string) error {
 	var c podConfig
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		return err
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			if ahead, err := time.ParseDuration(lines.Text()); err == nil {
+				setWallClock(ahead)
+			}
+		}
 		os.Exit(3)
 	}()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -81,6 +87,7 @@ func runPod(config string) error {
 type pod struct {
 	name  string
 	cmd   *exec.Cmd
+	stdin io.Writer
 	log   podtest.Log
 	ended chan struct{}
 }
@@ -108,9 +115,10 @@ func launch(t *testing.T, w *world, name string) *pod {
 		t.Fatal(err)
 	}
 	p := &pod{name: name, cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
+	w.pods = append(w.pods, p)
 	p.cmd.Env = append(os.Environ(), podEnv+"="+string(config))
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	if _, err = p.cmd.StdinPipe(); err != nil {
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.cmd.Start(); err != nil {

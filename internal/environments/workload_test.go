@@ -120,6 +120,8 @@ type world struct {
 	host   *pgxpool.Pool // the application's
 	r      *runner.Runner
 	log    podtest.Log
+	wall   bool   // whether the wall clocks of this process and of its pods jump
+	pods   []*pod // all pods that were started
 
 	want map[int64]job.State // how each submitted job must end
 }
@@ -144,6 +146,7 @@ func (w *world) run() {
 		return w.yes("select exists (select from trapeze.live where id = $1 and state = 'running')", killed)
 	})
 
+	w.setWallClocks(5 * time.Minute)
 	w.submit(link{Of: 4}, job.Succeeded)
 	w.submit(runner.Chain(plain{}, plain{}, plain{}), job.Succeeded)
 	w.submit(split{}, job.Succeeded)
@@ -164,6 +167,7 @@ func (w *world) run() {
 	}
 	w.read()
 
+	w.setWallClocks(-5 * time.Minute)
 	first.kill()
 	w.wait("two occurrences of the schedule ran", func() bool {
 		return w.yes("select count(*) >= 2 from trapeze.jobs j join trapeze.done d using (id) where j.kind = 'tick' and d.state = 'succeeded'")
@@ -172,8 +176,14 @@ func (w *world) run() {
 		return w.yes("select not exists (select from trapeze.job where kind <> 'tick' and state not in ('succeeded', 'failed', 'cancelled'))")
 	})
 	w.read()
+	if w.wall {
+		w.runWhileWallClocksJump()
+	}
 	second.stop(t)
 	w.check()
+	if w.wall {
+		w.checkWallClocks()
+	}
 }
 
 // failToStart starts four pods in an environment that is not fit for them, and expects that a log says so.

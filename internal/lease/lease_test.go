@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -26,5 +27,15 @@ func TestAPodJudgesOthersAfterTwoHeartbeatsInARow(t *testing.T) {
 		if l.MayJudge() != step.may {
 			t.Errorf("after %s: judges others %t", step.what, l.MayJudge())
 		}
+	}
+}
+
+// If trust ended on the wall clock, a pod that is cut off would trust its lease for too long after its clock was set back.
+func TestTrustEndsOnTheMonotonicClock(t *testing.T) {
+	t.Parallel()
+	l := New("")
+	l.Renewed(time.Now(), time.Now(), time.Minute, true)
+	if !strings.Contains(l.trust.String(), " m=") {
+		t.Errorf("the end of the trust, %s, has no reading of the monotonic clock", l.trust)
 	}
 }

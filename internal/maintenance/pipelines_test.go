@@ -35,6 +35,7 @@ func TestPipelinesAreLookedThroughOnlyWhereSomeMayHaveLostTheirJobs(t *testing.T
 	is.Equal(prune(context.Canceled), 0) // the run is interrupted
 	is.Equal(prune(nil), 1)              // the next run reads all pipelines again
 	stray()
-	m.pruned.read.Store(time.Now().Add(-strayFor).UnixNano())
+	before := time.Now().Add(-strayFor)
+	m.pruned.read.Store(&before)
 	is.Equal(prune(nil), 1) // a pipeline whose jobs were deleted by other means is found within a day
 }

@@ -104,7 +104,7 @@ func (p *Pod) register(ctx context.Context) error {
 	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
 		return err
 	}
-	b, err := p.Heartbeats.Heartbeat(ctx, info.Boot, p.opts.LeaseFor, p.Closing.Load(), p.scheduledKinds()...)
+	b, err := podMember{p}.Heartbeat(ctx, info.Boot)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,6 @@ type Pod struct {
 
 	pass  slowPass    // searches for orphaned claims
 	known knownClaims // counted for doctor
-	clock databaseClock
 
 	laneEngines laneEngines
 

@@ -104,7 +104,11 @@ func (p *Pod) Declare(ctx context.Context, schedules []Schedule) error {
 			return err
 		}
 		if len(changed) > 0 {
-			if _, err := p.Calendar.Parse(d.Set, time.Now()); errors.Is(err, scheduler.ErrOver) {
+			now, err := view.Now(ctx, p.Commands)
+			if err != nil {
+				return err
+			}
+			if _, err := p.Calendar.Parse(d.Set, now); errors.Is(err, scheduler.ErrOver) {
 				p.Log.WarnContext(ctx, "schedule was declared after its time: it does not fire", telemetry.Schedule, d.Name, telemetry.Err, err)
 			}
 			p.Log.InfoContext(ctx, "schedule set from the program's declaration", telemetry.Schedule, d.Name, telemetry.Settings, changed)

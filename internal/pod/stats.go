@@ -12,11 +12,13 @@ import (
 // statsNotWritten is logged through [telemetry.Damped].
 const statsNotWritten = "could not write the counts of ended jobs"
 
-// keepStats writes the counts of finished jobs at the end of each minute until ctx ends. It retries counts that could not be written
+// keepStats writes the counts of finished jobs at the end of each minute of the database's clock until ctx ends. It retries counts that could not be written
 // before. If the pod crashes, the current minute's counts are lost.
 func (p *Pod) keepStats(ctx context.Context) {
-	for wait.For(ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) {
+	for next := true; next; {
 		p.writeStats(ctx, false)
+		now := p.Clock.Now()
+		next = wait.For(ctx, now.Truncate(time.Minute).Add(time.Minute).Sub(now))
 	}
 }
 
@@ -28,7 +30,7 @@ func (p *Pod) writeLastStats(ctx context.Context) {
 }
 
 func (p *Pod) writeStats(ctx context.Context, stopping bool) {
-	rows := p.Ends.Stats.Rows(time.Now(), p.Boot(), stopping)
+	rows := p.Ends.Stats.Rows(p.Clock.Now(), p.Boot(), stopping)
 	if err := upkeep.AddStats(ctx, p.Slow, rows); err != nil {
 		p.Damped.Warn(ctx, statsNotWritten, telemetry.Err, p.DBError(err))
 		return

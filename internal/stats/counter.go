@@ -3,9 +3,12 @@
 package stats
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -46,15 +49,14 @@ type cell struct {
 // Counter counts the jobs that end in this process. It is safe for concurrent use.
 type Counter struct {
 	mu      sync.Mutex
-	minute  time.Time // the start of the current minute
+	minute  time.Time // the start of the current minute, by the database's clock; zero before the first call of Rows
+	id      string    // replaces the pod's boot ID in rows once the clock was set back
 	cells   map[cell]*Row
 	pending []Row // rows of earlier minutes that have not been written yet
 }
 
 // NewCounter returns an empty Counter.
-func NewCounter(now time.Time) *Counter {
-	return &Counter{minute: now.Truncate(time.Minute), cells: map[cell]*Row{}}
-}
+func NewCounter() *Counter { return &Counter{cells: map[cell]*Row{}} }
 
 // Count counts a finished job in the minute that began with the latest call to [Counter.Rows]. It does not read the clock, because it is
 // called for every job.
@@ -78,15 +80,22 @@ func (c *Counter) Count(lane, kind string, state job.State, t Times) {
 }
 
 // Rows returns the rows of all complete minutes that have not been passed to Written, oldest first. If stopping is set, Rows includes the
-// current minute and must not be called again. The boot argument is the pod's boot ID.
+// current minute and must not be called again. The now argument is the database's time, and boot is the pod's boot ID.
 func (c *Counter) Rows(now time.Time, boot string, stopping bool) []Row {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Complete each minute only once, even if the clock is set back, because its rows can be inserted only once.
-	if next := now.Truncate(time.Minute); next.After(c.minute) || stopping {
+	next := now.Truncate(time.Minute)
+	if c.minute.IsZero() {
+		c.minute = next
+	}
+	if !next.Equal(c.minute) || stopping {
+		boot = cmp.Or(c.id, boot)
 		for _, row := range c.cells {
 			row.At, row.Boot = c.minute.UTC(), &boot
 			c.pending = append(c.pending, *row)
+		}
+		if next.Before(c.minute) {
+			c.id = uuid.NewString() // rows of the coming minutes may already exist, and a row is inserted only once
 		}
 		c.minute, c.cells = next, map[cell]*Row{}
 	}

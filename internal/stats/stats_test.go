@@ -73,7 +73,8 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func TestEachMinuteIsWrittenOnceAndACrashLosesOnlyTheCurrentOne(t *testing.T) {
 	is := is.New(t)
-	c := NewCounter(noon.Add(20 * time.Second))
+	c := NewCounter()
+	c.Rows(noon.Add(20*time.Second), "pod", false)
 	written := map[time.Time]int64{}
 	for minute := range 3 {
 		for range 10 {
@@ -92,20 +93,29 @@ func TestEachMinuteIsWrittenOnceAndACrashLosesOnlyTheCurrentOne(t *testing.T) {
 	is.Equal([]any{len(last), last[0].At, last[0].Jobs, len(last[0].Run)}, []any{1, noon.Add(3 * time.Minute), int64(1), 0}) // a process that stops normally loses nothing
 }
 
-func TestAMinuteIsNotRepeatedAfterTheClockWasSetBack(t *testing.T) {
+// A row that exists is never overwritten, so rows that follow a jump back must differ from those of the same minutes before.
+func TestMinutesAreCountedAgainAfterTheClockWasSetBack(t *testing.T) {
 	is := is.New(t)
-	c := NewCounter(noon)
-	c.Count("default", "k", job.Failed, NoRun)
-	is.Equal(len(c.Rows(noon.Add(time.Minute), "pod", false)), 1)
-	c.Count("default", "k", job.Failed, NoRun)
-	is.Equal(len(c.Rows(noon, "pod", false)), 1) // if the minute were written again, its rows would be ignored
-	rows := c.Rows(noon.Add(2*time.Minute), "pod", false)
-	is.Equal([]time.Time{rows[0].At, rows[1].At}, []time.Time{noon, noon.Add(time.Minute)})
+	c := NewCounter()
+	rows := c.Rows(noon, "pod", false)
+	for _, at := range []time.Duration{1, 2, 1, 2, 1} { // ahead by two minutes, back by one
+		c.Count("default", "k", job.Failed, NoRun)
+		rows = c.Rows(noon.Add(at*time.Minute), "pod", false)
+	}
+	is.Equal(len(rows), 5)
+	seen := map[string]bool{}
+	for _, r := range rows {
+		key := r.At.String() + *r.Boot
+		is.True(!seen[key])
+		seen[key] = true
+	}
+	is.Equal(*rows[0].Boot, "pod")
 }
 
 func TestRowsAreReturnedUntilTheyAreWritten(t *testing.T) {
 	is := is.New(t)
-	c := NewCounter(noon)
+	c := NewCounter()
+	c.Rows(noon, "pod", false)
 	for minute := range 8 {
 		for i := range mostCells / 2 {
 			c.Count("default", fmt.Sprint(i), job.Succeeded, NoRun)
@@ -128,7 +138,8 @@ func TestRowsAreReturnedUntilTheyAreWritten(t *testing.T) {
 
 func TestKindsBeyondTheLimitAreCountedTogether(t *testing.T) {
 	is := is.New(t)
-	c := NewCounter(noon)
+	c := NewCounter()
+	c.Rows(noon, "pod", false)
 	for i := range mostCells + 5 {
 		c.Count("default", fmt.Sprint(i), job.Cancelled, NoRun)
 	}
@@ -141,7 +152,8 @@ func TestKindsBeyondTheLimitAreCountedTogether(t *testing.T) {
 
 func TestJobsAreCountedWhileRowsAreTaken(t *testing.T) {
 	is := is.New(t)
-	c := NewCounter(noon)
+	c := NewCounter()
+	c.Rows(noon, "pod", false)
 	var workers sync.WaitGroup
 	for range 4 {
 		workers.Go(func() {
@@ -163,7 +175,8 @@ func TestJobsAreCountedWhileRowsAreTaken(t *testing.T) {
 }
 
 func BenchmarkCount(b *testing.B) {
-	c := NewCounter(noon)
+	c := NewCounter()
+	c.Rows(noon, "pod", false)
 	for b.Loop() {
 		c.Count("default", "plain", job.Succeeded, Times{3 * time.Millisecond, 10 * time.Microsecond})
 	}

@@ -128,12 +128,13 @@ func (s *Store) EmitMany(ctx context.Context, list []ClaimEmission) (written map
 	return written, nil
 }
 
-// age returns the time that has passed since at, in microseconds, or 0 if at is the zero time.
+// age returns the time that has passed since at, in microseconds, or 0 if at is the zero time or in the future, as after a jump of the clock
+// of the machine that ran the handler.
 func age(at time.Time) int64 {
 	if at.IsZero() {
 		return 0
 	}
-	return time.Since(at).Microseconds()
+	return max(0, time.Since(at).Microseconds())
 }
 
 // EndJSON returns an SQL expression for the [job.End] of a deleted row g. The state, reason, failure and class are also SQL expressions.

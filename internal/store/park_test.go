@@ -109,7 +109,8 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(plain)[0]
 	c := w.one(boot)
-	w.is.NoErr(w.Emit(w.ctx(), leaseOf(boot, c), store.Emission{Event: "file.opened", Level: "warn", Message: "old format", Fields: []byte(`{"rows":3}`)}))
+	w.is.NoErr(w.Emit(w.ctx(), leaseOf(boot, c), store.Emission{Event: "file.opened", Level: "warn", Message: "old format", Fields: []byte(`{"rows":3}`),
+		At: time.Now().Round(0).Add(time.Hour)})) // by a clock that is ahead
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(1)), Total: ptr(int64(3))}))
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(2)), Message: ptr("half")}))
 	p := w.at(id).Progress
@@ -122,6 +123,7 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 		names = append(names, e.Event)
 	}
 	w.is.Equal(names, []string{"job.claimed", "file.opened", "job.succeeded"})
+	w.is.True(!list[1].At.After(list[2].At))
 	pgtest.Wait(t, "the feed to go on after its cursor, without gap or repeat", func() bool {
 		after, err := view.Events(w.ctx(), w.Store, 0, list[0].Cursor, 10)
 		w.is.NoErr(err)

@@ -27,13 +27,14 @@ with lapsed as materialized (
 	insert into trapeze.job_events (event_no, boot, event, level, message)
 	select row_number() over (order by boot), boot, 'pod.lapsed', 'warn', name from closed
 )
-select boot::text, name, lease_until from closed`)
+select boot::text, name, lease_until, now() - lease_until from closed`)
 
 // Lapsed is a pod whose row was closed because its lease expired.
 type Lapsed struct {
 	Boot       string
 	Name       string
 	LeaseUntil time.Time
+	Late       time.Duration // how long ago the lease expired
 }
 
 // CloseLapsed closes the rows of all other pods whose leases have expired. From then on, their heartbeats are rejected. Leases that expire

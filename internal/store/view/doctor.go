@@ -59,21 +59,30 @@ func StrongOwner(ctx context.Context, s *store.Store) (string, error) {
 	return found[0], nil
 }
 
-// clockSQL reads the database's clock.
+// clockSQL reads the database's clock. Plan: reads no table.
 const clockSQL = `select clock_timestamp()`
+
+// Now returns the database's time. Times in tables are compared with it, because a pod's clock may differ.
+func Now(ctx context.Context, s *store.Store) (time.Time, error) {
+	at, err := store.Rows(ctx, s, pgx.RowTo[time.Time], clockSQL)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
+	}
+	return at[0].UTC(), nil
+}
 
 // Clock returns how far the database's clock is ahead of this machine's clock, and the maximum error of that value, which is half of the
 // shortest of five round-trip times.
 func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, err error) {
 	for range 5 {
 		asked := time.Now()
-		at, err := store.Rows(ctx, s, pgx.RowTo[time.Time], clockSQL)
+		at, err := Now(ctx, s)
 		if err != nil {
-			return 0, 0, fmt.Errorf("read the database's clock: %w", err)
+			return 0, 0, err
 		}
 		half := time.Since(asked) / 2
 		if within == 0 || half < within {
-			ahead, within = at[0].Sub(asked.Add(half)), half
+			ahead, within = at.Sub(asked.Add(half)), half
 		}
 	}
 	return ahead, within, nil

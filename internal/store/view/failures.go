@@ -41,7 +41,11 @@ const failureColumns = `d.id, d.attempt, d.finished_at, coalesce(d.error_class, 
 // Failures groups the jobs that have failed since a time, or all failed jobs if since is zero. If owner is not empty, it considers only
 // that owner's jobs. It reads at most 10,000 jobs: the latest failures, or the owner's newest jobs.
 func Failures(ctx context.Context, s *store.Store, since time.Time, owner string) (failures.List, error) {
-	from, until := store.Some(since), time.Now()
+	until, err := Now(ctx, s)
+	if err != nil {
+		return failures.List{}, err
+	}
+	from := store.Some(since)
 	read := func() ([]failures.Job, *time.Time, error) { return failedJobs(ctx, s, from, nil) }
 	if owner != "" {
 		read = func() ([]failures.Job, *time.Time, error) { return ownFailedJobs(ctx, s, from, owner) }

@@ -53,10 +53,10 @@ func Window(name string) (StatsWindow, error) {
 	return StatsWindow{}, fmt.Errorf("window %q: want 1h, 24h, 7d or 30d", name)
 }
 
-// statsSQL reads the rows in a period, newest first. Plan: stats_by_time backwards, to the start of the period, stops at the limit.
+// statsSQL reads the rows in a period, newest first. It omits minutes that have not begun: the database's clock was ahead. Plan: stats_by_time backwards, to the start of the period, stops at the limit.
 const statsSQL = `
 select s.at, s.lane, s.kind, s.state, s.jobs, s.wait, s.run from trapeze.stats s
-where s.at >= $1 and ($2::text is null or s.lane = $2) and ($3::text is null or s.kind = $3) order by s.at desc limit $4`
+where s.at >= $1 and s.at <= $5 and ($2::text is null or s.lane = $2) and ($3::text is null or s.kind = $3) order by s.at desc limit $4`
 
 // statsRead is the maximum number of rows that ReadStats reads. Reading 100,000 rows takes about half a second.
 const statsRead = 100_000
@@ -73,10 +73,13 @@ func ReadStats(ctx context.Context, s *store.Store, f StatsFilter) (StatsRows, e
 	if window < 0 {
 		return StatsRows{}, fmt.Errorf("%w: no numbers for a period of %s", job.ErrInvalid, f.Window)
 	}
-	now := time.Now().UTC()
+	now, err := Now(ctx, s)
+	if err != nil {
+		return StatsRows{}, err
+	}
 	in := job.Stats{Window: job.Seconds(f.Window), Every: job.Seconds(StatsWindows[window].Every), At: now}
 	in.Since = now.Add(-f.Window).Truncate(in.Every.Duration())
-	rows, err := store.Rows(ctx, s, scanStats, statsSQL, now.Add(-f.Window), store.Some(f.Lane), store.Some(f.Kind), statsRead)
+	rows, err := store.Rows(ctx, s, scanStats, statsSQL, now.Add(-f.Window), store.Some(f.Lane), store.Some(f.Kind), statsRead, now)
 	if err != nil {
 		return StatsRows{}, fmt.Errorf("read the numbers of ended jobs: %w", err)
 	}
@@ -153,7 +156,7 @@ func newGroup(name string, in job.Stats) *group {
 }
 
 func (g *group) add(row stats.Row, in job.Stats) {
-	i := min(int(row.At.Sub(in.Since)/in.Every.Duration()), len(g.Intervals)-1) // a pod's clock may be ahead of the database's
+	i := int(row.At.Sub(in.Since) / in.Every.Duration())
 	g.waits[i].Add(row.Wait)
 	g.runs[i].Add(row.Run)
 	g.Finished += row.Jobs

@@ -1,4 +1,4 @@
-package pod
+package engine
 
 import (
 	"testing"
@@ -26,11 +26,23 @@ func TestJumpsOfTheDatabasesClock(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			is := is.New(t)
-			var clock databaseClock
+			var clock Clock
 			for i, b := range c.beats {
-				jump := clock.observe(at(b[0]), at(b[1]), at(b[2]).Round(0))
+				jump := clock.Observe(at(b[0]), at(b[1]), at(b[2]).Round(0))
 				is.Equal(jump.Round(time.Millisecond), time.Duration(c.want[i]*float64(time.Second)))
 			}
 		})
+	}
+}
+
+func TestClockFollowsTheDatabase(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var clock Clock
+	is.True(clock.Now().Sub(time.Now()).Abs() < time.Minute) // before the first heartbeat
+	for _, ahead := range []time.Duration{time.Hour, -240 * time.Hour} {
+		sent := time.Now()
+		clock.Observe(sent, sent, sent.Add(ahead).Round(0))
+		is.True(clock.Now().Sub(sent.Add(ahead)).Abs() < time.Minute)
 	}
 }
