@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,16 +20,16 @@ func TestEachOutageEndsTheLease(t *testing.T) {
 		e := &Engine{Identity: Identity{Services: Services{Log: slog.New(slog.DiscardHandler)}, Lease: lease.New(""), Runs: newRuns()}}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		ends := 0
-		go e.WatchTrust(ctx, func() { ends++ })
+		var ends atomic.Int64
+		go e.WatchTrust(ctx, func() { ends.Add(1) })
 		for outage := range 3 {
 			e.Lease.Renewed(time.Now(), time.Now(), time.Second, true)
 			time.Sleep(500 * time.Millisecond)
 			e.Lease.Renewed(time.Now(), time.Now(), time.Second, true)
 			time.Sleep(800 * time.Millisecond)
-			is.Equal(ends, outage) // the second heartbeat has extended the lease
+			is.Equal(int(ends.Load()), outage) // the second heartbeat has extended the lease
 			time.Sleep(time.Second)
-			is.Equal(ends, outage+1)
+			is.Equal(int(ends.Load()), outage+1)
 		}
 	})
 }
