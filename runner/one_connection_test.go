@@ -100,6 +100,11 @@ func TestACallInATransactionDoesNotCostTheLease(t *testing.T) {
 			_, err := r.Admin().ResumeLane(ctx, job.DefaultLane, "ada")
 			return err
 		}),
+		"enqueue": held(func(ctx context.Context, _ *raw) error { _, err := r.Enqueue(ctx, of("read")); return err }),
+		"keyed": held(func(ctx context.Context, _ *raw) error {
+			_, err := r.Enqueue(ctx, of("read"), runner.IdempotencyKey("i"))
+			return err
+		}),
 		"token": held(func(ctx context.Context, j *raw) error { _, err := j.Token(ctx); return err }),
 	}
 	r = start(t, pool, runner.Options{DirectURL: "off", LeaseFor: 3 * time.Second, HeartbeatEvery: time.Second, Slots: 1, MaxAttempts: 1}, calls)

@@ -308,6 +308,9 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		return entered, sub.DBError(err)
 	}
 	cause := sub.DBError(err)
+	if errors.Is(err, store.ErrHeld) { // further statements would also wait for the caller's connection
+		return store.Enqueued{}, sub.unknownInsert(list, cause)
+	}
 	// Finding out the outcome is worth some extra time, even if the caller's deadline has passed.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 	defer cancel()
@@ -349,8 +352,12 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		}
 		return store.Enqueued{Places: places}, nil
 	}
-	sub.Unknown.Raise() // if the job belongs to this pod after all, a search finds it
-	return store.Enqueued{}, fmt.Errorf("%w (submit %s as job %d): %w", job.ErrOutcomeUnknown, list[0].Kind, list[0].ID, cause)
+	return store.Enqueued{}, sub.unknownInsert(list, cause)
+}
+
+func (sub *submitter) unknownInsert(list []store.NewJob, cause error) error {
+	sub.Unknown.Raise() // if a job belongs to this pod after all, a search finds it
+	return fmt.Errorf("%w (submit %s as job %d): %w", job.ErrOutcomeUnknown, list[0].Kind, list[0].ID, cause)
 }
 
 // insertOnce inserts jobs with a statement that suits their number.

@@ -307,13 +307,13 @@ func InSchema(schema, sql string) string {
 // context.WithoutCancel for such writes.
 func (db *Database) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if h := db.connections.holders; db.pooled && h.holds != nil && h.holds() {
-		return context.WithTimeoutCause(ctx, min(db.wait, h.wait), errHeld)
+		return context.WithTimeoutCause(ctx, min(db.wait, h.wait), ErrHeld)
 	}
 	return context.WithTimeout(ctx, db.wait)
 }
 
-// errHeld is returned for a statement that [Database.BoundHolders] has ended.
-var errHeld = errors.New("the statement got no reply while the caller's transaction held a connection of the pooler: " +
+// ErrHeld is returned for a statement that [Database.BoundHolders] has ended. The pooler has probably not sent it to a server.
+var ErrHeld = errors.New("the statement got no reply while the caller's transaction held a connection of the pooler: " +
 	"make this call outside the transaction, or raise the pooler's pool size")
 
 // holders is set by [Database.BoundHolders].
@@ -329,10 +329,10 @@ func (db *Database) BoundHolders(holds func() bool, wait time.Duration) {
 	db.connections.holders = holders{holds, wait}
 }
 
-// because adds errHeld to the error of a statement that it has ended.
+// because adds ErrHeld to the error of a statement that it has ended.
 func because(ctx context.Context, err error) error {
-	if err != nil && errors.Is(context.Cause(ctx), errHeld) {
-		return fmt.Errorf("%w: %w", errHeld, err)
+	if err != nil && errors.Is(context.Cause(ctx), ErrHeld) {
+		return fmt.Errorf("%w: %w", ErrHeld, err)
 	}
 	return err
 }
