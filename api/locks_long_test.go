@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
@@ -61,6 +62,27 @@ func TestDoctorNamesTheSessionThatHoldsALock(t *testing.T) {
 			is.True(strings.Contains(findings[0].Says, "idle in transaction, last statement lock table trapeze.live"))
 			is.True(strings.Contains(findings[0].Do, fmt.Sprintf("select pg_terminate_backend(%d)", pid)))
 		})
+	}
+}
+
+// No other session waits for this lock.
+func TestDoctorNamesALockThatDelaysOnlyDoctor(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	h := newHostOn(t, pool, api.Options{Authenticate: as("ann", "viewer")})
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	_, err = tx.Exec(t.Context(), `lock table trapeze.maintenance, trapeze.schedules`)
+	is.NoErr(err)
+	began := time.Now()
+	findings := findingsOf(t, h.send("GET", "/doctor", ""))
+	is.True(time.Since(began) < 6*time.Second)
+	is.Equal(findings[0].Check, "locks")
+	is.True(strings.HasPrefix(findings[0].Says, fmt.Sprintf("pid %d (", tx.Conn().PgConn().PID())))
+	for _, f := range findings[1:] {
+		is.True(f.Check != "locks") // the first answer, that no session waits, is replaced
 	}
 }
 

@@ -18,7 +18,7 @@ insert into trapeze.cluster (history) select id from trapeze.feed_epoch;
 -- The timeline that is written now: null on a standby, and where PostgreSQL refuses to answer. pg_control_checkpoint() names the timeline of
 -- the last checkpoint, which is older for a while after a promotion.
 -- +goose StatementBegin
-create function trapeze.timeline() returns integer language plpgsql as $$
+create function trapeze.timeline() returns integer language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if pg_catalog.pg_is_in_recovery() then
         return null;
@@ -31,7 +31,7 @@ end $$;
 
 -- The present identity of the cluster. Each part is null where it cannot be read.
 -- +goose StatementBegin
-create function trapeze.cluster_identity(out system_id bigint, out timeline integer, out feed uuid) language plpgsql as $$
+create function trapeze.cluster_identity(out system_id bigint, out timeline integer, out feed uuid) language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     timeline := trapeze.timeline();
     begin
@@ -49,7 +49,7 @@ end $$;
 
 -- The history that the pods have agreed on: null where the cluster is another one than then, so that settle_history() is due.
 -- +goose StatementBegin
-create function trapeze.history() returns uuid language plpgsql as $$
+create function trapeze.history() returns uuid language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     return (select c.history from trapeze.cluster c cross join trapeze.cluster_identity() i
             where (i.system_id is null or i.system_id is not distinct from c.system_id)

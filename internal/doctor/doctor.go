@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -50,6 +51,7 @@ type Pod struct {
 	Connections, HostConnections int           // maximum number of connections used by the pod and by the host's pool
 	MaxAge, ApprovalTTL          time.Duration // 0 means no limit
 	Log                          *slog.Logger  // receives the errors of checks
+	Own                          *store.Store  // finds sessions that block a check, beside the store on which the checks run
 }
 
 // examineFor is the timeout for an examination. It ensures that clients receive a response before they time out, even if the database is
@@ -58,6 +60,9 @@ const examineFor = 20 * time.Second
 
 // checkWhileLocked is the timeout for each check if another session holds a lock on Trapeze's tables. It keeps the examination short.
 const checkWhileLocked = 300 * time.Millisecond
+
+// slowCheck is the interval at which a running check is examined for a wait for another session's lock. [Locks] reports waits of a second.
+const slowCheck = 1100 * time.Millisecond
 
 // examination is a single run of all checks.
 type examination struct {
@@ -72,7 +77,7 @@ type examination struct {
 // Examine runs all checks. A check that fails becomes a finding. Examine returns an error if the database does not respond or ctx is
 // cancelled.
 func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Finding, error) {
-	locks, err := Locks(ctx, s)
+	locks, err := Locks(ctx, pod.Own)
 	if err != nil {
 		return nil, err
 	}
@@ -85,10 +90,6 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 		return nil, err
 	}
 	e := &examination{Thresholds: t, pod: pod, store: s, server: server, now: now, findings: locks}
-	each := examineFor
-	if locks[0].Status == Failing {
-		each = checkWhileLocked
-	}
 	e.durability()
 	e.autovacuum()
 	e.connections()
@@ -99,15 +100,13 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 		name string
 		do   func(context.Context) error
 	}{
-		{"clock", e.clock}, {"horizon", e.horizon}, {"history", e.history}, {"tables", e.tables}, {"partitions", e.partitions},
+		{"collation", e.collation}, {"clock", e.clock}, {"horizon", e.horizon}, {"history", e.history}, {"tables", e.tables}, {"partitions", e.partitions},
 		{"maintenance", e.maintenance}, {"pods", e.pods}, {"running", e.running}, {"lanes", e.lanes}, {"limits", e.limits},
 		{"schedules", e.schedules}, {"producers", e.producers},
 		{"replication", e.replication},
 	} {
-		limited, end := context.WithTimeout(bounded, each)
-		err := check.do(limited)
-		end()
-		if err != nil && each == checkWhileLocked && (errors.Is(err, context.DeadlineExceeded) || store.Transient(err)) {
+		err := e.unlessLocked(bounded, check.do)
+		if err != nil && e.locked() && (errors.Is(err, context.DeadlineExceeded) || store.Transient(err)) {
 			e.find(check.name, Warning, "not read: its tables are locked", "see the check locks, then run trapeze doctor again")
 			continue
 		}
@@ -117,6 +116,45 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 		}
 	}
 	return e.findings, ctx.Err()
+}
+
+// locked reports whether another session blocks sessions of Trapeze.
+func (e *examination) locked() bool { return e.findings[0].Status == Failing }
+
+// unlessLocked runs a check. If the check is slow because another session blocks it, unlessLocked ends the check and adds the findings on
+// that session, in place of the first finding, which is that of the check locks.
+func (e *examination) unlessLocked(ctx context.Context, check func(context.Context) error) error {
+	if e.locked() {
+		ctx, cancel := context.WithTimeout(ctx, checkWhileLocked)
+		defer cancel()
+		return check(ctx)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var found []Finding
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			select {
+			case <-time.After(slowCheck):
+			case <-ctx.Done():
+				return
+			}
+			if locks, err := Locks(ctx, e.pod.Own); err == nil && locks[0].Status == Failing {
+				found = locks
+				cancel()
+			}
+		}
+	})
+	err := check(ctx)
+	cancel()
+	watch.Wait()
+	if len(found) > 0 {
+		e.findings = append(found, e.findings[1:]...)
+		if err != nil {
+			err = context.DeadlineExceeded
+		}
+	}
+	return err
 }
 
 // reason returns why a check failed. Connection errors may contain host and user names, so their text is written only to the log.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
@@ -78,6 +80,19 @@ func (e *examination) connections() {
 		e.find("slots", status, fmt.Sprintf("%d slots share a pool of %d connections: handlers that write in transactions wait for each other",
 			e.pod.Slots, host), "add pool_max_conns to DATABASE_URL, or lower TRAPEZE_SLOTS, unless few handlers write in transactions")
 	}
+}
+
+// collation detects an upgrade of the operating system or of ICU that changed the order of texts, after which indexes on text are corrupt.
+func (e *examination) collation(ctx context.Context) error {
+	if e.server.Major < 15 {
+		return nil // earlier versions record no version for the database
+	}
+	c, err := view.ReadCollation(ctx, e.store)
+	if err == nil && c.Built != c.Installed && c.Built != "" && c.Installed != "" {
+		e.find("collation", Warning, fmt.Sprintf("the collation of the database changed from version %s to %s: indexes on text may miss rows, and unique keys may exist twice",
+			c.Built, c.Installed), fmt.Sprintf("stop the pods, then reindex database %[1]s; alter database %[1]s refresh collation version", pgx.Identifier{c.Database}.Sanitize()))
+	}
+	return err
 }
 
 // clock compares the database's clock with this machine's clock, and with times that the database has written. Leases, delays and schedules

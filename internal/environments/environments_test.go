@@ -29,6 +29,8 @@ type environment struct {
 	pool    int    // size of the application's pool; default 4
 	pooler  int    // pgbouncer's server connections; default 0: no pgbouncer
 	session bool   // pgbouncer in session mode instead of transaction mode
+	lines   string // further lines of pgbouncer's configuration
+	hidden  bool   // the pods' options do not declare pgbouncer
 	app     bool   // pods run as the role trapeze_app of docs/grants.md, not as the owner
 	wall    bool   // the wall clocks of pods and clients jump; the database's does not
 	since   int    // the first major version of PostgreSQL that has the setting; default: all
@@ -128,7 +130,15 @@ var environments = []environment{
 	{name: "pgbouncer by session, ten", pooler: 10, session: true, starts: "pool_mode"},
 	{name: "pgbouncer by session, forty", pooler: 40, session: true},
 	{name: "wall clocks of pods jump", wall: true},
+	{name: "pgbouncer that drops settings", pooler: 3, lines: dropped},
+	{name: "pgbouncer that drops settings, not declared", pooler: 3, lines: dropped, hidden: true, starts: "drops settings"},
+	{name: "pgbouncer by session that drops settings, not declared", pooler: 40, session: true, lines: dropped, hidden: true, starts: "drops settings"},
+	{name: "pgbouncer, not declared", pooler: 3, hidden: true, starts: "accepts no settings"},
 }
+
+// dropped makes pgbouncer ignore the settings that a pod sends if its options do not declare a pooler.
+const dropped = "ignore_startup_parameters = plan_cache_mode,enable_hashjoin,enable_mergejoin,enable_seqscan,enable_bitmapscan,jit," +
+	"random_page_cost,seq_page_cost,idle_in_transaction_session_timeout,idle_session_timeout,lock_timeout"
 
 const page = "../../docs/where-it-runs.md"
 
@@ -177,6 +187,12 @@ func (e environment) words() string {
 	if e.pooler > 0 {
 		parts = append(parts, fmt.Sprintf("pgbouncer, `pool_mode = %s`, `default_pool_size = %d`", e.mode(), e.pooler))
 	}
+	if e.lines != "" {
+		parts = append(parts, "`ignore_startup_parameters` lists all settings of a pod")
+	}
+	if e.hidden {
+		parts = append(parts, "neither `BehindPooler` nor `DirectURL` is set")
+	}
 	if e.pool > 0 {
 		parts = append(parts, fmt.Sprint("application pool of ", e.pool))
 	}
@@ -214,7 +230,7 @@ func (e environment) run(t *testing.T, server *pgembed.Server, name string) {
 		runWithWallClock(t)
 		return
 	}
-	w := &world{t: t, wall: e.wall, config: podConfig{Schema: e.schema, Pooled: e.pooler > 0}}
+	w := &world{t: t, wall: e.wall, config: podConfig{Schema: e.schema, Pooled: e.pooler > 0 && !e.hidden}}
 	text := strings.NewReplacer("@db", name, "@role", name, "@schema", w.schema())
 	cluster := pgtest.Connect(t, server.URL())
 	if version := podtest.One[int](t, cluster, "select current_setting('server_version_num')::int / 10000"); version < e.since {
@@ -261,8 +277,10 @@ func (e environment) run(t *testing.T, server *pgembed.Server, name string) {
 	}
 	w.config.URL = direct
 	if e.pooler > 0 {
-		w.config.Direct = direct
-		w.config.URL = testdb.WithParameter(pgtest.PoolerInMode(t, direct, e.mode(), e.pooler), "default_query_exec_mode=exec")
+		if !e.hidden {
+			w.config.Direct = direct
+		}
+		w.config.URL = testdb.WithParameter(pgtest.PoolerInMode(t, direct, e.mode(), e.pooler, e.lines), "default_query_exec_mode=exec")
 	}
 	size := 4
 	if e.pool > 0 {

@@ -272,6 +272,7 @@ func (t oneTransaction) SessionLock(ctx context.Context, conn *sql.Conn) error {
 		"begin",
 		fmt.Sprintf("select pg_advisory_xact_lock(%d)", lockKey),
 		"set local client_min_messages = warning",
+		"set local search_path = pg_catalog, pg_temp", // columns' defaults and views call functions without a schema
 		fmt.Sprintf("set local lock_timeout = %d", lockTimeout.Milliseconds()),
 	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {

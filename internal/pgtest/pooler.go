@@ -35,8 +35,8 @@ func Pooler(t testing.TB, address string, size int) string {
 	return PoolerInMode(t, address, "transaction", size)
 }
 
-// PoolerInMode is like [Pooler], in another of PgBouncer's pool modes.
-func PoolerInMode(t testing.TB, address, mode string, size int) string {
+// PoolerInMode is like [Pooler], in another of PgBouncer's pool modes, and with further lines of its configuration file.
+func PoolerInMode(t testing.TB, address, mode string, size int, lines ...string) string {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -54,7 +54,7 @@ func PoolerInMode(t testing.TB, address, mode string, size int) string {
 	if config.Password != "" {
 		password = " password='" + strings.ReplaceAll(config.Password, "'", "''") + "'"
 	}
-	text := fmt.Sprintf(poolerFile, config.Host, config.Port, config.User, password, port, mode, size)
+	text := fmt.Sprintf(poolerFile, config.Host, config.Port, config.User, password, port, mode, size) + strings.Join(lines, "\n")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}

@@ -14,7 +14,7 @@ import (
 func (p *Pod) Examine(ctx context.Context, s *store.Store, t doctor.Thresholds) ([]doctor.Finding, error) {
 	findings, err := doctor.Examine(ctx, s, doctor.Pod{
 		Name: p.opts.Name, Slots: p.Slots(), Connections: Connections, HostConnections: int(p.Pool.Config().MaxConns),
-		MaxAge: p.opts.MaxAge, ApprovalTTL: p.opts.ApprovalTTL, Log: p.Log,
+		MaxAge: p.opts.MaxAge, ApprovalTTL: p.opts.ApprovalTTL, Log: p.Log, Own: p.Commands,
 	}, t)
 	if err == nil {
 		findings = p.checkEngines(ctx, findings)

@@ -189,7 +189,7 @@ func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) e
 		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !backoff.Wait(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
 		}
-		p.Damped.Warn(ctx, engine.NotStarted, telemetry.Err, err)
+		p.Damped.Warn(ctx, engine.NotStarted, telemetry.Err, p.Commands.Explain(err))
 	}
 }
 

@@ -47,6 +47,7 @@ func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, 
 func inOneCommit(ctx context.Context, s *Store, texts []string, add func(*pgx.Batch) error) error {
 	batch := &pgx.Batch{}
 	if s.pooled {
+		batch.Queue(pooledSQL, lockWait(s.wait).Milliseconds())
 		batch.Queue(pinSQL)
 	}
 	if err := add(batch); err != nil {

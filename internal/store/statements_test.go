@@ -15,6 +15,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // statement, sorted by name, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"acceptsWritesSQL":     acceptsWritesSQL,
+	"pooledSQL":            pooledSQL,
+	"sessionSQL":           sessionSQL,
 	"missingClaimsSQL":     missingClaimsSQL.text,
 	"noteStartedSQL":       noteStartedSQL.text,
 	"heldPageSQL":          heldPageSQL.text,

@@ -169,6 +169,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	plans := &plans{slow: planSlow}
 	if !o.BehindPooler {
 		plans.watch(config)
+		prepareSessions(config)
 	}
 	shared := newConnections(host, o.PodConnections)
 	if !o.AnyServer {
@@ -188,6 +189,36 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 		s.schema = "trapeze"
 	}
 	return s, nil
+}
+
+// sessionSQL puts pg_catalog first in the session's search_path, so that no function of another schema replaces one that a statement calls.
+// The rest of the path stays, for the host's hooks. It returns null if the session lacks the pins. Plan: no table.
+const sessionSQL = `
+select case when pg_catalog.current_setting('seq_page_cost') operator(pg_catalog.=) '0'
+	then pg_catalog.set_config('search_path', pg_catalog.concat('pg_catalog, ', pg_catalog.current_setting('search_path')), false) end`
+
+// errDropped means that a pooler accepted the settings of a connection, but did not pass them on.
+var errDropped = errors.New("a pooler between this pod and PostgreSQL drops settings: set Options.BehindPooler or DirectURL (TRAPEZE_DATABASE_DIRECT_URL)")
+
+// prepareSessions makes a pool run [sessionSQL] on each new connection, after the host's hook, and close connections without the pins.
+func prepareSessions(config *pgxpool.Config) {
+	after := config.AfterConnect
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if after != nil {
+			if err := after(ctx, conn); err != nil {
+				return err
+			}
+		}
+		var path *string
+		err := conn.QueryRow(ctx, sessionSQL, pgx.QueryExecModeExec).Scan(&path)
+		switch pg, ok := errors.AsType[*pgconn.PgError](err); {
+		case ok && (strings.HasPrefix(pg.Code, "0A") || strings.HasPrefix(pg.Code, "42")):
+			return nil // the server is not PostgreSQL, which the check of the schema reports
+		case err == nil && path == nil:
+			return errDropped
+		}
+		return err
+	}
 }
 
 // untraced removes the query tracer that the host's pool has, or that its hook adds to each connection.
@@ -385,9 +416,9 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 		}
 		return pgx.CollectRows(result, scan)
 	}
-	// The batch is one implicit transaction, so the pins and the lock timeout end with the statement.
+	// The batch is one implicit transaction, so all settings end with the statement.
 	batch := &pgx.Batch{}
-	batch.Queue(shortWaitSQL, lockWait(s.wait).Milliseconds())
+	batch.Queue(pooledSQL, lockWait(s.wait).Milliseconds())
 	return sendPinned(ctx, batch, conn, scan, sql, args)
 }
 
@@ -435,6 +466,18 @@ func QueryOne[T any](ctx context.Context, s *Store, db DB, none error, sql strin
 // shortWaitSQL limits each lock wait for the rest of a transaction.
 const shortWaitSQL = `select set_config('lock_timeout', $1::bigint::text, true)`
 
+// pooledSQL limits each lock wait and sets the search_path for the rest of a transaction behind a pooler, where sessions have no settings.
+const pooledSQL = `select pg_catalog.set_config('lock_timeout', $1::bigint::text, true), pg_catalog.set_config('search_path', 'pg_catalog', true)`
+
+// Begin returns the options of a transaction on the store's own pool. Behind a pooler, the transaction has the settings of [pooledSQL].
+func (db *Database) Begin(mode string) pgx.TxOptions {
+	begin := "begin" + mode
+	if db.pooled {
+		begin += fmt.Sprintf("; set local lock_timeout = %d; set local search_path = pg_catalog", lockWait(db.wait).Milliseconds())
+	}
+	return pgx.TxOptions{BeginQuery: begin}
+}
+
 // BoundLocks limits each lock wait for the rest of a transaction, because a handler's transaction may lock a job's row for a long time.
 func (db *Database) BoundLocks(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, shortWaitSQL, db.shortWait.Milliseconds())
@@ -463,7 +506,7 @@ func (db *Database) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 // begin runs do in a transaction on the store's own pool and commits it.
 func (db *Database) begin(ctx context.Context, do func(tx pgx.Tx) error) error {
 	committing := false
-	err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, db.pool, db.Begin(""), func(tx pgx.Tx) error {
 		err := do(tx)
 		committing = err == nil
 		return err

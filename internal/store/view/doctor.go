@@ -16,7 +16,7 @@ select current_setting('server_version'), pg_is_in_recovery(), current_setting('
 	current_setting('synchronous_commit'), current_setting('autovacuum') = 'on', current_setting('max_connections')::int,
 	current_setting('superuser_reserved_connections')::int,
 	(select count(*) from pg_stat_activity a where a.backend_type = 'client backend')::int,
-	pg_has_role('pg_read_all_stats', 'member'), pg_notification_queue_usage()`
+	pg_has_role('pg_read_all_stats', 'member'), pg_notification_queue_usage(), current_setting('server_version_num')::int / 10000`
 
 // Server holds the server settings that doctor checks.
 type Server struct {
@@ -31,6 +31,7 @@ type Server struct {
 	Connections       int     // connections in use by all clients
 	SeesAll           bool    // whether this role can see the activity of other sessions
 	NotifyQueue       float64 // the share of the NOTIFY queue that is in use, from 0 to 1
+	Major             int     // the first number of the version
 }
 
 // ReadServer reads the relevant server settings.
@@ -124,6 +125,23 @@ func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 		return nil, fmt.Errorf("find the oldest transaction: %w", err)
 	}
 	return list, nil
+}
+
+// collationSQL returns the database's name, the version of the default collation with which its indexes were built, and the version that
+// the server now has. Both are empty if the version is not known, as for C. PostgreSQL 14 does not record it. Plan: one row of a catalog.
+const collationSQL = `
+select datname::text, coalesce(datcollversion, ''), coalesce(pg_database_collation_actual_version(oid), '') from pg_database where datname = current_database()`
+
+// Collation is the default collation of the database.
+type Collation struct{ Database, Built, Installed string }
+
+// ReadCollation returns the versions of the database's default collation.
+func ReadCollation(ctx context.Context, s *store.Store) (Collation, error) {
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[Collation], collationSQL)
+	if err != nil {
+		return Collation{}, fmt.Errorf("read the version of the collation: %w", err)
+	}
+	return found[0], nil
 }
 
 // tablesSQL reads the state of those Trapeze tables from which rows are deleted. Each partition of done has a separate row. The fourth

@@ -156,7 +156,7 @@ func ExportJobs(ctx context.Context, s *store.Store, db store.DB, do func(job.Jo
 
 // Snapshot runs do in a read-only transaction that uses a single snapshot of the database.
 func Snapshot(ctx context.Context, s *store.Store, do func(tx pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, s.Pool(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
+	return pgx.BeginTxFunc(ctx, s.Pool(), s.Begin(" isolation level repeatable read, read only"), do)
 }
 
 func each[T any](ctx context.Context, s *store.Store, db store.DB, scan pgx.RowToFunc[T], do func(T) error, sql string, args ...any) error {

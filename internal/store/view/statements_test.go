@@ -93,6 +93,7 @@ var statements = map[string]string{
 	"searchJobsSQL":      searchJobsSQL,
 	"searchOwnJobsSQL":   searchOwnJobsSQL,
 	"serverSQL":          serverSQL,
+	"collationSQL":       collationSQL,
 	"slotsInUseSQL":      slotsInUseSQL,
 	"spineSQL":           spineSQL,
 	"standingSQL":        standingSQL,
