@@ -139,8 +139,8 @@ func TestNoSecretIsShownThatCannotBeWrittenDown(t *testing.T) {
 	is.NoErr(err)
 	for _, path := range []string{"/jobs/" + id, "/jobs", "/pipelines/" + id, "/jobs/" + id + "/stream", "/admin/export/jobs"} {
 		a := h.send("GET", path, "", "X-Who", "root")
-		is.Equal(a.status, http.StatusServiceUnavailable)
-		is.Equal(a.body["code"], "unavailable")
+		is.Equal(a.status, http.StatusInternalServerError)
+		is.Equal(a.body["code"], "internal")
 		is.True(!strings.Contains(a.text, "hunter2"))
 	}
 	is.True(!strings.Contains(h.send("GET", "/ui/jobs/"+id, "", "X-Who", "root").text, "hunter2"))

@@ -39,7 +39,7 @@ func TestClockFollowsTheDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var clock Clock
-	is.True(clock.Now()time.Until().Abs() < time.Minute) // before the first heartbeat
+	is.True(time.Until(clock.Now()).Abs() < time.Minute) // before the first heartbeat
 	for _, ahead := range []time.Duration{time.Hour, -240 * time.Hour} {
 		sent := time.Now()
 		clock.Observe(sent, sent, sent.Add(ahead).Round(0))
