@@ -169,7 +169,7 @@ func TestNewConnectionsAreRefusedWhileTheOldOnesStay(t *testing.T) {
 			p.Pass()
 			another, err := pgx.Connect(t.Context(), p.URL())
 			is.NoErr(err) // the fault has ended
-			is.Equal(p.Links(), 2)
+			pgtest.Wait(t, "the refused connection is gone", func() bool { return p.Links() == 2 })
 			is.NoErr(another.Close(t.Context()))
 		})
 	}
