@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -69,35 +67,12 @@ func (w *waits) handle(_ context.Context, j *runner.Job[arrival]) (*runner.Outco
 	return nil, nil
 }
 
-// all returns the delays since the previous call of all or take.
+// all returns the delays since the previous call of all.
 func (w *waits) all() (list []float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	list, w.list = w.list, nil
 	return list
-}
-
-// take returns the delays since the previous call of all or take, sorted. It returns an error unless there are exactly n.
-func (w *waits) take(n int) (list []float64, err error) {
-	list = w.all()
-	if len(list) != n {
-		return nil, fmt.Errorf("%d handlers were called for %d jobs", len(list), n)
-	}
-	slices.Sort(list)
-	if list[0] < 0 {
-		return nil, errors.New("a job began before it was submitted: the clock was changed")
-	}
-	return list, nil
-}
-
-// endedAtFirstClaim returns an error unless the database contains exactly n finished jobs, all of which succeeded on their first claim.
-func (g *rig) endedAtFirstClaim(ctx context.Context, n int) error {
-	var all, well int
-	err := g.pool.QueryRow(ctx, `select count(*), count(*) filter (where state = 'succeeded' and fence = 1) from trapeze.done`).Scan(&all, &well)
-	if err == nil && (all != n || well != n) {
-		err = fmt.Errorf("of %d jobs, %d finished, %d of them successfully at the first claim", n, all, well)
-	}
-	return err
 }
 
 // length scales a duration by the lab's scale.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	neturl "net/url"
 	"os"
@@ -158,4 +159,22 @@ func quantile(sorted []float64, q float64) float64 {
 		return 0
 	}
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}
+
+func median(values []float64) float64 { return quantile(slices.Sorted(slices.Values(values)), 0.5) }
+
+// until checks a condition every 20 ms until it is true.
+func until(ctx context.Context, atMost time.Duration, what string, is func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, atMost, errors.New("timed out after "+atMost.String()+": "+what))
+	defer cancel()
+	for {
+		if yes, err := is(); yes || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }

@@ -13,42 +13,18 @@ var workloads = []workload{
 	{"handoff", (*lab).handoff},
 	{"drain", (*lab).drain},
 	{"chains", (*lab).chains},
-	{"rows", (*lab).rows},
-	{"rows-queued", (*lab).rowsQueued},
-	{"args", (*lab).args},
-	{"retries", (*lab).retries},
-	{"priorities", (*lab).priorities},
-	{"few-slots", (*lab).fewSlots},
+	{"fan-out", (*lab).fanOut},
 	{"subjects", (*lab).subjects},
-	{"hot-subject", (*lab).hotSubject},
-	{"blocked-head", (*lab).blockedHead},
-	{"blocked-claims", (*lab).blockedClaims},
 	{"dead-rows", (*lab).deadRows},
 	{"lanes", (*lab).lanes},
-	{"many-lanes", (*lab).manyLanes},
-	{"tenants", (*lab).tenants},
-	{"mixed", (*lab).mixed},
-	{"elsewhere", (*lab).elsewhere},
-	{"pooler", (*lab).pooler},
-	{"sleepers", (*lab).sleepers},
-	{"standby", (*lab).standby},
-	{"poison", (*lab).poison},
-	{"events", (*lab).events},
-	{"progress", (*lab).progress},
-	{"fan-out", (*lab).fanOut},
-	{"remote", (*lab).remote},
-	{"remote-backlog", (*lab).remoteBacklog},
-	{"schedules", (*lab).schedules},
-	{"streams", (*lab).streams},
 	{"fleet", (*lab).fleet},
-	{"soak", (*lab).soak},
-	{"growth", (*lab).growth},
-	{"held-day", (*lab).heldDay},
+	{"standby", (*lab).standby},
+	{"remote", (*lab).remote},
 	{"pages", (*lab).pages},
 }
 
-// whenNamed lists workloads that run only if they are named. The workload growth, for example, takes half an hour and 15 GB of disk space.
-var whenNamed = []string{"growth", "held-day", "pages"}
+// whenNamed lists workloads that run only if they are named, because they take long.
+var whenNamed = []string{"pages"}
 
 // processes maps the program's first argument to the function that the program runs when it is started as a child process.
 var processes = map[string]func() error{

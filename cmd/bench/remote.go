@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,10 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/server"
 	"github.com/trapeze-run/trapeze/remote/worker"
@@ -140,164 +137,4 @@ func transactions(ctx context.Context, url string) (m moved, err error) {
 	defer conn.Close(ctx)
 	err = conn.QueryRow(ctx, `select xact_commit, xact_rollback from pg_stat_database where datname = current_database()`).Scan(&m.commits, &m.rollbacks)
 	return m, err
-}
-
-// remoteBacklog measures how the cost of claiming jobs for a remote worker depends on the size of the backlog. It dispatches jobs for ten
-// free slots, alternating between databases with small and large backlogs.
-func (b *lab) remoteBacklog(ctx context.Context) (l line, err error) {
-	little, much, others, rounds, few := 100, b.size(1_000_000), b.size(200_000), b.size(300), b.size(20)
-	l = line{What: fmt.Sprintf("a dispatch for 10 free slots with a backlog of %d, of %d, and of %d behind %d jobs of kinds that the worker does not run; alternating, %d times each, the last one %d times; claimed jobs are returned; without autovacuum", little, much, little, others, rounds, few),
-		Goal: "the same with a million as with a hundred"}
-	var all []*backlog
-	for _, one := range []*backlog{
-		{name: fmt.Sprint(little), own: little}, {name: fmt.Sprint(much), own: much}, {name: fmt.Sprintf("%d behind %d", little, others), own: little, others: others},
-	} {
-		if err := one.fill(ctx, b); err != nil {
-			return l, err
-		}
-		defer one.close()
-		all = append(all, one)
-		b.printf("remote-backlog: %s", one.name)
-	}
-	for round := range rounds {
-		for i := range all {
-			one := all[(round+i)%len(all)]
-			if one.others > 0 && round >= few {
-				continue
-			}
-			if err := one.dispatch(ctx); err != nil {
-				return l, err
-			}
-		}
-	}
-	for _, one := range all {
-		buffers, err := one.touched(ctx)
-		if err != nil {
-			return l, err
-		}
-		l.set(one.name+": buffers of claim and giving back", (buffers-one.before)/float64(len(one.took)))
-		report(&l, one.name+": claim ms", one.took)
-	}
-	return l, all[2].fromTheMark(ctx, &l, rounds)
-}
-
-// backlog is a database with waiting jobs.
-type backlog struct {
-	*rig
-	name        string
-	own, others int // jobs of the worker's kinds, and jobs of other kinds that come before them
-	st          *store.Store
-	boot        string
-	before      float64
-	since       time.Time // the low-water mark
-	took        []float64
-}
-
-func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
-	if g.rig, err = b.rig(ctx, runner.Options{}); err != nil {
-		return err
-	}
-	for kind, n := range map[string]int{"bench.other": g.others, remoteNoop{}.Kind(): g.own} {
-		// The jobs are submitted in several calls, because the arguments of a million jobs would take a gigabyte of memory.
-		priority := runner.Priority(0)
-		if kind == "bench.other" {
-			priority = runner.Priority(1)
-		}
-		for part := 0; part < n; part += 50_000 {
-			list := make([]job.Args, min(50_000, n-part))
-			for i := range list {
-				list[i] = runner.Step(runner.Raw{Name: kind, JSON: json.RawMessage(`{}`)}, runner.Foreign(), priority)
-			}
-			if _, err := g.r.EnqueueMany(ctx, list); err != nil {
-				return err
-			}
-		}
-	}
-	if g.st, err = store.New(ctx, g.pool, store.Options{Connections: 1}); err != nil {
-		return err
-	}
-	g.end = append(g.end, g.st.Close)
-	g.boot = uuid.NewString()
-	if err := g.st.Register(ctx, store.PodInfo{Boot: g.boot, Name: "bench", Kinds: []string{remoteNoop{}.Kind()}, Slots: 10}, 24*time.Hour); err != nil {
-		return err
-	}
-	if err := g.tidy(ctx); err != nil {
-		return err
-	}
-	// Autovacuum is disabled, because its page reads would be added to those of the claims.
-	if _, err := g.pool.Exec(ctx, `alter table trapeze.live set (autovacuum_enabled = off); alter table trapeze.jobs set (autovacuum_enabled = off)`); err != nil {
-		return err
-	}
-	for range 10 { // warm up plans and caches
-		if err := g.dispatch(ctx); err != nil {
-			return err
-		}
-	}
-	g.took = nil
-	g.before, err = g.touched(ctx)
-	return err
-}
-
-// dispatch claims jobs for ten slots, using as many claim statements as a pod would use for a worker. It then returns the jobs to the
-// queue.
-func (g *backlog) dispatch(ctx context.Context) error {
-	sent := time.Now()
-	want := store.Want{Lane: job.DefaultLane, N: 10, Since: g.since}
-	var claims store.Claims
-	for {
-		var err error
-		if claims, err = g.st.Claim(ctx, g.boot, []store.Want{want}, []string{remoteNoop{}.Kind()}, false); err != nil {
-			return err
-		}
-		reached := claims.Reached[job.DefaultLane]
-		if len(claims.Jobs) > 0 || reached.Last == nil {
-			break
-		}
-		want.After = reached.Last
-	}
-	g.took = append(g.took, ms(time.Since(sent)))
-	if len(claims.Jobs) == 0 {
-		return fmt.Errorf("claimed nothing of a backlog of %s", g.name)
-	}
-	leases := make([]job.Lease, len(claims.Jobs))
-	for i, c := range claims.Jobs {
-		leases[i] = job.Lease{JobID: c.ID, Fence: c.Fence, Pod: g.boot}
-	}
-	_, err := g.st.HandBack(ctx, g.boot, leases, "")
-	return err
-}
-
-// fromTheMark measures dispatches that start at the low-water mark of a previous sweep.
-func (g *backlog) fromTheMark(ctx context.Context, l *line, rounds int) (err error) {
-	var mark time.Time
-	if err := g.pool.QueryRow(ctx, `select min(ready_at) from trapeze.live where kind = $1`, remoteNoop{}.Kind()).Scan(&mark); err != nil {
-		return err
-	}
-	if g.before, err = g.touched(ctx); err != nil {
-		return err
-	}
-	g.took, g.since = nil, mark
-	for range rounds {
-		if err := g.dispatch(ctx); err != nil {
-			return err
-		}
-	}
-	buffers, err := g.touched(ctx)
-	if err != nil {
-		return err
-	}
-	l.set(g.name+", from the mark: buffers of claim and giving back", (buffers-g.before)/float64(len(g.took)))
-	report(l, g.name+", from the mark: claim ms", g.took)
-	return nil
-}
-
-// touched returns the number of pages read from Trapeze's tables and indexes, whether cached or not.
-func (g *backlog) touched(ctx context.Context) (n float64, err error) {
-	time.Sleep(1500 * time.Millisecond) // sessions report their statistics up to a second later
-	if err := g.st.Pool().Ping(ctx); err != nil {
-		return 0, err
-	}
-	time.Sleep(200 * time.Millisecond)
-	err = g.pool.QueryRow(ctx, `select sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::float8 from pg_statio_user_tables`).Scan(&n)
-	return n, err
 }

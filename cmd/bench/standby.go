@@ -135,7 +135,7 @@ func classOf(sql string) string {
 		return "ping"
 	case strings.HasPrefix(sql, "listen "):
 		return "listen"
-	case strings.Contains(sql, "update trapeze.pods set lease_until"):
+	case strings.Contains(sql, "lease_until = case when"):
 		return "heartbeat"
 	case strings.Contains(sql, "update trapeze.live l set state = 'running'"):
 		return "poll"

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -32,35 +31,18 @@ func (b *lab) drain(ctx context.Context) (l line, err error) {
 	}
 	defer g.close()
 	runner.Handle(g.r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
-	list := make([]job.Args, n)
-	for i := range list {
-		list[i] = noop{}
-	}
 	began := time.Now()
-	if _, err := g.r.EnqueueMany(ctx, list); err != nil {
+	if _, err := g.r.EnqueueMany(ctx, copies(noop{}, n)); err != nil {
 		return l, err
 	}
 	l.set("bulk enqueue jobs/s", float64(n)/time.Since(began).Seconds())
-	if err := g.tidy(ctx); err != nil {
-		return l, err
-	}
-	before, err := g.meter(ctx)
+	e, err := g.workOff(ctx, n)
 	if err != nil {
 		return l, err
 	}
-	began = time.Now()
-	g.start(ctx)
-	if err := g.drained(ctx); err != nil {
-		return l, err
-	}
-	seconds := time.Since(began).Seconds()
-	after, err := g.meter(ctx)
-	if err != nil {
-		return l, err
-	}
-	l.set("drain jobs/s", float64(n)/seconds)
-	l.set("writing transactions a job", (after.xact-before.xact)/float64(n))
-	l.set("WAL bytes a job", (after.wal-before.wal)/float64(n))
+	l.set("drain jobs/s", float64(n)/e.seconds)
+	l.set("writing transactions a job", e.xact/float64(n))
+	l.set("WAL bytes a job", e.wal/float64(n))
 	return l, nil
 }
 
@@ -112,53 +94,6 @@ func (b *lab) handoff(ctx context.Context) (l line, err error) {
 	report(&l, "hand-off gap ms", gaps)
 	report(&l, "enqueue to start ms", first)
 	report(&l, "chain of five ms", whole)
-	return l, nil
-}
-
-// chains measures many concurrent chains of five steps.
-func (b *lab) chains(ctx context.Context) (l line, err error) {
-	n := b.size(2000)
-	l = line{What: "2,000 chains of five steps submitted at once to a pod with 100 slots",
-		Goal: "design's prototype: 11,399 chains/s; target ≥ 12 × River's 626, ≤ 0.05 transactions a step"}
-	g, err := b.rig(ctx, runner.Options{Slots: 100})
-	if err != nil {
-		return l, err
-	}
-	defer g.close()
-	runner.Handle(g.r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
-		if j.Args.Left == 0 {
-			return nil, nil
-		}
-		return runner.Then(step{Left: j.Args.Left - 1}), nil
-	})
-	g.start(ctx)
-	list := make([]job.Args, n)
-	for i := range list {
-		list[i] = step{Left: 4}
-	}
-	if err := g.tidy(ctx); err != nil {
-		return l, err
-	}
-	before, err := g.meter(ctx)
-	if err != nil {
-		return l, err
-	}
-	began := time.Now()
-	if _, err := g.r.EnqueueMany(ctx, list); err != nil {
-		return l, err
-	}
-	if err := g.drained(ctx); err != nil {
-		return l, err
-	}
-	seconds := time.Since(began).Seconds()
-	after, err := g.meter(ctx)
-	if err != nil {
-		return l, err
-	}
-	l.set("chains/s", float64(n)/seconds)
-	l.set("steps/s", float64(5*n)/seconds)
-	l.set("writing transactions a step", (after.xact-before.xact)/float64(5*n))
-	l.set("WAL bytes a step", (after.wal-before.wal)/float64(5*n))
 	return l, nil
 }
 
