@@ -80,7 +80,7 @@ func (v *view) seen(w *wait) time.Time {
 }
 
 // markScan is the maximum duration of the scan that replaces expired marks on a machine that is busy with faults. Until the scan ends,
-// claims keep starting at the expired marks (see ADR 0014).
+// claims keep starting at the expired marks.
 const markScan = time.Second
 
 // openWithin limits how long a submission's transaction may stay open before claims may miss the job. It mirrors freshSince in the claim
