@@ -6,97 +6,29 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 
 	"flag"
-	"fmt"
 	"maps"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/matryer/is"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/envvar"
 	"github.com/trapeze-run/trapeze/internal/failures"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
-	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
-var update = flag.Bool("update", false, "rewrite the table of commands")
+var update = flag.Bool("update", false, "rewrite the generated pages")
 
 const referenceFile = "../../docs/reference.md"
-
-// The -update flag writes the table of commands between these lines.
-const (
-	commandsBegin = "<!-- commands: written by go test ./cmd/trapeze -run Reference -update -->\n"
-	commandsEnd   = "<!-- end of commands -->\n"
-)
-
-func TestReferenceListsEveryCommandAndFlag(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	head, rest, ok := strings.Cut(read(t, referenceFile), commandsBegin)
-	is.True(ok) // the file contains the line that precedes the table
-	have, tail, ok := strings.Cut(rest, commandsEnd)
-	is.True(ok) // the file contains the line that follows the table
-	want := commandTable(newRootCommand())
-	if *update {
-		// Other tests may be reading the file. The rename ensures that they see either the old or the new version.
-		anew := referenceFile + ".new"
-		is.NoErr(os.WriteFile(anew, []byte(head+commandsBegin+want+commandsEnd+tail), 0o644))
-		is.NoErr(os.Rename(anew, referenceFile))
-		return
-	}
-	is.Equal(have, want) // -update rewrites the table
-}
-
-func commandTable(root *cobra.Command) string {
-	var b strings.Builder
-	b.WriteString("\n| command, flag | default | does |\n|---|---|---|\n")
-	cell := strings.NewReplacer("|", "\\|").Replace
-	none := []string{"", "[]", "0", "0s", "false", server.DataDir()} // DataDir differs between machines
-	types := map[string]string{"bool": "", "stringSlice": " list", "int64": " int"}
-	flag := func(f *pflag.Flag) {
-		value := " "
-		if !slices.Contains(none, f.DefValue) {
-			value = " `" + f.DefValue + "` "
-		}
-		kind, plain := types[f.Value.Type()]
-		if !plain {
-			kind = " " + f.Value.Type()
-		}
-		fmt.Fprintf(&b, "| · `--%s`%s |%s| %s |\n", f.Name, kind, value, cell(f.Usage))
-	}
-	var walk func(c *cobra.Command)
-	walk = func(c *cobra.Command) {
-		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
-			return
-		}
-		if c.HasParent() && !c.HasSubCommands() || c.LocalNonPersistentFlags().HasFlags() {
-			c.DisableFlagsInUseLine = true
-			fmt.Fprintf(&b, "| `%s` | | %s |\n", c.UseLine(), cell(c.Short))
-		}
-		c.LocalNonPersistentFlags().VisitAll(flag)
-		for _, below := range c.Commands() {
-			walk(below)
-		}
-	}
-	walk(root)
-	b.WriteString("| every command | | |\n")
-	root.PersistentFlags().VisitAll(flag)
-	return b.String() + "\n"
-}
 
 func TestReferenceListsEveryExitCode(t *testing.T) {
 	t.Parallel()
@@ -107,39 +39,7 @@ func TestReferenceListsEveryExitCode(t *testing.T) {
 	same(t, "exit codes", names(t, "### Exit codes", "code"), codes)
 }
 
-func TestReferenceListsEveryVariableWithItsDefault(t *testing.T) {
-	t.Parallel()
-	var variables []string
-	for _, one := range envvar.Variables() {
-		variables = append(variables, one.Name)
-	}
-	same(t, "variables", names(t, "## Environment", "variable"), variables)
-	given := map[string]string{}
-	for _, row := range table(t, "## Environment", "variable") {
-		given[spans(row[0])[0]] = strings.Trim(row[1], "`")
-	}
-	for _, one := range envvar.Variables() {
-		name, want, got := one.Name, fmt.Sprint(one.Default), given[one.Name]
-		switch one.Default.(type) {
-		case time.Duration:
-			if d, err := time.ParseDuration(got); err == nil {
-				got = d.String()
-			}
-		case string, []string:
-			if reflect.ValueOf(one.Default).Len() == 0 {
-				want = "–"
-			}
-		}
-		if name == "TRAPEZE_SLOTS" {
-			want = "4 × GOMAXPROCS"
-		}
-		if got != want {
-			t.Errorf("%s: the reference says %q, the code %q", name, got, want)
-		}
-	}
-}
-
-func TestReferenceListsEveryRouteAndMetric(t *testing.T) {
+func TestReferenceListsEveryRoute(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
@@ -154,15 +54,6 @@ func TestReferenceListsEveryRouteAndMetric(t *testing.T) {
 		}
 	}
 	same(t, "routes", names(t, "## HTTP", "route"), routes)
-
-	var documented, inCode []string
-	for _, row := range table(t, "## Metrics", "metric") {
-		documented = append(documented, strings.Join(append(spans(row[0]), spans(row[1])...), " "))
-	}
-	for name, labels := range described(t, metrics.Collector(r)) {
-		inCode = append(inCode, strings.Join(append([]string{name}, labels...), " "))
-	}
-	same(t, "metrics with their labels", documented, inCode)
 }
 
 // described returns the labels of a collector's metrics by metric name.
