@@ -1,4 +1,4 @@
-# Trapeze. `make help` lists the targets. A change is done when `make check` passes.
+# Trapeze. `make help` lists the most important targets, and `make help-all` lists all. A change is done when `make check` passes.
 #
 # Most targets need only Go and PostgreSQL. PostgreSQL can be a server named by DATABASE_URL (14 or newer; tests need a superuser),
 # installed server programs, or a network to download these once. Only -race also needs a C compiler.
@@ -12,10 +12,15 @@ TAGS        := failpoints long
 ALL_TAGS    := $(TAGS) ha environments
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race race-short attack fault ha environments fuzz planted example e2e docs image test-deploy check format vet lint security modules vuln fmt proto bench bench-peers torture clean
+.PHONY: help help-all demo test race race-short attack fault ha environments fuzz planted example e2e docs image test-deploy check format vet lint security modules vuln fmt proto bench bench-peers torture clean
 
-help: ## list all targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+LIST := awk -F ':.*\#\# ' '/^[a-z0-9-]+:.*\#\# / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+help: ## list the targets that most changes need
+	@$(LIST) | grep -E '^  make (demo|test|check|race|docs|help-all) '
+
+help-all: ## list all targets
+	@$(LIST)
 	@echo
 	@echo "  PACKAGES=./runner/... narrows the tests, ARGS='--keep' goes to demo, bench, torture and e2e."
 	@echo "  make torture SEED=7 MINUTES=5 ARGS='-only F2,F24'; ARGS=-help lists what it can do."
