@@ -2,18 +2,17 @@
 // and only if its order does.
 package orders
 
-//go:generate go run -mod=mod entgo.io/ent/cmd/ent@v0.14.5 generate --feature sql/execquery ./ent/schema
 //go:generate env CGO_ENABLED=0 go run github.com/sqlc-dev/sqlc/cmd/sqlc@v1.30.0 generate
 
 import (
 	"context"
 	"database/sql"
 
+	entsql "entgo.io/ent/dialect/sql"
 	"github.com/jmoiron/sqlx"
 	"github.com/uptrace/bun"
 	"gorm.io/gorm"
 
-	"github.com/trapeze-run/trapeze/examples/sql/ent"
 	"github.com/trapeze-run/trapeze/examples/sql/sqlc"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -65,9 +64,9 @@ func WithBun(ctx context.Context, tx bun.Tx, no int) error {
 	return err
 }
 
-// WithEnt uses an ent transaction, which has QueryContext if the sql/execquery feature is enabled.
-func WithEnt(ctx context.Context, tx *ent.Tx, no int) error {
-	if err := tx.Order.Create().SetID(no).Exec(ctx); err != nil {
+// WithEnt uses the transaction of ent's driver. A generated *ent.Tx passes QueryContext on to it, if the sql/execquery feature is enabled.
+func WithEnt(ctx context.Context, tx *entsql.Tx, no int) error {
+	if _, err := tx.ExecContext(ctx, `insert into orders (no) values ($1)`, no); err != nil {
 		return err
 	}
 	_, err := runner.EnqueueSQL(ctx, tx, Ship{no})

@@ -24,7 +24,6 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
-	"github.com/trapeze-run/trapeze/examples/sql/ent"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/testdb"
 	"github.com/trapeze-run/trapeze/runner"
@@ -66,7 +65,7 @@ func libraries(t *testing.T, address string) map[string]begin {
 	}
 	x := sqlx.NewDb(forSqlx, "pgx")
 	b := bun.NewDB(forBun, pgdialect.New())
-	e := ent.NewClient(ent.Driver(entsql.OpenDB(dialect.Postgres, forEnt)))
+	e := entsql.OpenDB(dialect.Postgres, forEnt)
 	return map[string]begin{
 		"database/sql with pgx":    ofSQL(pgx, WithSQL),
 		"database/sql with lib/pq": ofSQL(pq, WithSQL),
@@ -93,11 +92,11 @@ func libraries(t *testing.T, address string) map[string]begin {
 			return begun{tx.Commit, tx.Rollback}, WithBun(ctx, tx, no)
 		},
 		"ent": func(ctx context.Context, no int) (begun, error) {
-			tx, err := e.BeginTx(ctx, nil)
+			tx, err := e.Tx(ctx)
 			if err != nil {
 				return begun{}, err
 			}
-			return begun{tx.Commit, tx.Rollback}, WithEnt(ctx, tx, no)
+			return begun{tx.Commit, tx.Rollback}, WithEnt(ctx, tx.(*entsql.Tx), no)
 		},
 	}
 }
