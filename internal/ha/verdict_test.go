@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
@@ -161,25 +162,24 @@ func (tr *trial) check(url string) (f findings) {
 	tr.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tr.t.Context()), settleWithin+time.Minute)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
+	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		tr.t.Fatalf("connect for the check: %v", err)
 	}
-	defer conn.Close(ctx)
+	defer pool.Close()
 	var open int
 	for deadline := time.Now().Add(settleWithin); ; wait(ctx, 200*time.Millisecond) {
-		err := conn.QueryRow(ctx, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`).Scan(&open)
-		if err != nil {
-			tr.t.Fatalf("count the open jobs: %v", err)
-		}
-		if open == 0 || time.Now().After(deadline) {
+		err := pool.QueryRow(ctx, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`).Scan(&open)
+		if late := time.Now().After(deadline); err == nil && (open == 0 || late) {
 			break
+		} else if late { // until then, the proxy may still end sessions
+			tr.t.Fatalf("count the open jobs: %v", err)
 		}
 	}
 	if open > 0 {
 		f.broken = append(f.broken, fmt.Sprintf("%d jobs have not ended %s after the last submission", open, settleWithin))
 	}
-	found, err := conn.Query(ctx, jobsSQL)
+	found, err := pool.Query(ctx, jobsSQL)
 	if err != nil {
 		tr.t.Fatalf("read the jobs: %v", err)
 	}
@@ -198,7 +198,7 @@ func (tr *trial) check(url string) (f findings) {
 	if tr.excused != nil && f.excused == 0 {
 		f.broken = append(f.broken, "nothing was lost with the tail: the scenario has tested nothing")
 	}
-	tr.checkDead(ctx, conn, &f)
+	tr.checkDead(ctx, pool, &f)
 	tr.t.Logf("%d submissions accepted, %d jobs; answers without success: %v", len(tr.load.accepted), len(rows), tr.load.errors)
 	return f
 }
@@ -258,9 +258,9 @@ func (tr *trial) checkJobs(f *findings, pipelines map[int64][]row) {
 }
 
 // checkDead counts, from events and pod rows, the pods that were declared dead beyond those that the scenario killed.
-func (tr *trial) checkDead(ctx context.Context, conn *pgx.Conn, f *findings) {
+func (tr *trial) checkDead(ctx context.Context, pool *pgxpool.Pool, f *findings) {
 	var events, rows int
-	err := conn.QueryRow(ctx, `select (select count(*) from trapeze.job_events where event = 'pod.lapsed'),
+	err := pool.QueryRow(ctx, `select (select count(*) from trapeze.job_events where event = 'pod.lapsed'),
 		(select count(*) from trapeze.pods where closed = 'lapsed')`).Scan(&events, &rows)
 	if err != nil {
 		tr.t.Fatalf("count the pods that were declared dead: %v", err)
