@@ -141,7 +141,7 @@ func (s *Store) newIDs(n int, reserve func(blocks int) ([]span, string, error)) 
 		}
 		blocks, history, err := reserve(missing/(blockSize-1) + 1)
 		if err != nil {
-			return nil, fmt.Errorf("reserve job ids: %w", err)
+			return nil, fmt.Errorf("reserve job ids: %w", hadNoEffect(err)) // reserved ids that no job uses do not matter
 		}
 		if history == unrecorded { // other processes cannot know the blocks' history yet, so the rest is dropped
 			if list, _ = takeFrom(blocks, n); len(list) == n {
