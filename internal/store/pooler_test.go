@@ -110,6 +110,17 @@ func TestFunctionsInTheSearchPathReplaceNoneOfOurs(t *testing.T) {
 	}
 }
 
+// pg_dump and security guides set the search path to an empty text.
+func TestTheSearchPathMayBeEmpty(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s, err := store.New(t.Context(), pgtest.Connect(t, pgtest.WithParameter(pgtest.URL(t), "search_path=")), store.Options{})
+	is.NoErr(err)
+	t.Cleanup(s.Close)
+	_, err = view.Pods(t.Context(), s, true)
+	is.NoErr(err)
+}
+
 func columnOf(t *testing.T, pool *pgxpool.Pool, sql string) []string {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), sql)
