@@ -33,6 +33,7 @@ func TestAPoolerThatDropsOurSettingsIsNamed(t *testing.T) {
 			t.Cleanup(s.Close)
 			_, err = view.Pods(t.Context(), s, true)
 			is.True(err != nil && strings.Contains(err.Error(), "drops settings: set Options.BehindPooler or DirectURL"))
+			is.True(store.Transient(err)) // outcomes are kept until the pooler is configured correctly
 
 			s, err = store.New(t.Context(), host, store.Options{BehindPooler: true})
 			is.NoErr(err)

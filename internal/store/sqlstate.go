@@ -180,7 +180,7 @@ func Transient(err error) bool {
 		return pg.Code == lockTimeout || pg.Code == "25P03" || pg.Code == txTimeout || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg) ||
 			notifyFull(pg)
 	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, ErrCutOff) {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || Undone(err) || errors.Is(err, ErrCutOff) || errors.Is(err, errDropped) {
 		return true
 	}
 	// Migrations use database/sql, which reports a lost connection as driver.ErrBadConn.

@@ -34,6 +34,10 @@ func TestACommandThatNeverBeganWasNotExecuted(t *testing.T) {
 		is.True(store.Transient(err) && !store.Unknown(err))
 		_, err = s.HandBack(soon, "", []job.Lease{{JobID: 1}}, "") // a single statement
 		is.True(store.Transient(err) && !store.Unknown(err))
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.HandBack(cancelled, "", []job.Lease{{JobID: 1}}, "")
+		is.True(store.Transient(err) && !store.Unknown(err)) // the same call may succeed with another context
 	}
 	holding := func(s *store.Store, do func()) error {
 		return s.Tx(t.Context(), func(pgx.Tx) error { do(); return nil })
