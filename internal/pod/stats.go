@@ -12,8 +12,8 @@ import (
 // statsNotWritten is logged through [telemetry.Damped].
 const statsNotWritten = "could not write the counts of ended jobs"
 
-// keepStats writes the counts of finished jobs at the end of each minute of the database's clock until ctx ends. It retries counts that could not be written
-// before. If the pod crashes, the current minute's counts are lost.
+// keepStats writes the counts of finished jobs at the end of each minute of the database's clock until ctx ends. It retries counts that
+// could not be written before. If the pod crashes, the current minute's counts are lost.
 func (p *Pod) keepStats(ctx context.Context) {
 	for next := true; next; {
 		p.writeStats(ctx, false)

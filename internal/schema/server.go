@@ -97,13 +97,14 @@ func CheckServer(ctx context.Context, db DB, schema string) error {
 // ErrRowSecurity is returned by [Check] and [Version] if the role reads a table as if it had no rows.
 var ErrRowSecurity = errors.New("row-level security hides its rows: connect as the owner, disable it, or create policies that show all rows to this role")
 
-// hiddenSQL finds the tables whose rows are hidden from the role, because row-level security is enabled and no policy applies to the role.
+// hiddenSQL finds the tables whose rows are hidden from the role, because row-level security is enabled and no policy lets the role read.
 // A partition uses the policies of its table.
 const hiddenSQL = `
 select coalesce(min(c.relname), ''), count(*), current_user::text from pg_catalog.pg_class c
 where c.relnamespace = to_regnamespace($1) and (c.relkind = 'p' or c.relkind = 'r' and not c.relispartition)
 	and c.relrowsecurity and row_security_active(c.oid) and not exists (select from pg_catalog.pg_policy p
-		where p.polrelid = c.oid and p.polpermissive and (0 = any (p.polroles) or exists (select from unnest(p.polroles) r where pg_has_role(r, 'usage'))))`
+		where p.polrelid = c.oid and p.polpermissive and p.polcmd in ('*', 'r')
+			and (0 = any (p.polroles) or exists (select from unnest(p.polroles) r where pg_has_role(r, 'usage'))))`
 
 // checkRowSecurity returns [ErrRowSecurity] with the name of a table whose rows are hidden.
 func checkRowSecurity(ctx context.Context, db DB, schema string) error {

@@ -149,7 +149,7 @@ func TestHiddenRowsAreNotMistakenForMissingData(t *testing.T) {
 		is.True(strings.Contains(err.Error(), "role "+role+" sees no row of trapeze."+table))
 		is.NoErr(schema.Check(t.Context(), owner, pgtest.Schema))
 
-		exec(`create policy others on trapeze.` + table + ` to pg_monitor using (true)`)
+		exec(`create policy others on trapeze.` + table + ` to pg_monitor using (true); create policy adds on trapeze.` + table + ` for insert to ` + role + ` with check (true)`)
 		is.True(errors.Is(schema.Check(t.Context(), app, pgtest.Schema), schema.ErrRowSecurity))
 		exec(`create policy all_rows on trapeze.` + table + ` to ` + role + ` using (true)`)
 		is.NoErr(schema.Check(t.Context(), app, pgtest.Schema))

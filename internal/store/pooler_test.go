@@ -33,6 +33,7 @@ func TestAPoolerThatDropsOurSettingsIsNamed(t *testing.T) {
 			t.Cleanup(s.Close)
 			_, err = view.Pods(t.Context(), s, true)
 			is.True(err != nil && strings.Contains(err.Error(), "drops settings: set Options.BehindPooler or DirectURL"))
+			is.True(store.Transient(err)) // outcomes are kept until the pooler is configured correctly
 
 			s, err = store.New(t.Context(), host, store.Options{BehindPooler: true})
 			is.NoErr(err)
@@ -108,6 +109,17 @@ func TestFunctionsInTheSearchPathReplaceNoneOfOurs(t *testing.T) {
 				and not coalesce(proconfig[1] ~ '^search_path=pg_catalog, (trapeze, )?pg_temp$', false) order by 1`), " "), "") // each function sets its path
 		})
 	}
+}
+
+// pg_dump and security guides set the search path to an empty text.
+func TestTheSearchPathMayBeEmpty(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s, err := store.New(t.Context(), pgtest.Connect(t, pgtest.WithParameter(pgtest.URL(t), "search_path=")), store.Options{})
+	is.NoErr(err)
+	t.Cleanup(s.Close)
+	_, err = view.Pods(t.Context(), s, true)
+	is.NoErr(err)
 }
 
 func columnOf(t *testing.T, pool *pgxpool.Pool, sql string) []string {

@@ -39,7 +39,7 @@ const txTimeout = "25P04"
 // Unknown reports whether err leaves open whether the statement was committed, because the connection broke or the deadline passed after
 // something had been sent. If PostgreSQL reported the error, nothing was committed.
 func Unknown(err error) bool {
-	if Undone(err) {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || Undone(err) {
 		return false
 	}
 	// pgx 5.12 reports "conn closed" when it loses the reply to a simple query or a batch, which includes every commit. It wrongly marks
@@ -54,9 +54,6 @@ func Unknown(err error) bool {
 		// A terminated backend may have committed first; 57P01 to 57P03 then arrive instead of the reply.
 		// The same is true of transaction_timeout.
 		return strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08") || pg.Code == "XX000" || pg.Code == txTimeout
-	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return false
 	}
 	return broken(err) || pgconn.Timeout(err) || errors.Is(err, context.Canceled)
 }
@@ -183,7 +180,7 @@ func Transient(err error) bool {
 		return pg.Code == lockTimeout || pg.Code == "25P03" || pg.Code == txTimeout || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg) ||
 			notifyFull(pg)
 	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, ErrCutOff) {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || Undone(err) || errors.Is(err, ErrCutOff) || errors.Is(err, errDropped) {
 		return true
 	}
 	// Migrations use database/sql, which reports a lost connection as driver.ErrBadConn.

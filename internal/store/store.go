@@ -192,10 +192,10 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 }
 
 // sessionSQL puts pg_catalog first in the session's search_path, so that no function of another schema replaces one that a statement calls.
-// The rest of the path stays, for the host's hooks. It returns null if the session lacks the pins. Plan: no table.
+// The rest of the path, which may be empty, stays for the host's hooks. It returns null if the session lacks the pins. Plan: no table.
 const sessionSQL = `
 select case when pg_catalog.current_setting('seq_page_cost') operator(pg_catalog.=) '0'
-	then pg_catalog.set_config('search_path', pg_catalog.concat('pg_catalog, ', pg_catalog.current_setting('search_path')), false) end`
+	then pg_catalog.set_config('search_path', pg_catalog.rtrim(pg_catalog.concat('pg_catalog, ', pg_catalog.current_setting('search_path')), ', '), false) end`
 
 // errDropped means that a pooler accepted the settings of a connection, but did not pass them on.
 var errDropped = errors.New("a pooler between this pod and PostgreSQL drops settings: set Options.BehindPooler or DirectURL (TRAPEZE_DATABASE_DIRECT_URL)")

@@ -2,10 +2,13 @@ package store_test
 
 import (
 	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
@@ -31,6 +34,10 @@ func TestACommandThatNeverBeganWasNotExecuted(t *testing.T) {
 		is.True(store.Transient(err) && !store.Unknown(err))
 		_, err = s.HandBack(soon, "", []job.Lease{{JobID: 1}}, "") // a single statement
 		is.True(store.Transient(err) && !store.Unknown(err))
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.HandBack(cancelled, "", []job.Lease{{JobID: 1}}, "")
+		is.True(store.Transient(err) && !store.Unknown(err)) // the same call may succeed with another context
 	}
 	holding := func(s *store.Store, do func()) error {
 		return s.Tx(t.Context(), func(pgx.Tx) error { do(); return nil })
@@ -63,4 +70,35 @@ func TestACommandThatNeverBeganWasNotExecuted(t *testing.T) {
 		}))
 		is.Equal(times, 2) // the transaction was rolled back, so it is repeated
 	})
+}
+
+// A server that starts up refuses connections with 57P03. As nothing was sent, the outcome is known, and the caller's backoff decides when to
+// connect again.
+func TestARefusedConnectionIsNotRetriedImmediately(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
+	t.Cleanup(func() { _ = listener.Close() })
+	var attempts atomic.Int64
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			attempts.Add(1)
+			server := pgproto3.NewBackend(conn, conn)
+			_, _ = server.ReceiveStartupMessage()
+			server.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "57P03", Message: "the database system is starting up"})
+			_ = server.Flush()
+			_ = conn.Close()
+		}
+	}()
+	s, err := store.New(t.Context(), pgtest.Connect(t, "postgres://x@"+listener.Addr().String()+"/x?sslmode=disable"), store.Options{})
+	is.NoErr(err)
+	t.Cleanup(s.Close)
+	err = s.Tx(t.Context(), func(pgx.Tx) error { return nil })
+	is.True(store.Transient(err) && !store.Unknown(err))
+	is.Equal(attempts.Load(), int64(1))
 }

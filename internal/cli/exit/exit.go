@@ -83,7 +83,7 @@ func Code(err error) int {
 		return coded.ExitsWith()
 	case is(job.ErrOutcomeUnknown):
 		return CodeUnknown
-	case unsupported, is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, schema.ErrNoTables, schema.ErrNoData, schema.ErrTooOld, schema.ErrTooNew):
+	case unsupported, is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, schema.ErrNoTables, schema.ErrNoData, schema.ErrRowSecurity, schema.ErrTooOld, schema.ErrTooNew):
 		return CodeUsage
 	case is(pgembed.ErrNoBinaries, pgembed.ErrInUse, context.DeadlineExceeded), store.Transient(err), isDenied(err):
 		return CodeUnavailable

@@ -53,7 +53,8 @@ func Window(name string) (StatsWindow, error) {
 	return StatsWindow{}, fmt.Errorf("window %q: want 1h, 24h, 7d or 30d", name)
 }
 
-// statsSQL reads the rows in a period, newest first. It omits minutes that have not begun: the database's clock was ahead. Plan: stats_by_time backwards, to the start of the period, stops at the limit.
+// statsSQL reads the rows in a period, newest first. It omits minutes that have not begun, which exist if the database's clock was ahead.
+// Plan: stats_by_time backwards, to the start of the period, stops at the limit.
 const statsSQL = `
 select s.at, s.lane, s.kind, s.state, s.jobs, s.wait, s.run from trapeze.stats s
 where s.at >= $1 and s.at <= $5 and ($2::text is null or s.lane = $2) and ($3::text is null or s.kind = $3) order by s.at desc limit $4`

@@ -1,0 +1,19 @@
+package exit_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/schema"
+)
+
+func TestAnUnfitSchemaIsAUsageError(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for _, err := range []error{schema.ErrNoTables, schema.ErrNoData, schema.ErrRowSecurity, schema.ErrTooOld, schema.ErrTooNew} {
+		is.Equal(exit.Code(fmt.Errorf("start the runner: %w", err)), exit.CodeUsage)
+	}
+}
