@@ -6,9 +6,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/cursor"
-	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 var auditRoutes = []Route{
@@ -22,7 +21,7 @@ func listAudit(c *call) (any, error) {
 		return nil, err
 	}
 	found, err := admin.AuditTrail(c.ctx(), c.lists, f)
-	return pageOf("audit", found, f.Limit, func(last admin.AuditRow) string { return cursor.Encode("audit", idText(last.ID)) }), err
+	return pageOf("audit", found, f.Limit, func(last admin.AuditRow) string { return text.EncodeCursor("audit", idText(last.ID)) }), err
 }
 
 // auditFilterOf reads the filters of an audit log query.
@@ -38,13 +37,13 @@ func auditFilterOf(c echo.Context) (admin.AuditFilter, error) {
 			f.Target = value
 		case "before":
 			if c.QueryParam("cursor") == "" { // a cursor takes precedence over before
-				f.Before, err = query.ID(value)
+				f.Before, err = text.ParseID(value)
 			}
 		case "limit":
-			f.Limit, err = query.Limit(value)
+			f.Limit, err = text.ParseLimit(value)
 		case "cursor":
-			if value, err = cursor.Decode("audit", value); err == nil && value != "" {
-				f.Before, err = query.ID(value)
+			if value, err = text.DecodeCursor("audit", value); err == nil && value != "" {
+				f.Before, err = text.ParseID(value)
 			}
 		}
 		return err

@@ -12,10 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/api/internal/secrets"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/cursor"
-	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -73,7 +72,7 @@ func (c *call) present(what any) (any, error) {
 // how far back it got; otherwise it is zero.
 func (c *call) presentPage(name string, found any, next string, searched time.Time) (any, error) {
 	shown, err := c.present(found)
-	body := map[string]any{name: shown, "next_cursor": cursor.Encode(name, next)}
+	body := map[string]any{name: shown, "next_cursor": text.EncodeCursor(name, next)}
 	if !searched.IsZero() {
 		body["searched_to"] = searched
 	}
@@ -125,7 +124,7 @@ func (c *call) refuseBody() error {
 // onJob returns a handler for the job or pipeline whose ID is in the path.
 func onJob(do func(c *call, id int64) (any, error)) handler {
 	return func(c *call) (any, error) {
-		id, err := query.JobID(c.Param("id"))
+		id, err := text.ParseJobID(c.Param("id"))
 		if err != nil {
 			return nil, err
 		}

@@ -14,10 +14,10 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -125,8 +125,8 @@ func (d *door) may(ctx context.Context, p access.Principal, route Route, id stri
 }
 
 // mustOwn returns an error if a job belongs to another principal. The error is the same as for a job that does not exist.
-func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) error {
-	id, err := query.JobID(text)
+func (d *door) mustOwn(ctx context.Context, p access.Principal, jobID string) error {
+	id, err := text.ParseJobID(jobID)
 	if err != nil {
 		return err
 	}

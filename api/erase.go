@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/query"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -40,7 +40,7 @@ func eraseSubject(c *call) (any, error) {
 	}
 	e := runner.Erasure{Subject: body.Subject, Kind: body.Kind, DryRun: body.DryRun}
 	if body.After != "" {
-		if e.After, err = query.ID(body.After); err != nil {
+		if e.After, err = text.ParseID(body.After); err != nil {
 			return nil, err
 		}
 	}

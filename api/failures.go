@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/failures"
-	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -69,12 +69,12 @@ func showFailures(c *call) (any, error) {
 }
 
 func readFailures(c *call) (failures.List, error) {
-	text := cmp.Or(c.QueryParam("since"), defaultFailures)
-	now, err := c.now(text)
+	from := cmp.Or(c.QueryParam("since"), defaultFailures)
+	now, err := c.now(from)
 	if err != nil {
 		return failures.List{}, err
 	}
-	since, err := query.Since(text, now)
+	since, err := text.ParseSince(from, now)
 	if err != nil {
 		return failures.List{}, problem.Invalid("since: %s", err)
 	}

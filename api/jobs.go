@@ -6,10 +6,9 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/inside"
-	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -61,7 +60,7 @@ func filterOf(c *call) (f job.Filter, err error) {
 	err = eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "state":
-			f.States, err = query.States(values)
+			f.States, err = text.ParseStates(values)
 		case "kind":
 			f.Kind = value
 		case "lane":
@@ -69,18 +68,18 @@ func filterOf(c *call) (f job.Filter, err error) {
 		case "subject":
 			f.Subject = value
 		case "pipeline":
-			f.Pipeline, err = query.ID(value)
+			f.Pipeline, err = text.ParseID(value)
 		case "parent":
-			f.Parent, err = query.ID(value)
+			f.Parent, err = text.ParseID(value)
 		case "current":
 			var yes *bool
-			if yes, err = query.Bool(value); err == nil {
+			if yes, err = text.ParseBool(value); err == nil {
 				f.Current = *yes
 			}
 		case "since":
-			f.Since, err = query.Since(value, now)
+			f.Since, err = text.ParseSince(value, now)
 		case "children":
-			f.Children, err = query.Bool(value)
+			f.Children, err = text.ParseBool(value)
 		case "reason":
 			f.Reason = job.Reason(value)
 			err = f.Validate()
@@ -91,9 +90,9 @@ func filterOf(c *call) (f job.Filter, err error) {
 			f.ErrorCode = value
 			err = f.Validate()
 		case "limit":
-			f.Limit, err = query.Limit(value)
+			f.Limit, err = text.ParseLimit(value)
 		case "cursor":
-			f.Cursor, err = cursor.Decode("jobs", value)
+			f.Cursor, err = text.DecodeCursor("jobs", value)
 		}
 		return err
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
-	"github.com/trapeze-run/trapeze/internal/rawjson"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -180,7 +180,7 @@ type plain struct{ echo.Context }
 
 // JSON writes a value as the response. If encoding fails, it sends nothing.
 func (c plain) JSON(status int, v any) error {
-	raw, err := rawjson.Encode(v)
+	raw, err := text.JSON(v)
 	if err != nil {
 		return err
 	}

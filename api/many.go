@@ -7,7 +7,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/query"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -44,7 +44,7 @@ type Selection struct {
 func (s Selection) Jobs(now time.Time) (f job.Filter, err error) {
 	f.Kind, f.Lane, f.Subject, f.Children = s.Filter.Kind, s.Filter.Lane, s.Filter.Subject, s.Filter.Children
 	if len(s.Filter.State) > 0 {
-		if f.States, err = query.States(s.Filter.State); err != nil {
+		if f.States, err = text.ParseStates(s.Filter.State); err != nil {
 			return f, err
 		}
 	}
@@ -55,7 +55,7 @@ func (s Selection) Jobs(now time.Time) (f job.Filter, err error) {
 		if id.text == "" {
 			continue
 		}
-		if *id.into, err = query.ID(id.text); err != nil {
+		if *id.into, err = text.ParseID(id.text); err != nil {
 			return f, err
 		}
 	}
@@ -65,7 +65,7 @@ func (s Selection) Jobs(now time.Time) (f job.Filter, err error) {
 		return f, err
 	}
 	if s.Filter.Since != "" {
-		f.Since, err = query.Since(s.Filter.Since, now)
+		f.Since, err = text.ParseSince(s.Filter.Since, now)
 	}
 	return f, err
 }

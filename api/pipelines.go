@@ -7,9 +7,8 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/cursor"
-	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -55,15 +54,15 @@ func pipelineFilterOf(c *call) (f storeview.PipelineFilter, err error) {
 	err = eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
 		case "status":
-			f.Statuses, err = query.Statuses(values)
+			f.Statuses, err = text.ParseStatuses(values)
 		case "name":
 			f.Name = value
 		case "since":
-			f.Since, err = query.Since(value, now)
+			f.Since, err = text.ParseSince(value, now)
 		case "limit":
-			f.Limit, err = query.Limit(value)
+			f.Limit, err = text.ParseLimit(value)
 		case "cursor":
-			f.Cursor, err = cursor.Decode("pipelines", value)
+			f.Cursor, err = text.DecodeCursor("pipelines", value)
 		}
 		return err
 	})

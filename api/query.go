@@ -10,7 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
-	"github.com/trapeze-run/trapeze/internal/query"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // unescape unescapes the path parameters. The router leaves them escaped if the path contains an escaped slash.
@@ -61,11 +61,11 @@ func eachFilter(c echo.Context, read func(name, value string, values []string) e
 
 // limitOf parses the limit parameter.
 func limitOf(c echo.Context, usual int) (int, error) {
-	text := c.QueryParam("limit")
-	if text == "" {
+	given := c.QueryParam("limit")
+	if given == "" {
 		return usual, nil
 	}
-	limit, err := query.Limit(text)
+	limit, err := text.ParseLimit(given)
 	if err != nil {
 		err = problem.Invalid("limit: %s", err)
 	}

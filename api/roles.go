@@ -12,10 +12,9 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/inside"
-	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -174,9 +173,9 @@ func listGrants(c *call) (any, error) {
 		case "role":
 			f.Role = value
 		case "limit":
-			f.Limit, err = query.Limit(value)
+			f.Limit, err = text.ParseLimit(value)
 		case "cursor":
-			if value, err = cursor.Decode("grants", value); err == nil {
+			if value, err = text.DecodeCursor("grants", value); err == nil {
 				f.After.Principal, f.After.Role, _ = strings.Cut(value, "\n") // neither part can contain a line break
 			}
 		}
@@ -187,7 +186,7 @@ func listGrants(c *call) (any, error) {
 	}
 	found, err := admin.RoleGrants(c.ctx(), c.lists, f)
 	return pageOf("grants", found, f.Limit, func(last admin.RoleGrant) string {
-		return cursor.Encode("grants", last.Principal+"\n"+last.Role)
+		return text.EncodeCursor("grants", last.Principal+"\n"+last.Role)
 	}), err
 }
 

@@ -8,11 +8,10 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/inside"
-	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -73,9 +72,9 @@ func listFires(c *call) (any, error) {
 	err := eachFilter(c, func(name, value string, _ []string) (err error) {
 		switch name {
 		case "limit":
-			limit, err = query.Limit(value)
+			limit, err = text.ParseLimit(value)
 		case "cursor":
-			if value, err = cursor.Decode("fires", value); err == nil && value != "" {
+			if value, err = text.DecodeCursor("fires", value); err == nil && value != "" {
 				before, err = time.Parse(time.RFC3339Nano, value)
 			}
 		}
@@ -86,7 +85,7 @@ func listFires(c *call) (any, error) {
 	}
 	found, err := c.r.Admin().ScheduleFires(c.ctx(), c.Param("name"), before, limit)
 	return pageOf("fires", found, limit, func(last job.Fire) string {
-		return cursor.Encode("fires", last.FireAt.Format(time.RFC3339Nano))
+		return text.EncodeCursor("fires", last.FireAt.Format(time.RFC3339Nano))
 	}), err
 }
 

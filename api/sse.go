@@ -17,7 +17,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/feed"
-	"github.com/trapeze-run/trapeze/internal/rawjson"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // errSlowClient ends a stream whose client does not read it.
@@ -85,7 +85,7 @@ func (s *sse) comment(text string) { s.printf(": %s\n\n", text) }
 
 // begin starts a stream with a snapshot of the watched job or pipeline, without the secrets that the reader may not see.
 func (s *sse) begin(watched *feed.Stream, seen any) error {
-	snapshot, err := rawjson.Encode(seen)
+	snapshot, err := text.JSON(seen)
 	if err != nil {
 		return err
 	}

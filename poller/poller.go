@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/routine"
 )
 
 // Source is polled by a [Poller].
@@ -27,8 +27,8 @@ type Source interface {
 type Poller struct {
 	source Source
 	every  atomic.Int64
-	wake   wait.Signal
-	nudge  wait.Signal
+	wake   routine.Signal
+	nudge  routine.Signal
 }
 
 // Spread is the fraction by which intervals vary, so that pods do not poll in lockstep.
@@ -36,7 +36,7 @@ const Spread = 0.1
 
 // New returns a poller that sweeps source every interval, ± [Spread].
 func New(source Source, every time.Duration) *Poller {
-	p := &Poller{source: source, wake: wait.NewSignal(), nudge: wait.NewSignal()}
+	p := &Poller{source: source, wake: routine.NewSignal(), nudge: routine.NewSignal()}
 	p.every.Store(int64(every))
 	return p
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -36,7 +36,7 @@ const moveTries = 5
 
 // move moves waiting jobs to another lane and wakes the pods to run them.
 func (a Admin) move(ctx context.Context, m admin.Moving, actor string) (total int, err error) {
-	for try, backoff := 0, wait.NewBackoff(); try < moveTries; try++ {
+	for try, backoff := 0, routine.NewBackoff(); try < moveTries; try++ {
 		moved, skipped, err := admin.Move(ctx, a.pod.Commands, m, named(actor))
 		if total += moved; moved > 0 {
 			a.pod.WakeAll()
@@ -59,7 +59,7 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 		return done, a.finishCommand(ctx, err)
 	}
 	moved := 0
-	for try, backoff := 0, wait.NewBackoff(); ; try++ {
+	for try, backoff := 0, routine.NewBackoff(); ; try++ {
 		n, err := a.move(ctx, admin.Moving{From: name, To: moveTo}, actor)
 		moved += n
 		if err == nil {

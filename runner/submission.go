@@ -3,7 +3,7 @@ package runner
 import (
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -65,7 +65,7 @@ func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission,
 // encodeOutcome encodes a handler's return value. If encoding fails or an encoder panics, the job fails for good.
 func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 	defer func() { err = job.Permanent(err) }()
-	defer guard.Recover(&err)
+	defer routine.Recover(&err)
 	if o == nil {
 		return nil, nil
 	}

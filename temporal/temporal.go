@@ -30,9 +30,9 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pod"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -114,7 +114,7 @@ func Open(r *runner.Runner, o Options) error {
 		return fmt.Errorf("temporal options: %w", err)
 	}
 	p := inside.Of(r).Pod
-	e := &engine{o: o, pod: p, outbox: p.Outbox(o.Name), names: forwarder.Names{Prefix: o.Prefix}, wake: wait.NewSignal(), boot: r.Boot()}
+	e := &engine{o: o, pod: p, outbox: p.Outbox(o.Name), names: forwarder.Names{Prefix: o.Prefix}, wake: routine.NewSignal(), boot: r.Boot()}
 	if err := r.UseEngine(e); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ type engine struct {
 	pod    *pod.Pod
 	outbox *outbox.Outbox
 	names  forwarder.Names
-	wake   wait.Signal
+	wake   routine.Signal
 	boot   string
 }
 

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -23,7 +23,7 @@ type childList struct {
 
 // showChildren lists a job's fan-out children by position.
 func showChildren(rd *reader, p *page, r *http.Request) error {
-	id, err := query.JobID(r.PathValue("id"))
+	id, err := text.ParseJobID(r.PathValue("id"))
 	if err != nil {
 		return err
 	}

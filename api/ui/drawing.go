@@ -91,7 +91,7 @@ func draw(t tree, now time.Time) drawing {
 		planned = planned[:mostPlanned]
 	}
 	for _, s := range planned {
-		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: short(titleLetters, s.Kind), Sub: short(25, text(s.Subject)), Foot: "planned"})
+		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: short(titleLetters, s.Kind), Sub: short(25, orEmpty(s.Subject)), Foot: "planned"})
 	}
 	if more > 0 {
 		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: fmt.Sprintf("%s more steps", number(more)), Foot: "planned"})

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/cursor"
-	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -48,12 +47,12 @@ func (f filters) From(at string) string {
 	if at == "" {
 		return ""
 	}
-	return f.With("cursor", cursor.Encode(f.path, at))
+	return f.With("cursor", text.EncodeCursor(f.path, at))
 }
 
 // begins returns the store's cursor at which the page begins. The cursor is empty for the first page.
 func (f filters) begins() (string, error) {
-	at, err := cursor.Decode(f.path, f.Get("cursor"))
+	at, err := text.DecodeCursor(f.path, f.Get("cursor"))
 	if err != nil {
 		return "", invalid(fmt.Errorf("cursor: %w", err))
 	}
@@ -90,11 +89,11 @@ func known(value string) bool {
 }
 
 // parseSince parses the start of a period: a duration such as 24h, an RFC 3339 time, or "all".
-func parseSince(text string, now time.Time) (time.Time, error) {
-	if text == "" || text == "all" {
+func parseSince(since string, now time.Time) (time.Time, error) {
+	if since == "" || since == "all" {
 		return time.Time{}, nil
 	}
-	at, err := query.Since(text, now)
+	at, err := text.ParseSince(since, now)
 	if err != nil {
 		err = invalid(fmt.Errorf("since: %w", err))
 	}
@@ -112,13 +111,13 @@ func jobFilter(f *filters, now time.Time) (s job.Filter, err error) {
 	case "open":
 		s.States = unfinished
 	default:
-		if s.States, err = query.States([]string{state}); err != nil {
+		if s.States, err = text.ParseStates([]string{state}); err != nil {
 			return s, invalid(err)
 		}
 	}
 	for name, id := range map[string]*int64{"pipeline": &s.Pipeline, "parent": &s.Parent} {
 		if value := f.Get(name); value != "" {
-			if *id, err = query.ID(value); err != nil {
+			if *id, err = text.ParseID(value); err != nil {
 				return s, invalid(fmt.Errorf("%s: %w", name, err))
 			}
 		}
@@ -141,7 +140,7 @@ func pipelineFilter(f *filters, now time.Time) (s storeview.PipelineFilter, err 
 		return s, err
 	}
 	if status := f.Get("status"); status != "" {
-		if s.Statuses, err = query.Statuses([]string{status}); err != nil {
+		if s.Statuses, err = text.ParseStatuses([]string{status}); err != nil {
 			return s, invalid(err)
 		}
 	}

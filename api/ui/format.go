@@ -173,7 +173,7 @@ func editable(raw json.RawMessage) string {
 // rowsFor returns the height of a text field for a list, in lines.
 func rowsFor(list []string) int { return min(max(len(list)+1, 2), 12) }
 
-func text[S ~string](s *S) string {
+func orEmpty[S ~string](s *S) string {
 	if s == nil {
 		return ""
 	}

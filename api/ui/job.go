@@ -13,8 +13,8 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/failures"
-	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -37,7 +37,7 @@ type jobPage struct {
 
 // showJob shows the page of one job.
 func showJob(rd *reader, p *page, r *http.Request) error {
-	id, err := query.JobID(r.PathValue("id"))
+	id, err := text.ParseJobID(r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func showJob(rd *reader, p *page, r *http.Request) error {
 		show.Editable = editable(h.Args)
 	}
 	if h.State == job.Failed {
-		show.Group = failures.ID(h.Kind, cmp.Or(text(h.Error), text(h.Reason)))
+		show.Group = failures.ID(h.Kind, cmp.Or(orEmpty(h.Error), orEmpty(h.Reason)))
 	}
 	p.Title, p.Data = "Job "+strconv.FormatInt(id, 10), show
 	p.Live, p.Still = "jobs/"+strconv.FormatInt(id, 10)+"/stream", h.State.Terminal()
@@ -137,7 +137,7 @@ func (v visitor) jobActions(j job.Job, retry string) (list []action) {
 // jobValue returns a handler that serves a job's arguments or result as a download. Hidden values are masked, as on the job's page.
 func jobValue(of string) func(*reader, *page, *http.Request) error {
 	return func(rd *reader, p *page, r *http.Request) error {
-		id, err := query.JobID(r.PathValue("id"))
+		id, err := text.ParseJobID(r.PathValue("id"))
 		if err != nil {
 			return err
 		}

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -127,7 +127,7 @@ func showAudit(rd *reader, p *page, r *http.Request) error {
 		return err
 	}
 	if at != "" {
-		if filter.Before, err = query.JobID(at); err != nil {
+		if filter.Before, err = text.ParseJobID(at); err != nil {
 			return err
 		}
 		l.Later = true

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/query"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -20,7 +20,7 @@ type pipelinePage struct {
 
 // showPipeline shows the page of one pipeline.
 func showPipeline(rd *reader, p *page, r *http.Request) error {
-	id, err := query.JobID(r.PathValue("id"))
+	id, err := text.ParseJobID(r.PathValue("id"))
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -128,7 +128,7 @@ func showSchedule(rd *reader, p *page, r *http.Request) error {
 	if job.ValidateScheduleName(name) != nil {
 		return job.ErrUnknownSchedule
 	}
-	before, err := cursor.Decode("fires", r.URL.Query().Get("cursor"))
+	before, err := text.DecodeCursor("fires", r.URL.Query().Get("cursor"))
 	if err != nil {
 		return invalid(fmt.Errorf("cursor: %w", err))
 	}
@@ -147,7 +147,7 @@ func showSchedule(rd *reader, p *page, r *http.Request) error {
 		return err
 	}
 	if len(show.Fires) == perPage {
-		show.Next = "schedules/" + name + "?cursor=" + cursor.Encode("fires", show.Fires[perPage-1].FireAt.Format(time.RFC3339Nano))
+		show.Next = "schedules/" + name + "?cursor=" + text.EncodeCursor("fires", show.Fires[perPage-1].FireAt.Format(time.RFC3339Nano))
 	}
 	if p.Can(string(access.JobsArgs)) {
 		show.Args = editable(one.Args)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -96,7 +96,7 @@ type grant struct {
 // showRoles shows the roles and one page of grants.
 func showRoles(rd *reader, p *page, r *http.Request) error {
 	show := rolesPage{BuiltIn: access.BuiltIn, Permissions: access.Permissions}
-	after, err := cursor.Decode("grants", r.URL.Query().Get("cursor"))
+	after, err := text.DecodeCursor("grants", r.URL.Query().Get("cursor"))
 	if err != nil {
 		return invalid(fmt.Errorf("cursor: %w", err))
 	}
@@ -112,7 +112,7 @@ func showRoles(rd *reader, p *page, r *http.Request) error {
 	}
 	if len(found) == perPage {
 		last := found[perPage-1]
-		show.Next = "settings/roles?cursor=" + cursor.Encode("grants", last.Principal+"\n"+last.Role)
+		show.Next = "settings/roles?cursor=" + text.EncodeCursor("grants", last.Principal+"\n"+last.Role)
 	}
 	p.Title, p.Data, p.Still = "Roles", show, show.Later
 	return err

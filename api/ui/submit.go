@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/query"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -61,7 +61,7 @@ func showSubmit(rd *reader, p *page, r *http.Request) error {
 // is no such job of the kind. If the search stopped early, until is how far back it got.
 func (rd *reader) template(ctx context.Context, who access.Principal, like, kind string) (found *job.Job, until time.Time, err error) {
 	if like != "" {
-		id, err := query.JobID(like)
+		id, err := text.ParseJobID(like)
 		if err != nil {
 			return nil, until, err
 		}

@@ -36,7 +36,7 @@ func parse() map[string]*template.Template {
 // functions lists the functions that templates call.
 var functions = template.FuncMap{
 	"ago": ago, "lasted": lasted, "number": number[int], "count": number[int64], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty, "folds": folds,
-	"calls": calls, "counts": counts, "text": text[string], "reason": text[job.Reason], "class": text[job.ErrorClass], "quality": text[job.OutcomeStatus], "file": func(name string) string { return files().address(name) }, "percent": percent, "title": title, "at": at,
+	"calls": calls, "counts": counts, "text": orEmpty[string], "reason": orEmpty[job.Reason], "class": orEmpty[job.ErrorClass], "quality": orEmpty[job.OutcomeStatus], "file": func(name string) string { return files().address(name) }, "percent": percent, "title": title, "at": at,
 	"add": func(a, b int) int { return a + b }, "minus": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known, "rows": rowsFor,
 	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "escape": url.PathEscape, "took": tookOf, "missed": missedWords,
 	"trend": trendOf, "timing": timing, "rate": rate, "seconds": seconds,

@@ -52,13 +52,13 @@ func attemptsOf(h history, now time.Time) []attempt {
 			last := &list[len(list)-1]
 			at := e.At
 			last.Ended, last.Event, last.To, last.Reason, last.Actor = &at, e.Event, e.To, reasonIn(e.Fields), e.Actor
-			last.fail(text(e.Message))
+			last.fail(orEmpty(e.Message))
 		}
 		if e.Event == "job.operator_retry" && len(list) > 0 && list[len(list)-1].To.Terminal() {
 			list[len(list)-1].fail(errorIn(e.Fields))
 		}
 		if e.To == job.Running && e.From != job.Running {
-			one := attempt{Began: e.At, To: job.Running, Pod: text(e.Pod), Remote: e.Remote}
+			one := attempt{Began: e.At, To: job.Running, Pod: orEmpty(e.Pod), Remote: e.Remote}
 			if e.Fence != nil {
 				one.Fence = *e.Fence
 			}
@@ -73,7 +73,7 @@ func attemptsOf(h history, now time.Time) []attempt {
 		return nil
 	}
 	if last := &list[len(list)-1]; h.State.Terminal() && last.To.Terminal() {
-		last.fail(text(h.Error)) // the event that ends the attempt holds only the beginning of a long error
+		last.fail(orEmpty(h.Error)) // the event that ends the attempt holds only the beginning of a long error
 	}
 	from, to := h.CreatedAt, now
 	if h.Missing > 0 || len(list) == mostAttempts {

@@ -15,10 +15,10 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -112,7 +112,7 @@ func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {
 		is.True(strings.Contains(w.Body.String(), "ot found"))
 	}
 	for _, path := range []string{"/jobs?state=done", "/jobs?since=yesterday", "/jobs?pipeline=x", "/pipelines?status=x", "/audit?cursor=!", "/schedules/a?cursor=!",
-		"/jobs?cursor=1.1", "/pipelines?cursor=" + cursor.Encode("jobs", "1.1"), "/audit?cursor=7"} {
+		"/jobs?cursor=1.1", "/pipelines?cursor=" + text.EncodeCursor("jobs", "1.1"), "/audit?cursor=7"} {
 		w := get(h, path)
 		is.Equal(w.Code, http.StatusBadRequest) // ignoring an unknown filter would show too many jobs
 		is.True(strings.Contains(w.Body.String(), "Invalid filter"))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/query"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -15,7 +15,7 @@ import (
 // and closes the client.
 func onOne(do func(c *cobra.Command, at *client.Client, id int64) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, words []string) error {
-		id, err := query.ID(words[0])
+		id, err := text.ParseID(words[0])
 		if err != nil {
 			return exit.Usage("%w", err)
 		}

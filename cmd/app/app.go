@@ -28,7 +28,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/server"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -68,7 +68,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	if !running { // cobra rejected the command line
 		err = exit.Usage("%w; see %s --help", err, command.CommandPath())
 	}
-	fmt.Fprintln(os.Stderr, root.Name()+": "+show.Named(root, humanize.OneLine(err)))
+	fmt.Fprintln(os.Stderr, root.Name()+": "+show.Named(root, text.OneLine(err)))
 	return exit.Code(err)
 }
 

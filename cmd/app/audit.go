@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 func newAuditCommand() *cobra.Command {
@@ -54,7 +54,7 @@ func auditCells(r admin.AuditRow) []string {
 	if !r.Allowed {
 		result = "refused"
 	}
-	return []string{strconv.FormatInt(r.ID, 10), humanize.Clock(&r.At), r.Actor, r.Action, r.Target, result, r.Source, humanize.Short(r.Reason, 40), humanize.Short(change(r), 60)}
+	return []string{strconv.FormatInt(r.ID, 10), text.Clock(&r.At), r.Actor, r.Action, r.Target, result, r.Source, text.Short(r.Reason, 40), text.Short(change(r), 60)}
 }
 
 // change shows the state before and after a command, as recorded in the audit entry.

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -111,7 +111,7 @@ func fromServer[T any](read func(context.Context, *client.Client) ([]T, error), 
 
 var (
 	scheduleWords = fromServer(readSchedules,
-		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + humanize.Printable(s.Words)} })
+		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + text.Printable(s.Words)} })
 	laneWords = fromServer(readLanes,
 		func(l job.LaneUse) []string { return []string{l.Name} })
 	kindWords = fromServer(openPods, func(p job.Pod) []string { return p.Kinds })
@@ -123,7 +123,7 @@ var (
 		}](ctx, at, "/jobs", client.Query("limit", "30", "state", "running,pending,awaiting_approval,waiting,failed"))
 		return answer.Jobs, err
 	}, func(j job.Job) []string {
-		return []string{fmt.Sprintf("%d\t%s %s %s", j.ID, humanize.Printable(j.Kind), j.State, humanize.Printable(j.Subject))}
+		return []string{fmt.Sprintf("%d\t%s %s %s", j.ID, text.Printable(j.Kind), j.State, text.Printable(j.Subject))}
 	})
 )
 

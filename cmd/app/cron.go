@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -64,7 +64,7 @@ LAST is the outcome of the latest occurrence. For the history of a schedule, use
 
 func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) error {
 	return show.List(c, "NAME WHEN NEXT LAST STATE KIND", show.Rows(list), func(s job.ScheduleUse) []string {
-		return []string{s.Name, humanize.Short(s.Words, 60), nextOf(s, now), lastOf(s, now), scheduleState(s), s.Kind}
+		return []string{s.Name, text.Short(s.Words, 60), nextOf(s, now), lastOf(s, now), scheduleState(s), s.Kind}
 	})
 }
 
@@ -72,7 +72,7 @@ func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) err
 func scheduleState(s job.ScheduleUse) string {
 	switch {
 	case s.Error != "":
-		return "error: " + humanize.Short(s.Error, 60)
+		return "error: " + text.Short(s.Error, 60)
 	case s.Paused:
 		return "paused"
 	case len(s.NextFires) == 0:
@@ -91,15 +91,15 @@ func nextOf(s job.ScheduleUse, now time.Time) string {
 	if at == nil || s.Paused {
 		return ""
 	}
-	return untilText(*at, now) + ", " + humanize.ClockIn(s.Zone, at)
+	return untilText(*at, now) + ", " + text.ClockIn(s.Zone, at)
 }
 
 // untilText describes the time until at, or since at if it has passed.
 func untilText(at, now time.Time) string {
 	if d := now.Sub(at); d >= time.Second {
-		return "due for " + humanize.Since(&at, now)
+		return "due for " + text.Ago(&at, now)
 	}
-	return "in " + humanize.Since(&now, at)
+	return "in " + text.Ago(&now, at)
 }
 
 // lastOf describes the outcome of the latest occurrence.
@@ -108,7 +108,7 @@ func lastOf(s job.ScheduleUse, now time.Time) string {
 		return "never"
 	}
 	last := s.LastFires[0]
-	return fireResult(last) + " " + humanize.Since(&last.FireAt, now) + " ago"
+	return fireResult(last) + " " + text.Ago(&last.FireAt, now) + " ago"
 }
 
 // fireResult describes the outcome of an occurrence or, if it has a job, the job's state.
@@ -132,7 +132,7 @@ func fireNote(f job.Fire) string {
 		notes = append(notes, fmt.Sprintf("also for %d earlier missed", f.Missed))
 	}
 	if f.Message != "" {
-		notes = append(notes, humanize.Short(f.Message, 80))
+		notes = append(notes, text.Short(f.Message, 80))
 	}
 	return strings.Join(notes, "; ")
 }
@@ -179,7 +179,7 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 		line("then", moments(s.Zone, s.NextFires[1:]))
 	}
 	line("kind", s.Kind)
-	line("args", humanize.Short(omitEmptyArgs(s.Args), 2000))
+	line("args", text.Short(omitEmptyArgs(s.Args), 2000))
 	line("lane", s.Lane)
 	line("subject", s.Subject)
 	line("priority", strconv.Itoa(s.Priority))
@@ -189,8 +189,8 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	if s.FromCode {
 		line("declared", "by the program; changes of operators are kept")
 	}
-	line("created", humanize.Clock(&s.CreatedAt))
-	line("changed", humanize.Clock(&s.UpdatedAt))
+	line("created", text.Clock(&s.CreatedAt))
+	line("changed", text.Clock(&s.UpdatedAt))
 	if _, err := fmt.Fprintln(c.OutOrStdout(), b.String()); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func omitEmptyArgs(raw json.RawMessage) string {
 func moments(zone string, list []time.Time) string {
 	lines := make([]string, len(list))
 	for i := range list {
-		lines[i] = humanize.ClockIn(zone, &list[i])
+		lines[i] = text.ClockIn(zone, &list[i])
 	}
 	return strings.Join(lines, "\n")
 }
@@ -259,9 +259,9 @@ func printFires(c *cobra.Command, list iter.Seq2[job.Fire, error]) error {
 			id = strconv.FormatInt(*f.JobID, 10)
 		}
 		if f.Took != nil {
-			took = humanize.Seconds(f.Took.Duration().Seconds())
+			took = text.Seconds(f.Took.Duration().Seconds())
 		}
-		return []string{humanize.Clock(&f.FireAt), string(f.Outcome), id, string(f.State), took, humanize.Since(&f.FireAt, f.DecidedAt), fireNote(f)}
+		return []string{text.Clock(&f.FireAt), string(f.Outcome), id, string(f.State), took, text.Ago(&f.FireAt, f.DecidedAt), fireNote(f)}
 	})
 }
 

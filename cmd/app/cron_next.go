@@ -8,7 +8,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -64,10 +64,10 @@ func printPreview(c *cobra.Command, shown job.SchedulePreview) error {
 	}
 	var rows [][]string
 	for _, at := range shown.NextFires {
-		rows = append(rows, []string{at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), humanize.Clock(&at)})
+		rows = append(rows, []string{at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), text.Clock(&at)})
 	}
 	out := c.OutOrStdout()
-	if _, err := fmt.Fprintf(out, "%s\n\n", humanize.Printable(shown.Words)); err != nil {
+	if _, err := fmt.Fprintf(out, "%s\n\n", text.Printable(shown.Words)); err != nil {
 		return err
 	}
 	if len(rows) == 0 {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -137,13 +137,13 @@ func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
 	fmt.Fprintf(&b, "schedule %s %s\n", done.Schedule, verb)
 	fmt.Fprintf(&b, "%s, %s\n", done.After.Kind, done.Words)
 	for i := range done.NextFires {
-		fmt.Fprintf(&b, "  %s\n", humanize.ClockIn(done.After.Zone, &done.NextFires[i]))
+		fmt.Fprintf(&b, "  %s\n", text.ClockIn(done.After.Zone, &done.NextFires[i]))
 	}
 	if done.After.Paused {
 		fmt.Fprintf(&b, "The schedule is paused; resume it with %s cron resume %s\n", c.Root().Name(), done.Schedule)
 	}
 	for line := range strings.Lines(b.String()) {
-		if _, err := fmt.Fprintln(c.OutOrStdout(), humanize.Printable(strings.TrimSuffix(line, "\n"))); err != nil {
+		if _, err := fmt.Fprintln(c.OutOrStdout(), text.Printable(strings.TrimSuffix(line, "\n"))); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -179,7 +179,7 @@ func printQuiet(c *cobra.Command, now string, quiet job.Quiet) error {
 	}
 	still := "no running jobs"
 	if quiet.Running > 0 {
-		still = humanize.Count(quiet.Running, "job", "jobs") + " still running"
+		still = text.Count(quiet.Running, "job", "jobs") + " still running"
 	}
 	err := show.Done(c, quiet, "%s; %s", now, still)
 	if err == nil && quiet.TimedOut {

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -120,7 +120,7 @@ func (e *enqueueFlags) run(c *cobra.Command, kind string) error {
 func warnUnhandled(ctx context.Context, c *cobra.Command, at *client.Client, id int64, state job.State) {
 	for _, b := range readBlockers(ctx, at, id, state) {
 		if b.Why == job.BlockerNoHandler || b.Why == job.BlockerNoPods {
-			fmt.Fprintf(c.ErrOrStderr(), "warning: %s: job %d waits until a pod that handles its kind starts\n", humanize.Printable(b.Says), id)
+			fmt.Fprintf(c.ErrOrStderr(), "warning: %s: job %d waits until a pod that handles its kind starts\n", text.Printable(b.Says), id)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func failureText(j job.Job) string {
 	why := show.Text(j.Reason)
 	if j.Error != nil {
 		first, _, _ := strings.Cut(*j.Error, "\n")
-		why += ": " + humanize.Short(first, 300)
+		why += ": " + text.Short(first, 300)
 	}
 	return why
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 func newEraseCommand() *cobra.Command {
@@ -62,23 +62,23 @@ func erase(c *cobra.Command, at *client.Client, e api.Erasure) error {
 	if all.DryRun {
 		would = "would be "
 	}
-	text := fmt.Sprintf("%s %serased, and the subject %sremoved from %s", humanize.Count(all.Erased, "job", "jobs"), would, would,
-		humanize.Count(all.AuditEntries, "audit entry", "audit entries"))
+	line := fmt.Sprintf("%s %serased, and the subject %sremoved from %s", text.Count(all.Erased, "job", "jobs"), would, would,
+		text.Count(all.AuditEntries, "audit entry", "audit entries"))
 	var stay []string
 	if all.Open > 0 {
 		stay = append(stay, fmt.Sprintf("%s: they, or jobs that followed from them, have not ended (%s): cancel them or let them end, and repeat the command",
-			humanize.Count(all.Open, "job stays", "jobs stay"), strings.Join(all.Sample, " ")))
+			text.Count(all.Open, "job stays", "jobs stay"), strings.Join(all.Sample, " ")))
 	}
 	if len(all.Schedules) > 0 {
 		stay = append(stay, "schedules submit jobs of the subject ("+strings.Join(all.Schedules, " ")+"): delete them with trapeze cron rm, and repeat the command")
 	}
 	if all.DryRun && len(stay) > 0 {
-		text += "; " + strings.Join(stay, "; ")
+		line += "; " + strings.Join(stay, "; ")
 	}
 	if len(all.Engines) > 0 {
-		text += "; copies of jobs that ran on " + strings.Join(all.Engines, " and ") + " remain there: delete those runs as docs/erasure.md describes"
+		line += "; copies of jobs that ran on " + strings.Join(all.Engines, " and ") + " remain there: delete those runs as docs/erasure.md describes"
 	}
-	if err := show.Done(c, all, "%s", text); err != nil || all.DryRun {
+	if err := show.Done(c, all, "%s", line); err != nil || all.DryRun {
 		return err
 	}
 	if len(stay) > 0 {

@@ -12,9 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
-	"github.com/trapeze-run/trapeze/internal/query"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -42,13 +41,13 @@ interrupted, or, with --job, until the job has finished.`,
 				return exit.Usage("want --job or --pipeline, not both")
 			}
 			if jobText != "" {
-				if w.job, err = query.ID(jobText); err != nil {
+				if w.job, err = text.ParseID(jobText); err != nil {
 					return exit.Usage("--job: %w", err)
 				}
 				w.path = client.Path("/jobs/:id/events", w.job)
 			}
 			if pipelineText != "" {
-				id, err := query.ID(pipelineText)
+				id, err := text.ParseID(pipelineText)
 				if err != nil {
 					return exit.Usage("--pipeline: %w", err)
 				}
@@ -149,11 +148,11 @@ func printEvent(c *cobra.Command, e job.Event) error {
 		parts = append(parts, "by="+e.Actor)
 	}
 	if e.Message != nil {
-		parts = append(parts, humanize.Short(*e.Message, 200))
+		parts = append(parts, text.Short(*e.Message, 200))
 	}
 	if len(e.Fields) > 0 && string(e.Fields) != "null" {
-		parts = append(parts, humanize.Short(string(e.Fields), 200))
+		parts = append(parts, text.Short(string(e.Fields), 200))
 	}
-	_, err := fmt.Fprintln(c.OutOrStdout(), humanize.Printable(strings.Join(parts, "  ")))
+	_, err := fmt.Fprintln(c.OutOrStdout(), text.Printable(strings.Join(parts, "  ")))
 	return err
 }

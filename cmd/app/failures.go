@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
 	"github.com/trapeze-run/trapeze/internal/failures"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 func newFailuresCommand() *cobra.Command {
@@ -67,10 +67,10 @@ func printFailures(c *cobra.Command, at *client.Client, query url.Values) error 
 		return err
 	}
 	if !found.Complete {
-		fmt.Fprintf(c.ErrOrStderr(), "only the failed jobs since %s were read: more jobs have failed\n", humanize.Clock(&found.Since))
+		fmt.Fprintf(c.ErrOrStderr(), "only the failed jobs since %s were read: more jobs have failed\n", text.Clock(&found.Since))
 	}
 	return show.List(c, "ID KIND JOBS RETRYING FIRST LAST NEWEST ERROR", show.Rows(found.Groups), func(g failures.Group) []string {
-		return []string{g.ID, g.Kind, strconv.Itoa(g.Jobs), strconv.Itoa(g.Retrying), humanize.Since(&g.First, now), humanize.Since(&g.Last, now), strconv.FormatInt(g.Newest, 10), g.Error}
+		return []string{g.ID, g.Kind, strconv.Itoa(g.Jobs), strconv.Itoa(g.Retrying), text.Ago(&g.First, now), text.Ago(&g.Last, now), strconv.FormatInt(g.Newest, 10), g.Error}
 	})
 }
 
@@ -88,6 +88,6 @@ func printMembers(c *cobra.Command, at *client.Client, id string, query url.Valu
 		return err
 	}
 	return show.List(c, "ID KIND SUBJECT TRY FAILED ERROR", show.Rows(found.Members), func(one failures.Job) []string {
-		return []string{strconv.FormatInt(one.ID, 10), one.Kind, humanize.Short(one.Subject, 30), strconv.Itoa(one.Attempt), humanize.Since(&one.FailedAt, now), one.Error}
+		return []string{strconv.FormatInt(one.ID, 10), one.Kind, text.Short(one.Subject, 30), strconv.Itoa(one.Attempt), text.Ago(&one.FailedAt, now), one.Error}
 	})
 }

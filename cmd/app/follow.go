@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -29,7 +29,7 @@ func waitsFor(ctx context.Context, at *client.Client, j job.Job) string {
 			why = append(why, b.Says)
 		}
 	}
-	return humanize.Printable(strings.Join(why, "; "))
+	return text.Printable(strings.Join(why, "; "))
 }
 
 // follow waits until a job and its next steps have ended, and returns the last of them. It keeps polling during a database outage.
@@ -110,7 +110,7 @@ func (f *progressLine) job(j job.Job, waits string) {
 	if f.to == nil {
 		return
 	}
-	line := fmt.Sprintf("job %d %s %s", j.ID, humanize.Printable(j.Kind), j.State)
+	line := fmt.Sprintf("job %d %s %s", j.ID, text.Printable(j.Kind), j.State)
 	if waits != "" {
 		line += ": " + waits
 	}
@@ -122,7 +122,7 @@ func (f *progressLine) job(j job.Job, waits string) {
 		return
 	}
 	if p := show.Progress(j.Progress); p != "" {
-		line += " " + humanize.Printable(p)
+		line += " " + text.Printable(p)
 	}
 	if line != f.last {
 		f.last = line
@@ -142,8 +142,8 @@ func drawBar(j job.Job) string {
 	const width = 30
 	p := j.Progress
 	if p == nil || p.Done == nil || p.Total == nil || *p.Total <= 0 {
-		return humanize.Printable(show.Progress(p))
+		return text.Printable(show.Progress(p))
 	}
 	full := int(max(0, min(*p.Done, *p.Total)) * width / *p.Total)
-	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), humanize.Printable(show.Progress(p)))
+	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), text.Printable(show.Progress(p)))
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -79,7 +79,7 @@ func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
 			fmt.Fprintf(&b, ": job %d", *o.JobID)
 		}
 		if o.Until != nil {
-			b.WriteString(": " + humanize.Clock(o.Until))
+			b.WriteString(": " + text.Clock(o.Until))
 		}
 		if o.Do != "" {
 			b.WriteString(" (" + o.Do + ")")
@@ -94,7 +94,7 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	var b strings.Builder
 	colours := show.InkFor(c.OutOrStdout())
 	line := func(name, value string) { show.Fact(&b, colours, name, value) }
-	compact := func(raw json.RawMessage) string { return humanize.Short(string(raw), 2000) }
+	compact := func(raw json.RawMessage) string { return text.Short(string(raw), 2000) }
 	attempts := strconv.Itoa(j.Attempt)
 	if j.MaxAttempts != nil {
 		attempts += " of " + strconv.Itoa(*j.MaxAttempts)
@@ -130,10 +130,10 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	}
 	line("unique key", show.Text(j.UniqueKey))
 	line("submitter", j.Submitter)
-	line("created", humanize.Clock(&j.CreatedAt))
-	line("due", humanize.Clock(j.RunAfter))
-	line("started", humanize.Clock(j.StartedAt))
-	line("finished", humanize.Clock(j.FinishedAt))
+	line("created", text.Clock(&j.CreatedAt))
+	line("due", text.Clock(j.RunAfter))
+	line("started", text.Clock(j.StartedAt))
+	line("finished", text.Clock(j.FinishedAt))
 	line("args", compact(j.Args))
 	line("next steps", compact(j.Planned))
 	line("result", compact(j.Result))

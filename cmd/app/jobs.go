@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -50,8 +50,8 @@ func newJobsCommand() *cobra.Command {
 				jobs := client.List[job.Job](c.Context(), at, "/jobs", "jobs", query)
 				return show.List(c, "ID KIND LANE SUBJECT STATE PRI TRY AGE NOTE", jobs, func(j job.Job) []string {
 					return []string{
-						strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, humanize.Short(j.Subject, 30), string(j.State), strconv.Itoa(j.Priority),
-						strconv.Itoa(j.Attempt), humanize.Since(&j.CreatedAt, now), humanize.Short(remark(j), 60),
+						strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, text.Short(j.Subject, 30), string(j.State), strconv.Itoa(j.Priority),
+						strconv.Itoa(j.Attempt), text.Ago(&j.CreatedAt, now), text.Short(remark(j), 60),
 					}
 				})
 			})
@@ -80,7 +80,7 @@ func remark(j job.Job) string {
 		parts = append(parts, "being cancelled")
 	}
 	if j.State == job.Pending && j.RunAfter != nil && j.RunAfter.After(time.Now()) {
-		parts = append(parts, "due "+humanize.Clock(j.RunAfter))
+		parts = append(parts, "due "+text.Clock(j.RunAfter))
 	}
 	if p := show.Progress(j.Progress); p != "" {
 		parts = append(parts, p)

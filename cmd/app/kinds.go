@@ -10,7 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -49,7 +49,7 @@ highest 95th percentile of run times. Each pod adds its numbers once a minute.`,
 func kindPods(k job.KindUse) string {
 	var list []string
 	for _, h := range k.Handlers {
-		list = append(list, strings.TrimSpace(humanize.Count(len(h.Pods), "pod", "pods")+" "+h.Version))
+		list = append(list, strings.TrimSpace(text.Count(len(h.Pods), "pod", "pods")+" "+h.Version))
 	}
 	return cmp.Or(strings.Join(list, ", "), "none")
 }

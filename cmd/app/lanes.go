@@ -13,8 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
-	"github.com/trapeze-run/trapeze/internal/shell"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -46,8 +45,8 @@ To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze d
 
 func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
 	return show.List(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", show.Rows(lanes), func(l job.LaneUse) []string {
-		return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), humanize.Since(l.Oldest, now), laneState(l),
-			span(l.PollInterval), span(l.StaleAfter), span(l.MaxAge), humanize.Short(strings.Join(l.Kinds, ","), 60)}
+		return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), text.Ago(l.Oldest, now), laneState(l),
+			span(l.PollInterval), span(l.StaleAfter), span(l.MaxAge), text.Short(strings.Join(l.Kinds, ","), 60)}
 	})
 }
 
@@ -61,7 +60,7 @@ func laneState(l job.LaneUse) string {
 	case !l.Enabled:
 		return "disabled"
 	case l.NextEngine != nil:
-		return "moving to " + humanize.Printable(*l.NextEngine)
+		return "moving to " + text.Printable(*l.NextEngine)
 	case l.Drained:
 		return "drained" + closedBy(l.Drain)
 	case l.FourEyes:
@@ -77,13 +76,13 @@ func laneEngine(l job.LaneUse) string {
 	if l.Engine == job.EnginePostgreSQL || l.Engine == "" {
 		return ""
 	}
-	text := ", " + humanize.Printable(l.Engine)
+	line := ", " + text.Printable(l.Engine)
 	if u := l.EngineUse; u != nil && u.Error != "" {
-		text += ": " + humanize.Short(u.Error, 60)
+		line += ": " + text.Short(u.Error, 60)
 	} else if u != nil {
-		text += fmt.Sprintf(": %d open", u.Open)
+		line += fmt.Sprintf(": %d open", u.Open)
 	}
-	return text
+	return line
 }
 
 // span formats a duration. It returns an empty string for nil, which means that each pod's setting applies.
@@ -173,16 +172,16 @@ func awaitMove(c *cobra.Command, at *client.Client, lane string, timeout time.Du
 			return err
 		}
 		if m.Next == "" {
-			return show.Done(c, m, "lane %s runs on %s", humanize.Printable(m.Lane), humanize.Printable(m.Engine))
+			return show.Done(c, m, "lane %s runs on %s", text.Printable(m.Lane), text.Printable(m.Engine))
 		}
-		waits := fmt.Sprintf("%s still running, %s to confirm", humanize.Count(m.Running, "job", "jobs"), humanize.Count(m.Pods, "pod", "pods"))
+		waits := fmt.Sprintf("%s still running, %s to confirm", text.Count(m.Running, "job", "jobs"), text.Count(m.Pods, "pod", "pods"))
 		if time.Until(until) <= 0 {
 			return exit.Refused("lane %s has not moved to %s yet: %s. The move continues; to give it up, run trapeze lane set %s --engine %s",
-				humanize.Printable(m.Lane), humanize.Printable(m.Next), waits, shell.Word(m.Lane), shell.Word(m.Engine))
+				text.Printable(m.Lane), text.Printable(m.Next), waits, text.ShellWord(m.Lane), text.ShellWord(m.Engine))
 		}
 		if waits != said {
 			said = waits
-			fmt.Fprintf(c.ErrOrStderr(), "lane %s is moving to %s: %s\n", humanize.Printable(m.Lane), humanize.Printable(m.Next), waits)
+			fmt.Fprintf(c.ErrOrStderr(), "lane %s is moving to %s: %s\n", text.Printable(m.Lane), text.Printable(m.Next), waits)
 		}
 	}
 }
@@ -229,7 +228,7 @@ func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 	if done.DryRun {
 		verb = "would be " + verb
 	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "lane %s %s; %d running, %d waiting, %d moved\n", humanize.Printable(done.Lane), verb, done.Running, done.Waiting, done.Moved)
+	_, err := fmt.Fprintf(c.OutOrStdout(), "lane %s %s; %d running, %d waiting, %d moved\n", text.Printable(done.Lane), verb, done.Running, done.Waiting, done.Moved)
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // manyOrOne holds the flags of a command that applies to one job, given by its ID, or to all jobs that match a filter.
@@ -87,7 +87,7 @@ func (m *manyOrOne) confirm(c *cobra.Command, at *client.Client, selection api.S
 // summary describes the result of a bulk command on one line.
 func (m *manyOrOne) summary(did api.Many) string {
 	var b strings.Builder
-	jobs := humanize.Count(did.Matched, "job", "jobs")
+	jobs := text.Count(did.Matched, "job", "jobs")
 	switch {
 	case did.DryRun && did.Matched == 0:
 		b.WriteString("no job would be " + m.did)
@@ -120,13 +120,13 @@ func newRetryCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		text := "is pending again"
+		line := "is pending again"
 		if len(again) == 0 {
-			text = fmt.Sprintf("waits; for the reason see trapeze job %d", id)
+			line = fmt.Sprintf("waits; for the reason see trapeze job %d", id)
 		} else if len(again) != 1 || again[0] != strconv.FormatInt(id, 10) {
-			text = "waits again for " + humanize.Count(len(again), "job", "jobs")
+			line = "waits again for " + text.Count(len(again), "job", "jobs")
 		}
-		return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "retried": again}, "job %d %s", id, text)
+		return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "retried": again}, "job %d %s", id, line)
 	}
 	c := &cobra.Command{
 		Use:   "retry [ID]",

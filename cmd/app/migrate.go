@@ -12,9 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/schema"
+	"github.com/trapeze-run/trapeze/internal/text"
 	hostmigrate "github.com/trapeze-run/trapeze/runner/migrate"
 )
 
@@ -132,7 +132,7 @@ func newMigrateStatus() *cobra.Command {
 						}
 						continue
 					}
-					at := humanize.Clock(&m.AppliedAt)
+					at := text.Clock(&m.AppliedAt)
 					if at == "" {
 						at = "pending"
 					}

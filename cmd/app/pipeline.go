@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -77,14 +77,14 @@ func (t tree) draw(to io.Writer, now time.Time) error {
 	var b strings.Builder
 	name := ""
 	if t.Name != "" {
-		name = " " + strconv.Quote(humanize.Printable(t.Name))
+		name = " " + strconv.Quote(text.Printable(t.Name))
 	}
 	fmt.Fprintf(&b, "pipeline %d%s  %s  %s\n", t.ID, name, t.Status, elapsed(&t.CreatedAt, t.FinishedAt, now))
 	for _, j := range t.Jobs {
 		drawBranch(&b, j, "", now)
 	}
 	for _, s := range job.Following(t.Pipeline.Planned) {
-		fmt.Fprintf(&b, "· %-24s planned\n", humanize.Printable(s.Kind))
+		fmt.Fprintf(&b, "· %-24s planned\n", text.Printable(s.Kind))
 	}
 	_, err := io.WriteString(to, b.String())
 	return err
@@ -97,14 +97,14 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 	}
 	subject := ""
 	if j.Subject != "" {
-		subject = " " + humanize.Short(humanize.Printable(j.Subject), 30)
+		subject = " " + text.Short(text.Printable(j.Subject), 30)
 	}
-	fmt.Fprintf(b, "%s%s %-*s %-10d %-10s %8s%s", indent, mark, max(24-len([]rune(indent)), 1), humanize.Short(humanize.Printable(j.Kind), 24), j.ID, j.State,
+	fmt.Fprintf(b, "%s%s %-*s %-10d %-10s %8s%s", indent, mark, max(24-len([]rune(indent)), 1), text.Short(text.Printable(j.Kind), 24), j.ID, j.State,
 		elapsed(j.StartedAt, j.FinishedAt, now), subject)
 	switch {
 	case j.State == job.Failed || show.Text(j.Outcome) == string(job.Warning):
 		if note := failureText(j.Job); note != "" {
-			fmt.Fprintf(b, "  %s", humanize.Short(humanize.Printable(note), 80))
+			fmt.Fprintf(b, "  %s", text.Short(text.Printable(note), 80))
 		}
 	case j.State == job.Running:
 		fmt.Fprintf(b, "  %s", drawBar(j.Job))
@@ -117,7 +117,7 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 	}
 	f := j.FanOut
 	done := f.States[job.Succeeded] + f.States[job.Failed] + f.States[job.Cancelled]
-	fmt.Fprintf(b, "%s├─ %s %d of %s", indent, meter(done, f.Branches), done, humanize.Count(f.Branches, "child", "children"))
+	fmt.Fprintf(b, "%s├─ %s %d of %s", indent, meter(done, f.Branches), done, text.Count(f.Branches, "child", "children"))
 	for _, s := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
 		if n := f.States[s]; n > 0 {
 			fmt.Fprintf(b, " · %d %s", n, s)
@@ -154,7 +154,7 @@ func elapsed(began, ended *time.Time, now time.Time) string {
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()
 	}
-	return humanize.Since(began, now)
+	return text.Ago(began, now)
 }
 
 // followTreeEvery is the redraw interval of a followed pipeline.
@@ -245,7 +245,7 @@ Exit code 1 when the pipeline does not exist, when it is neither failed nor canc
 					return err
 				}
 				return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "retried": again},
-					"pipeline %d continues with %s", id, humanize.Count(len(again), "job", "jobs"))
+					"pipeline %d continues with %s", id, text.Count(len(again), "job", "jobs"))
 			})(c, words)
 		},
 	}
@@ -264,5 +264,5 @@ func retryChildren(c *cobra.Command, at *client.Client, id int64) error {
 	if err != nil {
 		return err
 	}
-	return show.Done(c, did, "pipeline %d: %s retried, %d skipped", id, humanize.Count(did.Retried, "child", "children"), did.Skipped)
+	return show.Done(c, did, "pipeline %d: %s retried, %d skipped", id, text.Count(did.Retried, "child", "children"), did.Skipped)
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
-	"github.com/trapeze-run/trapeze/internal/query"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -32,7 +31,7 @@ has finished. Status partial: the last step succeeded, but a child of a fan-out 
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if len(statuses) > 0 {
-				if _, err = query.Statuses(statuses); err != nil {
+				if _, err = text.ParseStatuses(statuses); err != nil {
 					return exit.Usage("--status: %w", err)
 				}
 			}
@@ -51,8 +50,8 @@ has finished. Status partial: the last step succeeded, but a child of a fan-out 
 					if planned := len(job.Following(p.Planned)); planned > 0 {
 						step += " of " + strconv.Itoa(p.Step+1+planned)
 					}
-					return []string{strconv.FormatInt(p.ID, 10), humanize.Short(p.Name, 30), string(p.Status), step, p.Kind,
-						show.Progress(p.Progress), humanize.Since(&p.CreatedAt, now), humanize.Short(show.Text(p.Error), 60)}
+					return []string{strconv.FormatInt(p.ID, 10), text.Short(p.Name, 30), string(p.Status), step, p.Kind,
+						show.Progress(p.Progress), text.Ago(&p.CreatedAt, now), text.Short(show.Text(p.Error), 60)}
 				})
 			})
 		},
@@ -83,7 +82,7 @@ Exit code 1 when the pipeline does not exist, or when all its jobs have finished
 				return err
 			}
 			return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "aborted": did.Aborted},
-				"pipeline %d aborted: %s", id, humanize.Count(len(did.Aborted), "job", "jobs"))
+				"pipeline %d aborted: %s", id, text.Count(len(did.Aborted), "job", "jobs"))
 		}),
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -30,8 +30,8 @@ func newPodsCommand() *cobra.Command {
 				now := time.Now()
 				return show.List(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE REMOTE KINDS", show.Rows(pods), func(p job.Pod) []string {
 					return []string{
-						p.Name, p.Boot, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), humanize.Since(&p.StartedAt, now),
-						podState(p, now), remoteOf(p), humanize.Short(strings.Join(p.Kinds, ","), 60),
+						p.Name, p.Boot, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), text.Ago(&p.StartedAt, now),
+						podState(p, now), remoteOf(p), text.Short(strings.Join(p.Kinds, ","), 60),
 					}
 				})
 			})

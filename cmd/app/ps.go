@@ -10,7 +10,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -62,7 +62,7 @@ func printStack(c *cobra.Command, at *client.Client, id int64) error {
 	if show.WantsJSON(c) {
 		return show.JSON(c, got)
 	}
-	_, err = fmt.Fprintf(c.OutOrStdout(), "job %d, fence %d, on pod %s, %s\n\n%s\n", got.Job, got.Fence, humanize.Printable(got.Pod), humanize.Clock(&got.At), got.Stack)
+	_, err = fmt.Fprintf(c.OutOrStdout(), "job %d, fence %d, on pod %s, %s\n\n%s\n", got.Job, got.Fence, text.Printable(got.Pod), text.Clock(&got.At), got.Stack)
 	return err
 }
 
@@ -78,8 +78,8 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	var rows [][]string
 	for _, j := range s.Running {
 		rows = append(rows, []string{
-			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, humanize.Short(j.Subject, 30), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
-			humanize.Since(&j.Since, now), strconv.Itoa(j.Attempt), humanize.Short(remarkOfSlot(j), 60),
+			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, text.Short(j.Subject, 30), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
+			text.Ago(&j.Since, now), strconv.Itoa(j.Attempt), text.Short(remarkOfSlot(j), 60),
 		})
 	}
 	if err := show.Table(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
@@ -88,7 +88,7 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	fmt.Fprintln(out)
 	rows = nil
 	for _, l := range s.Lanes {
-		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), humanize.Since(l.Oldest, now), laneState(l)})
+		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), text.Ago(l.Oldest, now), laneState(l)})
 	}
 	return show.Table(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
 }
@@ -112,11 +112,11 @@ func closedBy(c *job.Closure) string {
 	if c == nil {
 		return ""
 	}
-	text := " since " + humanize.Clock(&c.Since) + " by " + humanize.Printable(c.Actor)
+	line := " since " + text.Clock(&c.Since) + " by " + text.Printable(c.Actor)
 	if c.Reason != "" {
-		text += ": " + humanize.Short(c.Reason, 60)
+		line += ": " + text.Short(c.Reason, 60)
 	}
-	return text
+	return line
 }
 
 // podWith returns a pod's name, marked if the pod is a remote worker.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/internal/query"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -53,7 +53,7 @@ func (s *jobFlags) selection() (api.Selection, error) {
 		return body, err
 	}
 	if s.children != "" {
-		body.Filter.Children, _ = query.Bool(s.children) // already validated by query
+		body.Filter.Children, _ = text.ParseBool(s.children) // already validated by query
 	}
 	body.Filter.State, body.Filter.Kind, body.Filter.Lane, body.Filter.Subject = s.states, s.kind, s.lane, s.subject
 	body.Filter.Pipeline, body.Filter.Parent, body.Filter.Since = s.pipeline, s.parent, s.moment
@@ -67,17 +67,17 @@ func (s *jobFlags) query() (url.Values, error) {
 		return nil, exit.Usage("--job-reason, --error-class, --error-code: %w", err)
 	}
 	if len(s.states) > 0 {
-		if _, err := query.States(s.states); err != nil {
+		if _, err := text.ParseStates(s.states); err != nil {
 			return nil, exit.Usage("--state: %w", err)
 		}
 	}
 	for _, id := range [][2]string{{"--pipeline", s.pipeline}, {"--parent", s.parent}} {
-		if _, err := query.ID(id[1]); err != nil && id[1] != "" {
+		if _, err := text.ParseID(id[1]); err != nil && id[1] != "" {
 			return nil, exit.Usage("%s: %w", id[0], err)
 		}
 	}
 	if s.children != "" {
-		if _, err := query.Bool(s.children); err != nil {
+		if _, err := text.ParseBool(s.children); err != nil {
 			return nil, exit.Usage("--children %w", err)
 		}
 	}
@@ -86,8 +86,8 @@ func (s *jobFlags) query() (url.Values, error) {
 }
 
 // checkSince validates --since. An age is sent as it is, because it refers to the database's clock.
-func checkSince(text string) error {
-	if _, err := query.Since(text, time.Now()); text != "" && err != nil {
+func checkSince(since string) error {
+	if _, err := text.ParseSince(since, time.Now()); since != "" && err != nil {
 		return exit.Usage("--since: %w", err)
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -56,7 +56,7 @@ too long or too short.`,
 func printStats(c *cobra.Command, s job.Stats, by string) error {
 	out := c.OutOrStdout()
 	if s.ReadSince != nil {
-		fmt.Fprintf(out, "Incomplete: the numbers cover jobs that ended since %s.\n\n", humanize.Clock(s.ReadSince))
+		fmt.Fprintf(out, "Incomplete: the numbers cover jobs that ended since %s.\n\n", text.Clock(s.ReadSince))
 	}
 	var rows [][]string
 	for _, of := range append(s.Of, s.Total) {
@@ -79,7 +79,7 @@ func timing(d *job.Seconds) string {
 	case d.Duration() < 10*time.Millisecond:
 		return d.Duration().Round(10 * time.Microsecond).String()
 	}
-	return humanize.Round(d.Duration()).String()
+	return text.Round(d.Duration()).String()
 }
 
 // trendWidth is the maximum width of a trend, in characters.

@@ -17,10 +17,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -56,7 +56,7 @@ type Jobs func(ctx context.Context, ids []int64) (rows []store.NewJob, ended fun
 // Calendar submits due schedules' jobs. It is safe for concurrent use.
 type Calendar struct {
 	o   Options
-	due wait.Signal
+	due routine.Signal
 
 	mu    sync.Mutex
 	timer *scheduler.Scheduler // nil unless Run is running
@@ -65,7 +65,7 @@ type Calendar struct {
 }
 
 // New returns a calendar. It does nothing until Run is called.
-func New(o Options) *Calendar { return &Calendar{o: o, due: wait.NewSignal()} }
+func New(o Options) *Calendar { return &Calendar{o: o, due: routine.NewSignal()} }
 
 // ByHand makes schedules fire only through [Calendar.FireDue]. It is for tests whose clock differs from the database's. Call it before Run.
 func (c *Calendar) ByHand() { c.byHand = true }

@@ -12,10 +12,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // Health is a finding's status.
@@ -161,7 +161,7 @@ func (e *examination) unlessLocked(ctx context.Context, check func(context.Conte
 func reason(err error) string {
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	if _, answered := errors.AsType[*pgconn.PgError](err); answered && !refused {
-		return humanize.OneLine(err)
+		return text.OneLine(err)
 	}
 	return "the database did not respond in time"
 }

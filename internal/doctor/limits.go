@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -26,7 +26,7 @@ func (e *examination) limits(ctx context.Context) error {
 		return e.pod.MaxAge > 0
 	})
 	if len(lanes) > 0 {
-		says = append(says, fmt.Sprintf("jobs of %s have no maximum age", humanize.Count(len(lanes), "lane", "lanes")))
+		says = append(says, fmt.Sprintf("jobs of %s have no maximum age", text.Count(len(lanes), "lane", "lanes")))
 		do = append(do, "if late work has no value, run trapeze lane set LANE max_age_s=24h, or set TRAPEZE_MAX_AGE=24h on all pods for all lanes")
 	}
 	if e.pod.ApprovalTTL == 0 {

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // lateAfter is the time since its last run after which a maintenance task counts as late. Each task is due at least once an hour, and
@@ -31,11 +31,11 @@ func (e *examination) maintenance(ctx context.Context) error {
 	for _, t := range runs {
 		if t.Error != "" {
 			bad = true
-			e.find("maintenance", Warning, fmt.Sprintf("the maintenance task %s failed on %s: %s", t.Task, t.Pod, humanize.OneLine(fmt.Errorf("%s", t.Error))),
+			e.find("maintenance", Warning, fmt.Sprintf("the maintenance task %s failed on %s: %s", t.Task, t.Pod, text.OneLine(fmt.Errorf("%s", t.Error))),
 				"fix the cause that the error names; the next run retries")
 		}
 		if t.Ago > lateAfter.Seconds() {
-			late = append(late, fmt.Sprintf("%s (%s ago)", t.Task, humanize.Seconds(t.Ago)))
+			late = append(late, fmt.Sprintf("%s (%s ago)", t.Task, text.Seconds(t.Ago)))
 		}
 	}
 	if len(late) > 0 {
@@ -43,7 +43,7 @@ func (e *examination) maintenance(ctx context.Context) error {
 		e.find("maintenance", Warning, "late: "+strings.Join(late, ", "), "check the logs of the pods; select * from "+e.store.Schema()+".maintenance")
 	}
 	if !bad {
-		e.find("maintenance", Healthy, fmt.Sprintf("%s on time", humanize.Count(len(runs), "maintenance task is", "maintenance tasks are")), "")
+		e.find("maintenance", Healthy, fmt.Sprintf("%s on time", text.Count(len(runs), "maintenance task is", "maintenance tasks are")), "")
 	}
 	return nil
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // running finds running jobs whose pod is gone or does not know about them. No handler is working on such jobs.
@@ -15,7 +15,7 @@ func (e *examination) running(ctx context.Context) error {
 		return err
 	}
 	for _, w := range list {
-		jobs, name := humanize.Count(w.Jobs, "job is", "jobs are"), w.Pod
+		jobs, name := text.Count(w.Jobs, "job is", "jobs are"), w.Pod
 		if name == "" {
 			name = "a pod without a row"
 		}

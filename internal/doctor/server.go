@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // durability reports whether commits survive a server crash.
@@ -107,7 +107,7 @@ func (e *examination) clock(ctx context.Context) error {
 		return err
 	}
 	apart := max(ahead.Abs()-within, 0)
-	says := fmt.Sprintf("the database's clock is %s %s of the clock of %s, to within %s", humanize.Round(ahead.Abs()), aheadOrBehind(ahead), e.pod.Name, humanize.Round(within))
+	says := fmt.Sprintf("the database's clock is %s %s of the clock of %s, to within %s", text.Round(ahead.Abs()), aheadOrBehind(ahead), e.pod.Name, text.Round(within))
 	switch {
 	case apart > 30*time.Second:
 		e.find("clock", Failing, says, "set the clocks by NTP on both machines")
@@ -119,7 +119,7 @@ func (e *examination) clock(ctx context.Context) error {
 	if len(future) > 0 {
 		f := future[0]
 		e.find("clock", Warning, fmt.Sprintf("the database's clock was set back: the time of %s is %s ahead of it, so jobs and schedules that were due by then wait until %s",
-			f.What, humanize.Round(f.Ahead), f.At.UTC().Format(time.DateTime+"Z")), "correct the clock if it is wrong; otherwise wait, or make waiting jobs due: docs/operating.md, Clocks")
+			f.What, text.Round(f.Ahead), f.At.UTC().Format(time.DateTime+"Z")), "correct the clock if it is wrong; otherwise wait, or make waiting jobs due: docs/operating.md, Clocks")
 	}
 	return nil
 }

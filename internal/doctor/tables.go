@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // horizon finds transactions, prepared transactions and replication slots that keep dead rows from being removed and delay the event feed.
@@ -52,7 +52,7 @@ func (e *examination) oldness(h view.Holder, now time.Time) Health {
 func holderText(h view.Holder, now time.Time) (says, do string) {
 	held := fmt.Sprintf("has kept dead rows for %d transactions", h.Transactions)
 	if h.Since != nil {
-		held = "has held back dead rows and the event feed for " + humanize.Since(h.Since, now)
+		held = "has held back dead rows and the event feed for " + text.Ago(h.Since, now)
 	}
 	switch h.What {
 	case "prepared":
@@ -86,7 +86,7 @@ func (e *examination) tables(ctx context.Context) error {
 		if t.Dead > 10_000 && t.Dead > 2*t.Trigger {
 			bad = true
 			e.find("tables", Warning, fmt.Sprintf("%s has %d dead rows and %d live rows; the autovacuum threshold is %d (last run: %s)",
-				name, t.Dead, t.Rows, t.Trigger, orNever(humanize.Clock(t.Vacuumed))), "end the transactions that the check horizon names, then vacuum "+name)
+				name, t.Dead, t.Rows, t.Trigger, orNever(text.Clock(t.Vacuumed))), "end the transactions that the check horizon names, then vacuum "+name)
 		}
 		if t.Age > 1_000_000_000 {
 			bad = true
@@ -127,11 +127,11 @@ func (e *examination) partitions(ctx context.Context) error {
 	}
 	if len(missing) > 0 {
 		first := missing[0]
-		e.find("partitions", Warning, fmt.Sprintf("%s missing, first that of %s of %s", humanize.Count(len(missing), "partition is", "partitions are"), first.Table,
+		e.find("partitions", Warning, fmt.Sprintf("%s missing, first that of %s of %s", text.Count(len(missing), "partition is", "partitions are"), first.Table,
 			first.Day.Format(time.DateOnly)), fmt.Sprintf("start a pod, which creates them; or, as the owner: select %s.ensure_partitions(7)", e.store.Schema()))
 	}
 	for _, r := range rows {
-		count := humanize.Count(r.Rows, "row", "rows")
+		count := text.Count(r.Rows, "row", "rows")
 		if r.Rows == view.MostDefaultRows {
 			count = "at least " + count
 		}

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/humanize"
-	"github.com/trapeze-run/trapeze/internal/shell"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -27,22 +26,22 @@ func (e *examination) pods(ctx context.Context) error {
 	for _, p := range pods {
 		switch {
 		case p.Lease < 0 && p.Remote:
-			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) does not respond: its stream is closed, and its lease expired %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) does not respond: its stream is closed, and its lease expired %s ago", p.Name, p.Boot, text.Seconds(-p.Lease)),
 				"nothing if it has ended: others run its jobs. If it is alive, check in its log whether it reaches a pod of its --server and whether the pod accepts its token")
 			continue
 		case p.Lease < 0:
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) has not renewed its lease, which expired %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) has not renewed its lease, which expired %s ago", p.Name, p.Boot, text.Seconds(-p.Lease)),
 				"nothing if it died: the other pods take over. If it is alive, check whether it is suspended, starved of CPU, or cut off from the database")
 			continue
 		case p.Lease > time.Hour.Seconds():
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, humanize.Seconds(p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, text.Seconds(p.Lease)),
 				"synchronize the database's clock by NTP; the pods treat such a lease as expired")
 		case p.Drained:
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts no jobs", p.Name, p.Boot), "trapeze resume --pod "+shell.Word(p.Name)+", after its maintenance")
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts no jobs", p.Name, p.Boot), "trapeze resume --pod "+text.ShellWord(p.Name)+", after its maintenance")
 			continue
 		}
 		if p.Remote && p.Streams > mostStreams && float64(p.Streams) > p.Up/60 {
-			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) loses its stream repeatedly: it opened %d in %s", p.Name, p.Boot, p.Streams, humanize.Seconds(p.Up)),
+			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) loses its stream repeatedly: it opened %d in %s", p.Name, p.Boot, p.Streams, text.Seconds(p.Up)),
 				"see its log. Check that no proxy closes idle connections, and that no two processes share a worker id")
 		}
 		switch {
@@ -60,16 +59,16 @@ func (e *examination) pods(ctx context.Context) error {
 	}
 	var who []string
 	if alive > 0 {
-		who = append(who, humanize.Count(alive, "pod", "pods"))
+		who = append(who, text.Count(alive, "pod", "pods"))
 	}
 	if remote > 0 {
-		who = append(who, humanize.Count(remote, "remote worker", "remote workers"))
+		who = append(who, text.Count(remote, "remote worker", "remote workers"))
 	}
 	starts := "start"
 	if alive+remote == 1 {
 		starts = "starts"
 	}
-	e.find("pods", Healthy, fmt.Sprintf("%s %s jobs with %s", strings.Join(who, " and "), starts, humanize.Count(slots, "slot", "slots")), "")
+	e.find("pods", Healthy, fmt.Sprintf("%s %s jobs with %s", strings.Join(who, " and "), starts, text.Count(slots, "slot", "slots")), "")
 	return nil
 }
 
@@ -86,7 +85,7 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 	if all.jobs > 0 || !slices.ContainsFunc(pods, func(p view.PodHealth) bool { return p.Lease > 0 }) {
 		status = Failing
 	}
-	e.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", humanize.Count(len(pods), "open pod", "open pods"), all),
+	e.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", text.Count(len(pods), "open pod", "open pods"), all),
 		"start a pod with trapeze serve or your own service, check that TRAPEZE_RUNNER is not false, and resume a drained pod with trapeze resume --pod NAME")
 	return nil
 }
@@ -105,7 +104,7 @@ func (e *examination) leases(ctx context.Context) error {
 		if p.Closed == nil || *p.Closed != "lapsed" || !p.LeaseUntil.After(*p.ClosedAt) {
 			continue
 		}
-		e.find("pods", Warning, fmt.Sprintf("%s (%s) was declared dead %s before its lease expired", p.Name, p.Boot, humanize.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
+		e.find("pods", Warning, fmt.Sprintf("%s (%s) was declared dead %s before its lease expired", p.Name, p.Boot, text.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
 			"set the same TRAPEZE_LEASE on all pods, since a pod treats a lease longer than twice its own as expired; or the database's clock was set back")
 		break // one finding is enough
 	}
@@ -141,11 +140,11 @@ func (w waits) long(overdue time.Duration) bool {
 }
 
 func (w waits) String() string {
-	text := humanize.Count(w.jobs, "job waits", "jobs wait")
+	line := text.Count(w.jobs, "job waits", "jobs wait")
 	if !w.oldest.IsZero() {
-		text += ", the oldest due for " + humanize.Since(&w.oldest, w.now)
+		line += ", the oldest due for " + text.Ago(&w.oldest, w.now)
 	}
-	return text
+	return line
 }
 
 // lanes finds jobs that no pod runs because no pod has a handler for them or because their lane is closed.
@@ -179,7 +178,7 @@ func (e *examination) lanes(ctx context.Context) error {
 	}
 	e.missing(gates, byLane)
 	if len(e.findings) == before {
-		e.find("lanes", Healthy, fmt.Sprintf("%s open, %s due", humanize.Count(len(gates), "lane", "lanes"), humanize.Count(all.jobs, "job", "jobs")), "")
+		e.find("lanes", Healthy, fmt.Sprintf("%s open, %s due", text.Count(len(gates), "lane", "lanes"), text.Count(all.jobs, "job", "jobs")), "")
 	}
 	return nil
 }
@@ -197,7 +196,7 @@ func (e *examination) missing(gates []view.LaneGate, strays map[string]*waits) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(strays)) {
 		e.find("lanes", Warning, fmt.Sprintf("lane %s does not exist: %s", name, strays[name]),
-			"trapeze lane set "+shell.Word(name)+"; otherwise maintenance moves its jobs to the lanes of their kinds within a minute")
+			"trapeze lane set "+text.ShellWord(name)+"; otherwise maintenance moves its jobs to the lanes of their kinds within a minute")
 	}
 }
 
@@ -234,7 +233,7 @@ func (e *examination) kinds(work []view.WaitingWork) {
 	})
 	for _, o := range list[:min(len(list), mostKinds)] {
 		e.find("kinds", Failing, fmt.Sprintf("no live pod has a handler of %q: %s", o.kind, o.waits),
-			"start a pod that registers it (check TRAPEZE_KINDS); to list the jobs: trapeze jobs --kind "+shell.Word(o.kind)+" --state pending")
+			"start a pod that registers it (check TRAPEZE_KINDS); to list the jobs: trapeze jobs --kind "+text.ShellWord(o.kind)+" --state pending")
 	}
 	if len(list) <= mostKinds {
 		return
@@ -244,7 +243,7 @@ func (e *examination) kinds(work []view.WaitingWork) {
 		others.join(o.waits)
 	}
 	first := list[mostKinds].kind
-	e.find("kinds", Failing, fmt.Sprintf("no live pod has a handler of %s, such as %q: %s", humanize.Count(len(list)-mostKinds, "other kind", "other kinds"), first, others),
+	e.find("kinds", Failing, fmt.Sprintf("no live pod has a handler of %s, such as %q: %s", text.Count(len(list)-mostKinds, "other kind", "other kinds"), first, others),
 		"start a pod that registers them, or cancel jobs of kinds that no program has; to list the jobs: trapeze jobs --state pending")
 }
 
@@ -264,12 +263,12 @@ func (e *examination) lane(g view.LaneGate, w waits) {
 	if g.Engine != job.EnginePostgreSQL {
 		if !g.Served {
 			e.find("lanes", Failing, fmt.Sprintf("no live pod serves %s, the engine of lane %s: %s", g.Engine, g.Name, w),
-				"start a pod whose program registers the engine, or move the lane back with trapeze lane set "+shell.Word(g.Name)+" --engine postgres")
+				"start a pod whose program registers the engine, or move the lane back with trapeze lane set "+text.ShellWord(g.Name)+" --engine postgres")
 		}
 		return
 	}
 	if len(g.Kinds) > 0 && g.Pods == 0 {
-		e.find("lanes", Warning, fmt.Sprintf("no live pod has a handler for the kinds of lane %s: %s", g.Name, humanize.Short(strings.Join(g.Kinds, ", "), 60)),
+		e.find("lanes", Warning, fmt.Sprintf("no live pod has a handler for the kinds of lane %s: %s", g.Name, text.Short(strings.Join(g.Kinds, ", "), 60)),
 			"start a pod that registers one of these kinds")
 	}
 	if w.long(e.Overdue) {
@@ -286,15 +285,15 @@ func closedBy(g view.LaneGate) (why, do string) {
 	case g.Paused:
 		return "is paused with the whole queue", "trapeze unpause"
 	case g.NextEngine != "":
-		return "is moving to the engine " + g.NextEngine, "nothing: it starts jobs again once its running jobs have ended; see trapeze lane set " + shell.Word(g.Name) + " --engine " + shell.Word(g.NextEngine)
+		return "is moving to the engine " + g.NextEngine, "nothing: it starts jobs again once its running jobs have ended; see trapeze lane set " + text.ShellWord(g.Name) + " --engine " + text.ShellWord(g.NextEngine)
 	case g.Drained:
-		return "is drained", "trapeze resume " + shell.Word(g.Name)
+		return "is drained", "trapeze resume " + text.ShellWord(g.Name)
 	case !g.Enabled:
-		return "is disabled", "trapeze lane set " + shell.Word(g.Name) + " enabled=true"
+		return "is disabled", "trapeze lane set " + text.ShellWord(g.Name) + " enabled=true"
 	case g.Slots != nil && *g.Slots == 0:
-		return "has 0 slots", "trapeze lane set " + shell.Word(g.Name) + " slots=4, or another suitable limit"
+		return "has 0 slots", "trapeze lane set " + text.ShellWord(g.Name) + " slots=4, or another suitable limit"
 	case g.SlotsPerPod != nil && *g.SlotsPerPod == 0:
-		return "has 0 slots per pod", "trapeze lane set " + shell.Word(g.Name) + " slots_per_pod=2, or another suitable limit"
+		return "has 0 slots per pod", "trapeze lane set " + text.ShellWord(g.Name) + " slots_per_pod=2, or another suitable limit"
 	}
 	return "", ""
 }

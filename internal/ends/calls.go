@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -91,7 +91,7 @@ func (c *calls) run(idle chan struct{}) {
 func (c *calls) call(one called) error {
 	ctx, cancel := context.WithTimeout(c.alive, callFor)
 	defer cancel()
-	return guard.Call(func() error {
+	return routine.Call(func() error {
 		one.hook(ctx, one.end)
 		return nil
 	})

@@ -7,7 +7,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/stats"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -61,7 +61,7 @@ func (e *Ends) call(hook Hook, end job.End) {
 		return
 	}
 	if end.ErrorClass == job.ClassPanic {
-		end.Error, end.Stack = guard.SplitStack(end.Error)
+		end.Error, end.Stack = routine.SplitStack(end.Error)
 	}
 	e.calls.add(hook, end)
 }

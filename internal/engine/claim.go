@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -146,7 +146,7 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	boot, began := c.Boot(), time.Now()
 	_ = failpoint.Hit(failpoint.ClaimSend)
 	// Once a claim has been sent, wait for its reply, but only briefly if the pod is stopping.
-	asking, cancel := wait.Linger(ctx, time.Second)
+	asking, cancel := routine.Linger(ctx, time.Second)
 	defer cancel()
 	found, err := c.Store.ClaimAhead(asking, boot, wants, c.HandledKinds, short, !c.Runs.isolated())
 	if err != nil {
@@ -258,7 +258,7 @@ func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool
 		c.freed.add(k) // the next sweep claims it
 	}
 	boot := c.Boot()
-	asking, cancel := wait.Linger(ctx, time.Second)
+	asking, cancel := routine.Linger(ctx, time.Second)
 	defer cancel()
 	found, err := c.Store.ClaimSubjects(asking, boot, asked[:least], open)
 	if err != nil {

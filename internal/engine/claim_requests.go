@@ -5,10 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // MaxStackBytes is the maximum size of a stack that a pod returns.
@@ -17,7 +16,7 @@ const MaxStackBytes = 64 << 10
 // requests answers the claim requests delivered by the latest heartbeat.
 type requests struct {
 	*Identity
-	some wait.Signal
+	some routine.Signal
 	mu   sync.Mutex
 	list []store.ClaimRequest
 }
@@ -90,7 +89,7 @@ func StackOf(handler *atomic.Uint64) string {
 	if goroutine == 0 {
 		return ""
 	}
-	text := guard.StackOf(goroutine, MaxStackBytes)
+	text := routine.StackOf(goroutine, MaxStackBytes)
 	if handler.Load() != goroutine {
 		return ""
 	}

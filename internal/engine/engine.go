@@ -4,9 +4,8 @@ import (
 	"sync"
 
 	"github.com/trapeze-run/trapeze/internal/lease"
-	"github.com/trapeze-run/trapeze/internal/pool"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/slots"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/poller"
 )
 
@@ -20,12 +19,12 @@ type Engine struct {
 	claims  *claimer
 	sweeper *sweeper
 
-	history   historySeen // the database history that heartbeats have reported
-	comparing wait.Signal // requests a comparison of the claims with the table
+	history   historySeen    // the database history that heartbeats have reported
+	comparing routine.Signal // requests a comparison of the claims with the table
 	asked     *requests
 	Following following
-	reread    wait.Signal   // requests an immediate heartbeat after a change in the settings of lanes, pods or the queue
-	hurry     chan struct{} // closed to cut a drain's grace period short
+	reread    routine.Signal // requests an immediate heartbeat after a change in the settings of lanes, pods or the queue
+	hurry     chan struct{}  // closed to cut a drain's grace period short
 	hurried   sync.Once
 }
 
@@ -36,15 +35,15 @@ func New(s Services, o Options, m member) *Engine {
 			Services: s, Opts: o, Member: m, Kinds: map[string]*Handler{}, handled: handled{Handled: map[string]bool{}, HandledKinds: []string{}},
 			Lanes: slots.NewLanes(o.Slots, o.PollEvery, o.MayUse), Marks: &slots.Marks{}, ahead: slots.NewAhead(), Lease: lease.New(o.Boot), Runs: newRuns(),
 		},
-		reread: wait.NewSignal(), hurry: make(chan struct{}), comparing: wait.NewSignal(),
+		reread: routine.NewSignal(), hurry: make(chan struct{}), comparing: routine.NewSignal(),
 	}
 	i := &e.Identity
 	e.executor = &executor{Identity: i}
-	e.asked = &requests{Identity: i, some: wait.NewSignal()}
+	e.asked = &requests{Identity: i, some: routine.NewSignal()}
 	e.claims = &claimer{Identity: i, exec: e.executor}
 	e.submitter = &submitter{Identity: i, start: e.startInserted, mark: e.claims.findMarks}
-	e.fanOuts = &fanOuts{Identity: i, intake: e.submitter, Unsettled: unsettled{some: wait.NewSignal()}}
-	e.workers = pool.New(e.runClaim)
+	e.fanOuts = &fanOuts{Identity: i, intake: e.submitter, Unsettled: unsettled{some: routine.NewSignal()}}
+	e.workers = NewWorkerPool(e.runClaim)
 	flusher := newFlusher(i, e.afterFlush, e.workers.Waiting)
 	flusher.join = e.claims.joinEnds
 	e.leases = &leaseTx{i, flusher.alive}

@@ -12,8 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/guard"
-	"github.com/trapeze-run/trapeze/internal/pool"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
@@ -26,7 +25,7 @@ import (
 // executor runs the handlers of claimed jobs on a pool of goroutines.
 type executor struct {
 	*Identity
-	workers  *pool.Pool[*Run]
+	workers  *WorkerPool[*Run]
 	finisher *finisher
 	leases   *leaseTx
 	passed   atomic.Int64 // completions in progress whose slots have already been passed on
@@ -110,7 +109,7 @@ func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
 		x.Metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
 	var outcome *work.Outcome
-	err := guard.ErrExited // stays set if the handler calls runtime.Goexit, which ends this goroutine after its deferred calls
+	err := routine.ErrExited // stays set if the handler calls runtime.Goexit, which ends this goroutine after its deferred calls
 	defer func() {
 		one.goroutine.Store(0)
 		one.watchdog.Stop()
@@ -121,7 +120,7 @@ func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
 		x.noteRun(one.Claimed.Kind, took)
 		next = x.settleRun(one, outcome, err)
 	}()
-	defer guard.Recover(&err)
+	defer routine.Recover(&err)
 	o, failed := one.handler.Run(one.Ctx, &one.Job)
 	if failed != nil {
 		// Read the error here, where a panic in its methods (on a nil pointer, for example) is attributed to the handler.

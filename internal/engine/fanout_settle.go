@@ -8,11 +8,11 @@ import (
 	"sync"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -20,7 +20,7 @@ import (
 // unsettled holds the ids of fan-outs that must be settled because jobs in them have ended in this process. After a heartbeat has reported
 // unsettled fan-outs, it also requests a pass over all those listed in the database.
 type unsettled struct {
-	some wait.Signal // set when there may be fan-outs to settle
+	some routine.Signal // set when there may be fan-outs to settle
 
 	mu  sync.Mutex
 	ids []int64
@@ -233,7 +233,7 @@ func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Endi
 	if e.Next != nil {
 		child = e.Next.ID
 	}
-	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
+	for backoff := routine.NewBackoff(); backoff.Wait(ctx); {
 		found, err := f.Store.ClaimOutcomes(ctx, boot, []job.Lease{{JobID: e.ID, Fence: e.Fence, Pod: boot}}, []int64{child}, false)
 		if err != nil {
 			continue

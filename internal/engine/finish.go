@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -102,7 +102,7 @@ func (fin *finisher) concludeFlush(w *flush) *Run {
 	}
 	// The error comes neither from the connection nor from the data. An operator may have to fix the cause, such as a revoked
 	// privilege. Until then, the job stays running and keeps its slot.
-	for backoff := wait.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
+	for backoff := routine.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
 		fin.Log.ErrorContext(one.Ctx, "could not write the outcome of a job", append(one.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(fin.leases.alive) {
 			break

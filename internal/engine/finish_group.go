@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
 )
@@ -164,7 +164,7 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 	for i, w := range group {
 		ends[i], members[w.ending.ID] = w.ending, w
 	}
-	err = guard.Call(func() (err error) { // an argument's type may panic while it is being encoded
+	err = routine.Call(func() (err error) { // an argument's type may panic while it is being encoded
 		ended, err = store.FinishGroup(ctx, g.Store, g.Pool, store.Group{
 			Boot: group[0].one.Lease.Pod, Ends: ends, LockWait: lockWait, Idle: g.Opts.LeaseFor,
 			Queue:   func(id int64, batch *pgx.Batch) { members[id].writes.Queue(batch, func(int) { culprit = members[id] }) },

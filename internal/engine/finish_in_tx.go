@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
-	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
@@ -103,14 +103,14 @@ func (w *writeError) Unwrap() error { return w.err }
 // callWrite runs the handler's writes and turns a panic into an error. Each error is a [writeError]. It uses a separate goroutine, because a
 // runtime.Goexit in the handler's code, for example from a failing test, must not end the current one, which still has to finish the job.
 func (fin *finisher) callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
-	err := guard.Call(func() error {
+	err := routine.Call(func() error {
 		err := fin.leases.holders.inside(one, func() error { return writes.Run(ctx, tx) })
 		if err != nil {
 			err = work.ReadError(err)
 		}
 		return err
 	})
-	if p, ok := err.(*guard.Panic); ok {
+	if p, ok := err.(*routine.Panic); ok {
 		err = fmt.Errorf("in InTx or Write: %w", p)
 	}
 	if err != nil {

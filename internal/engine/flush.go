@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
@@ -55,7 +55,7 @@ func (f *flusher) flush(ctx context.Context, batch []*flush) {
 // send sends a batch until the outcome of every member is known. It keeps splitting a rejected batch, so that an invalid member does not
 // affect the others. After a lost reply, it reads the outcome back and never assumes one.
 func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
-	for backoff := wait.NewBackoff(); len(batch) > 0; {
+	for backoff := routine.NewBackoff(); len(batch) > 0; {
 		_ = failpoint.Hit(failpoint.FlushSend)
 		endings := make([]store.Ending, len(batch))
 		for i, w := range batch {

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // flusher merges concurrent completions into a single statement and commit. It needs no timer: the first completion is written immediately,
@@ -24,7 +24,7 @@ type flusher struct {
 	join       func(boot string, batch []*flush) endsWriter // returns a write that shares its commit with a claim, or nil
 	alive      context.Context                              // ends when the engine gives up writing
 	die        context.CancelFunc
-	some       wait.Signal // set when the queue may not be empty
+	some       routine.Signal // set when the queue may not be empty
 
 	mu      sync.Mutex
 	queue   []*flush
@@ -46,7 +46,7 @@ const (
 var errStopped = errors.New("the runner has stopped")
 
 func newFlusher(i *Identity, afterFlush func([]*flush), soon func() bool) *flusher {
-	f := &flusher{Identity: i, atMost: flushAtMost, afterFlush: afterFlush, soon: soon, some: wait.NewSignal(), join: noJoin}
+	f := &flusher{Identity: i, atMost: flushAtMost, afterFlush: afterFlush, soon: soon, some: routine.NewSignal(), join: noJoin}
 	f.write = f.flush
 	f.alive, f.die = context.WithCancel(context.Background())
 	return f

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -37,7 +37,7 @@ func (e *Engine) beat(ctx context.Context) {
 			again = time.After(min(beatAgain, e.Opts.HeartbeatEvery))
 		}
 		// This heartbeat was ahead of schedule. Frequent requests must not overload the database.
-		if !inTurn && !wait.For(ctx, wake.Interval) {
+		if !inTurn && !routine.Sleep(ctx, wake.Interval) {
 			return
 		}
 	}
@@ -63,7 +63,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	}
 	sent := time.Now()
 	// After the timeout, a new heartbeat on a fresh connection is more likely to get a response than the current one.
-	lingering, release := wait.Linger(ctx, time.Second) // a stopping engine waits only for a short time
+	lingering, release := routine.Linger(ctx, time.Second) // a stopping engine waits only for a short time
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
 	defer cancel()

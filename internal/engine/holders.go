@@ -4,7 +4,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/routine"
 )
 
 // holders are the goroutines that run a function in a transaction on the host's pool. If such a function waited for a second connection, it
@@ -18,7 +18,7 @@ var ErrOpen = errors.New("a transaction is open: write in it, and pass the check
 
 // inside calls a function that writes in a transaction on the host's pool. The transaction locks one's lease, unless one is nil.
 func (h *holders) inside(one *Run, write func() error) error {
-	by := guard.Goroutine()
+	by := routine.Goroutine()
 	h.of.Store(by, one)
 	defer h.of.Delete(by)
 	return write()
@@ -26,12 +26,12 @@ func (h *holders) inside(one *Run, write func() error) error {
 
 // isInside reports whether its caller runs within inside.
 func (h *holders) isInside() bool {
-	_, is := h.of.Load(guard.Goroutine())
+	_, is := h.of.Load(routine.Goroutine())
 	return is
 }
 
 // isInsideOf reports whether its caller runs in the transaction that locks the lease of one, where waiting for the lease would deadlock.
 func (h *holders) isInsideOf(one *Run) bool {
-	by, is := h.of.Load(guard.Goroutine())
+	by, is := h.of.Load(routine.Goroutine())
 	return is && by == one
 }

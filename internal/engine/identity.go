@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/trapeze-run/trapeze/internal/await"
 	"github.com/trapeze-run/trapeze/internal/ends"
 	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/lease"
@@ -72,7 +71,7 @@ type Services struct {
 	Tracing    tracing.Tracer
 	Count      telemetry.Counters
 	Ends       *ends.Ends // reports jobs that this process finished
-	Waiters    *await.Waiters
+	Waiters    *Waiters
 	Clock      *Clock          // the database's clock
 	journal    *journal.Writer // writes events and progress
 	holders    *holders
@@ -87,7 +86,7 @@ func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, heldFor ti
 	}
 	main.BoundHolders(s.holders.isInside, heldFor)
 	s.Ends = ends.New(metrics, hooks, log, s.Damped)
-	s.Waiters, s.journal = await.New(front, log, s.DBError), journal.NewWriter(front, log, s.DBError)
+	s.Waiters, s.journal = NewWaiters(front, log, s.DBError), journal.NewWriter(front, log, s.DBError)
 	return s
 }
 

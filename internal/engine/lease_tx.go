@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -60,7 +60,7 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	defer func() { one.Events.End(over) }()
 	closed, reruns := 0, 0
 	var last error
-	for backoff := wait.NewBackoff(); ; {
+	for backoff := routine.NewBackoff(); ; {
 		if err := one.Events.Begin(ctx); err != nil {
 			return after(last, err)
 		}
@@ -198,7 +198,7 @@ func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error
 			}
 		}()
 	}
-	for backoff := wait.NewBackoff(); ; {
+	for backoff := routine.NewBackoff(); ; {
 		writes, held, unread := store.Settled(ctx, l.Store, one.Lease)
 		is := false
 		if unread == nil && !held && ended != nil {

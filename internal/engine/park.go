@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -115,7 +115,7 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	defer cancel()
 	stop := context.AfterFunc(fin.leases.alive, cancel)
 	defer stop()
-	for backoff := wait.NewBackoff(); ; {
+	for backoff := routine.NewBackoff(); ; {
 		err := do(ctx)
 		// Errors such as a revoked privilege are retried too, because no other pod would recover the job while this one is alive.
 		if class := store.Class(err); err == nil || class == "" || store.Refused(err) {

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
@@ -68,9 +68,9 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 		defer cancel()
 	}
 	j := &work.Job{Pod: e.Opts.Name, Writer: w, MaxAttempts: a.AttemptLimit, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: &a.Claimed}
-	err = guard.Call(func() (err error) {
+	err = routine.Call(func() (err error) {
 		if a.Goroutine != nil {
-			a.Goroutine.Store(guard.Goroutine())
+			a.Goroutine.Store(routine.Goroutine())
 			defer a.Goroutine.Store(0)
 		}
 		o, err = k.Run(ctx, j)

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/journal"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/stats"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/tracing"
-	"github.com/trapeze-run/trapeze/internal/watchdog"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -42,7 +42,7 @@ type Run struct {
 	niced stepPriority
 
 	tx       leaseUse
-	watchdog watchdog.Watchdog
+	watchdog routine.Watchdog
 	Events   journal.Events
 	progress journal.Progress
 }

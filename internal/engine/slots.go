@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // round is a pass over all lanes. With fewer free slots than lanes, a pass takes several claims. Without passes, a lane might have to wait
@@ -21,7 +21,7 @@ type round struct {
 // settleSlots requests slots of limited lanes, and returns those that other pods are waiting for. It runs before each claim, on the
 // poller's goroutine, because replies must be applied in the order in which the requests were sent.
 func (c *claimer) settleSlots(ctx context.Context) error {
-	asking, cancel := wait.Linger(ctx, time.Second)
+	asking, cancel := routine.Linger(ctx, time.Second)
 	defer cancel()
 	heard := c.heard.Swap(false)
 	spans, limit, later := c.Lanes.Unused(heard, time.Now())
@@ -67,7 +67,7 @@ func (c *claimer) askAgain(later time.Duration) {
 // stopped.
 func (c *claimer) returnSlots(ctx context.Context) {
 	c.Lanes.Close()
-	for ok := true; ok; ok = wait.For(ctx, c.Opts.HeartbeatEvery) {
+	for ok := true; ok; ok = routine.Sleep(ctx, c.Opts.HeartbeatEvery) {
 		_ = c.settleSlots(ctx) // any remaining slots are revoked after the pod has left
 	}
 }

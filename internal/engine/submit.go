@@ -9,11 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/tracing"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -314,7 +314,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 	// Finding out the outcome is worth some extra time, even if the caller's deadline has passed.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 	defer cancel()
-	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
+	for backoff := routine.NewBackoff(); backoff.Wait(ctx); {
 		places, err := sub.Commands.Enqueue(ctx, boot, list)
 		if err == nil {
 			return store.Enqueued{Places: places}, nil

@@ -7,9 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -42,7 +42,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 		retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 		defer cancel()
 		taken := false
-		for backoff := wait.NewBackoff(); unknownYet(err) && backoff.Wait(retry); {
+		for backoff := routine.NewBackoff(); unknownYet(err) && backoff.Wait(retry); {
 			ours, unread := sub.Commands.Submitted(retry, []store.NewJob{n})
 			if unread != nil {
 				continue

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -127,7 +127,7 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for backoff := wait.NewBackoff(); ; {
+	for backoff := routine.NewBackoff(); ; {
 		err := w.leases.Commands.Keep(ctx, w.one.Lease, v)
 		if err == nil {
 			break

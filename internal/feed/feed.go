@@ -7,10 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/bus"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // Errors returned by streams that end early. Clients can continue from their latest cursor.
@@ -18,7 +17,6 @@ var (
 	ErrClosing = errors.New("this pod is stopping")
 	ErrStuck   = errors.New("the database did not respond for too long")
 	ErrMoved   = errors.New("the database's history has changed: the stream restarts, and events may be missing")
-	ErrSlow    = bus.ErrSlow // the client did not keep up
 )
 
 // bufferedBatches is the number of batches buffered for a slow stream. A poll produces a batch per 1,000 events, and one for progress.
@@ -39,8 +37,8 @@ type Options struct {
 type Feed struct {
 	store *store.Store
 	opts  Options
-	bus   *bus.Bus[topic, *batch]
-	knock wait.Signal // requests a poll of the tail
+	bus   *Bus[topic, *batch]
+	knock routine.Signal // requests a poll of the tail
 
 	mu      sync.Mutex
 	tail    *tail        // nil if no client is watching
@@ -76,7 +74,7 @@ func New(s *store.Store, o Options) *Feed {
 	if o.Metrics == nil {
 		o.Metrics = telemetry.New()
 	}
-	return &Feed{store: s, opts: o, bus: bus.New[topic, *batch](), knock: wait.NewSignal(), closing: make(chan struct{})}
+	return &Feed{store: s, opts: o, bus: NewBus[topic, *batch](), knock: routine.NewSignal(), closing: make(chan struct{})}
 }
 
 // Wake makes the tail poll soon, because there may be new events. Without clients, it has no effect.
@@ -111,7 +109,7 @@ func (f *Feed) Close() {
 
 // join subscribes to a topic, and waits until a poll that includes the topic has finished, so that there is no gap between later reads and
 // the tail's batches. It also returns the tail's position after that poll.
-func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch], position, error) {
+func (f *Feed) join(ctx context.Context, t topic) (*Listener[topic, *batch], position, error) {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
@@ -143,7 +141,7 @@ func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch],
 
 // leave ends a subscription. If it was the last, leave stops the tail and waits for it. Subscribers that were disconnected while waiting
 // for a poll get an error, because no poll follows.
-func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
+func (f *Feed) leave(l *Listener[topic, *batch]) {
 	l.Close()
 	f.mu.Lock()
 	var last *tail

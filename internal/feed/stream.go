@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/bus"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -32,7 +31,7 @@ type Stream struct {
 	Reset string
 
 	feed     *Feed
-	listener *bus.Listener[topic, *batch]
+	listener *Listener[topic, *batch]
 	source   source
 	live     bool
 	over     bool

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/rawjson"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -309,7 +309,7 @@ type note struct {
 
 // encode encodes an event as a line of JSON, in the format of exports.
 func encode(n view.News) (*event, error) {
-	data, err := rawjson.Encode(n.Event)
+	data, err := text.JSON(n.Event)
 	if err != nil {
 		return nil, err
 	}

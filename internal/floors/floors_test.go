@@ -36,45 +36,36 @@ var plan = []floor{
 	// basic types, instruments, schema
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
-	{folder: "internal/wait", standardOnly: true},        // signals and the delays between attempts
-	{folder: "internal/wake", standardOnly: true},        // determines which pods claim after a notification, and when
-	{folder: "internal/guard", standardOnly: true},       // turns panics in handlers into errors
-	{folder: "internal/batch", standardOnly: true},       // group commits
-	{folder: "internal/faultnet", imports: ""},           // network faults on demand
-	{folder: "internal/pool", imports: "internal/guard"}, // a pool of goroutines
-	{folder: "internal/lease", imports: "internal/wait"}, // the time for which a pod can rely on owning its jobs
-	{folder: "internal/watchdog", imports: "job"},        // detects handlers that no longer show activity
-	{folder: "internal/instrument", standardOnly: true},  // counters, gauges, histograms
+	{folder: "internal/routine", imports: "job", standardOnly: true}, // goroutines: signals, waits, group commits, panics as errors, handlers without activity
+	{folder: "internal/wake", standardOnly: true},                    // determines which pods claim after a notification, and when
+	{folder: "internal/faultnet", imports: ""},                       // network faults on demand
+	{folder: "internal/lease", imports: "internal/routine"},          // the time for which a pod can rely on owning its jobs
+	{folder: "internal/instrument", standardOnly: true},              // counters, gauges, histograms
 	{folder: "internal/telemetry", imports: "job internal/instrument"},
 	{folder: "internal/stats", imports: "job"}, // counts of finished jobs, with histograms
 	{folder: "migrations"},
-	{folder: "internal/shell", standardOnly: true},             // quoting for commands that people paste
-	{folder: "internal/query", imports: "job"},                 // ids, states, times and limits in requests and flags
-	{folder: "internal/humanize", standardOnly: true},          // readable counts, durations and times
-	{folder: "internal/rawjson", standardOnly: true},           // JSON without HTML escapes
-	{folder: "internal/dburl"},                                 // connection strings
-	{folder: "internal/envvar", imports: "internal/failpoint"}, // environment variables: names, types, defaults
-	{folder: "internal/schema", imports: "migrations"},         // the schema version that this program needs
+	{folder: "internal/text", imports: "job", standardOnly: true}, // what users read and type: counts, times, ids, shell words, JSON, cursors
+	{folder: "internal/dburl"},                                    // connection strings
+	{folder: "internal/envvar", imports: "internal/failpoint"},    // environment variables: names, types, defaults
+	{folder: "internal/schema", imports: "migrations"},            // the schema version that this program needs
 
 	// database access and timing
-	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait internal/wake", tests: "internal/stats"},
-	{folder: "internal/failures", imports: "job"},                                                                              // groups of failed jobs
-	{folder: "internal/store/view", imports: "job internal/failures internal/shell internal/stats internal/store"},             // queries for users
-	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                                            // statements for maintenance
-	{folder: "internal/store/admin", imports: "job internal/rawjson internal/store internal/store/view internal/store/upkeep"}, // changes by operators
-	{folder: "internal/store/outbox", imports: "job internal/store", tests: "internal/store/admin"},                            // jobs that another engine runs
-	{folder: "internal/bus", imports: "job internal/failpoint"},
-	{folder: "internal/shape", standardOnly: true},             // the JSON members that a type declares
-	{folder: "internal/access", imports: "job internal/shape"}, // permissions
-	{folder: "internal/cursor", standardOnly: true},            // pagination cursors
-	{folder: "poller", imports: "internal/failpoint internal/wait"},
+	{folder: "internal/store", imports: "job internal/failpoint internal/text internal/dburl internal/routine internal/wake", tests: "internal/stats"},
+	{folder: "internal/failures", imports: "job"},                                                                           // groups of failed jobs
+	{folder: "internal/store/view", imports: "job internal/failures internal/text internal/stats internal/store"},           // queries for users
+	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                                         // statements for maintenance
+	{folder: "internal/store/admin", imports: "job internal/text internal/store internal/store/view internal/store/upkeep"}, // changes by operators
+	{folder: "internal/store/outbox", imports: "job internal/store", tests: "internal/store/admin"},                         // jobs that another engine runs
+	{folder: "internal/shape", standardOnly: true},                                                                          // the JSON members that a type declares
+	{folder: "internal/access", imports: "job internal/shape"},                                                              // permissions
+	{folder: "poller", imports: "internal/failpoint internal/routine"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
-	{folder: "internal/journal", imports: "job internal/store internal/batch internal/telemetry internal/wait"},
-	{folder: "internal/ends", imports: "job internal/guard internal/stats internal/telemetry"}, // counts of finished jobs, and the host's hook
-	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/wait poller"},
-	{folder: "internal/doctor", imports: "job internal/humanize internal/shell internal/store internal/store/view internal/store/upkeep internal/telemetry scheduler"}, // findings and remedies
-	{folder: "internal/calendar", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/failpoint internal/telemetry internal/wait scheduler"},
-	{folder: "internal/maintenance", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/wait scheduler"},
+	{folder: "internal/journal", imports: "job internal/store internal/routine internal/telemetry"},
+	{folder: "internal/ends", imports: "job internal/routine internal/stats internal/telemetry"}, // counts of finished jobs, and the host's hook
+	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/routine poller"},
+	{folder: "internal/doctor", imports: "job internal/text internal/store internal/store/view internal/store/upkeep internal/telemetry scheduler"}, // findings and remedies
+	{folder: "internal/calendar", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/failpoint internal/telemetry internal/routine scheduler"},
+	{folder: "internal/maintenance", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/routine scheduler"},
 
 	// the real PostgreSQL for tests and for a quick start
 	{folder: "internal/migrate", imports: "migrations internal/dburl internal/schema"},
@@ -87,42 +78,39 @@ var plan = []floor{
 	{folder: "internal/floors", tests: "api internal/pgtest internal/telemetry"},
 
 	// the live feed, which reads from the database and publishes on the bus; the engine runs it, and the API serves it
-	{folder: "internal/feed", imports: "internal/rawjson job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
+	{folder: "internal/feed", imports: "internal/text job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/routine"},
 
 	// the engine
-	{folder: "internal/work", imports: "internal/rawjson job internal/store internal/guard"},                       // converts jobs that enter or leave the engine
-	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
-	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // waits for jobs to finish
-	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/wake internal/guard internal/batch internal/journal internal/slots poller"},                                      // claims, runs, finishes, hands over and recovers one identity's jobs
-	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/outbox internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/wake internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
+	{folder: "internal/work", imports: "internal/text job internal/store internal/routine"}, // converts jobs that enter or leave the engine
+	{folder: "internal/tracing", imports: "job internal/store internal/routine"},            // spans of submissions and runs
+	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/lease internal/routine internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wake internal/journal internal/slots poller"},                                                                                                                   // claims, runs, finishes, hands over and recovers one identity's jobs
+	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/outbox internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/routine internal/wake internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
 	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod internal/shape"}, // parts of a Runner that only this module's packages need
-	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/shape internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},
+	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/shape internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/routine internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},
 
 	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                                      // the only package that links the Prometheus client
 	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                                         // the only package that links goose
 	{folder: "runner/env", imports: "internal/dburl internal/envvar internal/schema internal/store runner runner/migrate"}, // runner options and the pool, configured from the environment
 
-	{folder: "internal/podtest", imports: "job runner runner/metrics internal/inside internal/pgtest internal/store/view", testOnly: true},                                                                                         // pods for the tests of runner and remote/internal/host
-	{folder: "runner/runnertest", imports: "job internal/work internal/engine internal/guard internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner runner/migrate", testOnly: true}, // for the tests of host programs
-
-	{folder: "internal/memhttp", standardOnly: true}, // HTTP between a client and a handler in the same process, without a network
+	{folder: "internal/podtest", imports: "job runner runner/metrics internal/inside internal/pgtest internal/store/view", testOnly: true},                                                                                           // pods for the tests of runner and remote/internal/host
+	{folder: "runner/runnertest", imports: "job internal/work internal/engine internal/routine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner runner/migrate", testOnly: true}, // for the tests of host programs
 
 	// entry points, which never import each other
 	{folder: "handlers", imports: "runner"},
 	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine in which processes are killed
 	{folder: "internal/ha", testOnly: true},                                     // failover tests, which use only the built program
 	{folder: "internal/demokinds", imports: "job runner"},
-	{folder: "api/ui", imports: "job internal/query internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
-	{folder: "api/internal/problem", imports: "job internal/store internal/store/admin"},                                                                                              // errors as responses
-	{folder: "api/internal/openapi", imports: "job internal/access"},                                                                                                                  // the OpenAPI document
-	{folder: "api/internal/secrets", imports: "job internal/access internal/shape internal/rawjson internal/store internal/store/admin internal/store/view api/internal/problem"},     // hides secrets from callers
-	{folder: "api", imports: "job internal/query api/internal/openapi api/internal/problem api/internal/secrets internal/rawjson internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
+	{folder: "api/ui", imports: "job internal/text internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access"},           // the dashboard's pages
+	{folder: "api/internal/problem", imports: "job internal/store internal/store/admin"},                                                                                       // errors as responses
+	{folder: "api/internal/openapi", imports: "job internal/access"},                                                                                                           // the OpenAPI document
+	{folder: "api/internal/secrets", imports: "job internal/access internal/shape internal/text internal/store internal/store/admin internal/store/view api/internal/problem"}, // hides secrets from callers
+	{folder: "api", imports: "job internal/text api/internal/openapi api/internal/problem api/internal/secrets internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
 	{folder: "internal/environments", imports: "job runner runner/migrate api api/ui internal/testdb", testOnly: true}, // one workload under every setting, role and pooler
 	{folder: "api/env", imports: "internal/envvar api"},                                                                // API options from the environment
 	{folder: "remote/remotepb"},
-	{folder: "remote/internal/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry internal/wake", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
-	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/internal/host remote/remotepb"},
-	{folder: "remote/worker", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
+	{folder: "remote/internal/host", imports: "job internal/work internal/engine internal/pod internal/store internal/routine internal/slots internal/telemetry internal/wake", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
+	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/routine remote/internal/host remote/remotepb"},
+	{folder: "remote/worker", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/routine remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests that need both ends
 
 	// the torture: its records, its checker and the code that runs it
@@ -135,14 +123,14 @@ var plan = []floor{
 	// the command line, in packages that each encapsulate one concern of the commands
 	{folder: "internal/cli/exit", imports: "job internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
 	{folder: "internal/cli/env", imports: "api/env runner/env internal/dburl internal/envvar internal/cli/exit"},
-	{folder: "internal/cli/show", imports: "job internal/humanize internal/cli/exit"},
-	{folder: "internal/cli/client", imports: "api internal/rawjson runner internal/memhttp internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/inside"},
+	{folder: "internal/cli/show", imports: "job internal/text internal/cli/exit"},
+	{folder: "internal/cli/client", imports: "api internal/text runner internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/inside"},
 	{folder: "internal/cli/server", imports: "api job runner remote/server internal/dburl internal/migrate internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/cli/env internal/cli/exit"},
-	{folder: "internal/cli/doctor", imports: "runner internal/dburl internal/doctor internal/humanize internal/schema internal/store internal/store/view internal/cli/client internal/cli/env internal/cli/exit internal/cli/show"},
-	{folder: "internal/cli/demo", imports: "handlers job runner internal/humanize internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
+	{folder: "internal/cli/doctor", imports: "runner internal/dburl internal/doctor internal/text internal/schema internal/store internal/store/view internal/cli/client internal/cli/env internal/cli/exit internal/cli/show"},
+	{folder: "internal/cli/demo", imports: "handlers job runner internal/text internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
 
 	// top layer
-	{folder: "cmd/app", imports: "api internal/query job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/failures internal/humanize internal/migrate internal/schema internal/shell runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
+	{folder: "cmd/app", imports: "api internal/text job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/failures internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
 	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // embeds PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},

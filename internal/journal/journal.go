@@ -12,10 +12,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/batch"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -41,12 +40,12 @@ type Writer struct {
 	store   Store
 	log     *slog.Logger
 	count   func(error) error
-	singles *batch.Batcher[store.ClaimEmission, bool] // single events of different jobs; the result tells whether an event was written
+	singles *routine.Batcher[store.ClaimEmission, bool] // single events of different jobs; the result tells whether an event was written
 }
 
 // NewWriter returns a writer that calls count with every database error. The count function must return the error.
 func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
-	return &Writer{store: s, log: log, count: count, singles: batch.New(singleWriters, singleLimit, func(list []store.ClaimEmission) ([]bool, error) {
+	return &Writer{store: s, log: log, count: count, singles: routine.NewBatcher(singleWriters, singleLimit, func(list []store.ClaimEmission) ([]bool, error) {
 		written, err := s.EmitMany(context.Background(), list) // the store sets a timeout
 		if err != nil && !store.Refused(err) {
 			return nil, err
@@ -82,7 +81,7 @@ func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) erro
 // written, because no event may be written twice.
 func (w *Writer) writeLate(c Claim, list []store.Emission) error {
 	ctx := context.Background() // each statement has its own timeout
-	for backoff := wait.NewBackoff(); ; {
+	for backoff := routine.NewBackoff(); ; {
 		err := w.write(ctx, c, list)
 		if err == nil {
 			return nil

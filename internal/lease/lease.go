@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/routine"
 )
 
 // Lease is a pod's lease in the table of pods. It holds the boot ID and the time until which the pod can trust other pods to leave its jobs
@@ -25,12 +25,12 @@ type Lease struct {
 	trust  time.Time // when the trust ends
 	beats  int       // number of consecutive successful heartbeats
 	outage outage    // the latest outage
-	change wait.Signal
+	change routine.Signal
 }
 
 // New returns a lease with the given boot ID, or with a random boot ID if boot is empty.
 func New(boot string) *Lease {
-	return &Lease{boot: cmp.Or(boot, uuid.NewString()), change: wait.NewSignal()}
+	return &Lease{boot: cmp.Or(boot, uuid.NewString()), change: routine.NewSignal()}
 }
 
 // ID returns the boot ID.

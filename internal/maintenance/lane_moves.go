@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 const (
@@ -37,7 +37,7 @@ func (m *Maintenance) moveLanes(ctx context.Context) (moved int, err error) {
 				break
 			}
 			_ = m.o.Store.NotifySettings(ctx, m.o.Store.Pool()) // best effort: makes the pods send a heartbeat now
-			if !wait.For(ctx, confirmEvery) {
+			if !routine.Sleep(ctx, confirmEvery) {
 				return moved, ctx.Err()
 			}
 		}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // role is a pod's role in the maintenance.
@@ -74,7 +74,7 @@ func (l *leader) rest(ctx, until context.Context) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(until, cancel)()
-	_ = wait.For(waiting, l.m.o.LeadEvery*8/10+rand.N(l.m.o.LeadEvery/5)) // #nosec G404 -- jitter
+	_ = routine.Sleep(waiting, l.m.o.LeadEvery*8/10+rand.N(l.m.o.LeadEvery/5)) // #nosec G404 -- jitter
 	return ctx.Err() == nil
 }
 

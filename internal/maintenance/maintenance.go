@@ -16,9 +16,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
@@ -60,7 +60,7 @@ type Options struct {
 type Maintenance struct {
 	o            Options
 	lead         *leader
-	stranded     wait.Signal
+	stranded     routine.Signal
 	reconciled   atomic.Int64 // ID of the waiting job whose children were counted last
 	mayNotVacuum atomic.Bool  // the missing privilege has been logged
 	pruned       pruned
@@ -68,7 +68,7 @@ type Maintenance struct {
 
 // New returns a Maintenance. It does nothing until Run or RunOnce is called.
 func New(o Options) *Maintenance {
-	m := &Maintenance{o: o, stranded: wait.NewSignal()}
+	m := &Maintenance{o: o, stranded: routine.NewSignal()}
 	m.lead = &leader{m: m}
 	return m
 }
@@ -86,7 +86,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 	var others sync.WaitGroup
 	defer others.Wait()
 	others.Go(func() { m.keepStranded(ctx) })
-	if !wait.For(ctx, startAfter+rand.N(startAfter)) { // #nosec G404 -- jitter
+	if !routine.Sleep(ctx, startAfter+rand.N(startAfter)) { // #nosec G404 -- jitter
 		return
 	}
 	clock, err := scheduler.New(m.o.Log)

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -93,7 +93,7 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 // pace is called before each batch. It waits for as long as the previous batch took, but at most restAtMost. Its error stops the task when
 // this pod stops or another one leads.
 func (r *run) pace(ctx context.Context) error {
-	if !r.began.IsZero() && !wait.For(ctx, min(time.Since(r.began), restAtMost)) || ctx.Err() != nil {
+	if !r.began.IsZero() && !routine.Sleep(ctx, min(time.Since(r.began), restAtMost)) || ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if r.role == leading && !r.lead.still(ctx) {

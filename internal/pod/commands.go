@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -71,7 +71,7 @@ func (p *Pod) PollFleet(ctx context.Context, atMost time.Duration, check func() 
 			_ = p.Commands.NotifySettings(ctx, p.Commands.Pool()) // best effort: makes the pods send a heartbeat now
 		}
 		// Counting a large backlog can be slow, so spend at most a tenth of the time on it.
-		if !wait.For(ctx, min(max(idlePollInterval, 10*time.Since(asked)), left)) {
+		if !routine.Sleep(ctx, min(max(idlePollInterval, 10*time.Since(asked)), left)) {
 			return false, ctx.Err()
 		}
 	}
@@ -98,7 +98,7 @@ func (p *Pod) AwaitAnswer(ctx context.Context, asked admin.Asked) (answer admin.
 		if time.Since(began) > max(answerWithin, 2*p.Opts.HeartbeatEvery) {
 			return answer, job.ErrNoAnswer
 		}
-		if !wait.For(ctx, answerPollInterval) {
+		if !routine.Sleep(ctx, answerPollInterval) {
 			return answer, ctx.Err()
 		}
 	}

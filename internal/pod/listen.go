@@ -11,9 +11,9 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/wake"
 )
 
@@ -135,9 +135,9 @@ func (p *Pod) listen(ctx context.Context) {
 	if p.NotificationsDisabled() {
 		return
 	}
-	for backoff := wait.NewBackoff(); ; {
+	for backoff := routine.NewBackoff(); ; {
 		err := p.listenOnce(ctx, func() {
-			backoff = wait.NewBackoff()
+			backoff = routine.NewBackoff()
 			p.Damped.Over(ctx, engine.NotListening)
 		})
 		p.listener.ends(err)

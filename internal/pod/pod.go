@@ -17,10 +17,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/internal/wake"
 )
 
@@ -179,7 +179,7 @@ func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) e
 		kinds = []string{}
 	}
 	p.Handle(kinds)
-	for backoff := wait.NewBackoff(); ; {
+	for backoff := routine.NewBackoff(); ; {
 		err := p.open(ctx, schedules)
 		if err == nil {
 			p.Damped.Over(ctx, engine.NotStarted)
@@ -231,7 +231,7 @@ const warmAfter = 500 * time.Millisecond
 // later ones. It does so at startup, and whenever connections have been closed, for example at the end of their maximum lifetime. A pod
 // that is running jobs needs no preparation.
 func (p *Pod) warm(ctx context.Context) {
-	for wait.For(ctx, warmAfter) {
+	for routine.Sleep(ctx, warmAfter) {
 		if p.opts.Disabled {
 			return
 		}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // statsNotWritten is logged through [telemetry.Damped].
@@ -18,7 +18,7 @@ func (p *Pod) keepStats(ctx context.Context) {
 	for next := true; next; {
 		p.writeStats(ctx, false)
 		now := p.Clock.Now()
-		next = wait.For(ctx, now.Truncate(time.Minute).Add(time.Minute).Sub(now))
+		next = routine.Sleep(ctx, now.Truncate(time.Minute).Add(time.Minute).Sub(now))
 	}
 }
 

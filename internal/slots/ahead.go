@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -29,7 +29,7 @@ const (
 // Ahead holds the jobs that were claimed ahead of time and are waiting for a slot, in claim order within each lane. Use [NewAhead] to
 // create an Ahead. It is safe for concurrent use.
 type Ahead struct {
-	Added wait.Signal // set when claims are added to an empty Ahead
+	Added routine.Signal // set when claims are added to an empty Ahead
 
 	waiting atomic.Int64
 	refill  atomic.Bool // half of the claims have been used
@@ -52,7 +52,7 @@ type Claim struct {
 
 // NewAhead returns an empty Ahead.
 func NewAhead() *Ahead {
-	return &Ahead{Added: wait.NewSignal(), lanes: map[string][]*Claim{}, taken: map[*Claim]bool{}, perSlot: 1}
+	return &Ahead{Added: routine.NewSignal(), lanes: map[string][]*Claim{}, taken: map[*Claim]bool{}, perSlot: 1}
 }
 
 // Any reports whether any claim is waiting.

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/routine"
 )
 
 // renewal replaces connections in a pool that must never be without one. It opens a new connection before it closes the old one. A pgxpool
@@ -78,7 +78,7 @@ func runDetached[T any](ctx context.Context, db *Database, do func(context.Conte
 		err   error
 	}
 	answered := make(chan answer, 1)
-	longer, cancel := wait.Linger(ctx, lateFor)
+	longer, cancel := routine.Linger(ctx, lateFor)
 	stop := context.AfterFunc(db.closing, cancel)
 	go func() {
 		defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/routine"
 )
 
 // outage keeps requests from waiting for connections that cannot be opened while the database is down. Once attempts to connect have been
@@ -77,7 +77,7 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 // attempt runs do, which uses a connection from the store's pool. If the server has no free connection, it waits for one that the pool has
 // already opened.
 func (db *Database) attempt(ctx context.Context, do func() error) error {
-	for backoff := (wait.Backoff{Most: 100 * time.Millisecond}); ; {
+	for backoff := (routine.Backoff{Most: 100 * time.Millisecond}); ; {
 		err := db.connections.outage.try(db.steady,
 			func() bool { return db.pool.Stat().IdleConns() > 0 },
 			func() bool { return db.pool.Stat().ConstructingConns() > 0 }, do)

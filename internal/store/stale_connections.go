@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/dburl"
-	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/routine"
 )
 
 // A stale connection leads to a server that no longer accepts writes. The server may be a former primary that is now a standby, or a
@@ -57,11 +57,11 @@ type connections struct {
 	checked time.Time       // time of the latest reset or check
 	next    context.Context // ends at the next reset or check
 	end     context.CancelFunc
-	closed  wait.Signal // signaled when a connection was closed
+	closed  routine.Signal // signaled when a connection was closed
 }
 
 func newConnections(host *pgxpool.Pool, own int) *connections {
-	c := &connections{pools: map[*pgxpool.Pool]bool{}, host: host, own: own, closed: wait.NewSignal()}
+	c := &connections{pools: map[*pgxpool.Pool]bool{}, host: host, own: own, closed: routine.NewSignal()}
 	c.next, c.end = context.WithCancel(context.Background())
 	return c
 }

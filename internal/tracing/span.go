@@ -9,7 +9,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -73,7 +73,7 @@ func failed(span trace.Span, reason string, err error) {
 	span.SetStatus(codes.Error, reason)
 	span.SetAttributes(semconv.ErrorTypeKey.String(reason))
 	about := []attribute.KeyValue{semconv.ExceptionType(fmt.Sprintf("%T", err)), semconv.ExceptionMessage(job.Storable(err.Error(), job.MaxErrorBytes))}
-	if p, ok := errors.AsType[*guard.Panic](err); ok {
+	if p, ok := errors.AsType[*routine.Panic](err); ok {
 		about = []attribute.KeyValue{semconv.ExceptionType("panic"), semconv.ExceptionMessage(job.Storable(p.Value, job.MaxErrorBytes)),
 			semconv.ExceptionStacktrace(p.Stack)}
 	}

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/rawjson"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -45,7 +45,7 @@ func EncodeResult(result any) (json.RawMessage, error) {
 // Encode encodes a value as JSON that PostgreSQL can store. It returns [job.ErrTooLarge] if the JSON exceeds limit bytes, and
 // [job.ErrInvalidArgs] if the value cannot be encoded or stored.
 func Encode(v any, limit int) (json.RawMessage, error) {
-	raw, err := rawjson.Encode(v)
+	raw, err := text.JSON(v)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", job.ErrInvalidArgs, err)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/trapeze-run/trapeze/internal/guard"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -16,7 +16,7 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 		return r.class, r.code
 	}
 	code := job.CodeOf(err)
-	if _, ok := errors.AsType[*guard.Panic](err); ok || errors.Is(err, guard.ErrExited) {
+	if _, ok := errors.AsType[*routine.Panic](err); ok || errors.Is(err, routine.ErrExited) {
 		return job.ClassPanic, code
 	}
 	if state := job.SQLStateOf(err); state != "" && code == "" {
@@ -28,7 +28,7 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 // ReadError calls the methods of a handler's error that the engine will call later, and returns the error. A panic in a later call would be
 // attributed to the engine. If the error wraps itself, ReadError returns another one, because [errors.Is] would not return.
 func ReadError(err error) error {
-	if guard.Endless(err) {
+	if routine.Endless(err) {
 		return fmt.Errorf("the handler returned an error that wraps itself (%T)", err)
 	}
 	_, _ = err.Error(), errors.Is(err, context.Canceled)

@@ -16,8 +16,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/trapeze-run/trapeze/internal/rawjson"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -192,7 +192,7 @@ func EncodePlan(kind string, steps []Step) (json.RawMessage, error) {
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	plan, err := rawjson.Encode(steps)
+	plan, err := text.JSON(steps)
 	if err != nil {
 		return nil, fmt.Errorf("%w: plan the steps after %s: %w", job.ErrInvalidArgs, kind, err)
 	}

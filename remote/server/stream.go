@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/internal/host"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
@@ -54,7 +54,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 			}
 		},
 	}
-	nudge := wait.NewSignal()
+	nudge := routine.NewSignal()
 	if m.GetNudges() {
 		o.Nudge = func() {
 			nudge.Set()

@@ -6,8 +6,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
@@ -48,7 +48,7 @@ func (w *Worker) beat(ctx context.Context) {
 
 func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Duration) {
 	// Wait for the reply to a heartbeat in flight. A stopping worker waits only briefly.
-	lingering, release := wait.Linger(ctx, time.Second)
+	lingering, release := routine.Linger(ctx, time.Second)
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(every, time.Second))
 	defer cancel()

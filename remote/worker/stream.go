@@ -15,8 +15,8 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
@@ -176,4 +176,4 @@ func isDistrusted(err error) bool {
 }
 
 // newBackoff returns the backoff for a worker's connection attempts, reports and other calls.
-func newBackoff() *wait.Backoff { return &wait.Backoff{Most: 2 * time.Second} }
+func newBackoff() *routine.Backoff { return &routine.Backoff{Most: 2 * time.Second} }

@@ -33,8 +33,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 	"github.com/trapeze-run/trapeze/runner"
@@ -79,11 +79,11 @@ type Worker struct {
 	trusted time.Time               // until when the worker can assume that it holds its jobs
 	cut     context.CancelCauseFunc // cancels the stream
 	working sync.WaitGroup
-	kick    wait.Signal   // requests a heartbeat now
-	noted   wait.Signal   // requests a heartbeat soon
-	slots   chan struct{} // holds one element for each running handler
-	freed   wait.Signal   // a handler that was started before the worker's restart has returned
-	beaten  chan struct{} // closed after a heartbeat; nil if nothing is waiting for it
+	kick    routine.Signal // requests a heartbeat now
+	noted   routine.Signal // requests a heartbeat soon
+	slots   chan struct{}  // holds one element for each running handler
+	freed   routine.Signal // a handler that was started before the worker's restart has returned
+	beaten  chan struct{}  // closed after a heartbeat; nil if nothing is waiting for it
 	drains  bool
 	greets  bool // a pod has opened a stream, but no heartbeat has been acknowledged since then
 }
@@ -102,7 +102,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	w := &Worker{engine: inside.Of(r).Pod.Engine, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, kick: wait.NewSignal(), noted: wait.NewSignal(), freed: wait.NewSignal(), slots: make(chan struct{}, max(o.Slots, 0))}
+	w := &Worker{engine: inside.Of(r).Pod.Engine, opts: o, log: o.Logger, tasks: map[key]*task{}, every: time.Second, kick: routine.NewSignal(), noted: routine.NewSignal(), freed: routine.NewSignal(), slots: make(chan struct{}, max(o.Slots, 0))}
 	for address := range strings.SplitSeq(o.Server, ",") {
 		address = strings.TrimSpace(address)
 		client, err := o.client(address)

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
@@ -206,7 +206,7 @@ func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c C
 
 // perform calls a handler and converts a panic to an error. runtime.Goexit, which a failing test calls, ends the test.
 func perform(run func() (*work.Outcome, error)) (o *work.Outcome, err error) {
-	defer guard.Recover(&err)
+	defer routine.Recover(&err)
 	if o, err = run(); err != nil {
 		err = work.ReadError(err) // a panic while reading the error is treated as the handler's
 	}

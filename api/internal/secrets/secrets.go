@@ -14,11 +14,11 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/internal/problem"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/rawjson"
 	"github.com/trapeze-run/trapeze/internal/shape"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -197,7 +197,7 @@ func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) 
 		args, found := m.of(step.Kind).args.Hide(step.Args)
 		steps[i].Args, hid = args, hid || found
 	}
-	raw, err := rawjson.Encode(steps)
+	raw, err := text.JSON(steps)
 	if err != nil {
 		return json.RawMessage(access.Masked), true
 	}

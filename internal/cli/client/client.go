@@ -24,7 +24,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/rawjson"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // patience limits how long a server may take to begin a response.
@@ -202,7 +202,7 @@ func (at *Client) Copy(ctx context.Context, to io.Writer, path string) error {
 func (at *Client) send(ctx context.Context, method, path string, body any, headers ...string) (*http.Response, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {
-		raw, err := rawjson.Encode(body)
+		raw, err := text.JSON(body)
 		if err != nil {
 			return nil, err
 		}

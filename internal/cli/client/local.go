@@ -14,7 +14,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/inside"
-	"github.com/trapeze-run/trapeze/internal/memhttp"
 	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -42,7 +41,7 @@ func (at *Client) openLocal(ctx context.Context, config env.Settings) error {
 		return exit.Usage("%w", err)
 	}
 	here := &local{pool: pool, runner: r, polls: config.Options.DirectURL == "off"}
-	here.api = memhttp.Transport{RemoteAddr: "cli", Handler: api.Handler(r, api.Options{
+	here.api = Transport{RemoteAddr: "cli", Handler: api.Handler(r, api.Options{
 		InsecureAllowAll: true, Operator: Operator(), OnFailure: keepCause, MaxBodyBytes: 1 << 30, ChangesPerSecond: -1,
 	})}
 	at.local, at.url, at.http = true, "http://trapeze", &http.Client{Transport: here}
@@ -65,7 +64,7 @@ func Operator() string {
 // local is the HTTP transport to the API in this process. After a change, it wakes the pods, which might otherwise not notice the change
 // until their next poll. Errors that the API would only log are returned as the request's error.
 type local struct {
-	api    memhttp.Transport
+	api    Transport
 	pool   *pgxpool.Pool
 	runner *runner.Runner
 	polls  bool // whether pods poll instead of listening for notifications

@@ -9,7 +9,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/handlers"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -48,7 +48,7 @@ func (d *demo) printResult(first job.Job, took time.Duration) {
 		if name == "" {
 			name = "(not in the list of airports)"
 		}
-		d.say("  %-4s %-30s %7s flights %13s kg CO2e", u.Unit, humanize.Short(humanize.Printable(name), 30), thousands(u.Flights), commas(roundDecimal(u.KgCO2e)))
+		d.say("  %-4s %-30s %7s flights %13s kg CO2e", u.Unit, text.Short(text.Printable(name), 30), thousands(u.Flights), commas(roundDecimal(u.KgCO2e)))
 	}
 	d.say("")
 	d.say("Total: %s kg CO2e from %s flights in %.2f s.", commas(d.report.Total.String()), thousands(d.counted), took.Seconds())
@@ -65,7 +65,7 @@ func (d *demo) printResult(first job.Job, took time.Duration) {
 	_ = json.Unmarshal(first.Result, &bad) // already decoded once without an error
 	d.say("Warnings: %s (skipped rows, or flights whose distance has no factor).", thousands(d.report.Warnings))
 	for _, row := range bad.BadRows[:min(len(bad.BadRows), 5)] {
-		d.say("  line %d: %s", row.Line, humanize.Printable(row.Reason))
+		d.say("  line %d: %s", row.Line, text.Printable(row.Reason))
 	}
 }
 
@@ -76,7 +76,7 @@ func (d *demo) printBadUnits() {
 	}
 	d.say("The pipeline is partial: %s airports could not be recalculated and are left out.", thousands(d.bad))
 	for _, u := range d.report.BadUnits[:min(len(d.report.BadUnits), 10)] {
-		d.say("  %-4s %s", humanize.Printable(u.Unit), humanize.Printable(u.Reason))
+		d.say("  %-4s %s", text.Printable(u.Unit), text.Printable(u.Reason))
 	}
 }
 

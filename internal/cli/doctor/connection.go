@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/dburl"
 	"github.com/trapeze-run/trapeze/internal/doctor"
-	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -61,15 +61,15 @@ func (d *connection) find(check string, status doctor.Health, says, do string) {
 // schema adds a finding on whether the schema matches this program.
 func (d *connection) schema(err error) {
 	if errors.Is(err, schema.ErrRowSecurity) {
-		d.find("schema", doctor.Failing, humanize.OneLine(err), "as the owner, for each table: alter table TABLE disable row level security; or create policy all_rows on TABLE using (true)")
+		d.find("schema", doctor.Failing, text.OneLine(err), "as the owner, for each table: alter table TABLE disable row level security; or create policy all_rows on TABLE using (true)")
 		return
 	}
 	if errors.Is(err, schema.ErrNoData) {
-		d.find("schema", doctor.Failing, humanize.OneLine(err), "drop schema "+d.config.Options.Schema+" cascade; then restore it with its data, or run trapeze migrate up")
+		d.find("schema", doctor.Failing, text.OneLine(err), "drop schema "+d.config.Options.Schema+" cascade; then restore it with its data, or run trapeze migrate up")
 		return
 	}
 	if err != nil {
-		d.find("schema", doctor.Failing, humanize.OneLine(err), "run trapeze migrate up with the newest program, then trapeze doctor again for the other checks")
+		d.find("schema", doctor.Failing, text.OneLine(err), "run trapeze migrate up with the newest program, then trapeze doctor again for the other checks")
 		return
 	}
 	d.find("schema", doctor.Healthy, fmt.Sprintf("%s is at version %d, which this program needs", d.config.Options.Schema, schema.Latest()), "")
@@ -87,7 +87,7 @@ func (d *connection) server(ctx context.Context) {
 	s, err := view.ReadServer(ctx, d.store)
 	switch {
 	case err != nil:
-		d.find("server", doctor.Failing, "check failed: "+humanize.OneLine(err), "check that the database responds and that this role has read access")
+		d.find("server", doctor.Failing, "check failed: "+text.OneLine(err), "check that the database responds and that this role has read access")
 	case s.Standby:
 		d.find("server", doctor.Failing, "PostgreSQL "+s.Version+" is a standby and accepts no writes",
 			"point DATABASE_URL at the primary, or list all hosts with target_session_attrs=read-write")
@@ -108,10 +108,10 @@ func (d *connection) notify(ctx context.Context) {
 		if d.config.Options.DirectURL == "" {
 			do = "behind a transaction pooler, set TRAPEZE_DATABASE_DIRECT_URL to PostgreSQL's own address, or to off"
 		}
-		d.find("notify", doctor.Failing, "a notification did not arrive, jobs wait for the next poll: "+humanize.OneLine(err), do)
+		d.find("notify", doctor.Failing, "a notification did not arrive, jobs wait for the next poll: "+text.OneLine(err), do)
 		return
 	}
-	d.find("notify", doctor.Healthy, "a notification arrived after "+humanize.Round(took).String(), "")
+	d.find("notify", doctor.Healthy, "a notification arrived after "+text.Round(took).String(), "")
 }
 
 // echo measures how long this process takes to receive its own notification.

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
 	"github.com/trapeze-run/trapeze/internal/doctor"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // Command returns the doctor command.
@@ -69,7 +69,7 @@ func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	if err == nil { // the API's finding on locks is newer
 		own = slices.DeleteFunc(own, func(f doctor.Finding) bool { return f.Check == "locks" })
 	} else {
-		others = []doctor.Finding{{Check: "api", Status: doctor.Failing, Says: "the other checks did not run: " + humanize.OneLine(err),
+		others = []doctor.Finding{{Check: "api", Status: doctor.Failing, Says: "the other checks did not run: " + text.OneLine(err),
 			Do: "fix the failures above, check that the database responds and that this role has read access, then run trapeze doctor again"}}
 	}
 	return inOrder(append(own, others...)), nil
@@ -112,7 +112,7 @@ func report(c *cobra.Command, findings []doctor.Finding) error {
 		return err
 	}
 	if failures > 0 {
-		return exit.Refused("%d of %s failed: apply the proposed remedies, then run trapeze doctor again", failures, humanize.Count(len(findings), "check", "checks"))
+		return exit.Refused("%d of %s failed: apply the proposed remedies, then run trapeze doctor again", failures, text.Count(len(findings), "check", "checks"))
 	}
 	return nil
 }
@@ -132,15 +132,15 @@ func printFindings(c *cobra.Command, findings []doctor.Finding) error {
 	var b strings.Builder
 	ink := show.InkFor(c.OutOrStdout())
 	for _, f := range findings {
-		says := show.Wrap(humanize.Printable(f.Says), 100-indent, strings.Repeat(" ", indent))
-		fmt.Fprintf(&b, "%s  %-11s  %s\n", shown(f.Status, ink), humanize.Printable(f.Check), says)
+		says := show.Wrap(text.Printable(f.Says), 100-indent, strings.Repeat(" ", indent))
+		fmt.Fprintf(&b, "%s  %-11s  %s\n", shown(f.Status, ink), text.Printable(f.Check), says)
 		if f.Do != "" {
-			fmt.Fprintf(&b, "%*s→ %s\n", indent, "", show.Wrap(humanize.Printable(show.Named(c, f.Do)), 98-indent, strings.Repeat(" ", indent+2)))
+			fmt.Fprintf(&b, "%*s→ %s\n", indent, "", show.Wrap(text.Printable(show.Named(c, f.Do)), 98-indent, strings.Repeat(" ", indent+2)))
 		}
 	}
 	number := count(findings)
-	fmt.Fprintf(&b, "\n%d ok, %s, %s\n", number[doctor.Healthy], humanize.Count(number[doctor.Warning], "warning", "warnings"),
-		humanize.Count(number[doctor.Failing], "failure", "failures"))
+	fmt.Fprintf(&b, "\n%d ok, %s, %s\n", number[doctor.Healthy], text.Count(number[doctor.Warning], "warning", "warnings"),
+		text.Count(number[doctor.Failing], "failure", "failures"))
 	_, err := fmt.Fprint(c.OutOrStdout(), b.String())
 	return err
 }
@@ -148,5 +148,5 @@ func printFindings(c *cobra.Command, findings []doctor.Finding) error {
 // shown formats a health status to fit four columns.
 func shown(h doctor.Health, colours show.Ink) string {
 	code := map[doctor.Health]string{doctor.Healthy: show.Green, doctor.Warning: show.Yellow, doctor.Failing: show.Red}[h]
-	return colours.Colour(code, fmt.Sprintf("%-4.4s", humanize.Printable(string(h))))
+	return colours.Colour(code, fmt.Sprintf("%-4.4s", text.Printable(string(h))))
 }

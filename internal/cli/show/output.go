@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -35,7 +35,7 @@ func Progress(p *job.Progress) string {
 		parts = append(parts, fmt.Sprint(*p.Done))
 	}
 	if p.Message != nil {
-		parts = append(parts, humanize.Short(*p.Message, 60))
+		parts = append(parts, text.Short(*p.Message, 60))
 	}
 	return strings.Join(parts, " ")
 }
@@ -73,7 +73,7 @@ func Fact(b *strings.Builder, colours Ink, name, value string) {
 		if i > 0 && one != "" {
 			fmt.Fprintf(b, "%*s", indent, "")
 		}
-		b.WriteString(colours.word(Wrap(humanize.Printable(strings.ReplaceAll(one, "\t", "  ")), 100-indent, strings.Repeat(" ", indent))) + "\n")
+		b.WriteString(colours.word(Wrap(text.Printable(strings.ReplaceAll(one, "\t", "  ")), 100-indent, strings.Repeat(" ", indent))) + "\n")
 	}
 }
 
@@ -111,7 +111,7 @@ func Done(c *cobra.Command, v any, format string, args ...any) error {
 	if WantsJSON(c) {
 		return JSON(c, v)
 	}
-	_, err := fmt.Fprintln(c.OutOrStdout(), humanize.Printable(Named(c, fmt.Sprintf(format, args...))))
+	_, err := fmt.Fprintln(c.OutOrStdout(), text.Printable(Named(c, fmt.Sprintf(format, args...))))
 	return err
 }
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // leastWatch is the minimum interval of --watch.
@@ -61,9 +61,9 @@ func Watch(c *cobra.Command, every time.Duration, show func(context.Context) err
 				return err
 			}
 			if place.screen == nil {
-				fmt.Fprintln(c.ErrOrStderr(), "trapeze: "+humanize.OneLine(err))
+				fmt.Fprintln(c.ErrOrStderr(), "trapeze: "+text.OneLine(err))
 			} else {
-				fmt.Fprintln(picture, humanize.OneLine(err))
+				fmt.Fprintln(picture, text.OneLine(err))
 			}
 		}
 		if err := place.draw(picture.String(), WantsJSON(c)); err != nil {

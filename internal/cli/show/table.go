@@ -7,7 +7,7 @@ import (
 	"github.com/mattn/go-runewidth"
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // leastColumn is the minimum width of a column in a table that must fit a terminal.
@@ -19,7 +19,7 @@ func Table(c *cobra.Command, head string, rows [][]string) error {
 	names := strings.Fields(head)
 	for _, cells := range rows {
 		for i, cell := range cells {
-			if cells[i] = humanize.Printable(cell); cells[i] == "" {
+			if cells[i] = text.Printable(cell); cells[i] == "" {
 				cells[i] = "-"
 			}
 		}

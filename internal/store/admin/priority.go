@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/rawjson"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -161,7 +161,7 @@ func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	for _, step := range list {
 		step["priority"] = json.RawMessage(strconv.Itoa(priority))
 	}
-	raw, err := rawjson.Encode(list)
+	raw, err := text.JSON(list)
 	if err != nil {
 		return nil, 0, fmt.Errorf("write the plan: %w", err)
 	}

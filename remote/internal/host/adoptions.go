@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/batch"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
@@ -13,14 +13,14 @@ import (
 // makes each read scan all waiting and running jobs. When a pod crashes, all its workers reconnect to other pods at once, and each worker
 // needs several reads. Workers that request a read while another is running therefore share the next one. They cannot share the running
 // read, because it may miss their latest claims.
-type adoptions = batch.Batcher[string, []store.Held]
+type adoptions = routine.Batcher[string, []store.Held]
 
 // adoptionTimeout is the timeout of one read.
 const adoptionTimeout = 30 * time.Second
 
 // newAdoptions returns an adoptions value that reads claims by calling read, usually [store.Store.Held].
 func newAdoptions(read func(ctx context.Context, boots ...string) ([]store.Held, error)) *adoptions {
-	return batch.New(1, math.MaxInt, func(boots []string) ([][]store.Held, error) {
+	return routine.NewBatcher(1, math.MaxInt, func(boots []string) ([][]store.Held, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), adoptionTimeout)
 		defer cancel()
 		held, err := read(ctx, boots...)

@@ -14,9 +14,8 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/wait"
-	"github.com/trapeze-run/trapeze/internal/watchdog"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/temporal/internal/wire"
@@ -34,7 +33,7 @@ type call struct {
 	grace       time.Duration // how long a handler may continue after its worker has begun to stop
 	stop        <-chan struct{}
 	cancel      context.CancelCauseFunc
-	watchdog    watchdog.Watchdog
+	watchdog    routine.Watchdog
 
 	sending sync.Mutex // held until Temporal has replied, so that heartbeats carry the details in order
 	mu      sync.Mutex // guards the following fields
@@ -177,7 +176,7 @@ func (c *call) fits(d wire.Details) error {
 
 // Checkpoint implements [work.Writer]. It returns once Temporal has stored the checkpoint.
 func (c *call) Checkpoint(ctx context.Context, v json.RawMessage) error {
-	for backoff := wait.NewBackoff(); ; {
+	for backoff := routine.NewBackoff(); ; {
 		err := c.keep(ctx, v)
 		var (
 			cancelled *temporal.CanceledError

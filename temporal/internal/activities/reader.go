@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/temporal/internal/interpreter"
@@ -33,7 +33,7 @@ func Remote(c client.Client, workflow, run string) work.Writer {
 
 // read repeats the request until the workflow replies or ctx is cancelled.
 func (r *reader) read(ctx context.Context, what wire.Read) (a wire.Answer, err error) {
-	for backoff := wait.NewBackoff(); ; {
+	for backoff := routine.NewBackoff(); ; {
 		var handle client.WorkflowUpdateHandle
 		handle, err = r.client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{WorkflowID: r.workflow, RunID: r.run, UpdateName: interpreter.Read,
 			Args: []any{what}, WaitForStage: client.WorkflowUpdateStageCompleted})

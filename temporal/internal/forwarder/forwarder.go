@@ -23,9 +23,9 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wait"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/temporal/internal/interpreter"
 	"github.com/trapeze-run/trapeze/temporal/internal/steps"
@@ -42,7 +42,7 @@ type Forwarder struct {
 	Heartbeat time.Duration // see [wire.Run]
 	Log       *slog.Logger
 	Damped    *telemetry.Damped
-	Wake      wait.Signal // set when jobs or cancel requests may be due
+	Wake      routine.Signal // set when jobs or cancel requests may be due
 
 	PollEvery      time.Duration // how often the outbox is read without a signal
 	ReconcileEvery time.Duration // how often Temporal is asked about open runs
