@@ -43,9 +43,9 @@ func (s *service) jobShown(request *http.Request, reader access.Principal, j job
 }
 
 // scheduleShown returns a schedule without the secrets that the visitor may not see.
-func (s *service) scheduleShown(request *http.Request, reader access.Principal, name string, one job.ScheduleSetting) (job.ScheduleSetting, error) {
+func (s *service) scheduleShown(request *http.Request, reader access.Principal, name string, setting job.ScheduleSetting) (job.ScheduleSetting, error) {
 	v := s.secrets.View(reader)
-	shown := v.HideSetting(name, one)
+	shown := v.HideSetting(name, setting)
 	return shown, s.secrets.Note(request, v, "schedule "+name)
 }
 
@@ -91,8 +91,8 @@ func (s *service) nameLock(ctx context.Context, err error) error {
 }
 
 func shownFindings(found []doctor.Finding) (list []ui.Finding) {
-	for _, one := range found {
-		list = append(list, ui.Finding{Check: one.Check, Status: string(one.Status), Says: one.Says, Do: one.Do})
+	for _, finding := range found {
+		list = append(list, ui.Finding{Check: finding.Check, Status: string(finding.Status), Says: finding.Says, Do: finding.Do})
 	}
 	return list
 }

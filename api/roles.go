@@ -92,18 +92,18 @@ func putRole(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	one := admin.Role{Name: c.Param("name"), Permissions: body.Permissions, Scope: body.Scope, Caps: admin.Caps{MaxPriority: body.MaxPriority, MaxAttempts: body.MaxAttempts}}
+	role := admin.Role{Name: c.Param("name"), Permissions: body.Permissions, Scope: body.Scope, Caps: admin.Caps{MaxPriority: body.MaxPriority, MaxAttempts: body.MaxAttempts}}
 	if body.MaxDelay != nil {
-		one.MaxDelayMS = new(time.Duration(*body.MaxDelay).Milliseconds())
+		role.MaxDelayMS = new(time.Duration(*body.MaxDelay).Milliseconds())
 	}
-	if err := checkRoleName(one.Name); err != nil {
+	if err := checkRoleName(role.Name); err != nil {
 		return nil, err
 	}
-	if err := validateRole(one); err != nil {
-		return nil, problem.Invalid("role %s: %s", one.Name, err)
+	if err := validateRole(role); err != nil {
+		return nil, problem.Invalid("role %s: %s", role.Name, err)
 	}
-	err = admin.PutRole(c.ctx(), inside.Of(c.r).Store, one, c.caller.Name)
-	return roleFrom(one), c.rightsChanged(err)
+	err = admin.PutRole(c.ctx(), inside.Of(c.r).Store, role, c.caller.Name)
+	return roleFrom(role), c.rightsChanged(err)
 }
 
 // rightsChanged drops the cached permissions if a change to roles or grants succeeded, and returns err.
@@ -126,30 +126,30 @@ func checkRoleName(name string) error {
 	return nil
 }
 
-func validateRole(one admin.Role) error {
-	if one.Scope != string(access.Own) && one.Scope != string(access.All) {
-		return fmt.Errorf("scope %q: want own or all", one.Scope)
+func validateRole(role admin.Role) error {
+	if role.Scope != string(access.Own) && role.Scope != string(access.All) {
+		return fmt.Errorf("scope %q: want own or all", role.Scope)
 	}
-	if len(one.Permissions) == 0 {
+	if len(role.Permissions) == 0 {
 		return errors.New("permissions: want at least one")
 	}
 	switch {
-	case one.Caps != (admin.Caps{}) && !slices.Contains(one.Permissions, string(access.JobsSubmit)):
+	case role.Caps != (admin.Caps{}) && !slices.Contains(role.Permissions, string(access.JobsSubmit)):
 		return fmt.Errorf("caps limit submissions: want the permission %s too", access.JobsSubmit)
-	case one.MaxPriority != nil && (*one.MaxPriority < job.MinPriority || *one.MaxPriority > job.MaxPriority):
-		return fmt.Errorf("max_priority %d: want %d to %d", *one.MaxPriority, job.MinPriority, job.MaxPriority)
-	case one.MaxDelayMS != nil && *one.MaxDelayMS < 0:
+	case role.MaxPriority != nil && (*role.MaxPriority < job.MinPriority || *role.MaxPriority > job.MaxPriority):
+		return fmt.Errorf("max_priority %d: want %d to %d", *role.MaxPriority, job.MinPriority, job.MaxPriority)
+	case role.MaxDelayMS != nil && *role.MaxDelayMS < 0:
 		return errors.New("max_delay: want 0 or more")
-	case one.MaxAttempts != nil && (*one.MaxAttempts < 1 || *one.MaxAttempts > math.MaxInt32):
-		return fmt.Errorf("max_attempts %d: want 1 to %d", *one.MaxAttempts, math.MaxInt32)
+	case role.MaxAttempts != nil && (*role.MaxAttempts < 1 || *role.MaxAttempts > math.MaxInt32):
+		return fmt.Errorf("max_attempts %d: want 1 to %d", *role.MaxAttempts, math.MaxInt32)
 	}
-	for i, what := range one.Permissions {
+	for i, what := range role.Permissions {
 		switch {
 		case !slices.Contains(access.Permissions, access.Permission(what)):
 			return fmt.Errorf("permission %q: want one of %v", what, access.Permissions)
-		case slices.Contains(one.Permissions[:i], what):
+		case slices.Contains(role.Permissions[:i], what):
 			return fmt.Errorf("permission %q is listed twice", what)
-		case one.Scope == string(access.Own) && !strings.HasPrefix(what, "jobs:"):
+		case role.Scope == string(access.Own) && !strings.HasPrefix(what, "jobs:"):
 			return fmt.Errorf("permission %q needs scope all: scope own allows only jobs:* permissions", what)
 		}
 	}

@@ -60,11 +60,11 @@ func previewSchedule(c *call) (any, error) {
 }
 
 func showSchedule(c *call) (any, error) {
-	one, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
+	schedule, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
 	if err != nil {
 		return nil, err
 	}
-	return c.present(one)
+	return c.present(schedule)
 }
 
 func listFires(c *call) (any, error) {
@@ -184,11 +184,11 @@ func maySchedule(c *call, change job.ScheduleChange) (current *job.ScheduleSetti
 // mayTrigger rejects triggering or resuming a schedule whose jobs would need approval, unless the caller may approve them. It returns the
 // setting on which it based the decision.
 func mayTrigger(c *call) (*job.ScheduleSetting, error) {
-	one, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
+	schedule, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
 	if err != nil {
 		return nil, err
 	}
-	return &one.ScheduleSetting, mayRun(c, one.ScheduleSetting)
+	return &schedule.ScheduleSetting, mayRun(c, schedule.ScheduleSetting)
 }
 
 // retryMoved calls change up to four times, until the schedule no longer changes between the decision and the write.

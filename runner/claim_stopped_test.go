@@ -41,8 +41,8 @@ func TestAClaimOfAFormerLeaseIsCancelledBeforeItsHandlerBegins(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	HandleRaw(r, "k", never, KeepRunning()) // KeepRunning does not apply to a lost lease
-	one := r.pod.NewRun(&store.Claimed{ID: 7, Lane: "default", Fence: 1, Definition: store.Definition{Kind: "k"}}, "the boot id before")
-	is.True(errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost))
+	run := r.pod.NewRun(&store.Claimed{ID: 7, Lane: "default", Fence: 1, Definition: store.Definition{Kind: "k"}}, "the boot id before")
+	is.True(errors.Is(context.Cause(run.Ctx), job.ErrLeaseLost))
 }
 
 // The handler is then also watched, although its context ended before it started.

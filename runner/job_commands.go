@@ -94,18 +94,18 @@ func (a Admin) Events(ctx context.Context, id int64, after, limit int) ([]job.Ev
 // Stack returns [job.ErrNotFound] if the job does not exist, and [job.ErrNotRunning] if it is not running. It returns [job.ErrNoAnswer] if
 // the pod or the remote worker does not answer, for example because the worker runs an earlier release or is not a Go program.
 func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, error) {
-	asked, err := admin.AskStack(ctx, a.pod.Commands, id, named(actor))
+	request, err := admin.AskStack(ctx, a.pod.Commands, id, named(actor))
 	if err != nil {
 		return job.Stack{}, a.pod.DBError(err)
 	}
-	answer, err := a.pod.AwaitAnswer(ctx, asked)
+	answer, err := a.pod.AwaitAnswer(ctx, request)
 	if err == nil && answer.At == nil {
 		err = job.ErrNotRunning // the job has just ended
 	}
 	if err != nil {
-		return job.Stack{}, fmt.Errorf("read the stack of job %d on %s: %w", id, asked.Pod, err)
+		return job.Stack{}, fmt.Errorf("read the stack of job %d on %s: %w", id, request.Pod, err)
 	}
-	return job.Stack{Job: id, Fence: asked.Fence, Boot: asked.Boot, Pod: asked.Pod, At: *answer.At, Stack: answer.Text}, nil
+	return job.Stack{Job: id, Fence: request.Fence, Boot: request.Boot, Pod: request.Pod, At: *answer.At, Stack: answer.Text}, nil
 }
 
 // Delete deletes a finished job and returns the number of jobs deleted. Given the id of a pipeline's first job, it deletes the whole

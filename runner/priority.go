@@ -44,14 +44,14 @@ func (a Admin) setPriority(ctx context.Context, id int64, priority int, chain bo
 		default:
 			return err
 		}
-		asked, err := admin.SetChainPriority(ctx, a.pod.Commands, id, priority, actor)
+		request, err := admin.SetChainPriority(ctx, a.pod.Commands, id, priority, actor)
 		if errors.Is(err, job.ErrNotRunning) {
 			continue // the job has just ended, or is waiting for a retry
 		}
-		if err != nil || asked.ID == 0 {
+		if err != nil || request.ID == 0 {
 			return err
 		}
-		answer, err := a.pod.AwaitAnswer(ctx, asked)
+		answer, err := a.pod.AwaitAnswer(ctx, request)
 		if err != nil || answer.At != nil {
 			return err
 		}

@@ -44,8 +44,8 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 		return done, a.pod.DBError(err)
 	}
 	if next.IsZero() {
-		if one, err := admin.Schedule(ctx, a.pod.Commands, name); err == nil {
-			from, next = one.Anchor, orZero(one.NextAt)
+		if schedule, err := admin.Schedule(ctx, a.pod.Commands, name); err == nil {
+			from, next = schedule.Anchor, orZero(schedule.NextAt)
 		}
 	}
 	done.Words, done.NextFires = upcoming(*done.After, from, next)
@@ -155,7 +155,7 @@ func use(s job.Schedule, last []job.Fire) job.ScheduleUse {
 // ScheduleByName returns one schedule, in the same form as [Admin.Schedules]. It returns [job.ErrUnknownSchedule] if there is no such
 // schedule.
 func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error) {
-	one, err := admin.Schedule(ctx, a.pod.Commands, name)
+	schedule, err := admin.Schedule(ctx, a.pod.Commands, name)
 	if err != nil {
 		return job.ScheduleUse{}, a.pod.DBError(err)
 	}
@@ -163,7 +163,7 @@ func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse
 	if err != nil {
 		return job.ScheduleUse{}, a.pod.DBError(err)
 	}
-	return use(one, fires[name]), nil
+	return use(schedule, fires[name]), nil
 }
 
 // ScheduleFires returns up to limit of a schedule's latest occurrences before a given time, newest first. The zero time means no time

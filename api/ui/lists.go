@@ -96,8 +96,8 @@ func showPipelines(rd *reader, p *page, r *http.Request) error {
 	}
 	filter.Owner = p.Owner(access.JobsRead)
 	found, err := storeview.Pipelines(r.Context(), rd.searching(filter.Cursor), filter)
-	for _, one := range found.Pipelines {
-		l.Pipelines = append(l.Pipelines, pipelineRow{one, one.Step + 1, one.Step + 1 + len(job.Following(one.Planned))})
+	for _, pipeline := range found.Pipelines {
+		l.Pipelines = append(l.Pipelines, pipelineRow{pipeline, pipeline.Step + 1, pipeline.Step + 1 + len(job.Following(pipeline.Planned))})
 	}
 	l.Next = l.From(found.Cursor)
 	if !found.Searched.IsZero() {

@@ -89,17 +89,17 @@ const (
 func trendOf(of job.StatsOf) trend {
 	t := trend{W: len(of.Intervals) * trendStep, H: trendHeight}
 	most := int64(0)
-	for _, one := range of.Intervals {
-		most = max(most, one.Finished)
+	for _, interval := range of.Intervals {
+		most = max(most, interval.Finished)
 	}
 	if most == 0 {
 		return trend{}
 	}
 	t.Says = fmt.Sprintf("Finished jobs over time, at most %s in an interval", number(most))
 	var finished, failed strings.Builder
-	for i, one := range of.Intervals {
-		drawBar(&finished, i, one.Finished, most)
-		drawBar(&failed, i, one.Failed, most)
+	for i, interval := range of.Intervals {
+		drawBar(&finished, i, interval.Finished, most)
+		drawBar(&failed, i, interval.Failed, most)
 	}
 	t.Finished, t.Failed = finished.String(), failed.String()
 	return t

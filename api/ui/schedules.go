@@ -100,8 +100,8 @@ func showSchedules(rd *reader, p *page, r *http.Request) error {
 		return err
 	}
 	show := scheduleList{New: job.DefaultSchedule()}
-	for _, one := range found {
-		show.Schedules = append(show.Schedules, schedule{one, p.Now})
+	for _, s := range found {
+		show.Schedules = append(show.Schedules, schedule{s, p.Now})
 	}
 	if p.Can(string(access.SchedulesManage)) {
 		show.formChoices, err = rd.formChoices(r)
@@ -138,11 +138,11 @@ func showSchedule(rd *reader, p *page, r *http.Request) error {
 			return invalid(err)
 		}
 	}
-	one, err := rd.o.Calendar.ScheduleByName(r.Context(), name)
+	s, err := rd.o.Calendar.ScheduleByName(r.Context(), name)
 	if err != nil {
 		return err
 	}
-	show := schedulePage{schedule: schedule{one, p.Now}, Later: before != "", AsksFor: "admin/workers/schedules/" + name}
+	show := schedulePage{schedule: schedule{s, p.Now}, Later: before != "", AsksFor: "admin/workers/schedules/" + name}
 	if show.Fires, err = rd.o.Calendar.ScheduleFires(r.Context(), name, from, perPage); err != nil {
 		return err
 	}
@@ -150,13 +150,13 @@ func showSchedule(rd *reader, p *page, r *http.Request) error {
 		show.Next = "schedules/" + name + "?cursor=" + text.EncodeCursor("fires", show.Fires[perPage-1].FireAt.Format(time.RFC3339Nano))
 	}
 	if p.Can(string(access.JobsArgs)) {
-		show.Args = editable(one.Args)
+		show.Args = editable(s.Args)
 	}
 	if show.ScheduleSetting, err = rd.o.ShownSchedule(r, p.Principal, name, show.ScheduleSetting); err != nil {
 		return err
 	}
 	if p.Can(string(access.SchedulesManage)) {
-		show.Actions = scheduleActions(one.Schedule)
+		show.Actions = scheduleActions(s.Schedule)
 		show.formChoices, err = rd.formChoices(r)
 	}
 	p.Title, p.Live, p.Data, p.Still = "Schedule "+name, "events/stream", show, show.Later

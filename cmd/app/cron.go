@@ -153,14 +153,14 @@ func newCronShowCommand() *cobra.Command {
 		Short:   "Show a schedule with its next and last occurrences",
 		Example: "  trapeze cron show nightly\n  trapeze cron show nightly --json | jq .next_fires",
 	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
-		one, err := client.Get[job.ScheduleUse](ctx, at, client.Path(scheduleRoute, name), nil)
+		schedule, err := client.Get[job.ScheduleUse](ctx, at, client.Path(scheduleRoute, name), nil)
 		if err != nil {
 			return err
 		}
 		if show.WantsJSON(c) {
-			return show.JSON(c, one)
+			return show.JSON(c, schedule)
 		}
-		return printSchedule(c, one, time.Now())
+		return printSchedule(c, schedule, time.Now())
 	})
 }
 

@@ -87,7 +87,7 @@ func printMembers(c *cobra.Command, at *client.Client, id string, query url.Valu
 	if err != nil {
 		return err
 	}
-	return show.List(c, "ID KIND SUBJECT TRY FAILED ERROR", show.Rows(found.Members), func(one failures.Job) []string {
-		return []string{strconv.FormatInt(one.ID, 10), one.Kind, text.Short(one.Subject, 30), strconv.Itoa(one.Attempt), text.Ago(&one.FailedAt, now), one.Error}
+	return show.List(c, "ID KIND SUBJECT TRY FAILED ERROR", show.Rows(found.Members), func(failed failures.Job) []string {
+		return []string{strconv.FormatInt(failed.ID, 10), failed.Kind, text.Short(failed.Subject, 30), strconv.Itoa(failed.Attempt), text.Ago(&failed.FailedAt, now), failed.Error}
 	})
 }

@@ -41,8 +41,8 @@ func newRetentionListCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			return onClient(c, func(at *client.Client) error {
 				list := client.List[job.Retention](c.Context(), at, "/admin/workers/retention", "retention", nil)
-				return show.List(c, "KIND STATE KEPT", list, func(one job.Retention) []string {
-					return []string{one.Kind, string(one.State), retentionText(&one.Keep)}
+				return show.List(c, "KIND STATE KEPT", list, func(retention job.Retention) []string {
+					return []string{retention.Kind, string(retention.State), retentionText(&retention.Keep)}
 				})
 			})
 		},

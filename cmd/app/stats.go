@@ -91,12 +91,12 @@ func trend(intervals []job.StatsInterval) string {
 	each := (len(intervals) + trendWidth - 1) / trendWidth
 	var bars []int64
 	most := int64(0)
-	for i, one := range intervals {
+	for i, interval := range intervals {
 		if i%each == 0 {
 			bars = append(bars, 0)
 		}
 		last := len(bars) - 1
-		bars[last] += one.Finished
+		bars[last] += interval.Finished
 		most = max(most, bars[last])
 	}
 	levels := []rune("▁▂▃▄▅▆▇█")

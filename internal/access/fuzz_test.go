@@ -81,9 +81,9 @@ func FuzzAFileOfKeysIsUnderstoodOrRefused(f *testing.F) {
 		if k.Issuer == "" || k.Audience == "" || len(k.Keys) == 0 && k.set == nil {
 			t.Errorf("%q accepts any token", raw)
 		}
-		for _, one := range k.Keys {
-			if secret, ok := one.key.([]byte); !slices.Contains(algorithms, one.Algorithm) || one.key == nil || ok && len(secret) < 32 {
-				t.Errorf("%q has the key %+v", raw, one)
+		for _, key := range k.Keys {
+			if secret, ok := key.key.([]byte); !slices.Contains(algorithms, key.Algorithm) || key.key == nil || ok && len(secret) < 32 {
+				t.Errorf("%q has the key %+v", raw, key)
 			}
 		}
 	})

@@ -202,9 +202,9 @@ func FuzzAJWKSIsUnderstoodOrRefused(f *testing.F) {
 		if err == nil && len(keys) == 0 {
 			t.Errorf("%q has no keys", raw)
 		}
-		for _, one := range keys {
-			if algorithm, err := algorithmOf(one.key); err != nil || algorithm != one.Algorithm || algorithm == "HS256" {
-				t.Errorf("%q has the key %+v", raw, one)
+		for _, key := range keys {
+			if algorithm, err := algorithmOf(key.key); err != nil || algorithm != key.Algorithm || algorithm == "HS256" {
+				t.Errorf("%q has the key %+v", raw, key)
 			}
 		}
 	})

@@ -48,18 +48,18 @@ func parseKeys(raw []byte) (*keys, error) {
 		}
 	}
 	seen := map[string]bool{}
-	for i, one := range k.Keys {
-		if one == nil {
+	for i, key := range k.Keys {
+		if key == nil {
 			errs = append(errs, fmt.Errorf("key %d is null", i+1))
 			continue
 		}
-		if err := one.parse(); err != nil {
+		if err := key.parse(); err != nil {
 			errs = append(errs, fmt.Errorf("key %d: %w", i+1, err))
 		}
-		if seen[one.ID] {
-			errs = append(errs, fmt.Errorf("key %d: duplicate kid %q", i+1, one.ID))
+		if seen[key.ID] {
+			errs = append(errs, fmt.Errorf("key %d: duplicate kid %q", i+1, key.ID))
 		}
-		seen[one.ID] = true
+		seen[key.ID] = true
 	}
 	return k, errors.Join(errs...)
 }

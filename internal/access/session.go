@@ -43,9 +43,9 @@ func (t *Tokens) resume(session string, now time.Time) (token, error) {
 	if int64(binary.BigEndian.Uint64(said[9:])) <= now.Unix() { // #nosec G115 -- a negative time counts as expired
 		return token{}, fmt.Errorf("%w: the session has expired", ErrUnauthenticated)
 	}
-	for _, one := range t.file.get().tokens {
-		if hmac.Equal(one.mark(), said[1:9]) && hmac.Equal(one.code(said), code) {
-			return one, nil
+	for _, entry := range t.file.get().tokens {
+		if hmac.Equal(entry.mark(), said[1:9]) && hmac.Equal(entry.code(said), code) {
+			return entry, nil
 		}
 	}
 	return token{}, fmt.Errorf("%w: invalid session, or its token was removed", ErrUnauthenticated)

@@ -65,8 +65,8 @@ func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 func (t *Tokens) find(given string) (token, error) {
 	hash, found := sha256.Sum256([]byte(given)), -1
 	all := t.file.get().tokens
-	for i, one := range all {
-		if subtle.ConstantTimeCompare(hash[:], one.hash[:]) == 1 {
+	for i, entry := range all {
+		if subtle.ConstantTimeCompare(hash[:], entry.hash[:]) == 1 {
 			found = i
 		}
 	}

@@ -160,16 +160,16 @@ func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSet
 		return job.Fire{}, err
 	}
 	trigger := func(tx pgx.Tx) error {
-		one, now, err := admin.LockSchedule(ctx, s, tx, name, as)
+		schedule, now, err := admin.LockSchedule(ctx, s, tx, name, as)
 		if err != nil {
 			return err
 		}
 		at := now
-		if one.NextAt != nil && at.Equal(*one.NextAt) {
+		if schedule.NextAt != nil && at.Equal(*schedule.NextAt) {
 			at = at.Add(time.Microsecond) // the schedule already has an occurrence at that time
 		}
 		fire := job.Fire{Schedule: name, FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}
-		list = []decision{{Schedule: one, now: now, fires: []job.Fire{fire}}}
+		list = []decision{{Schedule: schedule, now: now, fires: []job.Fire{fire}}}
 		if err := c.fireIn(ctx, tx, list, ids, actor); err != nil {
 			return err
 		}

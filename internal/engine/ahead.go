@@ -35,18 +35,18 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	}
 	c.ClaimedAt = c.ClaimedAt.Add(time.Since(c.Since)) // the handler starts now
 	x.observeWait(c.Claimed)
-	one := x.NewRun(c.Claimed, c.Lease.Pod)
-	if one == nil {
+	run := x.NewRun(c.Claimed, c.Lease.Pod)
+	if run == nil {
 		x.Lanes.Release(c.Lane, 1)
 		x.Unknown.Raise()
 	}
-	return one
+	return run
 }
 
 // passSlot passes a run's slot to the next job that was claimed ahead of time, and returns that job's run, or nil if no job can take the
 // slot. It is called after the handler has returned and before its result is written.
-func (x *executor) passSlot(one *Run) *Run {
-	from := one.Claimed.Lane
+func (x *executor) passSlot(run *Run) *Run {
+	from := run.Claimed.Lane
 	if !x.ahead.Any() || x.passed.Load() >= int64(passedPerSlot*x.Slots()) || x.Lanes.UnsharedSlots(from) == 0 {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (x *executor) passSlot(one *Run) *Run {
 	if next != nil {
 		x.Lanes.Stepped(from, next.Claimed.Lane, true)
 		x.passed.Add(1)
-		one.ahead.passed = true
+		run.ahead.passed = true
 	}
 	return next
 }

@@ -28,8 +28,8 @@ type Attempts struct {
 	Default bool // neither the job nor its kind sets Max
 }
 
-func (x *executor) attempts(one *Run) Attempts {
-	return Attempts{This: one.Claimed.Attempt, Max: one.MaxAttempts, Default: one.Claimed.MaxAttempts == nil && one.handler.MaxAttempts == 0}
+func (x *executor) attempts(run *Run) Attempts {
+	return Attempts{This: run.Claimed.Attempt, Max: run.MaxAttempts, Default: run.Claimed.MaxAttempts == nil && run.handler.MaxAttempts == 0}
 }
 
 // Failure describes the consequences of a handler's error for the job.

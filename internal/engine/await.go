@@ -69,10 +69,10 @@ func (w *Waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
 	if err := context.Cause(ctx); err != nil {
 		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, err)
 	}
-	one := w.add(id)
-	defer w.remove(one)
+	waiter := w.add(id)
+	defer w.remove(waiter)
 	select {
-	case v := <-one.verdict:
+	case v := <-waiter.verdict:
 		return v.job, v.err
 	case <-ctx.Done():
 		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, context.Cause(ctx))
@@ -238,9 +238,9 @@ func (w *Waiters) poll(ctx context.Context, ids []int64) (delivered int) {
 }
 
 func (w *Waiters) deliver(id int64, v verdict) (delivered int) {
-	for one := range w.all[id] {
-		one.verdict <- v
-		w.drop(one)
+	for waiter := range w.all[id] {
+		waiter.verdict <- v
+		w.drop(waiter)
 		delivered++
 	}
 	return delivered

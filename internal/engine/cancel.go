@@ -83,33 +83,33 @@ func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, e
 
 // cancelFor cancels a handler's context for an operator, or because the job has passed its deadline. A stopped job is already in a terminal
 // state, and so is a job past its deadline, unless one of the handler's transactions has locked its row.
-func (one *Run) cancelFor(why job.Reason) {
+func (run *Run) cancelFor(why job.Reason) {
 	switch why {
 	case job.ReasonStopped:
-		one.loss.once.Do(func() {
-			close(one.loss.lost)
-			one.cancel(job.ErrStopped)
+		run.loss.once.Do(func() {
+			close(run.loss.lost)
+			run.cancel(job.ErrStopped)
 		})
 	case job.ReasonDeadline:
-		one.cancel(job.ErrDeadline)
+		run.cancel(job.ErrDeadline)
 	default:
-		one.cancel(job.ErrCancelled)
+		run.cancel(job.ErrCancelled)
 	}
 }
 
 // CancelRun cancels a run's handler in this process, with the reason cancelled. If one of the handler's transactions has locked the job's
 // row, that transaction ends with the handler's context.
 func (i *Identity) CancelRun(l job.Lease) {
-	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
-		one.cancelFor(job.ReasonCancelled)
+	if run := i.Runs.Find(l.JobID, l.Fence); run != nil && run.Lease == l {
+		run.cancelFor(job.ReasonCancelled)
 	}
 }
 
 // CancelClaim cancels a claim's handler if it is running in this process.
 func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
-	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease.Pod == l.Pod {
-		one.cancelFor(why)
-	} else if one == nil {
+	if run := i.Runs.Find(l.JobID, l.Fence); run != nil && run.Lease.Pod == l.Pod {
+		run.cancelFor(why)
+	} else if run == nil {
 		i.dropAhead(l.JobID, l.Fence)
 	}
 }

@@ -185,19 +185,19 @@ func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[st
 			continue
 		}
 		x.observeWait(c)
-		one := x.NewRun(c, boot)
-		if one == nil {
+		run := x.NewRun(c, boot)
+		if run == nil {
 			x.Unknown.Raise()
 			continue
 		}
-		claims = append(claims, one)
+		claims = append(claims, run)
 		reserved[c.Lane]--
 		x.Lanes.Touch(c.Lane)
 	}
 	if len(waiting) > 0 {
 		x.ahead.Put(waiting)
-		for one := x.nextAhead(spare(reserved)); one != nil; one = x.nextAhead(spare(reserved)) {
-			claims = append(claims, one)
+		for run := x.nextAhead(spare(reserved)); run != nil; run = x.nextAhead(spare(reserved)) {
+			claims = append(claims, run)
 		}
 	}
 	x.workers.Give(claims...)

@@ -63,7 +63,7 @@ func (c *claimer) joinEnds(boot string, batch []*flush) endsWriter {
 
 // passes reports whether the slot that the completion frees can go to another job of the lane.
 func (w *flush) passes(lane string) bool {
-	return w.next == nil && w.done == nil && !w.one.ahead.passed && w.one.Claimed.Lane == lane
+	return w.next == nil && w.done == nil && !w.run.ahead.passed && w.run.Claimed.Lane == lane
 }
 
 // commitBoth writes a batch of completions and claims jobs in a single commit, and then starts the claimed jobs in the slots of the
@@ -101,7 +101,7 @@ func (j *joinedClaim) try(ctx context.Context, boot string, endings []store.Endi
 	for _, written := range []bool{true, false} { // completions whose rows were locked come last, because they will be sent again
 		for _, w := range j.batch {
 			if _, ok := ended[w.ending.ID]; ok == written && left > 0 && w.passes(j.want.Lane) {
-				w.one.ahead.passed = true
+				w.run.ahead.passed = true
 				left--
 			}
 		}

@@ -44,8 +44,8 @@ func TestClaimsAreNotJoinedBeyondALoweredLimitOrDuringASweep(t *testing.T) {
 			i.backlog.claimEnded(true)
 			claims := &claimer{Identity: i, away: 2 * farAway}
 			c.change(claims)
-			one := &Run{Job: work.Job{Claimed: &store.Claimed{Lane: lane.Name}}}
-			if write := claims.joinEnds(i.Boot(), []*flush{{one: one}}); (write != nil) != c.joins {
+			run := &Run{Job: work.Job{Claimed: &store.Claimed{Lane: lane.Name}}}
+			if write := claims.joinEnds(i.Boot(), []*flush{{run: run}}); (write != nil) != c.joins {
 				t.Error("joined:", write != nil)
 			}
 		})

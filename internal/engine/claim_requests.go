@@ -58,21 +58,21 @@ func (r *requests) run(ctx context.Context) {
 // priority if the next steps may already have been built with the old priority; once the run has ended, the operator's command changes
 // those steps itself.
 func (r *requests) answer(ctx context.Context, asked store.ClaimRequest) error {
-	one := r.Runs.Find(asked.JobID, asked.Fence)
-	if one == nil {
+	run := r.Runs.Find(asked.JobID, asked.Fence)
+	if run == nil {
 		return nil
 	}
 	text := ""
 	switch asked.What {
 	case store.RequestPriority:
-		if !one.niced.set(asked.Priority) {
+		if !run.niced.set(asked.Priority) {
 			return nil
 		}
 	case store.RequestStack:
-		if one.handler.Elsewhere {
+		if run.handler.Elsewhere {
 			return nil
 		}
-		if text = StackOf(&one.goroutine); text == "" {
+		if text = StackOf(&run.goroutine); text == "" {
 			return nil
 		}
 	default:

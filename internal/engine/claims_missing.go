@@ -40,22 +40,22 @@ func (e *Engine) noteStarted(ctx context.Context) error {
 	boot := e.Boot()
 	var claims []job.Lease
 	var started []time.Time
-	e.Runs.Each(func(one *Run) {
-		if !one.Claimed.Ahead || one.ahead.noted || one.Lease.Pod != boot || !one.mustBeHeld() {
+	e.Runs.Each(func(run *Run) {
+		if !run.Claimed.Ahead || run.ahead.noted || run.Lease.Pod != boot || !run.mustBeHeld() {
 			return
 		}
-		if one.ahead.compared {
-			claims, started = append(claims, one.Lease), append(started, one.Claimed.ClaimedAt)
+		if run.ahead.compared {
+			claims, started = append(claims, run.Lease), append(started, run.Claimed.ClaimedAt)
 		}
-		one.ahead.compared = true
+		run.ahead.compared = true
 	})
 	if len(claims) == 0 {
 		return nil
 	}
 	noted, err := store.NoteStarted(ctx, e.Store, boot, claims, started)
 	for _, c := range claims {
-		if one := e.Runs.Find(c.JobID, c.Fence); one != nil && slices.Contains(noted, c.JobID) {
-			one.ahead.noted = true
+		if run := e.Runs.Find(c.JobID, c.Fence); run != nil && slices.Contains(noted, c.JobID) {
+			run.ahead.noted = true
 		}
 	}
 	return err
@@ -66,9 +66,9 @@ func (e *Engine) noteStarted(ctx context.Context) error {
 func (e *Engine) cancelMissing(ctx context.Context) error {
 	boot := e.Boot()
 	var asked []job.Lease
-	e.Runs.Each(func(one *Run) {
-		if one.Lease.Pod == boot && one.mustBeHeld() {
-			asked = append(asked, one.Lease)
+	e.Runs.Each(func(run *Run) {
+		if run.Lease.Pod == boot && run.mustBeHeld() {
+			asked = append(asked, run.Lease)
 		}
 	})
 	if len(asked) == 0 {
@@ -81,14 +81,14 @@ func (e *Engine) cancelMissing(ctx context.Context) error {
 	var lost []*Run
 	var ids []int64
 	for _, m := range missing {
-		one := e.Runs.Find(m.ID, m.Fence)
+		run := e.Runs.Find(m.ID, m.Fence)
 		switch {
-		case one == nil || !one.mustBeHeld():
+		case run == nil || !run.mustBeHeld():
 		case m.Reason == job.ReasonStopped || m.Reason == job.ReasonDeadline:
-			one.cancelFor(m.Reason) // a command has finished the job since the heartbeat
-		case e.Member.ClaimMissing(one):
+			run.cancelFor(m.Reason) // a command has finished the job since the heartbeat
+		case e.Member.ClaimMissing(run):
 		default:
-			lost, ids = append(lost, one), append(ids, m.ID)
+			lost, ids = append(lost, run), append(ids, m.ID)
 		}
 	}
 	if len(lost) == 0 {
@@ -98,11 +98,11 @@ func (e *Engine) cancelMissing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, one := range lost {
-		if gone[one.Lease.JobID] {
-			one.lose(job.ErrGone)
+	for _, run := range lost {
+		if gone[run.Lease.JobID] {
+			run.lose(job.ErrGone)
 		} else {
-			one.lose(job.ErrLeaseLost)
+			run.lose(job.ErrLeaseLost)
 		}
 	}
 	e.Log.WarnContext(ctx, "cancelled handlers without a claim in the table: the jobs were deleted, or the server lost its latest commits",

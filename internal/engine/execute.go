@@ -34,29 +34,29 @@ type executor struct {
 // NewRun creates a run for a claimed job and adds it to Runs. It returns nil if the engine has stopped.
 func (x *executor) NewRun(c *store.Claimed, boot string) *Run {
 	k := x.Kinds[c.Kind]
-	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
-	one.handler, one.MaxAttempts = k, x.maxAttempts(c, k)
-	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), one.Claimed) // if the engine has stopped, the span is never exported
-	ctx, cancel := context.WithCancelCause(one.Ctx)
-	one.Ctx, one.cancel = ctx, func(cause error) { cancel(cause); x.watchCancelled(one) }
+	run := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
+	run.handler, run.MaxAttempts = k, x.maxAttempts(c, k)
+	run.Ctx, run.span = x.Tracing.StartRun(context.Background(), run.Claimed) // if the engine has stopped, the span is never exported
+	ctx, cancel := context.WithCancelCause(run.Ctx)
+	run.Ctx, run.cancel = ctx, func(cause error) { cancel(cause); x.watchCancelled(run) }
 	if k.Timeout > 0 {
 		limited, done := context.WithTimeoutCause(ctx, k.Timeout, job.ErrTimeout)
-		unwatch := context.AfterFunc(limited, func() { x.watchCancelled(one) })
-		one.Ctx, one.done = limited, func() { unwatch(); done() }
+		unwatch := context.AfterFunc(limited, func() { x.watchCancelled(run) })
+		run.Ctx, run.done = limited, func() { unwatch(); done() }
 	}
-	if !x.Runs.add(one) {
-		one.done()
+	if !x.Runs.add(run) {
+		run.done()
 		return nil
 	}
 	// Add the run before checking the lease. If the lease is lost concurrently, either LoseLease finds the run in Runs or the check below
 	// notices the loss.
 	switch {
 	case x.Lease.ID() != boot:
-		one.lose(job.ErrLeaseLost)
+		run.lose(job.ErrLeaseLost)
 	case !x.Lease.Trusted() && !k.KeepRunning:
-		one.cancel(job.ErrLeaseLost)
+		run.cancel(job.ErrLeaseLost)
 	}
-	return one
+	return run
 }
 
 // Prepare returns a run without adding it to Runs. The run has no handler or context yet, but can already make the job's writes.
@@ -65,63 +65,63 @@ func (x *executor) Prepare(claimed *store.Claimed, lease job.Lease) *Run {
 		Run
 		writer
 	}{}
-	one := &both.Run
-	one.Job, one.Ended = work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name, Writer: &both.writer}, make(chan struct{})
-	one.loss.lost, one.tx.turn = make(chan struct{}), make(chan struct{}, 1)
-	one.cancel, one.done = func(error) {}, func() {}
-	both.writer = writer{one, x.leases}
-	one.Events.Init(x.journal, journaled{one})
-	one.progress.Init(x.journal, journaled{one})
-	return one
+	run := &both.Run
+	run.Job, run.Ended = work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name, Writer: &both.writer}, make(chan struct{})
+	run.loss.lost, run.tx.turn = make(chan struct{}), make(chan struct{}, 1)
+	run.cancel, run.done = func(error) {}, func() {}
+	both.writer = writer{run, x.leases}
+	run.Events.Init(x.journal, journaled{run})
+	run.progress.Init(x.journal, journaled{run})
+	return run
 }
 
 // startInserted runs a job that was started on insert. The caller has already reserved a slot in its lane.
 func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	now := time.Now()
-	one := x.NewRun(startedOnInsert(n, x.Clock.Now()), boot)
-	if one == nil {
+	run := x.NewRun(startedOnInsert(n, x.Clock.Now()), boot)
+	if run == nil {
 		x.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
 		return false
 	}
-	one.handed = now
-	x.workers.Give(one)
+	run.handed = now
+	x.workers.Give(run)
 	return true
 }
 
 // runClaim runs a claimed job. If the job's outcome is written in a separate transaction, runClaim also runs the next step. After a group
 // commit, the next step runs on another goroutine.
-func (x *executor) runClaim(one *Run, goroutine uint64) {
-	for one != nil {
-		one = x.runHandler(one, goroutine)
+func (x *executor) runClaim(run *Run, goroutine uint64) {
+	for run != nil {
+		run = x.runHandler(run, goroutine)
 	}
 }
 
 // runHandler calls the handler and settles its run. It returns the run of the next step if that step has started in this process.
-func (x *executor) runHandler(one *Run, goroutine uint64) (next *Run) {
-	one.goroutine.Store(goroutine)
-	x.watchCancelled(one)
+func (x *executor) runHandler(run *Run, goroutine uint64) (next *Run) {
+	run.goroutine.Store(goroutine)
+	x.watchCancelled(run)
 	_ = failpoint.Hit(failpoint.Launch)
-	x.startWatchdog(one)
-	x.linkJoin(one)
+	x.startWatchdog(run)
+	x.linkJoin(run)
 	began := time.Now()
-	x.Count.Started(one.Claimed.Path).Inc()
-	if !one.handed.IsZero() {
-		x.Metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
+	x.Count.Started(run.Claimed.Path).Inc()
+	if !run.handed.IsZero() {
+		x.Metrics.HandoffSeconds.Observe(began.Sub(run.handed).Seconds())
 	}
 	var outcome *work.Outcome
 	err := routine.ErrExited // stays set if the handler calls runtime.Goexit, which ends this goroutine after its deferred calls
 	defer func() {
-		one.goroutine.Store(0)
-		one.watchdog.Stop()
+		run.goroutine.Store(0)
+		run.watchdog.Stop()
 		_ = failpoint.Hit(failpoint.Handled)
 		took := time.Since(began)
-		one.took.Store(max(int64(took), 1))
-		one.handler.RunSeconds(took.Seconds())
-		x.noteRun(one.Claimed.Kind, took)
-		next = x.settleRun(one, outcome, err)
+		run.took.Store(max(int64(took), 1))
+		run.handler.RunSeconds(took.Seconds())
+		x.noteRun(run.Claimed.Kind, took)
+		next = x.settleRun(run, outcome, err)
 	}()
 	defer routine.Recover(&err)
-	o, failed := one.handler.Run(one.Ctx, &one.Job)
+	o, failed := run.handler.Run(run.Ctx, &run.Job)
 	if failed != nil {
 		// Read the error here, where a panic in its methods (on a nil pointer, for example) is attributed to the handler.
 		failed = work.ReadError(failed)
@@ -155,102 +155,102 @@ func (x *executor) slotFree(lane string) {
 // settleRun writes a run's outcome, unless watchStuck has already written it. It returns the run of the next step if this process already
 // owns that step, or the run that took over the slot. If the outcome is written by group commit, afterFlush takes over. The run is marked
 // as settled first, so that watchStuck does not blame the handler for the time it takes to write progress and events.
-func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
-	inTime := one.Settled.CompareAndSwap(false, true)
-	one.progress.Close()
-	one.Events.Close()
+func (x *executor) settleRun(run *Run, o *work.Outcome, err error) (next *Run) {
+	inTime := run.Settled.CompareAndSwap(false, true)
+	run.progress.Close()
+	run.Events.Close()
 	if inTime {
 		var underWay bool
-		if next, underWay = x.conclude(one, o, err); underWay {
+		if next, underWay = x.conclude(run, o, err); underWay {
 			return next
 		}
 	} else {
 		x.Metrics.Stuck.Dec()
-		x.Log.WarnContext(one.Ctx, "stuck handler returned", one.attrs()...)
+		x.Log.WarnContext(run.Ctx, "stuck handler returned", run.attrs()...)
 	}
-	if x.close(one, next) {
-		x.slotFree(one.Claimed.Lane)
+	if x.close(run, next) {
+		x.slotFree(run.Claimed.Lane)
 	}
 	return next
 }
 
 // close closes a settled run and releases its slot, unless the next step or another job takes over the slot. It reports whether the slot is
 // free.
-func (x *executor) close(one *Run, next *Run) (free bool) {
-	close(one.Ended)
-	one.span.End()
-	one.done()
-	one.cancel(nil)
-	x.Waiters.Seen(one.Lease.JobID)
-	x.Runs.remove(one)
+func (x *executor) close(run *Run, next *Run) (free bool) {
+	close(run.Ended)
+	run.span.End()
+	run.done()
+	run.cancel(nil)
+	x.Waiters.Seen(run.Lease.JobID)
+	x.Runs.remove(run)
 	switch {
-	case one.ahead.passed:
+	case run.ahead.passed:
 		x.passed.Add(-1)
 	case next == nil:
-		x.Lanes.Release(one.Claimed.Lane, 1)
+		x.Lanes.Release(run.Claimed.Lane, 1)
 	}
-	if one.Claimed.Isolated {
+	if run.Claimed.Isolated {
 		x.Wake()
 	}
-	return next == nil && !one.ahead.passed
+	return next == nil && !run.ahead.passed
 }
 
 // conclude determines the outcome from the handler's return values, and writes or queues it. It returns the run of the next step if this
 // process already owns that step or, for a queued outcome, the run that took over the slot. The underWay result reports whether the outcome
 // was queued.
-func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
+func (x *executor) conclude(run *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
 	if o == nil {
 		o = &work.Outcome{Status: job.OK}
 	}
-	cause := context.Cause(one.Ctx)
+	cause := context.Cause(run.Ctx)
 	if err, ok := errors.AsType[*NoOutcome](err); ok {
-		x.finisher.endWithoutOutcome(one, err)
+		x.finisher.endWithoutOutcome(run, err)
 		return nil, false
 	}
-	if one.IsLost() {
+	if run.IsLost() {
 		failure := ""
 		if err != nil {
 			failure = err.Error()
 		}
-		x.finisher.stale(one, failure, cause)
+		x.finisher.stale(run, failure, cause)
 		return nil, false
 	}
 	if err == nil {
 		err = o.Validate()
 	}
 	if err == nil && o.Snooze != nil && !errors.Is(cause, job.ErrCancelled) {
-		one.span.Event("job.retry_later")
-		x.finisher.snooze(one, *o.Snooze)
+		run.span.Event("job.retry_later")
+		x.finisher.snooze(run, *o.Snooze)
 		return nil, false
 	}
 	if err == nil {
-		err = x.finisher.keepUndo(one, o.Undo)
+		err = x.finisher.keepUndo(run, o.Undo)
 	}
 	if err != nil {
-		x.concludeError(one, err, cause)
+		x.concludeError(run, err, cause)
 		return nil, false
 	}
 	switch {
 	case o.Fan != nil:
-		next, err = x.finisher.fanOut(one, o)
-	case len(o.Writes) > 0 && !x.finisher.groups.takes(one.Claimed.Kind, o.Writes):
-		next, err = x.finisher.finishInTx(one, o)
+		next, err = x.finisher.fanOut(run, o)
+	case len(o.Writes) > 0 && !x.finisher.groups.takes(run.Claimed.Kind, o.Writes):
+		next, err = x.finisher.finishInTx(run, o)
 	default:
-		if next, err = x.finisher.finishSoon(one, o); err == nil {
+		if next, err = x.finisher.finishSoon(run, o); err == nil {
 			return next, true
 		}
 	}
-	return x.concludeWritten(one, next, err, cause), false
+	return x.concludeWritten(run, next, err, cause), false
 }
 
 // concludeWritten continues after an attempt to write an outcome together with the handler's writes. It returns the run of the next step if
 // that step has started in this process.
-func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
+func (x *executor) concludeWritten(run, next *Run, err, cause error) *Run {
 	if held, ok := errors.AsType[*heldError](err); ok {
-		err, cause = held.err, context.Cause(one.Ctx)
+		err, cause = held.err, context.Cause(run.Ctx)
 	}
 	if err != nil {
-		x.concludeError(one, err, cause)
+		x.concludeError(run, err, cause)
 		return nil
 	}
 	return next
@@ -262,14 +262,14 @@ func (x *executor) afterFlush(ends []*flush) {
 	var lanes []string
 	for _, w := range ends {
 		quick := w.err == nil && w.ended.State == job.Succeeded && (w.next == nil || w.ended.ChildRunning) &&
-			!x.Log.Enabled(w.one.Ctx, slog.LevelDebug)
+			!x.Log.Enabled(w.run.Ctx, slog.LevelDebug)
 		if !quick {
 			go func() {
 				if x.goOn(w) {
-					x.slotFree(w.one.Claimed.Lane)
+					x.slotFree(w.run.Claimed.Lane)
 				}
 			}()
-		} else if lane := w.one.Claimed.Lane; x.goOn(w) && !slices.Contains(lanes, lane) {
+		} else if lane := w.run.Claimed.Lane; x.goOn(w) && !slices.Contains(lanes, lane) {
 			lanes = append(lanes, lane)
 		}
 	}
@@ -287,9 +287,9 @@ func (x *executor) goOn(w *flush) bool {
 	} else {
 		var err error
 		next, err = x.finisher.finishGrouped(w)
-		next = x.concludeWritten(w.one, next, err, context.Cause(w.one.Ctx))
+		next = x.concludeWritten(w.run, next, err, context.Cause(w.run.Ctx))
 	}
-	free := x.close(w.one, next)
+	free := x.close(w.run, next)
 	if next != nil {
 		x.workers.Give(next)
 	}
@@ -297,48 +297,48 @@ func (x *executor) goOn(w *flush) bool {
 }
 
 // concludeError decides whether a job is handed back, retried or failed.
-func (x *executor) concludeError(one *Run, err, cause error) {
+func (x *executor) concludeError(run *Run, err, cause error) {
 	if why := HandedBack(cause); why != "" {
-		one.span.Event("job.handed_back")
-		x.finisher.handBack(one, why)
+		run.span.Event("job.handed_back")
+		x.finisher.handBack(run, why)
 		return
 	}
-	f := Judge(err, cause, x.attempts(one))
-	one.span.Error(f.Reason, f.Err)
+	f := Judge(err, cause, x.attempts(run))
+	run.span.Error(f.Reason, f.Err)
 	e := f.FinalOutcome()
 	if f.Again {
-		wait := one.handler.Backoff.Random(one.Claimed.Attempt)
+		wait := run.handler.Backoff.Random(run.Claimed.Attempt)
 		if f.After != nil {
 			wait = *f.After
 		}
-		x.Log.WarnContext(one.Ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, e.Class, telemetry.ErrorCode, e.Code,
+		x.Log.WarnContext(run.Ctx, "job failed and will be retried", append(run.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, e.Class, telemetry.ErrorCode, e.Code,
 			telemetry.Err, e.Error)...)
-		err := x.finisher.park(one, wait, store.Retry{Started: one.started(), Message: e.Error, Class: e.Class, Code: e.Code})
+		err := x.finisher.park(run, wait, store.Retry{Started: run.started(), Message: e.Error, Class: e.Class, Code: e.Code})
 		if err == nil {
-			one.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
-			x.Ends.ReportRetry(endOf(one, e, job.Pending))
+			run.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
+			x.Ends.ReportRetry(endOf(run, e, job.Pending))
 		}
 		if !notParked(err) {
 			return
 		}
 	}
-	x.finisher.finish(one, e)
+	x.finisher.finish(run, e)
 }
 
 // linkWithin limits how long reading traces may delay a join's handler.
 const linkWithin = time.Second
 
 // linkJoin links a join's span to the fan-out and its first children. Only joins have a parent but no trace context.
-func (x *executor) linkJoin(one *Run) {
-	c := one.Claimed
-	if !one.span.Recorded() || c.ParentID == nil || c.Trace != "" {
+func (x *executor) linkJoin(run *Run) {
+	c := run.Claimed
+	if !run.span.Recorded() || c.ParentID == nil || c.Trace != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(one.Ctx, linkWithin)
+	ctx, cancel := context.WithTimeout(run.Ctx, linkWithin)
 	defer cancel()
 	found, err := view.TracesOfFanOut(ctx, x.Commands, c.PipelineID, *c.ParentID, tracing.MaxLinks)
 	if err != nil {
 		_ = x.DBError(err) // the trace is incomplete, but the job can run
 	}
-	one.span.Link(found...)
+	run.span.Link(found...)
 }

@@ -46,39 +46,39 @@ func (e *Engine) Note(ctx context.Context, l job.Lease, events []store.Emission,
 // Conclude writes the events first, so repeating a failed call writes them again.
 func (e *Engine) Conclude(ctx context.Context, a store.Adopted, v ExternalRun) (wrote bool, err error) {
 	e.Lanes.Adopt(a.Lane)
-	one := e.NewRun(&a.Claimed, e.Boot())
-	if one == nil {
+	run := e.NewRun(&a.Claimed, e.Boot())
+	if run == nil {
 		e.Lanes.Release(a.Lane, 1)
 		return false, errStopped
 	}
-	one.took.Store(max(int64(v.Took), 1))
+	run.took.Store(max(int64(v.Took), 1))
 	if v.Cause != nil {
-		one.cancel(v.Cause)
+		run.cancel(v.Cause)
 	}
 	e.observeWait(&a.Claimed)
 	e.Count.Started(a.Path).Inc()
-	one.handler.RunSeconds(v.Took.Seconds())
+	run.handler.RunSeconds(v.Took.Seconds())
 	if v.Progress != (job.Progress{}) {
-		one.progress.Set(v.Progress)
+		run.progress.Set(v.Progress)
 	}
 	if v.Err == nil && (v.Outcome == nil || v.Outcome.Snooze == nil) {
 		v.Checkpoint = nil
 	}
-	if err := e.Note(ctx, one.Lease, v.Events, v.Checkpoint); err != nil {
-		one.Settled.Store(true)
-		one.progress.Close()
-		one.Events.Close()
-		if e.close(one, nil) {
+	if err := e.Note(ctx, run.Lease, v.Events, v.Checkpoint); err != nil {
+		run.Settled.Store(true)
+		run.progress.Close()
+		run.Events.Close()
+		if e.close(run, nil) {
 			e.executor.slotFree(a.Lane)
 		}
 		return false, err
 	}
-	if next := e.settleRun(one, v.Outcome, v.Err); next != nil {
+	if next := e.settleRun(run, v.Outcome, v.Err); next != nil {
 		e.workers.Give(next)
 	}
 	select {
-	case <-one.Ended:
-		return one.Wrote.Load(), nil
+	case <-run.Ended:
+		return run.Wrote.Load(), nil
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}

@@ -24,8 +24,8 @@ import (
 // the job's new state. Once it has been committed, the slot is free, and the children are claimed like any other jobs. If the handler
 // writes or a child has a unique key, fanOut uses the host's pool, because the transaction may have to wait for one of the host
 // application's transactions and must not block a connection that claims and finishes jobs.
-func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
-	f, wait, err := fin.branchesOf(one, o)
+func (fin *finisher) fanOut(run *Run, o *work.Outcome) (*Run, error) {
+	f, wait, err := fin.branchesOf(run, o)
 	if err != nil {
 		return nil, job.Permanent(err)
 	}
@@ -35,24 +35,24 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	}
 	var empty bool
 	write := func() error {
-		return fin.leases.run(one.Ctx, one, pool, func(ctx context.Context, tx pgx.Tx) error {
+		return fin.leases.run(run.Ctx, run, pool, func(ctx context.Context, tx pgx.Tx) error {
 			if len(o.Writes) == 0 {
 				return nil
 			}
-			return fin.callWrite(ctx, one, tx, o.Writes)
+			return fin.callWrite(ctx, run, tx, o.Writes)
 		}, end{before: func(ctx context.Context, tx pgx.Tx) (err error) {
 			if empty, err = fin.Store.FanOut(ctx, tx, f); err != nil {
 				return err
 			}
 			return failpoint.Hit(failpoint.InTxCommit)
 		}, committed: func(ctx context.Context) (bool, error) {
-			c, err := fin.Store.ClaimOutcome(ctx, one.Lease)
+			c, err := fin.Store.ClaimOutcome(ctx, run.Lease)
 			return c.FannedOut, err
 		}})
 	}
 	err = write()
 	for try := 0; fin.Store.IDTaken(err) && try < idTries; try++ {
-		if err = fin.renumberNext(one, each(f.Children)...); err == nil {
+		if err = fin.renumberNext(run, each(f.Children)...); err == nil {
 			err = write()
 		}
 	}
@@ -63,14 +63,14 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 		if store.Refused(err) {
 			err = job.Permanent(err)
 		}
-		return fin.concludeHeld(one, err)
+		return fin.concludeHeld(run, err)
 	}
-	one.Wrote.Store(true)
-	one.span.State(job.Waiting)
-	fin.Log.DebugContext(one.Ctx, "job waits for its children", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
-	fin.freeSubject(one)
+	run.Wrote.Store(true)
+	run.span.State(job.Waiting)
+	fin.Log.DebugContext(run.Ctx, "job waits for its children", append(run.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
+	fin.freeSubject(run)
 	if empty {
-		fin.fanOuts.Unsettled.add(one.Lease.JobID)
+		fin.fanOuts.Unsettled.add(run.Lease.JobID)
 	}
 	if wait > 0 {
 		fin.wakeAfter(wait)
@@ -80,9 +80,9 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 }
 
 // branchesOf builds a fan-out's rows. The wait result is the time until the first delayed child becomes due, or 0 if no child is delayed.
-func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
-	c, fan := one.Claimed, o.Fan
-	f = store.FanOut{Lease: one.Lease, Started: one.started(), Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Status, Result: o.Result}
+func (fin *finisher) branchesOf(run *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
+	c, fan := run.Claimed, o.Fan
+	f = store.FanOut{Lease: run.Lease, Started: run.started(), Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Status, Result: o.Result}
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
 	switch n := len(fan.Children) + fan.Parts; {
 	case n > fin.Opts.MaxFanOut:
@@ -90,32 +90,32 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	case c.Step+1 > job.MaxChainSteps:
 		return fail(fmt.Errorf("%w: fan-out at step %d of at most %d", job.ErrTooLarge, c.Step, job.MaxChainSteps))
 	}
-	planned, err := one.plannedSteps()
+	planned, err := run.plannedSteps()
 	if err != nil {
 		return fail(err)
 	}
-	if f.Plan, err = fin.planAfter(one, planned, o); err != nil {
+	if f.Plan, err = fin.planAfter(run, planned, o); err != nil {
 		return fail(err)
 	}
 	if c.Step == 0 && len(planned.Chain) == 0 {
 		f.Pipeline = new(string)
 	}
-	ids, err := fin.newIDs(one, len(fan.Children))
+	ids, err := fin.newIDs(run, len(fan.Children))
 	if err != nil {
 		return fail(err)
 	}
-	from := predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: one.nextPriority(), submitter: c.Submitter}
+	from := predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: run.nextPriority(), submitter: c.Submitter}
 	for i, w := range fan.Children {
 		if err := fin.intake.CheckFollowing("child", w); err != nil {
 			return fail(fmt.Errorf("child %d: %w", i+1, err))
 		}
-		if err := fin.checkLane(one, w.Kind, w.Lane); err != nil {
+		if err := fin.checkLane(run, w.Kind, w.Lane); err != nil {
 			return fail(fmt.Errorf("child %s: %w", w.Kind, err))
 		}
 		n := fin.intake.follow(w, from)
 		no := int32(i + 1)
 		n.ID, n.Branch = ids[i], store.Branch{Group: &c.ID, No: &no}
-		n.Trace = fin.Tracing.Child(one.Ctx, one.span, &n)
+		n.Trace = fin.Tracing.Child(run.Ctx, run.span, &n)
 		if w.Delay > 0 && (wait == 0 || w.Delay < wait) {
 			wait = w.Delay
 		}
@@ -125,23 +125,23 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 }
 
 // planAfter encodes the new plan of a job that fans out: the steps that run on failure, the join, and the rest of the old plan.
-func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (json.RawMessage, error) {
+func (fin *finisher) planAfter(run *Run, planned work.Plan, o *work.Outcome) (json.RawMessage, error) {
 	join := o.Fan.Join
 	if err := fin.intake.CheckSteps(join, false); err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
 	for _, s := range join {
-		if err := fin.checkLane(one, s.Kind, s.Lane); err != nil {
+		if err := fin.checkLane(run, s.Kind, s.Lane); err != nil {
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}
 	work.MarkEmitted(join)
 	chain, undo := planned.FollowedBy(o)
 	steps := slices.Concat(planned.Own, join, chain, undo)
-	if len(steps) == 0 && one.Claimed.Planned != nil {
+	if len(steps) == 0 && run.Claimed.Planned != nil {
 		return json.RawMessage("[]"), nil // the planned steps are dropped
 	}
-	return work.EncodePlan(one.Claimed.Kind, steps)
+	return work.EncodePlan(run.Claimed.Kind, steps)
 }
 
 // branchPage is the number of branches read per page.

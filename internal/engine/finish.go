@@ -18,7 +18,7 @@ import (
 type finisher struct {
 	*Identity
 	newRun  func(c *store.Claimed, boot string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
-	pass    func(one *Run) *Run                      // passes the run's slot to a job that was claimed ahead of time
+	pass    func(run *Run) *Run                      // passes the run's slot to a job that was claimed ahead of time
 	freed   func(lane string)                        // is called when a slot of the lane has become free
 	intake  *submitter
 	fanOuts *fanOuts
@@ -28,37 +28,37 @@ type finisher struct {
 }
 
 // flushOf prepares a run's completion and the hand-off to the next step.
-func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flush {
-	if one.Claimed.Ahead {
-		e.Started = &one.Claimed.ClaimedAt
+func (fin *finisher) flushOf(run *Run, e store.Ending, next *store.NewJob) *flush {
+	if run.Claimed.Ahead {
+		e.Started = &run.Claimed.ClaimedAt
 	}
-	e.ID, e.Fence, e.Next, e.Branch, e.Undo = one.Lease.JobID, one.Lease.Fence, next, one.Claimed.Branch, one.undo
+	e.ID, e.Fence, e.Next, e.Branch, e.Undo = run.Lease.JobID, run.Lease.Fence, next, run.Claimed.Branch, run.undo
 	if next != nil {
-		next.Starts = fin.mayStart(one, next)
+		next.Starts = fin.mayStart(run, next)
 		fin.inFlight.add(next.ID)
 	}
-	return &flush{one: one, ending: e, next: next}
+	return &flush{run: run, ending: e, next: next}
 }
 
 // keepUndo stores in the run the failure steps that a successful handler returned, which replace the job's own. It returns a permanent
 // error if a step is invalid.
-func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
+func (fin *finisher) keepUndo(run *Run, undo []work.Step) (err error) {
 	if err = fin.intake.CheckSteps(undo, false); err == nil {
-		one.undo, err = work.EncodePlan(one.Claimed.Kind, undo)
+		run.undo, err = work.EncodePlan(run.Claimed.Kind, undo)
 	}
 	return job.Permanent(err)
 }
 
 // finishSoon queues a successful outcome for the next group commit, together with the next step and the statements that the handler queued.
 // If there is no next step, it returns the run that took over the slot. It returns an error if the next step is invalid.
-func (fin *finisher) finishSoon(one *Run, o *work.Outcome) (other *Run, err error) {
-	e, next, err := fin.succeeded(one, o)
+func (fin *finisher) finishSoon(run *Run, o *work.Outcome) (other *Run, err error) {
+	e, next, err := fin.succeeded(run, o)
 	if err != nil {
 		return nil, err
 	}
-	w := fin.flushOf(one, e, next)
+	w := fin.flushOf(run, e, next)
 	if next == nil {
-		other = fin.pass(one)
+		other = fin.pass(run)
 	}
 	if w.writes = o.Writes; len(w.writes) > 0 {
 		fin.groups.put(w)
@@ -69,73 +69,73 @@ func (fin *finisher) finishSoon(one *Run, o *work.Outcome) (other *Run, err erro
 }
 
 // finish writes, by group commit, the outcome of a run that has no next step.
-func (fin *finisher) finish(one *Run, e store.Ending) {
-	w := fin.flushOf(one, e, nil)
-	w.ended, w.err = fin.flusher.writeEnd(one, w.ending)
+func (fin *finisher) finish(run *Run, e store.Ending) {
+	w := fin.flushOf(run, e, nil)
+	w.ended, w.err = fin.flusher.writeEnd(run, w.ending)
 	fin.concludeFlush(w)
 }
 
 // concludeFlush continues after an attempt to write an outcome, and retries it if it failed. It returns the run of the next step if that
 // step has started in this process.
 func (fin *finisher) concludeFlush(w *flush) *Run {
-	one, e, next, ended, err := w.one, w.ending, w.next, w.ended, w.err
+	run, e, next, ended, err := w.run, w.ending, w.next, w.ended, w.err
 	if child := next; child != nil {
 		defer func() { fin.inFlight.remove(child.ID) }()
 	}
 	for try := 0; next != nil && fin.Store.IDTaken(err) && try < idTries; try++ {
-		if err = fin.renumberNext(one, next); err == nil {
-			ended, err = fin.flusher.writeEnd(one, e)
+		if err = fin.renumberNext(run, next); err == nil {
+			ended, err = fin.flusher.writeEnd(run, e)
 		}
 	}
 	if store.Untranslatable(err) && e.Error != "" {
 		e.Error = store.ASCII(e.Error, job.MaxErrorBytes)
-		ended, err = fin.flusher.writeEnd(one, e)
+		ended, err = fin.flusher.writeEnd(run, e)
 	}
 	if err != nil && store.Refused(err) {
 		// The handler's outcome cannot be stored, so fail the job.
-		fin.undoStart(one, next)
-		fin.Log.ErrorContext(one.Ctx, "could not store the result", append(one.attrs(), telemetry.Err, err)...)
+		fin.undoStart(run, next)
+		fin.Log.ErrorContext(run.Ctx, "could not store the result", append(run.attrs(), telemetry.Err, err)...)
 		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
 			Error: job.Storable("could not store the handler's outcome: "+err.Error(), 1000)}
 		next = nil
-		ended, err = fin.flusher.writeEnd(one, e)
+		ended, err = fin.flusher.writeEnd(run, e)
 	}
 	// The error comes neither from the connection nor from the data. An operator may have to fix the cause, such as a revoked
 	// privilege. Until then, the job stays running and keeps its slot.
-	for backoff := routine.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
-		fin.Log.ErrorContext(one.Ctx, "could not write the outcome of a job", append(one.attrs(), telemetry.Err, err)...)
+	for backoff := routine.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !run.IsLost(); {
+		fin.Log.ErrorContext(run.Ctx, "could not write the outcome of a job", append(run.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(fin.leases.alive) {
 			break
 		}
-		ended, err = fin.flusher.writeEnd(one, e)
+		ended, err = fin.flusher.writeEnd(run, e)
 	}
-	return fin.finished(one, next, e, ended, err)
+	return fin.finished(run, next, e, ended, err)
 }
 
 // finished continues after an outcome was written or rejected. It returns the run of the next step if that step has started in this
 // process.
-func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *Run {
+func (fin *finisher) finished(run *Run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *Run {
 	if err != nil {
-		fin.undoStart(one, next)
+		fin.undoStart(run, next)
 		if errors.Is(err, job.ErrLeaseLost) {
-			fin.stale(one, e.Error, err)
+			fin.stale(run, e.Error, err)
 		} else {
 			// The pod is stopping and the database does not respond. The lease will expire, and another pod will recover the job.
-			fin.Log.ErrorContext(one.Ctx, "outcome of a job was not written", append(one.attrs(), telemetry.Err, err)...)
+			fin.Log.ErrorContext(run.Ctx, "outcome of a job was not written", append(run.attrs(), telemetry.Err, err)...)
 		}
 		return nil
 	}
 	_ = failpoint.Hit(failpoint.FinishCommitted)
 	// A job that was cancelled instead either received a cancel request first or was stopped by a command. A job that had already ended may
 	// have a different outcome, so callers must read its row.
-	one.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
+	run.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	if !ended.Found || ended.Here {
-		fin.reportEnd(one, e, ended.State)
+		fin.reportEnd(run, e, ended.State)
 	}
-	one.span.State(ended.State)
-	fin.logEnd(one, e, ended.State)
-	if fin.freeSubject(one) {
+	run.span.State(ended.State)
+	fin.logEnd(run, e, ended.State)
+	if fin.freeSubject(run) {
 		fin.Poller.Wake()
 	}
 	if ended.OffBalance != nil {
@@ -146,14 +146,14 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	}
 	var child *Run
 	if ended.ChildRunning {
-		if child = fin.newRun(startedOnInsert(*next, fin.Clock.Now()), one.Lease.Pod); child == nil {
+		if child = fin.newRun(startedOnInsert(*next, fin.Clock.Now()), run.Lease.Pod); child == nil {
 			fin.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
 		}
 	}
 	if next.Starts {
-		fin.Lanes.Stepped(one.Claimed.Lane, next.Lane, child != nil)
-		if child != nil && next.Lane != one.Claimed.Lane {
-			fin.freed(one.Claimed.Lane)
+		fin.Lanes.Stepped(run.Claimed.Lane, next.Lane, child != nil)
+		if child != nil && next.Lane != run.Claimed.Lane {
+			fin.freed(run.Claimed.Lane)
 		}
 	}
 	if !ended.ChildRunning {
@@ -173,16 +173,16 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 }
 
 // reportEnd reports the end of a run. A cancel that was committed first overrides the handler's state and reason.
-func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
+func (fin *finisher) reportEnd(run *Run, e store.Ending, state job.State) {
 	if state == job.Cancelled {
 		e.Reason = job.ReasonCancelled
 	}
-	fin.Ends.ReportRun(one.handler.Ends, endOf(one, e, state), one.times())
+	fin.Ends.ReportRun(run.handler.Ends, endOf(run, e, state), run.times())
 }
 
 // endOf describes the end of a run or, if the state is pending, of an attempt after which the job will be retried.
-func endOf(one *Run, e store.Ending, state job.State) job.End {
-	c := one.Claimed
+func endOf(run *Run, e store.Ending, state job.State) job.End {
+	c := run.Claimed
 	end := job.End{ID: c.ID, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, State: state,
 		Reason: e.Reason, Error: e.Error}
 	if state == job.Failed || state == job.Pending {
@@ -192,43 +192,43 @@ func endOf(one *Run, e store.Ending, state job.State) job.End {
 }
 
 // undoStart undoes mayStart's preparations in the lane.
-func (fin *finisher) undoStart(one *Run, next *store.NewJob) {
+func (fin *finisher) undoStart(run *Run, next *store.NewJob) {
 	if next != nil && next.Starts {
-		fin.Lanes.Stepped(one.Claimed.Lane, next.Lane, false)
+		fin.Lanes.Stepped(run.Claimed.Lane, next.Lane, false)
 	}
 }
 
 // logEnd logs a job's outcome. For a failure, it includes the error and, after a panic, the stack trace. A cancel committed first overrides
 // the handler's reason.
-func (fin *finisher) logEnd(one *Run, e store.Ending, state job.State) {
+func (fin *finisher) logEnd(run *Run, e store.Ending, state job.State) {
 	switch {
 	case state == job.Failed:
-		fin.Log.WarnContext(one.Ctx, "job failed", append(one.attrs(), telemetry.Reason, e.Reason, telemetry.ErrorClass, e.Class,
+		fin.Log.WarnContext(run.Ctx, "job failed", append(run.attrs(), telemetry.Reason, e.Reason, telemetry.ErrorClass, e.Class,
 			telemetry.ErrorCode, e.Code, telemetry.Err, e.Error)...)
 	case state == job.Cancelled:
-		fin.Log.WarnContext(one.Ctx, "job cancelled", append(one.attrs(), telemetry.Reason, job.ReasonCancelled)...)
-	case fin.Log.Enabled(one.Ctx, slog.LevelDebug):
-		fin.Log.DebugContext(one.Ctx, "job succeeded", one.attrs()...)
+		fin.Log.WarnContext(run.Ctx, "job cancelled", append(run.attrs(), telemetry.Reason, job.ReasonCancelled)...)
+	case fin.Log.Enabled(run.Ctx, slog.LevelDebug):
+		fin.Log.DebugContext(run.Ctx, "job succeeded", run.attrs()...)
 	}
 }
 
 // stale records that a result was discarded because its job is running elsewhere, has ended, or was deleted. The failure argument is the
 // handler's error, or empty if the handler succeeded.
-func (fin *finisher) stale(one *Run, failure string, why error) {
+func (fin *finisher) stale(run *Run, failure string, why error) {
 	fin.Metrics.StaleWrites.Inc()
 	if errors.Is(why, job.ErrGone) {
-		one.lose(job.ErrGone)
-		one.span.Error("gone", job.ErrGone)
-		fin.Log.WarnContext(one.Ctx, "result discarded: the job has been deleted", append(one.attrs(), telemetry.Reason, "gone")...)
+		run.lose(job.ErrGone)
+		run.span.Error("gone", job.ErrGone)
+		fin.Log.WarnContext(run.Ctx, "result discarded: the job has been deleted", append(run.attrs(), telemetry.Reason, "gone")...)
 		return
 	}
-	one.span.Error("lease_lost", job.ErrLeaseLost)
+	run.span.Error("lease_lost", job.ErrLeaseLost)
 	what := "succeeded"
 	if failure != "" {
 		what = job.Storable("failed: "+failure, 200)
 	}
-	fin.Log.WarnContext(one.Ctx, "result discarded: the lease was lost", append(one.attrs(), telemetry.Result, what)...)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.Ctx), 2*time.Second)
+	fin.Log.WarnContext(run.Ctx, "result discarded: the lease was lost", append(run.attrs(), telemetry.Result, what)...)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(run.Ctx), 2*time.Second)
 	defer cancel()
-	_ = fin.Commands.StaleResult(ctx, one.Lease, what) // best effort
+	_ = fin.Commands.StaleResult(ctx, run.Lease, what) // best effort
 }

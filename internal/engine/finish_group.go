@@ -82,11 +82,11 @@ func (g *groups) refused(kind string) {
 // writeGroups splits a batch into groups whose members belong to the same pod, writes the groups, and answers every member.
 func (g *groups) writeGroups(ctx context.Context, batch []*flush) {
 	slices.SortFunc(batch, func(a, b *flush) int {
-		return cmp.Or(cmp.Compare(a.one.Lease.Pod, b.one.Lease.Pod), cmp.Compare(a.ending.ID, b.ending.ID))
+		return cmp.Or(cmp.Compare(a.run.Lease.Pod, b.run.Lease.Pod), cmp.Compare(a.ending.ID, b.ending.ID))
 	})
 	for len(batch) > 0 {
 		n, bytes := 1, batch[0].weight()
-		for n < len(batch) && batch[n].one.Lease.Pod == batch[0].one.Lease.Pod && bytes+batch[n].weight() <= groupBytes {
+		for n < len(batch) && batch[n].run.Lease.Pod == batch[0].run.Lease.Pod && bytes+batch[n].weight() <= groupBytes {
 			bytes += batch[n].weight()
 			n++
 		}
@@ -115,7 +115,7 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 		g.afterFlush(written)
 	case store.Unknown(err):
 		if culprit != nil && errors.Is(err, context.DeadlineExceeded) {
-			g.refused(culprit.one.Claimed.Kind) // this member's statement delayed the other members
+			g.refused(culprit.run.Claimed.Kind) // this member's statement delayed the other members
 		}
 		for _, w := range group {
 			g.reading.Go(func() { g.readBack(w, err) }) // in the background, so that the next group need not wait
@@ -139,9 +139,9 @@ func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flus
 	alone := func(w *flush) bool { return w == culprit }
 	pg, _ := errors.AsType[*pgconn.PgError](err)
 	if waited := pg != nil && (pg.Code == "55P03" || pg.Code == "57014"); waited || !store.Transient(err) {
-		kind := culprit.one.Claimed.Kind
+		kind := culprit.run.Claimed.Kind
 		g.refused(kind)
-		alone = func(w *flush) bool { return w.one.Claimed.Kind == kind }
+		alone = func(w *flush) bool { return w.run.Claimed.Kind == kind }
 	}
 	var rest []*flush
 	for _, w := range group {
@@ -166,7 +166,7 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 	}
 	err = routine.Call(func() (err error) { // an argument's type may panic while it is being encoded
 		ended, err = store.FinishGroup(ctx, g.Store, g.Pool, store.Group{
-			Boot: group[0].one.Lease.Pod, Ends: ends, LockWait: lockWait, Idle: g.Opts.LeaseFor,
+			Boot: group[0].run.Lease.Pod, Ends: ends, LockWait: lockWait, Idle: g.Opts.LeaseFor,
 			Queue:   func(id int64, batch *pgx.Batch) { members[id].writes.Queue(batch, func(int) { culprit = members[id] }) },
 			Sending: func() error { return failpoint.Hit(failpoint.InTxCommit) },
 		})
@@ -182,13 +182,13 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 
 // readBack finds out whether a member was committed, after the reply to its group's commit was lost, and then answers the member.
 func (g *groups) readBack(w *flush, lost error) {
-	committed, err := g.leases.readBack(w.one.Ctx, w.one, store.Uncounted, lost, g.committed(w))
+	committed, err := g.leases.readBack(w.run.Ctx, w.run, store.Uncounted, lost, g.committed(w))
 	switch {
 	case committed:
 		g.answer(w, w.ended, nil)
 	case err == lost: // the claim is still held, and nothing was written
 		g.answer(w, store.Ended{}, errAlone)
 	default:
-		g.answer(w, store.Ended{}, w.one.orGone(err))
+		g.answer(w, store.Ended{}, w.run.orGone(err))
 	}
 }

@@ -15,12 +15,12 @@ import (
 )
 
 // finishInTx finishes a run in a transaction on the host's pool that includes the handler's writes. See [finisher.finishAlone].
-func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
-	e, next, err := fin.succeeded(one, o)
+func (fin *finisher) finishInTx(run *Run, o *work.Outcome) (*Run, error) {
+	e, next, err := fin.succeeded(run, o)
 	if err != nil {
 		return nil, err
 	}
-	w := fin.flushOf(one, e, next)
+	w := fin.flushOf(run, e, next)
 	w.writes = o.Writes
 	return fin.finishAlone(w)
 }
@@ -29,17 +29,17 @@ func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
 // step. If the connection breaks before the commit, the writes run again in a new transaction. If finishAlone returns an error, the run is
 // not finished.
 func (fin *finisher) finishAlone(w *flush) (*Run, error) {
-	one, next := w.one, w.next
+	run, next := w.run, w.next
 	if next != nil {
 		defer func() { fin.inFlight.remove(next.ID) }()
 	}
 	write := func() error {
-		return fin.leases.run(one.Ctx, one, fin.Pool, func(ctx context.Context, tx pgx.Tx) error {
-			return fin.callWrite(ctx, one, tx, w.writes)
+		return fin.leases.run(run.Ctx, run, fin.Pool, func(ctx context.Context, tx pgx.Tx) error {
+			return fin.callWrite(ctx, run, tx, w.writes)
 		}, end{
 			before: func(context.Context, pgx.Tx) error { return failpoint.Hit(failpoint.InTxCommit) },
 			finish: func(ctx context.Context, tx *store.Holding) (err error) {
-				w.ended, err = tx.Finish(ctx, fin.Store, one.Lease.Pod, w.ending)
+				w.ended, err = tx.Finish(ctx, fin.Store, run.Lease.Pod, w.ending)
 				return err
 			},
 			committed: fin.endCommitted(w),
@@ -47,15 +47,15 @@ func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	}
 	err := write()
 	for try := 0; next != nil && fin.Store.IDTaken(err) && try < idTries; try++ {
-		if err = fin.renumberNext(one, next); err == nil {
+		if err = fin.renumberNext(run, next); err == nil {
 			err = write()
 		}
 	}
 	if err == nil {
-		return fin.finished(one, next, w.ending, w.ended, nil), nil
+		return fin.finished(run, next, w.ending, w.ended, nil), nil
 	}
-	fin.undoStart(one, next)
-	return fin.concludeHeld(one, err)
+	fin.undoStart(run, next)
+	return fin.concludeHeld(run, err)
 }
 
 // endCommitted returns a function that reads back whether a completion's transaction was committed. If the job has succeeded, the
@@ -66,8 +66,8 @@ func (fin *finisher) endCommitted(w *flush) func(context.Context) (bool, error) 
 		if w.next != nil {
 			child = w.next.ID
 		}
-		found, err := fin.Store.ClaimOutcomes(ctx, w.one.Lease.Pod, []job.Lease{w.one.Lease}, []int64{child}, false)
-		c := found[w.one.Lease.JobID]
+		found, err := fin.Store.ClaimOutcomes(ctx, w.run.Lease.Pod, []job.Lease{w.run.Lease}, []int64{child}, false)
+		c := found[w.run.Lease.JobID]
 		w.ended = store.Ended{State: job.Succeeded, ChildRunning: c.NextRunning}
 		return c.State != nil && *c.State == job.Succeeded, err
 	}
@@ -79,7 +79,7 @@ func (fin *finisher) finishGrouped(w *flush) (*Run, error) {
 	if errors.Is(w.err, errAlone) {
 		next, err := fin.finishAlone(w)
 		if _, refused := errors.AsType[*heldError](err); refused {
-			fin.groups.refused(w.one.Claimed.Kind)
+			fin.groups.refused(w.run.Claimed.Kind)
 		}
 		return next, err
 	}
@@ -87,10 +87,10 @@ func (fin *finisher) finishGrouped(w *flush) (*Run, error) {
 		defer fin.inFlight.remove(w.next.ID)
 	}
 	if w.err == nil || errors.Is(w.err, errStopped) {
-		return fin.finished(w.one, w.next, w.ending, w.ended, w.err), nil
+		return fin.finished(w.run, w.next, w.ending, w.ended, w.err), nil
 	}
-	fin.undoStart(w.one, w.next)
-	return fin.concludeHeld(w.one, w.err)
+	fin.undoStart(w.run, w.next)
+	return fin.concludeHeld(w.run, w.err)
 }
 
 // writeError wraps an error that the handler's writes returned.
@@ -102,9 +102,9 @@ func (w *writeError) Unwrap() error { return w.err }
 
 // callWrite runs the handler's writes and turns a panic into an error. Each error is a [writeError]. It uses a separate goroutine, because a
 // runtime.Goexit in the handler's code, for example from a failing test, must not end the current one, which still has to finish the job.
-func (fin *finisher) callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
+func (fin *finisher) callWrite(ctx context.Context, run *Run, tx pgx.Tx, writes work.Writes) error {
 	err := routine.Call(func() error {
-		err := fin.leases.holders.inside(one, func() error { return writes.Run(ctx, tx) })
+		err := fin.leases.holders.inside(run, func() error { return writes.Run(ctx, tx) })
 		if err != nil {
 			err = work.ReadError(err)
 		}
@@ -120,9 +120,9 @@ func (fin *finisher) callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes 
 }
 
 // concludeHeld finishes a run whose last transaction was not committed, or returns an error with which the caller must finish it.
-func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
-	if errors.Is(err, job.ErrLeaseLost) && one.IsLost() {
-		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil
+func (fin *finisher) concludeHeld(run *Run, err error) (*Run, error) {
+	if errors.Is(err, job.ErrLeaseLost) && run.IsLost() {
+		return fin.finished(run, nil, store.Ending{}, store.Ended{}, err), nil
 	}
 	if w, ok := errors.AsType[*writeError](err); ok {
 		return nil, &heldError{w.err}
@@ -130,11 +130,11 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 	if errors.Is(err, job.ErrCancelled) {
 		// Either a cancel was committed first or the handler was cancelled. Record the cancellation, without the handler's writes or a next
 		// step.
-		fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled})
+		fin.finish(run, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled})
 		return nil, nil
 	}
-	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost) {
-		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected the write
+	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(run.Ctx), job.ErrLeaseLost) {
+		return fin.finished(run, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected the write
 	}
 	// If the handler's context has ended, the pod may no longer trust its lease, although it may still own the claim. The caller therefore
 	// hands the claim back. If another pod owns it by now, the fence rejects the hand-back.

@@ -14,7 +14,7 @@ import (
 
 // flush is a queued completion. It is answered exactly once.
 type flush struct {
-	one     *Run
+	run     *Run
 	ending  store.Ending
 	next    *store.NewJob
 	writes  work.Writes // the handler's writes, committed together with the completion
@@ -45,7 +45,7 @@ func noJoin(string, []*flush) endsWriter { return nil }
 func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	byPod := map[string][]*flush{}
 	for _, w := range batch {
-		byPod[w.one.Lease.Pod] = append(byPod[w.one.Lease.Pod], w)
+		byPod[w.run.Lease.Pod] = append(byPod[w.run.Lease.Pod], w)
 	}
 	for pod, members := range byPod {
 		f.send(ctx, pod, members)

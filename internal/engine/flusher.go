@@ -199,8 +199,8 @@ func (f *flusher) close() {
 
 // writeEnd writes a completion and blocks until it is answered. It returns [job.ErrLeaseLost] if the claim is lost, errStopped if the
 // flusher has stopped, or the database's error if the completion cannot be written.
-func (f *flusher) writeEnd(one *Run, e store.Ending) (store.Ended, error) {
-	w := &flush{one: one, ending: e, done: make(chan struct{})}
+func (f *flusher) writeEnd(run *Run, e store.Ending) (store.Ended, error) {
+	w := &flush{run: run, ending: e, done: make(chan struct{})}
 	f.put(w)
 	select {
 	case <-w.done:

@@ -103,12 +103,12 @@ func (e *Engine) apply(b store.Beat) {
 	}
 	e.Poller.SetEvery(e.Lanes.Interval())
 	if e.Lanes.ApplyStale(b.Lanes) {
-		e.Runs.Each(func(one *Run) { one.watchdog.Limit(e.staleAfter(one)) })
+		e.Runs.Each(func(run *Run) { run.watchdog.Limit(e.staleAfter(run)) })
 	}
 	e.Member.Apply(b)
 	for _, c := range b.Cancels {
-		if one := e.Runs.Find(c.JobID, c.Fence); one != nil {
-			one.cancelFor(c.Reason)
+		if run := e.Runs.Find(c.JobID, c.Fence); run != nil {
+			run.cancelFor(c.Reason)
 		} else {
 			e.dropAhead(c.JobID, c.Fence)
 		}
@@ -127,9 +127,9 @@ func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 		left, open := e.Lease.Left()
 		if open && left <= 0 {
 			e.Log.WarnContext(ctx, "lease no longer trusted: handlers are cancelled", telemetry.Pod, e.Opts.Name)
-			e.Runs.Each(func(one *Run) {
-				if !one.handler.KeepRunning && !one.Settled.Load() {
-					one.cancel(job.ErrLeaseLost)
+			e.Runs.Each(func(run *Run) {
+				if !run.handler.KeepRunning && !run.Settled.Load() {
+					run.cancel(job.ErrLeaseLost)
 				}
 			})
 			over()

@@ -16,10 +16,10 @@ type holders struct {
 // ErrOpen is returned when a function that runs in a transaction starts another one on the same pool.
 var ErrOpen = errors.New("a transaction is open: write in it, and pass the checkpoint to Job.Tx")
 
-// inside calls a function that writes in a transaction on the host's pool. The transaction locks one's lease, unless one is nil.
-func (h *holders) inside(one *Run, write func() error) error {
+// inside calls a function that writes in a transaction on the host's pool. The transaction locks the run's lease, unless run is nil.
+func (h *holders) inside(run *Run, write func() error) error {
 	by := routine.Goroutine()
-	h.of.Store(by, one)
+	h.of.Store(by, run)
 	defer h.of.Delete(by)
 	return write()
 }
@@ -30,8 +30,8 @@ func (h *holders) isInside() bool {
 	return is
 }
 
-// isInsideOf reports whether its caller runs in the transaction that locks the lease of one, where waiting for the lease would deadlock.
-func (h *holders) isInsideOf(one *Run) bool {
+// isInsideOf reports whether its caller runs in the transaction that locks the lease of run, where waiting for the lease would deadlock.
+func (h *holders) isInsideOf(run *Run) bool {
 	by, is := h.of.Load(routine.Goroutine())
-	return is && by == one
+	return is && by == run
 }

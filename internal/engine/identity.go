@@ -174,11 +174,11 @@ func (i *Identity) wakeAfter(wait time.Duration) {
 
 // freeSubject makes the next claim include the next job of a finished run's subject. It reports whether there is a subject, and does not
 // wake the poller.
-func (i *Identity) freeSubject(one *Run) bool {
-	if one.Claimed.Subject == "" {
+func (i *Identity) freeSubject(run *Run) bool {
+	if run.Claimed.Subject == "" {
 		return false
 	}
-	i.freed.add(store.Key{Kind: one.Claimed.Kind, Subject: one.Claimed.Subject})
+	i.freed.add(store.Key{Kind: run.Claimed.Kind, Subject: run.Claimed.Subject})
 	return true
 }
 

@@ -45,32 +45,32 @@ const maxReruns = 8
 //
 // If the transaction finishes the run, run retries the read-back until the commit's outcome is known, even after the context has ended.
 // After a commit, the next step may belong to this pod, and then no other pod would start it.
-func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) error {
+func (l *leaseTx) run(ctx context.Context, run *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(l.alive, cancel)
 	defer stop()
 	select {
-	case one.tx.turn <- struct{}{}:
-		defer func() { <-one.tx.turn }()
+	case run.tx.turn <- struct{}{}:
+		defer func() { <-run.tx.turn }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	over := false
-	defer func() { one.Events.End(over) }()
+	defer func() { run.Events.End(over) }()
 	closed, reruns := 0, 0
 	var last error
 	for backoff := routine.NewBackoff(); ; {
-		if err := one.Events.Begin(ctx); err != nil {
+		if err := run.Events.Begin(ctx); err != nil {
 			return after(last, err)
 		}
-		committed, err := l.try(ctx, one, pool, do, end)
+		committed, err := l.try(ctx, run, pool, do, end)
 		over = committed
 		if own, ok := err.(*ownError); ok {
 			return own.err
 		}
 		if committed || err != nil && !store.Transient(err) {
-			return after(last, one.orGone(err))
+			return after(last, run.orGone(err))
 		}
 		last = err
 		_ = l.DBError(err)
@@ -78,10 +78,10 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 			if reruns++; reruns > maxReruns {
 				return lost.err
 			}
-			l.Log.WarnContext(ctx, "lost the transaction of a job while its handler was writing, repeating its writes", append(one.attrs(), telemetry.Err, err)...)
+			l.Log.WarnContext(ctx, "lost the transaction of a job while its handler was writing, repeating its writes", append(run.attrs(), telemetry.Err, err)...)
 		}
-		if one.IsLost() {
-			return one.Loss()
+		if run.IsLost() {
+			return run.Loss()
 		}
 		if store.ReadOnlyServer(err) && closed <= int(pool.Stat().MaxConns()) {
 			closed++ // each attempt closes one of the pool's connections to the former primary
@@ -123,14 +123,14 @@ type ownError struct{ err error }
 func (o *ownError) Error() string { return o.err.Error() }
 
 // try makes a single attempt to run and commit the transaction. The committed result is true only if the commit is known to have succeeded.
-func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) (committed bool, err error) {
+func (l *leaseTx) try(ctx context.Context, run *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) (committed bool, err error) {
 	release := func() {}
 	if pool == l.Store.Pool() {
 		if release, err = l.Store.Turn(ctx); err != nil {
 			return false, context.Cause(ctx)
 		}
 	}
-	tx, err := store.Hold(ctx, l.Store, pool, one.Lease, l.Opts.LeaseFor, end.committed != nil)
+	tx, err := store.Hold(ctx, l.Store, pool, run.Lease, l.Opts.LeaseFor, end.committed != nil)
 	if err != nil {
 		release()
 		return false, err
@@ -154,7 +154,7 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	case err != nil:
 		return false, &ownError{err}
 	}
-	if err := l.before(ctx, one, tx, end); err != nil {
+	if err := l.before(ctx, run, tx, end); err != nil {
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014" || pg.Code == "25006") && !tx.Conn().IsClosed() {
 			err = &ownError{err}
 		}
@@ -176,12 +176,12 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 		return err == nil, err
 	}
 	giveBack() // the read-back needs a connection, possibly from the same pool
-	return l.readBack(ctx, one, tx.Number(), err, end.committed)
+	return l.readBack(ctx, run, tx.Number(), err, end.committed)
 }
 
 // before makes the engine's own writes after the handler's.
-func (l *leaseTx) before(ctx context.Context, one *Run, tx pgx.Tx, end end) error {
-	if err := one.Events.WriteIn(ctx, tx); err != nil || end.before == nil {
+func (l *leaseTx) before(ctx context.Context, run *Run, tx pgx.Tx, end end) error {
+	if err := run.Events.WriteIn(ctx, tx); err != nil || end.before == nil {
 		return err
 	}
 	return end.before(ctx, tx)
@@ -189,7 +189,7 @@ func (l *leaseTx) before(ctx context.Context, one *Run, tx pgx.Tx, end end) erro
 
 // readBack reads back the outcome of a commit whose reply was lost. For a commit that finishes the run, it retries until the outcome is
 // known (see run).
-func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
+func (l *leaseTx) readBack(ctx context.Context, run *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	if ended != nil {
 		ctx = l.alive
 		defer func() {
@@ -199,7 +199,7 @@ func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error
 		}()
 	}
 	for backoff := routine.NewBackoff(); ; {
-		writes, held, unread := store.Settled(ctx, l.Store, one.Lease)
+		writes, held, unread := store.Settled(ctx, l.Store, run.Lease)
 		is := false
 		if unread == nil && !held && ended != nil {
 			is, unread = ended(ctx)
@@ -210,10 +210,10 @@ func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error
 			return true, nil
 		case unread == nil && held:
 			return false, lost
-		case unread == nil, ended != nil && one.IsLost():
-			return false, fmt.Errorf("commit under the lease of job %d: %w", one.Lease.JobID, job.ErrLeaseLost)
+		case unread == nil, ended != nil && run.IsLost():
+			return false, fmt.Errorf("commit under the lease of job %d: %w", run.Lease.JobID, job.ErrLeaseLost)
 		}
-		l.Damped.Warn(ctx, commitNotKnown, telemetry.JobID, one.Lease.JobID, telemetry.Err, l.DBError(unread))
+		l.Damped.Warn(ctx, commitNotKnown, telemetry.JobID, run.Lease.JobID, telemetry.Err, l.DBError(unread))
 		if !backoff.Wait(ctx) {
 			return false, fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, lost)
 		}

@@ -61,16 +61,16 @@ func (e *Engine) WriteEnds() (stop func()) {
 // Adopt continues a claim that the identity already holds. It reports false if the engine has stopped.
 func (e *Engine) Adopt(a store.Adopted) bool {
 	e.Lanes.Adopt(a.Lane)
-	one := e.NewRun(&a.Claimed, e.Boot())
-	if one == nil {
+	run := e.NewRun(&a.Claimed, e.Boot())
+	if run == nil {
 		e.Lanes.Release(a.Lane, 1)
 		return false
 	}
-	one.hasRun(a.Ran)
+	run.hasRun(a.Ran)
 	if a.CancelRequested {
-		one.cancelFor(job.ReasonCancelled)
+		run.cancelFor(job.ReasonCancelled)
 	}
-	e.workers.Give(one)
+	e.workers.Give(run)
 	return true
 }
 
@@ -113,9 +113,9 @@ func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()
 	e.ahead.Done(e.ahead.Remove(func(c *slots.Claim) bool { return c.Lease.Pod == old })...)
-	e.Runs.Each(func(one *Run) {
-		if one.Lease.Pod == old {
-			one.lose(job.ErrLeaseLost)
+	e.Runs.Each(func(run *Run) {
+		if run.Lease.Pod == old {
+			run.lose(job.ErrLeaseLost)
 		}
 	})
 	return old
@@ -125,7 +125,7 @@ func (e *Engine) LoseLease() (old string) {
 // remaining claims.
 func (e *Engine) Drain(ctx context.Context) {
 	if !e.Runs.WaitEmpty(e.Opts.ShutdownGrace, e.hurry) {
-		e.Runs.Each(func(one *Run) { one.cancel(job.ErrShutdown) })
+		e.Runs.Each(func(run *Run) { run.cancel(job.ErrShutdown) })
 		// An unresponsive database must not delay the shutdown. The lease will expire regardless.
 		giveUp := time.AfterFunc(2*time.Second, e.finisher.flusher.die)
 		defer giveUp.Stop()
@@ -144,12 +144,12 @@ func (e *Engine) Drain(ctx context.Context) {
 // handBackRest hands back the claims of handlers that ignore their cancelled contexts, and of next steps that started after the
 // cancellation.
 func (e *Engine) handBackRest(ctx context.Context) {
-	e.Runs.Each(func(one *Run) {
-		one.cancel(job.ErrShutdown)
-		if one.Settled.CompareAndSwap(false, true) {
+	e.Runs.Each(func(run *Run) {
+		run.cancel(job.ErrShutdown)
+		if run.Settled.CompareAndSwap(false, true) {
 			e.Metrics.Stuck.Inc()
-			e.Log.WarnContext(ctx, "handler ignores the shutdown: handing back its job", one.attrs()...)
-			e.finisher.handBack(one, "the pod is shutting down")
+			e.Log.WarnContext(ctx, "handler ignores the shutdown: handing back its job", run.attrs()...)
+			e.finisher.handBack(run, "the pod is shutting down")
 		}
 	})
 }

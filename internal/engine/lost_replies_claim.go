@@ -70,5 +70,5 @@ func (i *Identity) AddKnown(known map[job.Lease]bool) {
 		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
 	}
 	i.ahead.AddKnown(known) // added before Runs, because a claim that is starting is briefly in both
-	i.Runs.Each(func(one *Run) { known[one.Lease] = true })
+	i.Runs.Each(func(run *Run) { known[run.Lease] = true })
 }

@@ -12,7 +12,7 @@ import (
 func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (again []*flush) {
 	claims, children := make([]job.Lease, len(batch)), make([]int64, len(batch))
 	for i, w := range batch {
-		claims[i] = w.one.Lease
+		claims[i] = w.run.Lease
 		if w.ending.Next != nil {
 			children[i] = w.ending.Next.ID
 		}
@@ -20,7 +20,7 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 	found, err := f.Store.ClaimOutcomes(ctx, pod, claims, children, false)
 	if err != nil {
 		for _, w := range batch {
-			if w.one.IsLost() {
+			if w.run.IsLost() {
 				f.answer(w, store.Ended{}, job.ErrLeaseLost)
 				continue
 			}

@@ -14,29 +14,29 @@ import (
 )
 
 // park schedules a job's next attempt after a delay. It returns the same errors as parkBy.
-func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) error {
-	return fin.parkBy(one, wait, why, func(ctx context.Context, why store.Retry) error {
-		_, err := fin.Store.Park(ctx, one.Lease, wait, why)
+func (fin *finisher) park(run *Run, wait time.Duration, why store.Retry) error {
+	return fin.parkBy(run, wait, why, func(ctx context.Context, why store.Retry) error {
+		_, err := fin.Store.Park(ctx, run.Lease, wait, why)
 		return err
 	})
 }
 
 // snooze parks a job whose handler returned [work.Snooze].
-func (fin *finisher) snooze(one *Run, s work.Snooze) {
-	times := one.Claimed.Snoozes + 1
-	wait, why := s.Wait, store.Retry{Started: one.started(), Message: job.Storable(s.Why, 500)}
+func (fin *finisher) snooze(run *Run, s work.Snooze) {
+	times := run.Claimed.Snoozes + 1
+	wait, why := s.Wait, store.Retry{Started: run.started(), Message: job.Storable(s.Why, 500)}
 	if s.Backoff {
 		wait = snoozeWait(wait, times)
 	}
-	err := fin.parkBy(one, wait, why, func(ctx context.Context, why store.Retry) error {
-		_, err := fin.Store.Snooze(ctx, one.Lease, times, wait, why)
+	err := fin.parkBy(run, wait, why, func(ctx context.Context, why store.Retry) error {
+		_, err := fin.Store.Snooze(ctx, run.Lease, times, wait, why)
 		return err
 	})
 	if !notParked(err) {
 		return
 	}
 	// Either a cancel was committed, and this write finishes the job, or the lease is lost, and the write matches no row.
-	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
+	fin.finish(run, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
 }
 
 // longestSnooze is the maximum delay for a job that snoozes with backoff, unless its handler requests a longer one.
@@ -51,15 +51,15 @@ func snoozeWait(d time.Duration, n int) time.Duration {
 }
 
 // parkBy parks a job by calling write, which stores the delay and why. After an error for which notParked is false, the outcome is unknown.
-func (fin *finisher) parkBy(one *Run, wait time.Duration, why store.Retry, write func(ctx context.Context, why store.Retry) error) error {
-	err := fin.persist(one, func(ctx context.Context) error {
+func (fin *finisher) parkBy(run *Run, wait time.Duration, why store.Retry, write func(ctx context.Context, why store.Retry) error) error {
+	err := fin.persist(run, func(ctx context.Context) error {
 		err := write(ctx, why)
 		if store.Untranslatable(err) {
 			why.Message = store.ASCII(why.Message, job.MaxErrorBytes)
 			err = write(ctx, why)
 		}
 		if store.Unknown(err) {
-			if c, err := fin.Store.ClaimOutcome(ctx, one.Lease); err == nil && c.Parked {
+			if c, err := fin.Store.ClaimOutcome(ctx, run.Lease); err == nil && c.Parked {
 				return nil
 			}
 		}
@@ -67,14 +67,14 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, why store.Retry, write
 	})
 	switch {
 	case err == nil:
-		one.Wrote.Store(true)
+		run.Wrote.Store(true)
 		fin.wakeAfter(wait)
-		if fin.freeSubject(one) {
+		if fin.freeSubject(run) {
 			fin.Poller.Wake()
 		}
 	case !notParked(err):
 		// The pod is stopping and the database does not respond. If the job is not parked, the lease will expire, and another pod will recover it.
-		fin.Log.ErrorContext(one.Ctx, "could not park a job", append(one.attrs(), telemetry.Err, err)...)
+		fin.Log.ErrorContext(run.Ctx, "could not park a job", append(run.attrs(), telemetry.Err, err)...)
 	}
 	return err
 }
@@ -84,34 +84,34 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, why store.Retry, write
 func notParked(err error) bool { return errors.Is(err, job.ErrLeaseLost) || store.Refused(err) }
 
 // handBack returns a job to its lane without counting an attempt.
-func (fin *finisher) handBack(one *Run, why string) {
+func (fin *finisher) handBack(run *Run, why string) {
 	back := false
-	err := fin.persist(one, func(ctx context.Context) error {
-		did, err := fin.Store.HandBack(ctx, one.Lease.Pod, []job.Lease{one.Lease}, why)
+	err := fin.persist(run, func(ctx context.Context) error {
+		did, err := fin.Store.HandBack(ctx, run.Lease.Pod, []job.Lease{run.Lease}, why)
 		if store.Unknown(err) {
-			if c, err := fin.Store.ClaimOutcome(ctx, one.Lease); err == nil && c.Pending {
+			if c, err := fin.Store.ClaimOutcome(ctx, run.Lease); err == nil && c.Pending {
 				back = true
 				return nil
 			}
 		}
-		back = did[one.Lease.JobID]
+		back = did[run.Lease.JobID]
 		return err
 	})
 	switch {
 	case err == nil && back:
-		one.Wrote.Store(true)
-		fin.Log.InfoContext(one.Ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
+		run.Wrote.Store(true)
+		fin.Log.InfoContext(run.Ctx, "job handed back", append(run.attrs(), telemetry.Why, why)...)
 		fin.WakeAll()
 	case err == nil:
 		// Either the job was cancelled or the claim is lost. The write's fence check tells the two apart.
-		fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
+		fin.finish(run, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled})
 	}
 }
 
 // persist makes a write that must not be lost. It keeps retrying until the lease is known to be lost or the engine gives up writing. The do
 // function must be idempotent.
-func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(one.Ctx))
+func (fin *finisher) persist(run *Run, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(run.Ctx))
 	defer cancel()
 	stop := context.AfterFunc(fin.leases.alive, cancel)
 	defer stop()
@@ -122,7 +122,7 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 			return fin.DBError(err)
 		}
 		_ = fin.DBError(err)
-		if one.IsLost() {
+		if run.IsLost() {
 			return job.ErrLeaseLost
 		}
 		if !backoff.Wait(ctx) {
@@ -141,18 +141,18 @@ type NoOutcome struct {
 func (*NoOutcome) Error() string { return "no outcome from its worker" }
 
 // endWithoutOutcome ends a run whose handler reported no outcome.
-func (fin *finisher) endWithoutOutcome(one *Run, err *NoOutcome) {
-	if err.Why == "" || one.IsLost() {
+func (fin *finisher) endWithoutOutcome(run *Run, err *NoOutcome) {
+	if err.Why == "" || run.IsLost() {
 		return
 	}
-	ctx := context.WithoutCancel(one.Ctx)
+	ctx := context.WithoutCancel(run.Ctx)
 	if err.Owned != nil && !err.Owned(ctx) {
 		return
 	}
-	if c, err := fin.Commands.ClaimOutcome(ctx, one.Lease); err == nil && !c.Held {
+	if c, err := fin.Commands.ClaimOutcome(ctx, run.Lease); err == nil && !c.Held {
 		return // the job has ended elsewhere or has another claim, so there is nothing to hand back
 	}
-	one.span.Event("job.handed_back")
+	run.span.Event("job.handed_back")
 	err.Done()
-	fin.handBack(one, err.Why)
+	fin.handBack(run, err.Why)
 }

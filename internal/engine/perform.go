@@ -43,14 +43,14 @@ type RemoteKind struct {
 func RemoteKinds(e *Engine) (list []RemoteKind) {
 	for _, name := range slices.Sorted(maps.Keys(e.Kinds)) {
 		k := e.Kinds[name]
-		one := RemoteKind{Name: name, MaxAttempts: k.MaxAttempts, MaxCrashes: k.MaxCrashes, StaleAfter: k.StaleAfter, KeepRunning: k.KeepRunning}
+		kind := RemoteKind{Name: name, MaxAttempts: k.MaxAttempts, MaxCrashes: k.MaxCrashes, StaleAfter: k.StaleAfter, KeepRunning: k.KeepRunning}
 		if k.Timeout > 0 {
-			one.Timeout = &k.Timeout
+			kind.Timeout = &k.Timeout
 		}
 		if k.MaxAttempts > 0 {
-			one.Backoff = &k.Backoff // Retry sets both
+			kind.Backoff = &k.Backoff // Retry sets both
 		}
-		list = append(list, one)
+		list = append(list, kind)
 	}
 	return list
 }

@@ -117,25 +117,25 @@ type ranAhead struct {
 }
 
 // journaled adapts a Run for its journal.
-type journaled struct{ one *Run }
+type journaled struct{ run *Run }
 
-func (j journaled) ID() job.Lease         { return j.one.Lease }
-func (j journaled) Lost() bool            { return j.one.IsLost() }
-func (j journaled) Check(err error) error { return j.one.orGone(err) }
+func (j journaled) ID() job.Lease         { return j.run.Lease }
+func (j journaled) Lost() bool            { return j.run.IsLost() }
+func (j journaled) Check(err error) error { return j.run.orGone(err) }
 
 // lose cancels the context of the handler and its writes because the claim has been lost. The why argument is [job.ErrLeaseLost] or
 // [job.ErrGone].
-func (one *Run) lose(why error) {
-	one.loss.once.Do(func() {
-		one.loss.gone = errors.Is(why, job.ErrGone)
-		close(one.loss.lost)
-		one.cancel(why)
+func (run *Run) lose(why error) {
+	run.loss.once.Do(func() {
+		run.loss.gone = errors.Is(why, job.ErrGone)
+		close(run.loss.lost)
+		run.cancel(why)
 	})
 }
 
 // Loss returns why a claim was lost: [job.ErrGone] or [job.ErrLeaseLost].
-func (one *Run) Loss() error {
-	if one.IsLost() && one.loss.gone {
+func (run *Run) Loss() error {
+	if run.IsLost() && run.loss.gone {
 		return job.ErrGone
 	}
 	return job.ErrLeaseLost
@@ -143,23 +143,23 @@ func (one *Run) Loss() error {
 
 // orGone adjusts the error from a handler's write. If the job was deleted, it also cancels the handler's context. If the write failed
 // because the context was cancelled after the claim was lost, orGone adds the reason for the loss.
-func (one *Run) orGone(err error) error {
+func (run *Run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
-		one.lose(job.ErrGone)
-	case errors.Is(err, job.ErrLeaseLost) && one.IsLost() && one.loss.gone:
+		run.lose(job.ErrGone)
+	case errors.Is(err, job.ErrLeaseLost) && run.IsLost() && run.loss.gone:
 		return job.ErrGone
-	case errors.Is(err, context.Canceled) && one.IsLost():
-		return fmt.Errorf("%w: %w", one.Loss(), err)
+	case errors.Is(err, context.Canceled) && run.IsLost():
+		return fmt.Errorf("%w: %w", run.Loss(), err)
 	}
 	return err
 }
 
 // started returns the time at which the handler was called, for a job that was claimed ahead of time. For other jobs, it returns the zero
 // time, because their rows already contain the start time.
-func (one *Run) started() (at time.Time) {
-	if one.Claimed.Ahead {
-		at = one.Claimed.ClaimedAt
+func (run *Run) started() (at time.Time) {
+	if run.Claimed.Ahead {
+		at = run.Claimed.ClaimedAt
 	}
 	return at
 }
@@ -172,28 +172,28 @@ func waited(c *store.Claimed) (wait time.Duration, known bool) {
 }
 
 // times returns how long the run waited to be claimed, and how long its handler ran.
-func (one *Run) times() stats.Times {
+func (run *Run) times() stats.Times {
 	t := stats.NoRun
-	if wait, known := waited(one.Claimed); known {
+	if wait, known := waited(run.Claimed); known {
 		t.Wait = wait
 	}
-	if took := one.took.Load(); took > 0 {
+	if took := run.took.Load(); took > 0 {
 		t.Run = time.Duration(took)
 	}
 	return t
 }
 
-func (one *Run) IsLost() bool {
+func (run *Run) IsLost() bool {
 	select {
-	case <-one.loss.lost:
+	case <-run.loss.lost:
 		return true
 	default:
 		return false
 	}
 }
 
-func (one *Run) attrs() []any {
-	c := one.Claimed
+func (run *Run) attrs() []any {
+	c := run.Claimed
 	return []any{telemetry.JobID, c.ID, telemetry.Kind, c.Kind, telemetry.Attempt, c.Attempt, telemetry.Fence, c.Fence,
 		telemetry.Lane, c.Lane}
 }
@@ -210,7 +210,7 @@ type runs struct {
 // ClaimKey identifies a claim. It need not include the owner, because a job never has the same fence twice.
 type ClaimKey struct{ ID, Fence int64 }
 
-func (one *Run) Key() ClaimKey { return ClaimKey{one.Lease.JobID, one.Lease.Fence} }
+func (run *Run) Key() ClaimKey { return ClaimKey{run.Lease.JobID, run.Lease.Fence} }
 
 func newRuns() *runs {
 	empty := make(chan struct{})
@@ -219,7 +219,7 @@ func newRuns() *runs {
 }
 
 // add adds a run, unless the engine has stopped.
-func (s *runs) add(one *Run) bool {
+func (s *runs) add(run *Run) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -228,21 +228,21 @@ func (s *runs) add(one *Run) bool {
 	if len(s.all) == 0 {
 		s.empty = make(chan struct{})
 	}
-	s.all[one.Key()] = one
-	if one.Claimed.Isolated {
+	s.all[run.Key()] = run
+	if run.Claimed.Isolated {
 		s.alone++
 	}
 	return true
 }
 
-func (s *runs) remove(one *Run) {
+func (s *runs) remove(run *Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all[one.Key()] != one {
+	if s.all[run.Key()] != run {
 		return
 	}
-	delete(s.all, one.Key())
-	if one.Claimed.Isolated {
+	delete(s.all, run.Key())
+	if run.Claimed.Isolated {
 		s.alone--
 	}
 	if len(s.all) == 0 {
@@ -266,12 +266,12 @@ func (s *runs) Len() int {
 func (s *runs) Each(do func(*Run)) {
 	s.mu.Lock()
 	list := make([]*Run, 0, len(s.all))
-	for _, one := range s.all {
-		list = append(list, one)
+	for _, run := range s.all {
+		list = append(list, run)
 	}
 	s.mu.Unlock()
-	for _, one := range list {
-		do(one)
+	for _, run := range list {
+		do(run)
 	}
 }
 
@@ -311,31 +311,31 @@ func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 
 // mustBeHeld reports whether the job's row should name this pod as the holder. It reports false if the claim is lost or its outcome may
 // already have been written.
-func (one *Run) mustBeHeld() bool { return !one.Settled.Load() && !one.IsLost() }
+func (run *Run) mustBeHeld() bool { return !run.Settled.Load() && !run.IsLost() }
 
 // hasRun subtracts the time that a job has already run elsewhere from its timeout. It must be called before the run is shared with other
 // goroutines.
-func (one *Run) hasRun(before time.Duration) {
-	if one.handler.Timeout <= 0 {
+func (run *Run) hasRun(before time.Duration) {
+	if run.handler.Timeout <= 0 {
 		return
 	}
-	timer, done := time.AfterFunc(one.handler.Timeout-before, func() { one.cancel(job.ErrTimeout) }), one.done
-	one.done = func() { timer.Stop(); done() }
+	timer, done := time.AfterFunc(run.handler.Timeout-before, func() { run.cancel(job.ErrTimeout) }), run.done
+	run.done = func() { timer.Stop(); done() }
 }
 
 // nextPriority returns the priority for next steps that do not set one.
-func (one *Run) nextPriority() int {
-	if p := one.niced.take(); p != nil {
+func (run *Run) nextPriority() int {
+	if p := run.niced.take(); p != nil {
 		return *p
 	}
-	return one.Claimed.Priority
+	return run.Claimed.Priority
 }
 
 // plannedSteps decodes the steps planned after the job. If an operator changed the chain's priority during the run, all of them are given
 // the new priority.
-func (one *Run) plannedSteps() (work.Plan, error) {
-	plan, err := work.DecodePlan(one.Claimed.ID, one.Claimed.Planned)
-	if p := one.niced.take(); p != nil {
+func (run *Run) plannedSteps() (work.Plan, error) {
+	plan, err := work.DecodePlan(run.Claimed.ID, run.Claimed.Planned)
+	if p := run.niced.take(); p != nil {
 		plan.SetPriority(p)
 	}
 	return plan, err

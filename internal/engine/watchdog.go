@@ -10,11 +10,11 @@ import (
 )
 
 // staleAfter returns how long a run's handler may go without a sign of life, or 0 if there is no limit.
-func (i *Identity) staleAfter(one *Run) time.Duration {
-	if one.handler.StaleAfter != nil {
-		return *one.handler.StaleAfter
+func (i *Identity) staleAfter(run *Run) time.Duration {
+	if run.handler.StaleAfter != nil {
+		return *run.handler.StaleAfter
 	}
-	if after, set := i.Lanes.StaleAfter(one.Claimed.Lane); set {
+	if after, set := i.Lanes.StaleAfter(run.Claimed.Lane); set {
 		return after
 	}
 	return i.Opts.StaleAfter
@@ -22,30 +22,30 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 
 // watchCancelled calls watchStuck, once, if the handler is running and its context has ended. The executor calls it both when the handler
 // starts and when the context ends. For runs without a timeout, this replaces context.AfterFunc, which allocates 480 bytes.
-func (x *executor) watchCancelled(one *Run) {
-	if one.goroutine.Load() != 0 && one.Ctx.Err() != nil && one.watching.CompareAndSwap(false, true) {
-		go x.watchStuck(one)
+func (x *executor) watchCancelled(run *Run) {
+	if run.goroutine.Load() != 0 && run.Ctx.Err() != nil && run.watching.CompareAndSwap(false, true) {
+		go x.watchStuck(run)
 	}
 }
 
 // watchStuck is called when a handler's context has ended. It gives the handler some time to return, and then writes the outcome without
 // it. The handler keeps its slot until it returns, because it still uses this process's resources.
-func (x *executor) watchStuck(one *Run) {
+func (x *executor) watchStuck(run *Run) {
 	timer := time.NewTimer(x.Opts.StuckAfter)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-one.Ended:
+	case <-run.Ended:
 		return
 	}
-	if !one.Settled.CompareAndSwap(false, true) {
+	if !run.Settled.CompareAndSwap(false, true) {
 		return
 	}
-	cause := context.Cause(one.Ctx)
+	cause := context.Cause(run.Ctx)
 	x.Metrics.Stuck.Inc()
-	x.Log.ErrorContext(one.Ctx, "handler ignores its cancelled context", append(one.attrs(), telemetry.Cause, cause, telemetry.Goroutines, stacks())...)
-	one.Events.Close()
-	x.conclude(one, nil, fmt.Errorf("handler ignored its cancelled context for %s: %w", x.Opts.StuckAfter, cause))
+	x.Log.ErrorContext(run.Ctx, "handler ignores its cancelled context", append(run.attrs(), telemetry.Cause, cause, telemetry.Goroutines, stacks())...)
+	run.Events.Close()
+	x.conclude(run, nil, fmt.Errorf("handler ignored its cancelled context for %s: %w", x.Opts.StuckAfter, cause))
 }
 
 func stacks() string {
@@ -54,10 +54,10 @@ func stacks() string {
 }
 
 // startWatchdog starts to monitor the run for signs of life if a limit applies.
-func (x *executor) startWatchdog(one *Run) {
-	after := x.staleAfter(one)
-	one.watchdog.Start(one.cancel, after)
-	if now := x.staleAfter(one); now != after { // the lane's limit may have changed before the watchdog started
-		one.watchdog.Limit(now)
+func (x *executor) startWatchdog(run *Run) {
+	after := x.staleAfter(run)
+	run.watchdog.Start(run.cancel, after)
+	if now := x.staleAfter(run); now != after { // the lane's limit may have changed before the watchdog started
+		run.watchdog.Limit(now)
 	}
 }

@@ -21,14 +21,14 @@ import (
 
 // writer implements [work.Writer] for a run. Each write counts as a sign of life.
 type writer struct {
-	one    *Run
+	run    *Run
 	leases *leaseTx
 }
 
 // Tx implements [work.Writer].
 func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.RawMessage, error)) error {
 	return w.tx(ctx, func(_ context.Context, tx pgx.Tx) error {
-		err := w.leases.holders.inside(w.one, func() error { return write(tx) })
+		err := w.leases.holders.inside(w.run, func() error { return write(tx) })
 		if err != nil {
 			err = work.ReadError(err)
 		}
@@ -44,7 +44,7 @@ func (w *writer) Write(ctx context.Context, statements work.Writes, checkpoint j
 	}
 	return w.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := statements.Run(ctx, tx); err != nil {
-			return fmt.Errorf("write of job %d: %w", w.one.Lease.JobID, err)
+			return fmt.Errorf("write of job %d: %w", w.run.Lease.JobID, err)
 		}
 		return nil
 	}, encode)
@@ -62,10 +62,10 @@ func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) err
 	)
 	if encode != nil {
 		last.finish = func(ctx context.Context, tx *store.Holding) error {
-			return tx.Checkpoint(ctx, w.leases.Store, w.one.Lease.JobID, checkpoint)
+			return tx.Checkpoint(ctx, w.leases.Store, w.run.Lease.JobID, checkpoint)
 		}
 	}
-	err := w.leases.run(ctx, w.one, w.leases.Pool, func(ctx context.Context, tx pgx.Tx) error {
+	err := w.leases.run(ctx, w.run, w.leases.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		err := write(ctx, tx)
 		if err != nil || encode == nil {
 			return err
@@ -76,7 +76,7 @@ func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) err
 	if err != nil {
 		return becauseOf(ctx, err)
 	}
-	w.one.watchdog.Touch()
+	w.run.watchdog.Touch()
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
@@ -91,16 +91,16 @@ func becauseOf(ctx context.Context, err error) error {
 
 // Progress implements [work.Writer].
 func (w *writer) Progress(p job.Progress) {
-	w.one.watchdog.Touch()
-	w.one.progress.Set(p)
+	w.run.watchdog.Touch()
+	w.run.progress.Set(p)
 }
 
 // Emit implements [work.Writer].
 func (w *writer) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
-	w.one.watchdog.Touch()
+	w.run.watchdog.Touch()
 	e := store.Emission{Event: event, Level: level, Message: message, Fields: fields, At: time.Now()}
-	if err := w.one.Events.Add(ctx, e); err != nil {
-		return fmt.Errorf("emit %s of job %d: %w", event, w.one.Lease.JobID, err)
+	if err := w.run.Events.Add(ctx, e); err != nil {
+		return fmt.Errorf("emit %s of job %d: %w", event, w.run.Lease.JobID, err)
 	}
 	return nil
 }
@@ -110,8 +110,8 @@ const turnWithin = 10 * time.Second
 
 // Checkpoint implements [work.Writer].
 func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
-	if w.leases.holders.isInsideOf(w.one) {
-		return fmt.Errorf("store checkpoint of job %d: %w", w.one.Lease.JobID, ErrOpen)
+	if w.leases.holders.isInsideOf(w.run) {
+		return fmt.Errorf("store checkpoint of job %d: %w", w.run.Lease.JobID, ErrOpen)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -120,15 +120,15 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	patience := time.NewTimer(turnWithin)
 	defer patience.Stop()
 	select {
-	case w.one.tx.turn <- struct{}{}:
-		defer func() { <-w.one.tx.turn }()
+	case w.run.tx.turn <- struct{}{}:
+		defer func() { <-w.run.tx.turn }()
 	case <-patience.C:
-		return fmt.Errorf("store checkpoint of job %d: %w", w.one.Lease.JobID, ErrOpen)
+		return fmt.Errorf("store checkpoint of job %d: %w", w.run.Lease.JobID, ErrOpen)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	for backoff := routine.NewBackoff(); ; {
-		err := w.leases.Commands.Keep(ctx, w.one.Lease, v)
+		err := w.leases.Commands.Keep(ctx, w.run.Lease, v)
 		if err == nil {
 			break
 		}
@@ -136,38 +136,38 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 			return context.Cause(ctx)
 		}
 		// It is safe to retry a write that succeeded without a reply, because the retry stores the same value.
-		err = w.one.orGone(err)
+		err = w.run.orGone(err)
 		if _ = w.leases.DBError(err); !store.Transient(err) && !store.Unknown(err) || backoff.Tries > 50 {
 			return err
 		}
-		if w.one.IsLost() {
-			return w.one.Loss()
+		if w.run.IsLost() {
+			return w.run.Loss()
 		}
 		if !backoff.Wait(ctx) {
 			return err
 		}
 	}
-	w.one.watchdog.Touch()
+	w.run.watchdog.Touch()
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
 // PreviousResult implements [work.Writer].
 func (w *writer) PreviousResult(ctx context.Context) (json.RawMessage, error) {
-	return w.leases.Commands.Result(ctx, *w.one.Claimed.ParentID)
+	return w.leases.Commands.Result(ctx, *w.run.Claimed.ParentID)
 }
 
 // Failure implements [work.Writer].
 func (w *writer) Failure(ctx context.Context) (job.Failure, error) {
-	f, err := view.Failure(ctx, w.leases.Commands, w.one.Claimed.PipelineID)
+	f, err := view.Failure(ctx, w.leases.Commands, w.run.Claimed.PipelineID)
 	if err != nil {
-		return f, fmt.Errorf("read the failure that job %d follows: %w", w.one.Claimed.ID, err)
+		return f, fmt.Errorf("read the failure that job %d follows: %w", w.run.Claimed.ID, err)
 	}
 	return f, nil
 }
 
 // Branches implements [work.Writer].
 func (w *writer) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
-	c := w.one.Claimed
+	c := w.run.Claimed
 	child := c.Group != nil && c.ParentID != nil && *c.Group == *c.ParentID
 	if c.ParentID == nil || child {
 		return func(yield func(job.Branch, error) bool) {
@@ -179,5 +179,5 @@ func (w *writer) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
 
 // CompletionToken implements [work.Writer].
 func (w *writer) CompletionToken(ctx context.Context) (string, error) {
-	return w.leases.Commands.Token(ctx, w.one.Lease, rand.Text())
+	return w.leases.Commands.Token(ctx, w.run.Lease, rand.Text())
 }

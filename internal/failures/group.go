@@ -65,9 +65,9 @@ type pair struct{ kind, err string }
 func New(jobs []Job, since, until time.Time, complete bool) List {
 	l := List{Jobs: len(jobs), Since: since, Until: until, Complete: complete, jobs: jobs, ids: map[pair]string{}}
 	of := map[string][]Job{}
-	for _, one := range jobs {
-		id := l.groupOf(one)
-		of[id] = append(of[id], one)
+	for _, failed := range jobs {
+		id := l.groupOf(failed)
+		of[id] = append(of[id], failed)
 	}
 	for id, members := range of {
 		g := l.group(id, members)
@@ -82,9 +82,9 @@ func New(jobs []Job, since, until time.Time, complete bool) List {
 func (l List) AddRetrying(retrying []Job, complete bool) List {
 	l.Retrying, l.AllRead, l.retrying = len(retrying), complete, retrying
 	of := map[string][]Job{}
-	for _, one := range retrying {
-		id := l.groupOf(one)
-		of[id] = append(of[id], one)
+	for _, failed := range retrying {
+		id := l.groupOf(failed)
+		of[id] = append(of[id], failed)
 	}
 	l.Groups = slices.Clone(l.Groups)
 	for id, members := range of {
@@ -114,19 +114,19 @@ func (l List) group(id string, members []Job) Group {
 
 func (l List) trend(members []Job) []int {
 	trend, span := make([]int, Parts), max(l.Until.Sub(l.Since), 1)
-	for _, one := range members {
-		part := int(float64(one.FailedAt.Sub(l.Since)) / float64(span) * Parts)
+	for _, failed := range members {
+		part := int(float64(failed.FailedAt.Sub(l.Since)) / float64(span) * Parts)
 		trend[min(max(part, 0), Parts-1)]++
 	}
 	return trend
 }
 
 // groupOf returns the id of a job's group, which it caches by kind and error, because most errors occur repeatedly.
-func (l List) groupOf(one Job) string {
-	key := pair{one.Kind, one.Error}
+func (l List) groupOf(failed Job) string {
+	key := pair{failed.Kind, failed.Error}
 	id, ok := l.ids[key]
 	if !ok {
-		id = ID(one.Kind, one.Error)
+		id = ID(failed.Kind, failed.Error)
 		l.ids[key] = id
 	}
 	return id
@@ -148,9 +148,9 @@ func (l List) Of(id string) (g Group, jobs []Job, found bool) {
 }
 
 func (l List) members(id string) (jobs []Job) {
-	for _, one := range l.jobs {
-		if l.groupOf(one) == id {
-			jobs = append(jobs, one)
+	for _, failed := range l.jobs {
+		if l.groupOf(failed) == id {
+			jobs = append(jobs, failed)
 		}
 	}
 	return jobs
@@ -158,7 +158,7 @@ func (l List) members(id string) (jobs []Job) {
 
 // OfKind returns a list of the jobs of a single kind.
 func (l List) OfKind(kind string) List {
-	others := func(one Job) bool { return one.Kind != kind }
+	others := func(failed Job) bool { return failed.Kind != kind }
 	return New(slices.DeleteFunc(slices.Clone(l.jobs), others), l.Since, l.Until, l.Complete).
 		AddRetrying(slices.DeleteFunc(slices.Clone(l.retrying), others), l.AllRead)
 }
@@ -167,8 +167,8 @@ func (l List) OfKind(kind string) List {
 func digest(jobs []Job) string {
 	jobs = slices.SortedFunc(slices.Values(jobs), func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
 	h := sha256.New()
-	for _, one := range jobs {
-		_ = binary.Write(h, binary.BigEndian, []int64{one.ID, one.FailedAt.UnixMicro()}) // a hash returns no error
+	for _, failed := range jobs {
+		_ = binary.Write(h, binary.BigEndian, []int64{failed.ID, failed.FailedAt.UnixMicro()}) // a hash returns no error
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }

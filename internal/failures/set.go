@@ -52,8 +52,8 @@ func (s Set) IDs(jobs []Job) ([]int64, error) {
 		return nil, fmt.Errorf("%w: read the group again", job.ErrFailuresChanged)
 	}
 	ids := make([]int64, len(found))
-	for i, one := range found {
-		ids[i] = one.ID
+	for i, failed := range found {
+		ids[i] = failed.ID
 	}
 	slices.Sort(ids)
 	return ids, nil

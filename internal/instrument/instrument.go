@@ -56,9 +56,9 @@ func (s *Set) Metrics() []Metric {
 }
 
 // Each calls f for each series of each metric, with the metric's index in [Set.Metrics].
-func (s *Set) Each(f func(at int, one Series)) {
+func (s *Set) Each(f func(at int, series Series)) {
 	for i, m := range s.metrics {
-		m.each(func(one Series) { f(i, one) })
+		m.each(func(series Series) { f(i, series) })
 	}
 }
 

@@ -84,15 +84,15 @@ const (
 )
 
 // AwaitAnswer waits for a pod's answer to a request, and then removes the request. If the claim has ended, there is no answer.
-func (p *Pod) AwaitAnswer(ctx context.Context, asked admin.Asked) (answer admin.Answer, err error) {
+func (p *Pod) AwaitAnswer(ctx context.Context, request admin.Asked) (answer admin.Answer, err error) {
 	p.Follow(ctx)
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 		defer cancel()
-		_ = admin.RemoveRequest(ctx, p.Commands, asked.ID) // best effort; otherwise maintenance removes the request
+		_ = admin.RemoveRequest(ctx, p.Commands, request.ID) // best effort; otherwise maintenance removes the request
 	}()
 	for began := time.Now(); ; {
-		if answer, err = admin.ReadAnswer(ctx, p.Commands, asked.ID); err != nil || answer.At != nil || !answer.Held {
+		if answer, err = admin.ReadAnswer(ctx, p.Commands, request.ID); err != nil || answer.At != nil || !answer.Held {
 			return answer, p.DBError(err)
 		}
 		if time.Since(began) > max(answerWithin, 2*p.Opts.HeartbeatEvery) {

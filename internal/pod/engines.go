@@ -30,8 +30,8 @@ func (e *laneEngines) all() []job.LaneEngine {
 
 // names returns the engines' names, or nil if there are none.
 func (e *laneEngines) names() (names []string) {
-	for _, one := range e.all() {
-		names = append(names, one.Name())
+	for _, engine := range e.all() {
+		names = append(names, engine.Name())
 	}
 	return names
 }
@@ -44,8 +44,8 @@ func (p *Pod) UseEngine(e job.LaneEngine) error {
 	}
 	p.laneEngines.mu.Lock()
 	defer p.laneEngines.mu.Unlock()
-	for _, one := range p.laneEngines.list {
-		if one.Name() == name {
+	for _, engine := range p.laneEngines.list {
+		if engine.Name() == name {
 			return fmt.Errorf("%w: engine %q is registered twice", job.ErrInvalidSetting, name)
 		}
 	}

@@ -89,13 +89,13 @@ func (k *knownClaims) report(ctx context.Context, e *engine.Engine) {
 		*k = knownClaims{boot: boot, reported: -1}
 	}
 	now, seen, n := time.Now(), map[engine.ClaimKey]time.Time{}, 0
-	e.Runs.Each(func(one *engine.Run) {
-		first, known := k.since[one.Key()]
+	e.Runs.Each(func(run *engine.Run) {
+		first, known := k.since[run.Key()]
 		if !known {
 			first = now
 		}
-		seen[one.Key()] = first
-		if one.Lease.Pod == k.boot && now.Sub(first) >= knownAge {
+		seen[run.Key()] = first
+		if run.Lease.Pod == k.boot && now.Sub(first) >= knownAge {
 			n++
 		}
 	})

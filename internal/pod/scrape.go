@@ -13,7 +13,7 @@ import (
 
 // Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. It first updates the gauges
 // of current state, and works even if the database does not respond.
-func (p *Pod) Measured(f func(at int, one instrument.Series)) {
+func (p *Pod) Measured(f func(at int, series instrument.Series)) {
 	p.collecting.Lock() // another collection must not run between Reset and Set
 	defer p.collecting.Unlock()
 	p.observe(p.Metrics.LaneSlots)

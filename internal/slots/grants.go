@@ -67,9 +67,9 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 // apply applies a heartbeat's report about a lane, and reports whether the pod must poll. Two kinds of report may be outdated: that the
 // lane is no longer over its limit, and that this pod holds fewer slots than it was granted, which occurs after the lane was deleted and
 // recreated. These reports are not applied until a request has confirmed them.
-func (one *lane) apply(b store.Lane) (poll bool) {
-	g := &one.grant
-	if one.slots == nil {
+func (entry *lane) apply(b store.Lane) (poll bool) {
+	g := &entry.grant
+	if entry.slots == nil {
 		*g = grant{}
 		return false
 	}
@@ -80,7 +80,7 @@ func (one *lane) apply(b store.Lane) (poll bool) {
 		g.unconfirmed, poll = true, true
 	}
 	g.over, g.warned = g.over || b.Over, g.warned || b.Over
-	if idle := !g.touched && g.held > one.used; idle {
+	if idle := !g.touched && g.held > entry.used; idle {
 		g.giveBack, poll = true, true
 	}
 	g.touched = false
@@ -123,9 +123,9 @@ func (l *Lanes) Unused(heard bool, now time.Time) (spans []store.Span, limit int
 }
 
 // unused reports whether the lane has a limit across all pods, and this pod may request slots but neither holds nor awaits any.
-func (one *lane) unused() bool {
-	g := &one.grant
-	return one.slots != nil && *one.slots > 0 && (one.limit == nil || *one.limit > 0) && one.open && one.used == 0 && g.held == 0 && !g.waits && !g.unconfirmed
+func (entry *lane) unused() bool {
+	g := &entry.grant
+	return entry.slots != nil && *entry.slots > 0 && (entry.limit == nil || *entry.limit > 0) && entry.open && entry.used == 0 && g.held == 0 && !g.waits && !g.unconfirmed
 }
 
 // Asks returns the requests for slots of limited lanes. A lane needs a request if this pod wants more or fewer slots than it holds. Of the
@@ -139,26 +139,26 @@ func (l *Lanes) Asks(found []string, heard bool, now time.Time) (asks []store.As
 		found, l.more, later = found[:l.freeAtSearch], true, askAgainAfter
 	}
 	for _, name := range l.order {
-		one := l.byName[name]
-		if one.slots == nil || one.unused() && !slices.Contains(found, name) {
+		lane := l.byName[name]
+		if lane.slots == nil || lane.unused() && !slices.Contains(found, name) {
 			continue
 		}
-		g := &one.grant
-		wish := one.used
-		if one.open && !l.stopped() && !l.closing && !g.giveBack {
+		g := &lane.grant
+		wish := lane.used
+		if lane.open && !l.stopped() && !l.closing && !g.giveBack {
 			wish += max(0, l.total-l.used)
-			if one.limit != nil {
-				wish = min(wish, *one.limit)
+			if lane.limit != nil {
+				wish = min(wish, *lane.limit)
 			}
-			wish = max(one.used, min(wish, *one.slots))
+			wish = max(lane.used, min(wish, *lane.slots))
 		}
 		target := wish
 		switch {
 		case g.held == 0:
 		case g.wanted && !g.over && g.share > g.held: // this pod is one of the waiting pods
-			target = max(one.used, min(target, g.share))
+			target = max(lane.used, min(target, g.share))
 		case g.wanted || g.over:
-			target = max(one.used, min(target, g.usable(now)))
+			target = max(lane.used, min(target, g.usable(now)))
 		}
 		more := target > g.held
 		if soon := askAgainAfter - now.Sub(g.short); more && !heard && soon > 0 {
@@ -166,7 +166,7 @@ func (l *Lanes) Asks(found []string, heard bool, now time.Time) (asks []store.As
 		}
 		satisfied := g.waits && wish <= g.held // report this, so that other pods do not wait for this one
 		if more || target < g.held || satisfied || g.unconfirmed || heard && g.held > 0 {
-			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
+			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: lane.used})
 			// Even if the reply is lost, returned slots no longer belong to this pod.
 			g.held, g.unconfirmed, g.warned = min(g.held, target), true, false
 		}
@@ -188,8 +188,8 @@ func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, s
 		return false
 	}
 	for _, ask := range asks {
-		if one := l.byName[ask.Lane]; one != nil {
-			one.grant.apply(byName[ask.Lane], ask.Wish, now)
+		if lane := l.byName[ask.Lane]; lane != nil {
+			lane.grant.apply(byName[ask.Lane], ask.Wish, now)
 		}
 	}
 	return wake
@@ -202,8 +202,8 @@ func (l *Lanes) ReturnIdle(lanes ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	idle := 0
-	for _, one := range l.byName {
-		if one.grant.held > one.used {
+	for _, lane := range l.byName {
+		if lane.grant.held > lane.used {
 			idle++
 		}
 	}
@@ -211,8 +211,8 @@ func (l *Lanes) ReturnIdle(lanes ...string) {
 		return
 	}
 	for _, name := range lanes {
-		if one := l.byName[name]; one != nil {
-			one.grant.giveBack = true
+		if lane := l.byName[name]; lane != nil {
+			lane.grant.giveBack = true
 		}
 	}
 }
@@ -222,8 +222,8 @@ func (l *Lanes) ReturnIdle(lanes ...string) {
 func (l *Lanes) DropGrants() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, one := range l.byName {
-		one.grant = grant{}
+	for _, lane := range l.byName {
+		lane.grant = grant{}
 	}
 }
 
@@ -231,8 +231,8 @@ func (l *Lanes) DropGrants() {
 func (l *Lanes) Touch(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if one := l.byName[name]; one != nil {
-		one.grant.touched = true
+	if lane := l.byName[name]; lane != nil {
+		lane.grant.touched = true
 	}
 }
 
@@ -240,8 +240,8 @@ func (l *Lanes) Touch(name string) {
 func (l *Lanes) Overdue(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := l.byName[name]
-	return one != nil && one.slots != nil && one.grant.held > one.grant.usable(time.Now())
+	lane := l.byName[name]
+	return lane != nil && lane.slots != nil && lane.grant.held > lane.grant.usable(time.Now())
 }
 
 // Close makes the pod stop requesting slots and return those that it does not use.

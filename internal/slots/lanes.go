@@ -70,21 +70,21 @@ func (l *Lanes) Apply(b store.Beat) (poll bool) {
 	seen := map[string]bool{}
 	for _, reported := range b.Lanes {
 		seen[reported.Name] = true
-		one := l.byName[reported.Name]
-		if one == nil {
-			one = &lane{}
-			l.byName[reported.Name] = one
+		entry := l.byName[reported.Name]
+		if entry == nil {
+			entry = &lane{}
+			l.byName[reported.Name] = entry
 		}
 		open := reported.Enabled && !reported.Drained && (l.mayUse == nil || l.mayUse(reported.Name))
-		poll = poll || open && !one.open || more(one.limit, reported.SlotsPerPod) || more(one.slots, reported.Slots)
-		one.open, one.limit, one.slots, one.every = open, reported.SlotsPerPod, reported.Slots, lengthOf(reported.PollIntervalMS, time.Millisecond)
-		poll = one.apply(reported) || poll
+		poll = poll || open && !entry.open || more(entry.limit, reported.SlotsPerPod) || more(entry.slots, reported.Slots)
+		entry.open, entry.limit, entry.slots, entry.every = open, reported.SlotsPerPod, reported.Slots, lengthOf(reported.PollIntervalMS, time.Millisecond)
+		poll = entry.apply(reported) || poll
 		l.order = append(l.order, reported.Name)
 	}
-	for name, one := range l.byName {
+	for name, entry := range l.byName {
 		if !seen[name] {
-			one.open, l.lost = false, time.Now()
-			if one.used == 0 {
+			entry.open, l.lost = false, time.Now()
+			if entry.used == 0 {
 				delete(l.byName, name)
 			}
 		}
@@ -111,22 +111,22 @@ func more(before, after *int) bool {
 }
 
 // free returns how many more jobs may start in a lane on this pod.
-func (l *Lanes) free(one *lane) int {
-	if l.stopped() || one == nil || !one.open {
+func (l *Lanes) free(entry *lane) int {
+	if l.stopped() || entry == nil || !entry.open {
 		return 0
 	}
 	free := l.total - l.used
-	return max(min(free, one.room()), 0)
+	return max(min(free, entry.room()), 0)
 }
 
 // room returns how many more jobs the lane's limits allow on this pod.
-func (one *lane) room() int {
+func (entry *lane) room() int {
 	room := math.MaxInt
-	if one.limit != nil {
-		room = *one.limit - one.used
+	if entry.limit != nil {
+		room = *entry.limit - entry.used
 	}
-	if one.slots != nil {
-		room = min(room, one.grant.usable(time.Now())-one.used)
+	if entry.slots != nil {
+		room = min(room, entry.grant.usable(time.Now())-entry.used)
 	}
 	return room
 }
@@ -136,11 +136,11 @@ func (one *lane) room() int {
 func (l *Lanes) Reserve(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := l.byName[name]
-	if l.free(one) == 0 {
+	lane := l.byName[name]
+	if l.free(lane) == 0 {
 		return false
 	}
-	one.take(1)
+	lane.take(1)
 	l.used++
 	return true
 }
@@ -150,20 +150,20 @@ func (l *Lanes) Reserve(name string) bool {
 func (l *Lanes) UnsharedSlots(name string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := l.byName[name]
-	if l.stopped() || l.closing || one == nil || !one.open || one.slots != nil {
+	lane := l.byName[name]
+	if l.stopped() || l.closing || lane == nil || !lane.open || lane.slots != nil {
 		return 0
 	}
-	if one.limit != nil {
-		return min(l.total, *one.limit)
+	if lane.limit != nil {
+		return min(l.total, *lane.limit)
 	}
 	return l.total
 }
 
 // take counts jobs that are starting.
-func (one *lane) take(n int) {
-	one.used += n
-	one.grant.touched = true
+func (entry *lane) take(n int) {
+	entry.used += n
+	entry.grant.touched = true
 }
 
 // Release returns slots to a lane.
@@ -171,8 +171,8 @@ func (l *Lanes) Release(name string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.used -= n
-	if one := l.byName[name]; one != nil {
-		one.used -= n
+	if lane := l.byName[name]; lane != nil {
+		lane.used -= n
 	}
 }
 
@@ -181,18 +181,18 @@ func (l *Lanes) Release(name string, n int) {
 func (l *Lanes) Step(from, to string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := l.byName[to]
-	if l.stopped() || one == nil || !one.open {
+	lane := l.byName[to]
+	if l.stopped() || lane == nil || !lane.open {
 		return false
 	}
 	if from == to {
-		one.grant.touched = true
-		return one.room() >= 0 // the step takes over its parent's slot
+		lane.grant.touched = true
+		return lane.room() >= 0 // the step takes over its parent's slot
 	}
-	if one.room() <= 0 {
+	if lane.room() <= 0 {
 		return false
 	}
-	one.take(1)
+	lane.take(1)
 	return true
 }
 
@@ -208,8 +208,8 @@ func (l *Lanes) Stepped(from, to string, running bool) {
 	if running {
 		back = from
 	}
-	if one := l.byName[back]; one != nil {
-		one.used--
+	if lane := l.byName[back]; lane != nil {
+		lane.used--
 	}
 }
 
@@ -297,20 +297,20 @@ func (l *Lanes) Adopt(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.used++
-	one := l.byName[name]
-	if one == nil {
-		one = &lane{}
-		l.byName[name] = one
+	entry := l.byName[name]
+	if entry == nil {
+		entry = &lane{}
+		l.byName[name] = entry
 	}
-	one.take(1)
+	entry.take(1)
 }
 
 // Unsure makes the next requests confirm the grants in all limited lanes.
 func (l *Lanes) Unsure() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, one := range l.byName {
-		one.grant.unconfirmed = true
+	for _, lane := range l.byName {
+		lane.grant.unconfirmed = true
 	}
 }
 

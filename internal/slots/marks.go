@@ -59,34 +59,34 @@ func (m *Marks) markOf(lane string) *mark {
 	if m.lanes == nil {
 		m.lanes = map[string]*mark{}
 	}
-	one := m.lanes[lane]
-	if one == nil {
-		one = &mark{}
-		m.lanes[lane] = one
+	low := m.lanes[lane]
+	if low == nil {
+		low = &mark{}
+		m.lanes[lane] = low
 	}
-	return one
+	return low
 }
 
 // valid reports whether claims may start at the mark.
-func (one *mark) valid() bool { return !one.since.IsZero() && (one.again || !one.expired()) }
+func (low *mark) valid() bool { return !low.since.IsZero() && (low.again || !low.expired()) }
 
-func (one *mark) expired() bool { return !one.since.IsZero() && time.Now().After(one.until) }
+func (low *mark) expired() bool { return !low.since.IsZero() && time.Now().After(low.until) }
 
 // ForClaim sets where a claim starts reading a lane: at the mark if it is valid, or else at the beginning of the lane. If a sweep of the
 // lane is in progress, the claim continues the sweep.
 func (m *Marks) ForClaim(w *store.Want) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	one := m.markOf(w.Lane)
-	if one.sweep.outdated() {
-		one.sweep = nil
+	mark := m.markOf(w.Lane)
+	if mark.sweep.outdated() {
+		mark.sweep = nil
 	}
 	switch {
-	case one.sweep != nil:
-		one.sweep.next(w)
-	case one.valid():
-		one.used = one.used || time.Since(one.setAt) > markFresh
-		w.Since = one.since
+	case mark.sweep != nil:
+		mark.sweep.next(w)
+	case mark.valid():
+		mark.used = mark.used || time.Since(mark.setAt) > markFresh
+		w.Since = mark.since
 	}
 }
 
@@ -95,9 +95,9 @@ func (m *Marks) ForClaim(w *store.Want) {
 func (m *Marks) ForSubmission(lane string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	one := m.markOf(lane)
-	one.used = true
-	return one.since
+	mark := m.markOf(lane)
+	mark.used = true
+	return mark.since
 }
 
 // Claimed records how far a claim has read, and reports whether a sweep of any of its lanes is in progress. After a claim that took the
@@ -107,19 +107,19 @@ func (m *Marks) Claimed(wants []store.Want, found store.Claims, quick bool, most
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range wants {
-		one := m.markOf(w.Lane)
+		mark := m.markOf(w.Lane)
 		reached, short := found.Reached[w.Lane]
 		switch {
-		case one.sweep != nil && one.sweep.continuedBy(w):
-			if one.sweep.read(w.Lane, found) {
-				m.sweepEnded(one, most, again)
+		case mark.sweep != nil && mark.sweep.continuedBy(w):
+			if mark.sweep.read(w.Lane, found) {
+				m.sweepEnded(mark, most, again)
 			}
-		case one.sweep == nil && w.After == nil && short && reached.Last != nil:
-			one.sweep = beginSweep(w, found, most)
-		case one.sweep == nil && w.After == nil && quick && !one.valid():
-			one.since = time.Time{}
+		case mark.sweep == nil && w.After == nil && short && reached.Last != nil:
+			mark.sweep = beginSweep(w, found, most)
+		case mark.sweep == nil && w.After == nil && quick && !mark.valid():
+			mark.since = time.Time{}
 		}
-		sweeping = sweeping || one.sweep != nil
+		sweeping = sweeping || mark.sweep != nil
 	}
 	return sweeping
 }
@@ -128,41 +128,41 @@ func (m *Marks) Claimed(wants []store.Want, found store.Claims, quick bool, most
 func (m *Marks) Drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, one := range m.lanes {
-		one.since, one.sweep, one.again = time.Time{}, nil, false
+	for _, mark := range m.lanes {
+		mark.since, mark.sweep, mark.again = time.Time{}, nil, false
 	}
 }
 
 // sweepEnded sets the mark after a sweep of a whole lane. After a sweep that started at a mark, it advances that mark instead.
-func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
-	s := one.sweep
-	one.sweep = nil
+func (m *Marks) sweepEnded(low *mark, most time.Duration, again func()) {
+	s := low.sweep
+	low.sweep = nil
 	if !s.floor.IsZero() {
-		if !one.since.IsZero() {
-			one.since = s.fresh
+		if !low.since.IsZero() {
+			low.since = s.fresh
 		}
 		return
 	}
-	m.set(one, s.fresh, s.passed, most, again)
+	m.set(low, s.fresh, s.passed, most, again)
 }
 
 // set sets a mark after a full read, or clears it if the read was fast. The mark is valid for a multiple of took, up to most. If the mark
 // has been used by the time it expires, again is called.
-func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
-	one.since, one.setAt, one.used, one.again = time.Time{}, time.Now(), false, false
-	if one.wake != nil {
-		one.wake.Stop()
+func (m *Marks) set(low *mark, since time.Time, took, most time.Duration, again func()) {
+	low.since, low.setAt, low.used, low.again = time.Time{}, time.Now(), false, false
+	if low.wake != nil {
+		low.wake.Stop()
 	}
 	if took < markSlow {
 		return
 	}
 	span := markSpan(took, most)
-	one.since, one.until = since, time.Now().Add(span)
-	one.wake = time.AfterFunc(span, func() {
+	low.since, low.until = since, time.Now().Add(span)
+	low.wake = time.AfterFunc(span, func() {
 		m.mu.Lock()
-		used := one.used
+		used := low.used
 		if !used {
-			one.since = time.Time{}
+			low.since = time.Time{}
 		}
 		m.mu.Unlock()
 		if used {
@@ -190,9 +190,9 @@ func (m *Marks) Expired(lanes []string) map[string]time.Time {
 	now := time.Now()
 	since := map[string]time.Time{}
 	for _, lane := range lanes {
-		one := m.markOf(lane)
-		if one.sweep == nil && one.expired() && !one.again && now.Sub(one.asked) >= markRest {
-			since[lane], one.asked, one.again = time.Time{}, now, true
+		mark := m.markOf(lane)
+		if mark.sweep == nil && mark.expired() && !mark.again && now.Sub(mark.asked) >= markRest {
+			since[lane], mark.asked, mark.again = time.Time{}, now, true
 		}
 	}
 	if len(since) > 0 {
@@ -221,12 +221,12 @@ func (m *Marks) AfterSlow(lanes []string) map[string]time.Time {
 	}
 	since := make(map[string]time.Time, len(lanes))
 	for _, lane := range lanes {
-		switch one := m.markOf(lane); {
-		case one.sweep != nil || one.again: // the sweep or the read in progress sets the mark when it ends
-		case !one.valid():
-			since[lane], one.asked = time.Time{}, now
+		switch mark := m.markOf(lane); {
+		case mark.sweep != nil || mark.again: // the sweep or the read in progress sets the mark when it ends
+		case !mark.valid():
+			since[lane], mark.asked = time.Time{}, now
 		default:
-			since[lane] = one.since
+			since[lane] = mark.since
 		}
 	}
 	if len(since) > 0 {
@@ -242,13 +242,13 @@ func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duratio
 	defer m.mu.Unlock()
 	whole := false
 	for lane, moment := range found {
-		one := m.markOf(lane)
+		mark := m.markOf(lane)
 		if !since[lane].IsZero() {
-			one.since = moment
+			mark.since = moment
 			continue
 		}
 		whole, m.took = true, took
-		m.set(one, moment, took, most, again)
+		m.set(mark, moment, took, most, again)
 	}
 	if whole && took < markSlow {
 		m.readAt = m.readAt.Add(time.Second) // the claim was slow for some other reason

@@ -114,8 +114,8 @@ func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	if w, _ := claimOnce(&m, nil, short(time.Second, nil, now.Add(2*time.Hour))); !w.Since.Equal(now) || w.After.ID != 7 {
 		t.Fatal(w)
 	}
-	if one := m.markOf("a"); !one.since.Equal(now.Add(time.Hour)) || !one.until.Equal(until) || one.sweep != nil {
-		t.Error(one)
+	if mark := m.markOf("a"); !mark.since.Equal(now.Add(time.Hour)) || !mark.until.Equal(until) || mark.sweep != nil {
+		t.Error(mark)
 	}
 	m.markOf("a").wake.Stop()
 }

@@ -7,15 +7,15 @@ type Use struct{ Used, Limit int }
 func (l *Lanes) AddUse(sum map[string]Use) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, one := range l.byName {
+	for name, lane := range l.byName {
 		limit := l.total
-		if one.limit != nil {
-			limit = min(limit, *one.limit)
+		if lane.limit != nil {
+			limit = min(limit, *lane.limit)
 		}
 		if l.mayUse != nil && !l.mayUse(name) {
 			limit = 0
 		}
-		sum[name] = Use{sum[name].Used + one.used, sum[name].Limit + limit}
+		sum[name] = Use{sum[name].Used + lane.used, sum[name].Limit + limit}
 	}
 }
 
@@ -23,8 +23,8 @@ func (l *Lanes) AddUse(sum map[string]Use) {
 func (l *Lanes) HoldsOrAwaits() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, one := range l.byName {
-		if one.grant.held > 0 || one.grant.waits {
+	for _, lane := range l.byName {
+		if lane.grant.held > 0 || lane.grant.waits {
 			return true
 		}
 	}
@@ -36,9 +36,9 @@ func (l *Lanes) Shared() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	most := map[string]int{}
-	for name, one := range l.byName {
-		if one.slots != nil {
-			most[name] = *one.slots
+	for name, lane := range l.byName {
+		if lane.slots != nil {
+			most[name] = *lane.slots
 		}
 	}
 	return most

@@ -8,9 +8,9 @@ import (
 )
 
 // interval returns a lane's poll interval.
-func (l *Lanes) interval(one *lane) time.Duration {
-	if one.every > 0 {
-		return one.every
+func (l *Lanes) interval(entry *lane) time.Duration {
+	if entry.every > 0 {
+		return entry.every
 	}
 	return l.poll
 }
@@ -41,14 +41,14 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 	room := make([]int, len(l.order))
 	open := 0
 	for i, name := range l.order {
-		one := l.byName[name]
-		if room[i] = l.free(one); room[i] <= 0 {
+		lane := l.byName[name]
+		if room[i] = l.free(lane); room[i] <= 0 {
 			continue
 		}
 		switch {
-		case !one.claimedAt.Before(since): // already included in this round
+		case !lane.claimedAt.Before(since): // already included in this round
 			room[i] = 0
-		case tick && now.Sub(one.claimedAt) < time.Duration(float64(l.interval(one))*(1-poller.Spread)):
+		case tick && now.Sub(lane.claimedAt) < time.Duration(float64(l.interval(lane))*(1-poller.Spread)):
 			room[i] = 0
 			early++
 		default:
@@ -96,7 +96,7 @@ func (l *Lanes) Covers(asked int) bool {
 	}
 	open := 0
 	for _, name := range l.order {
-		if one := l.byName[name]; one.open && (one.limit == nil || *one.limit > 0) && (one.slots == nil || one.grant.held > 0) {
+		if lane := l.byName[name]; lane.open && (lane.limit == nil || *lane.limit > 0) && (lane.slots == nil || lane.grant.held > 0) {
 			open++
 		}
 	}

@@ -28,8 +28,8 @@ func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
 	for f := (job.Filter{Owner: "ana", Limit: 3}); ; {
 		page, err := view.Jobs(w.ctx(), w.Store, f)
 		w.is.NoErr(err)
-		for _, one := range page.Jobs {
-			jobs = append(jobs, one.ID)
+		for _, j := range page.Jobs {
+			jobs = append(jobs, j.ID)
 		}
 		if f.Cursor = page.Cursor; f.Cursor == "" {
 			break
@@ -38,8 +38,8 @@ func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
 	for f := (view.PipelineFilter{Owner: "ana", Limit: 3}); ; {
 		page, err := view.Pipelines(w.ctx(), w.Store, f)
 		w.is.NoErr(err)
-		for _, one := range page.Pipelines {
-			pipelines = append(pipelines, one.ID)
+		for _, pipeline := range page.Pipelines {
+			pipelines = append(pipelines, pipeline.ID)
 		}
 		if f.Cursor = page.Cursor; f.Cursor == "" {
 			break

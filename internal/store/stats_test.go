@@ -69,13 +69,13 @@ func TestTheNumbersOfTwoPodsAddUp(t *testing.T) {
 	w.is.True(mail.WaitP95.Duration() > time.Millisecond && mail.WaitP95.Duration() < 6*time.Millisecond)
 	var finished, failed int64
 	busy := 0
-	for i, one := range s.Total.Intervals {
-		w.is.Equal(one.At, s.Since.Add(time.Duration(i)*time.Minute))
-		finished, failed = finished+one.Finished, failed+one.Failed
-		if one.Finished > 0 {
+	for i, interval := range s.Total.Intervals {
+		w.is.Equal(interval.At, s.Since.Add(time.Duration(i)*time.Minute))
+		finished, failed = finished+interval.Finished, failed+interval.Failed
+		if interval.Finished > 0 {
 			busy++
 		}
-		w.is.Equal(one.RunP95 != nil, one.Finished > 0)
+		w.is.Equal(interval.RunP95 != nil, interval.Finished > 0)
 	}
 	w.is.Equal([]any{finished, failed, busy, len(s.Total.Intervals)}, []any{int64(106), int64(10), 2, 61})
 	lanes := w.stats(time.Hour, view.ByLane)

@@ -33,13 +33,13 @@ const (
 
 // Queued reports whether all writes are statements and can therefore share a commit with other jobs' statements.
 func (w Writes) Queued() bool {
-	return len(w) > 0 && !slices.ContainsFunc(w, func(one Write) bool { return one.Do != nil })
+	return len(w) > 0 && !slices.ContainsFunc(w, func(write Write) bool { return write.Do != nil })
 }
 
 // Queue adds the statements to a batch. If a statement fails, failed is called with its index.
 func (w Writes) Queue(batch *pgx.Batch, failed func(i int)) {
-	for i, one := range w {
-		batch.Queue(one.SQL, one.Args...).Fn = func(results pgx.BatchResults) error {
+	for i, write := range w {
+		batch.Queue(write.SQL, write.Args...).Fn = func(results pgx.BatchResults) error {
 			_, err := results.Exec()
 			if err != nil {
 				failed(i)
@@ -54,7 +54,7 @@ func (w Writes) Queue(batch *pgx.Batch, failed func(i int)) {
 func (w Writes) Prepares(err error) (i int, is bool) {
 	before, ok := errors.AsType[pgx.ErrPreprocessingBatch](err)
 	if ok {
-		i = slices.IndexFunc(w, func(one Write) bool { return one.Do == nil && one.SQL == before.SQL() })
+		i = slices.IndexFunc(w, func(write Write) bool { return write.Do == nil && write.SQL == before.SQL() })
 	}
 	return i, ok && i >= 0
 }
@@ -63,8 +63,8 @@ func (w Writes) Prepares(err error) (i int, is bool) {
 // statement's number.
 func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
 	statements, before := 0, 0
-	for _, one := range w {
-		if one.Do == nil {
+	for _, write := range w {
+		if write.Do == nil {
 			statements++
 		}
 	}
@@ -76,7 +76,7 @@ func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
 			w = w[1:]
 			continue
 		}
-		n := slices.IndexFunc(w, func(one Write) bool { return one.Do != nil })
+		n := slices.IndexFunc(w, func(write Write) bool { return write.Do != nil })
 		if n < 0 {
 			n = len(w)
 		}
@@ -102,9 +102,9 @@ func (w Writes) send(ctx context.Context, tx pgx.Tx) (i int, err error) {
 
 // Size returns the approximate size of the statements and their arguments on the wire, in bytes.
 func (w Writes) Size() (bytes int) {
-	for _, one := range w {
-		bytes += len(one.SQL)
-		for _, a := range one.Args {
+	for _, write := range w {
+		bytes += len(write.SQL)
+		for _, a := range write.Args {
 			bytes += size(a)
 		}
 	}
@@ -153,12 +153,12 @@ func size(arg any) (bytes int) {
 // because other statements may follow in the same transaction.
 func (w Writes) check() error {
 	statements, bytes := 0, w.Size()
-	for _, one := range w {
-		if one.Do != nil {
+	for _, write := range w {
+		if write.Do != nil {
 			continue
 		}
 		statements++
-		if word := strings.ToLower(firstWord.FindString(leading.ReplaceAllString(one.SQL, ""))); !slices.Contains(verbs, word) {
+		if word := strings.ToLower(firstWord.FindString(leading.ReplaceAllString(write.SQL, ""))); !slices.Contains(verbs, word) {
 			return fmt.Errorf("%w: statement %d begins with %q: want one of %s, use InTx for others", job.ErrInvalid, statements, word, strings.Join(verbs, ", "))
 		}
 	}

@@ -19,12 +19,12 @@ func Collector(r *runner.Runner) prometheus.Collector {
 }
 
 type collector struct {
-	types     []instrument.Type                         // of each metric
-	described []*prometheus.Desc                        // of each metric
-	each      func(func(at int, one instrument.Series)) // calls its argument for every series; at is the index of its metric
+	types     []instrument.Type                            // of each metric
+	described []*prometheus.Desc                           // of each metric
+	each      func(func(at int, series instrument.Series)) // calls its argument for every series; at is the index of its metric
 }
 
-func newCollector(metrics []instrument.Metric, each func(func(at int, one instrument.Series))) collector {
+func newCollector(metrics []instrument.Metric, each func(func(at int, series instrument.Series))) collector {
 	c := collector{each: each}
 	for _, m := range metrics {
 		c.types = append(c.types, m.Type)

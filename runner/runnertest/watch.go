@@ -122,10 +122,10 @@ func (w *watch) read(conn *pgx.Conn, sql string, args []any) (s sent) {
 	case "commit":
 		for _, id := range w.holding[conn] {
 			// Once the handler has returned, the commit ends the job.
-			if one := w.jobs[id]; one != nil && one.returned {
-				s.ends = append(s.ends, one.kind)
-			} else if one != nil {
-				s.keeps = append(s.keeps, one.kind)
+			if watched := w.jobs[id]; watched != nil && watched.returned {
+				s.ends = append(s.ends, watched.kind)
+			} else if watched != nil {
+				s.keeps = append(s.keeps, watched.kind)
 			}
 		}
 		delete(w.holding, conn)
@@ -135,8 +135,8 @@ func (w *watch) read(conn *pgx.Conn, sql string, args []any) (s sent) {
 
 func (w *watch) kinds(ids []int64) (kinds []string) {
 	for _, id := range ids {
-		if one := w.jobs[id]; one != nil {
-			kinds = append(kinds, one.kind)
+		if watched := w.jobs[id]; watched != nil {
+			kinds = append(kinds, watched.kind)
 		}
 	}
 	return kinds

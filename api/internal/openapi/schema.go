@@ -70,32 +70,32 @@ func (own Types) fields(t reflect.Type, members Schema) {
 		case name == "":
 			name = field.Name
 		}
-		one := own.Of(field.Type)
+		schema := own.Of(field.Type)
 		if options == "string" { // IDs are strings because they may exceed the precision of a double
-			one = Schema{"type": "string", "pattern": "^[0-9]+$"}
+			schema = Schema{"type": "string", "pattern": "^[0-9]+$"}
 			if field.Type.Kind() == reflect.Pointer {
-				one = orNull(one)
+				schema = orNull(schema)
 			}
 		}
-		members[name] = one
+		members[name] = schema
 	}
 }
 
 // orNull returns a schema that also allows null.
-func orNull(one Schema) Schema {
-	switch kind := one["type"].(type) {
+func orNull(schema Schema) Schema {
+	switch kind := schema["type"].(type) {
 	case string:
 		all := Schema{}
-		for name, value := range one {
+		for name, value := range schema {
 			all[name] = value
 		}
 		all["type"] = []string{kind, "null"}
-		if values, ok := one["enum"]; ok {
+		if values, ok := schema["enum"]; ok {
 			return Schema{"anyOf": []Schema{{"type": kind, "enum": values}, {"type": "null"}}}
 		}
 		return all
 	case nil:
-		return one // allows anything, including null
+		return schema // allows anything, including null
 	}
-	return Schema{"anyOf": []Schema{one, {"type": "null"}}}
+	return Schema{"anyOf": []Schema{schema, {"type": "null"}}}
 }

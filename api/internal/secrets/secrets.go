@@ -78,8 +78,8 @@ func (v *View) HideJob(j job.Job) job.Job {
 
 func (v *View) hideJobs(list []job.Job) []job.Job {
 	shown := make([]job.Job, len(list))
-	for i, one := range list {
-		shown[i] = v.HideJob(one)
+	for i, j := range list {
+		shown[i] = v.HideJob(j)
 	}
 	return shown
 }
@@ -131,8 +131,8 @@ func (s *Secrets) Present(request *http.Request, reader access.Principal, what a
 		what, target = v.hidePipeline(shows), "pipeline "+strconv.FormatInt(shows.ID, 10)
 	case []job.Pipeline:
 		shown := make([]job.Pipeline, len(shows))
-		for i, one := range shows {
-			shown[i] = v.hidePipeline(one)
+		for i, pipeline := range shows {
+			shown[i] = v.hidePipeline(pipeline)
 		}
 		what, target = shown, "pipelines"
 	case job.Tree:
@@ -142,8 +142,8 @@ func (s *Secrets) Present(request *http.Request, reader access.Principal, what a
 		what, target = shows, "schedule "+shows.Name
 	case []job.ScheduleUse:
 		shown := slices.Clone(shows)
-		for i, one := range shown {
-			shown[i].ScheduleSetting = v.HideSetting(one.Name, one.ScheduleSetting)
+		for i, schedule := range shown {
+			shown[i].ScheduleSetting = v.HideSetting(schedule.Name, schedule.ScheduleSetting)
 		}
 		what, target = shown, "schedules"
 	case job.ScheduleChanged:
@@ -173,15 +173,15 @@ func (s *Secrets) Searched(request *http.Request, reader access.Principal, searc
 
 // HideSetting returns the setting of the named schedule without the secrets that the reader may not see. A schedule's jobs belong to no
 // principal.
-func (v *View) HideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
-	args, hid := v.masks.of(one.Kind).args.Hide(one.Args)
+func (v *View) HideSetting(name string, setting job.ScheduleSetting) job.ScheduleSetting {
+	args, hid := v.masks.of(setting.Kind).args.Hide(setting.Args)
 	switch {
 	case !v.reader.CanFor(access.JobsArgs, ""):
-		one.Args = args
+		setting.Args = args
 	case hid && !slices.Contains(v.shownOf, "schedule "+name):
 		v.shownOf = append(v.shownOf, "schedule "+name)
 	}
-	return one
+	return setting
 }
 
 // plan hides the secrets of planned steps, using the mask of each step's kind.

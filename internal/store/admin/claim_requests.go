@@ -55,7 +55,7 @@ func ask(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, what string, 
 
 // AskStack asks the pod that is running a job for the stack of the job's handler. It returns [job.ErrNotFound] if the job does not exist,
 // and [job.ErrNotRunning] if no pod is running it.
-func AskStack(ctx context.Context, s *store.Store, id int64, actor string) (asked Asked, err error) {
+func AskStack(ctx context.Context, s *store.Store, id int64, actor string) (request Asked, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		a, err := ask(ctx, s, tx, id, store.RequestStack, nil)
 		switch {
@@ -68,13 +68,13 @@ func AskStack(ctx context.Context, s *store.Store, id int64, actor string) (aske
 			}
 			return orElse(err, job.ErrNotRunning)
 		}
-		asked = *a
+		request = *a
 		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.stack", Target: jobTarget(id)})
 	})
 	if err != nil {
 		err = fmt.Errorf("read the stack of job %d: %w", id, err)
 	}
-	return asked, err
+	return request, err
 }
 
 // ReadAnswer reads the answer to a request.

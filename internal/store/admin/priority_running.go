@@ -38,26 +38,26 @@ where j.id = $1 and n.parent_id = j.id limit 1`
 // job's pod to apply the change, because the pod builds the next step from the plan that it read when it claimed the job, and returns that
 // request. If another engine runs the job, it makes no request. It returns [job.ErrNotRunning] if the job is not running. If a handler's
 // transaction has locked the job's row, SetChainPriority retries until that transaction has ended.
-func SetChainPriority(ctx context.Context, s *store.Store, id int64, priority int, actor string) (asked Asked, err error) {
+func SetChainPriority(ctx context.Context, s *store.Store, id int64, priority int, actor string) (request Asked, err error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	for {
-		asked, err = niceRunning(ctx, s, id, priority, actor)
+		request, err = niceRunning(ctx, s, id, priority, actor)
 		if err == nil {
-			return asked, nil
+			return request, nil
 		}
 		if !isHeld(err) {
-			return asked, fmt.Errorf("change the priority of the steps after job %d: %w", id, err)
+			return request, fmt.Errorf("change the priority of the steps after job %d: %w", id, err)
 		}
 		select {
 		case <-ctx.Done():
-			return asked, fmt.Errorf("change the priority of job %d: its row is locked by a transaction that does not end: %w", id, ctx.Err())
+			return request, fmt.Errorf("change the priority of job %d: its row is locked by a transaction that does not end: %w", id, ctx.Err())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
-func niceRunning(ctx context.Context, s *store.Store, id int64, priority int, actor string) (asked Asked, err error) {
+func niceRunning(ctx context.Context, s *store.Store, id int64, priority int, actor string) (request Asked, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		if err := s.BoundLocks(ctx, tx); err != nil {
 			return err
@@ -73,12 +73,12 @@ func niceRunning(ctx context.Context, s *store.Store, id int64, priority int, ac
 		if len(before) == 0 {
 			return job.ErrNotRunning
 		}
-		if asked = (Asked{}); !before[0].Elsewhere {
+		if request = (Asked{}); !before[0].Elsewhere {
 			a, err := ask(ctx, s, tx, id, store.RequestPriority, &priority)
 			if err != nil || a == nil {
 				return orElse(err, job.ErrNotRunning)
 			}
-			asked = *a
+			request = *a
 		}
 		steps, err := nicePlans(ctx, s, tx, id, priority)
 		if err != nil {
@@ -87,7 +87,7 @@ func niceRunning(ctx context.Context, s *store.Store, id int64, priority int, ac
 		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.nice", Target: jobTarget(id),
 			Before: map[string]any{"priority": before[0].Priority}, After: map[string]any{"priority": priority, "steps": steps}})
 	})
-	return asked, err
+	return request, err
 }
 
 // NextStep returns the job that follows a job in its chain, or 0 if there is none.

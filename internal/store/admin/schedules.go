@@ -92,7 +92,7 @@ func lockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string) (
 // LockSchedule reads and locks a schedule, so that it neither changes nor fires until the transaction ends. It also returns the time on the
 // database's clock. It returns [job.ErrUnknownSchedule] if the schedule does not exist, and [job.ErrScheduleMoved] if as is not nil and
 // differs from the current setting.
-func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, as *job.ScheduleSetting) (one job.Schedule, now time.Time, err error) {
+func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, as *job.ScheduleSetting) (schedule job.Schedule, now time.Time, err error) {
 	row, err := lockSchedule(ctx, s, tx, name)
 	if err == nil && row.Removed {
 		err = job.ErrUnknownSchedule
@@ -104,7 +104,7 @@ func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, a
 		now, err = nowIn(ctx, tx)
 	}
 	if err != nil {
-		return one, now, fmt.Errorf("read schedule %q: %w", name, err)
+		return schedule, now, fmt.Errorf("read schedule %q: %w", name, err)
 	}
 	return row.Schedule, now, nil
 }

@@ -156,7 +156,7 @@ func FailureSet(ctx context.Context, s *store.Store, text, owner string) ([]int6
 		jobs, _, err = failedJobs(ctx, s, &set.First, &set.Last)
 	} else {
 		jobs, _, err = ownFailedJobs(ctx, s, &set.First, owner)
-		jobs = slices.DeleteFunc(jobs, func(one failures.Job) bool { return one.FailedAt.After(set.Last) })
+		jobs = slices.DeleteFunc(jobs, func(failed failures.Job) bool { return failed.FailedAt.After(set.Last) })
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the set of failures %s: %w", set.Group, err)

@@ -86,8 +86,8 @@ func (g *Session) markListedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 // slot. A claim that has not been listed for AckWithin counts as lost.
 func (g *Session) checkUnlisted(now time.Time) {
 	overdue := g.proxiesThat(func(key engine.ClaimKey, p *proxy) bool {
-		one := g.engine.Runs.Find(key.ID, key.Fence)
-		lost := one != nil && one.IsLost() && p.seen.Before(now)
+		run := g.engine.Runs.Find(key.ID, key.Fence)
+		lost := run != nil && run.IsLost() && p.seen.Before(now)
 		return p.listed && (lost || now.Sub(p.seen) > g.opts.AckWithin)
 	})
 	for _, p := range overdue {

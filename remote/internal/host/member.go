@@ -94,8 +94,8 @@ func (m member) Claims(ctx context.Context, boot string) (held []store.Held, ok 
 	return held, ok, err
 }
 
-func (m member) ClaimMissing(one *engine.Run) bool {
-	m.release(one.Key())
+func (m member) ClaimMissing(run *engine.Run) bool {
+	m.release(run.Key())
 	return true
 }
 

@@ -56,11 +56,11 @@ func (g *Session) report(ctx context.Context, report Report) (taken, duplicate b
 	g.mu.Lock()
 	p := g.proxies[key]
 	g.mu.Unlock()
-	one := g.engine.Runs.Find(report.ID, report.Fence)
-	if one == nil {
+	run := g.engine.Runs.Find(report.ID, report.Fence)
+	if run == nil {
 		return false, false, nil
 	}
-	lost := one.IsLost() || one.Settled.Load()
+	lost := run.IsLost() || run.Settled.Load()
 	mine := g.answer(report)
 	if p != nil {
 		select {
@@ -69,16 +69,16 @@ func (g *Session) report(ctx context.Context, report Report) (taken, duplicate b
 		}
 	}
 	select {
-	case <-one.Ended:
+	case <-run.Ended:
 	case <-ctx.Done(): // the caller is gone; it will retry or has learned the outcome from a heartbeat
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, ctx.Err())
 	}
 	first := p != nil && p.taken.Load() == mine
-	if first && !lost && one.Wrote.Load() {
+	if first && !lost && run.Wrote.Load() {
 		g.remember(key)
 		return true, false, nil
 	}
-	found, err := g.host.pod.Commands.ClaimOutcome(ctx, one.Lease)
+	found, err := g.host.pod.Commands.ClaimOutcome(ctx, run.Lease)
 	if err != nil {
 		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
 	}
@@ -87,7 +87,7 @@ func (g *Session) report(ctx context.Context, report Report) (taken, duplicate b
 	}
 	g.remember(key)
 	if !report.is(found) || lost && first {
-		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.host.pod.Commands.Lost(ctx, one.Lease))
+		return true, false, fmt.Errorf("report of job %d: %w", report.ID, g.host.pod.Commands.Lost(ctx, run.Lease))
 	}
 	return true, !first, nil
 }

@@ -54,7 +54,7 @@ func (g *Session) verdict(l Listed, now time.Time) (v Verdict, known bool) {
 		return lost, true
 	}
 	key := engine.ClaimKey{ID: l.ID, Fence: l.Fence}
-	one := g.engine.Runs.Find(l.ID, l.Fence)
+	run := g.engine.Runs.Find(l.ID, l.Fence)
 	g.mu.Lock()
 	p, ended, stack := g.proxies[key], g.reported.has(key), g.stacks[key]
 	g.mu.Unlock()
@@ -64,16 +64,16 @@ func (g *Session) verdict(l Listed, now time.Time) (v Verdict, known bool) {
 	switch {
 	case ended:
 		return lost, true
-	case one == nil:
+	case run == nil:
 		return lost, false
-	case one.IsLost():
-		lost.Cause = context.Cause(one.Ctx)
+	case run.IsLost():
+		lost.Cause = context.Cause(run.Ctx)
 		return lost, true
 	}
 	if l.Progress != nil {
-		one.Writer.Progress(storableProgress(*l.Progress))
+		run.Writer.Progress(storableProgress(*l.Progress))
 	}
-	return Verdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.Ctx), Stack: stack}, true
+	return Verdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(run.Ctx), Stack: stack}, true
 }
 
 // recent holds the claims that ended most recently. A worker keeps listing a claim until it learns that the claim has ended.

@@ -20,11 +20,11 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *w
 		if !validToken(g.key, id, claim) {
 			return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 		}
-		if one := g.engine.Runs.Find(claim.ID, claim.Fence); one != nil {
-			if one.IsLost() {
-				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, one.Loss())
+		if run := g.engine.Runs.Find(claim.ID, claim.Fence); run != nil {
+			if run.IsLost() {
+				return nil, nil, fmt.Errorf("job %d: %w", claim.ID, run.Loss())
 			}
-			return &one.Job, func() {}, nil
+			return &run.Job, func() {}, nil
 		}
 	}
 	row, err := h.workerRow(ctx, id, owner)
@@ -42,8 +42,8 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *w
 	if len(held) == 0 {
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, h.pod.Commands.Lost(ctx, lease))
 	}
-	one := h.pod.Prepare(&held[0].Claimed, lease)
-	return &one.Job, one.Events.Close, nil
+	run := h.pod.Prepare(&held[0].Claimed, lease)
+	return &run.Job, run.Events.Close, nil
 }
 
 // Emit is [runner.Job.Emit] for a remote worker's claim. It returns [job.ErrOutcomeUnknown] if the event may have been written.
