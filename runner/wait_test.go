@@ -27,7 +27,7 @@ func looking() int { return goroutinesIn("run") }
 // goroutinesIn returns the number of goroutines that are in a method of await.Waiters.
 func goroutinesIn(method string) int {
 	buf := make([]byte, 8<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "await.(*Waiters)."+method+"(")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "engine.(*Waiters)."+method+"(")
 }
 
 // This test is not parallel, because it counts all goroutines in the process.
