@@ -1,14 +1,18 @@
--- What a job is (jobs), and its place while it is unfinished: due or running (live), or waiting for a moment (parked).
--- Locks: new tables only, nothing waits.
+-- Jobs: the immutable part (jobs), the place until the end (live, parked), and rows that only some jobs have: keys and progress.
 
 -- +goose Up
+comment on table trapeze.migrations is 'One row per migration that was applied. The migration tool writes it, and pods read it when they start.';
 
 -- Ids are handed out in blocks: nextval is the first id of a thousand that the caller then owns, so that a job's id is
 -- known before its row is committed. Ids are therefore not in time order across pods.
 create sequence trapeze.job_ids increment by 1000;
+comment on sequence trapeze.job_ids is 'The first job id of each block of 1000 ids that a process has reserved.';
 
--- The immutable part of every job, written once. args and planned are json, not jsonb: a handler sees the bytes that
--- were submitted.
+-- A process never uses an id of its block that is a multiple of 1000, so these ids are free for jobs that the database makes.
+create sequence trapeze.single_job_ids;
+comment on sequence trapeze.single_job_ids is 'The ids of jobs that the database makes, divided by 1000.';
+
+-- args and planned are json, not jsonb: a handler sees the bytes that were submitted.
 create table trapeze.jobs (
     id           bigint primary key,
     kind         text not null check (octet_length(kind) between 1 and 100),
@@ -23,15 +27,24 @@ create table trapeze.jobs (
     max_crashes  integer,
     submitter    text not null default '',
     unique_key   text,
-    created_at   timestamptz not null default now()
+    created_at   timestamptz not null default now(),
+    xid          xid8,                     -- of the transaction that submitted it
+    group_id     bigint,                   -- the fan-out for which this branch counts; null: the pipeline's spine
+    child_no     integer,                  -- which of its branches
+    impaired     boolean not null default false, -- something before it went wrong and did not stop it
+    traceparent  text check (octet_length(traceparent) <= 55), -- the W3C header of that name, version 00; null: not traced
+    erased_at    timestamptz               -- when the job's data was erased; null: never
 );
--- jobs_by_age answers: which jobs are the newest? Ids come from blocks, so they do not tell.
+comment on table trapeze.jobs is 'One row per job: its immutable part, written once by the transaction that submits it.';
 create index jobs_by_age on trapeze.jobs (created_at, id);
--- jobs_of_pipeline answers: which steps followed this first job?
-create index jobs_of_pipeline on trapeze.jobs (pipeline_id, id) where step > 0;
+comment on index trapeze.jobs_by_age is 'Which jobs are the newest? Ids come from blocks, so they do not tell.';
+create index jobs_of_pipeline on trapeze.jobs (pipeline_id, (coalesce(group_id, 0)), (coalesce(child_no, 0)), step desc) where step > 0;
+comment on index trapeze.jobs_of_pipeline is 'Which is the last step of the spine, and which jobs are the branches of this fan-out?';
+create index jobs_by_submitter on trapeze.jobs (submitter, created_at, id) where submitter <> '';
+comment on index trapeze.jobs_by_submitter is 'Which jobs of this submitter are the newest? It has no entry for a job without a submitter.';
 
--- Only what is due or running: narrow and hot. A claim is a HOT update, because no index mentions a column that a claim
--- sets, partial predicates included.
+-- Narrow and hot. A claim is a HOT update, because no index mentions a column that a claim sets, partial predicates included, and because
+-- the fillfactor leaves room on the page for the columns that a claim fills.
 create table trapeze.live (
     id               bigint primary key,
     ready_at         timestamptz not null,
@@ -52,22 +65,21 @@ create table trapeze.live (
     lane             text not null,
     kind             text not null,
     subject          text not null,
+    claim_xid        xid8,                 -- of the latest claim
     check ((state = 'running') = (pod is not null))
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000,
-        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2);
-
--- live_for_claim answers: which jobs of this lane come next? The priority is negated so that all its columns ascend and
--- one row comparison can name a position in it.
+) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000,
+        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2, fillfactor = 42);
+comment on table trapeze.live is 'One row per job that is due or running.';
+-- The priority is negated so that all columns ascend and one row comparison can name a position.
 create index live_for_claim on trapeze.live (lane, (-priority), ready_at, id);
--- live_for_subject answers: which job of this subject comes next?
+comment on index trapeze.live_for_claim is 'Which jobs of this lane come next?';
 create index live_for_subject on trapeze.live (kind, subject, (-priority), ready_at, id) where subject <> '';
+comment on index trapeze.live_for_subject is 'Which job of this subject comes next?';
 
--- What waits for a moment, for approval or for children.
 create table trapeze.parked (
     id           bigint primary key,
     why          text not null check (why in ('scheduled', 'retry', 'retry_later', 'approval', 'children')),
     run_after    timestamptz,
-    open_children integer not null default 0,
     started_at   timestamptz,
     fence        bigint not null default 0,
     event_no     integer not null,
@@ -81,11 +93,78 @@ create table trapeze.parked (
     kind         text not null,
     subject      text not null
 ) with (fillfactor = 70);
--- parked_for_promotion answers: what becomes due next?
+comment on table trapeze.parked is 'One row per job that waits for a moment, for approval or for its branches.';
 create index parked_for_promotion on trapeze.parked (run_after, id) where why in ('scheduled', 'retry', 'retry_later');
+comment on index trapeze.parked_for_promotion is 'Which job becomes due next?';
+-- run_after is when they would have become due.
+create index parked_for_approval on trapeze.parked (run_after, id) where why = 'approval';
+comment on index trapeze.parked_for_approval is 'Which jobs have waited for approval for too long?';
+create index parked_for_branches on trapeze.parked (id) where why = 'children';
+comment on index trapeze.parked_for_branches is 'Which jobs wait for their branches?';
+
+-- A submission that finds its key taken locks the row, and a claim takes such a job only when its row is free.
+create table trapeze.unique_keys (
+    kind   text not null,
+    key    text not null check (octet_length(key) between 1 and 500),
+    job_id bigint not null,
+    primary key (kind, key)
+);
+comment on table trapeze.unique_keys is 'One row per unique key in force, with the job that holds it.';
+create index unique_keys_of_job on trapeze.unique_keys (job_id);
+comment on index trapeze.unique_keys_of_job is 'Which unique key does this job hold?';
+
+create table trapeze.submissions (
+    key         text primary key check (octet_length(key) between 1 and 500),
+    job_id      bigint not null,
+    fingerprint bytea not null,            -- SHA-256 of kind, subject and args
+    created_at  timestamptz not null default now()
+);
+comment on table trapeze.submissions is 'One row per idempotency key: the answer to a submission that is sent again.';
+create index submissions_by_age on trapeze.submissions (created_at);
+comment on index trapeze.submissions_by_age is 'Which idempotency keys have expired?';
+
+create table trapeze.job_progress (
+    id         bigint primary key,
+    done       bigint,
+    total      bigint,
+    message    text,
+    checkpoint json,
+    updated_at timestamptz not null default now(),
+    put_off    integer not null default 0  -- how often its handler put it off
+) with (fillfactor = 50);
+comment on table trapeze.job_progress is 'One row per job whose handler reported progress, saved a checkpoint or put the job off.';
+
+-- An id for a job that the database makes. The advisory lock is held shared while an id is taken, and alone while the sequence is moved, so that no
+-- id is taken between the reading of the sequence and its new value. Each block ends with an error that it catches: PostgreSQL then releases the lock
+-- at once and not at the end of the caller's transaction, and keeps the new value of the sequence. After any other error, no lock is left either.
+-- +goose StatementBegin
+create function trapeze.single_job_id() returns bigint
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    free bigint;
+begin
+    loop
+        begin
+            perform pg_advisory_xact_lock_shared(420028);
+            free := nextval('trapeze.single_job_ids') * 1000;
+            raise sqlstate 'TZ000';
+        exception when sqlstate 'TZ000' then
+        end;
+        exit when not exists (select from trapeze.jobs j where j.id = free);
+        -- A restore has left the sequence behind. One transaction at a time moves it, and never back.
+        begin
+            perform pg_advisory_xact_lock(420028);
+            perform setval('trapeze.single_job_ids', greatest((select max(j.id) from trapeze.jobs j) / 1000 + 1, s.last_value)) from trapeze.single_job_ids s;
+            raise sqlstate 'TZ000';
+        exception when sqlstate 'TZ000' then
+        end;
+    end loop;
+    return free;
+end $$;
+-- +goose StatementEnd
+revoke execute on function trapeze.single_job_id() from public;
 
 -- +goose Down
-drop table trapeze.parked;
-drop table trapeze.live;
-drop table trapeze.jobs;
-drop sequence trapeze.job_ids;
+drop function trapeze.single_job_id();
+drop table trapeze.job_progress, trapeze.submissions, trapeze.unique_keys, trapeze.parked, trapeze.live, trapeze.jobs;
+drop sequence trapeze.single_job_ids, trapeze.job_ids;

@@ -118,17 +118,11 @@ type pod struct {
 // serve starts a pod with the demo kinds and waits until the pod is ready. The pod is stopped when the test ends.
 func serve(t *testing.T, url string, env []string, args ...string) *pod {
 	t.Helper()
-	return serveWith(t, os.Args[0], url, env, args...)
-}
-
-// serveWith is like serve, but for a different program.
-func serveWith(t *testing.T, program, url string, env []string, args ...string) *pod {
-	t.Helper()
 	env = append([]string{"TRAPEZE_HTTP_ADDR=127.0.0.1:0", "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_POLL_INTERVAL=200ms"}, env...)
 	if url != "" {
 		env = append(env, "DATABASE_URL="+url)
 	}
-	p := &pod{t: t, cmd: exec.Command(program, append([]string{"serve"}, args...)...), log: &podtest.Log{}, ended: make(chan struct{})}
+	p := &pod{t: t, cmd: exec.Command(os.Args[0], append([]string{"serve"}, args...)...), log: &podtest.Log{}, ended: make(chan struct{})}
 	p.cmd.Env, p.cmd.Stderr = environment(env...), p.log
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {

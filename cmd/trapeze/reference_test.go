@@ -124,7 +124,7 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 	var states []string
 	const named = `(?:'|\tevent :?= ")((?:job|pod|lane|gate|schedule|retention)\.[a-z_]+)['"]`
 	events := append(literals(t, "internal/store/*.go", named), literals(t, "internal/store/*/*.go", named)...)
-	events = append(events, literals(t, "migrations/*_on_failure.sql", named)...)
+	events = append(events, literals(t, "migrations/*_pipelines.sql", named)...)
 	for _, state := range job.States() {
 		states = append(states, string(state))
 		if state.Terminal() {
@@ -133,7 +133,7 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 	}
 	same(t, "states", names(t, heading, "state"), states)
 	reasons := literals(t, "job/state.go", `Reason = +"([a-z_]+)"`)
-	reasons = append(reasons, literals(t, "migrations/*_job_view.sql", `'([a-z_]+)' end as reason`)...)
+	reasons = append(reasons, literals(t, "migrations/*_pipelines.sql", `'([a-z_]+)' end as reason`)...)
 	why := literals(t, "migrations/*_jobs.sql", `why in \(('[^)]+')\)\),`) // the reasons why a job is parked
 	reasons = append(reasons, strings.Split(strings.Trim(why[0], "'"), "', '")...)
 	same(t, "reasons", names(t, heading, "reason"), reasons)

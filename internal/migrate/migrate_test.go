@@ -97,7 +97,7 @@ func TestAFailedMigrationChangesNothing(t *testing.T) {
 	_, err := pool.Exec(t.Context(), `create schema trapeze; create table trapeze.done ()`)
 	is.NoErr(err)
 	err = migrate.Up(t.Context(), url, "trapeze")
-	is.True(err != nil && strings.Contains(err.Error(), "nothing was changed, because 00002_done.sql failed: "))
+	is.True(err != nil && strings.Contains(err.Error(), "nothing was changed, because 00002_runs_and_partitions.sql failed: "))
 	is.Equal(tables(t, pool, "trapeze"), 1) // only the table above
 	_, err = pool.Exec(t.Context(), `drop table trapeze.done`)
 	is.NoErr(err)
@@ -155,7 +155,7 @@ func TestAMigrationThatIsCancelledWithinAStatementLeavesNoLock(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	conn, err := pool.Acquire(t.Context())
 	is.NoErr(err)
-	_, err = conn.Exec(t.Context(), `select pg_advisory_lock(420022)`) // the second-to-last migration waits for this lock
+	_, err = conn.Exec(t.Context(), `select pg_advisory_lock(420022)`) // the migration that creates partitions waits for this lock
 	is.NoErr(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	up := make(chan error)
@@ -212,64 +212,26 @@ func ofVersion(t *testing.T, version int64) (url string, pool *pgxpool.Pool) {
 func TestAMigrationDoesNotQueueForATable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url, pool := ofVersion(t, 9)
+	url, pool := ofVersion(t, 3) // the next migration creates a trigger on done_failed
 	forgotten, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer forgotten.Rollback(context.WithoutCancel(t.Context()))
-	_, err = forgotten.Exec(t.Context(), `select count(*) from trapeze.jobs`)
+	_, err = forgotten.Exec(t.Context(), `select count(*) from trapeze.done_failed`)
 	is.NoErr(err)
 	up := make(chan error)
 	go func() { up <- migrate.Up(t.Context(), url, "trapeze") }()
 	for range 2 {
 		pgtest.Wait(t, "the migration waits", func() bool {
-			return count(t, pool, `select count(*) from pg_locks where relation = 'trapeze.jobs'::regclass and not granted
+			return count(t, pool, `select count(*) from pg_locks where relation = 'trapeze.done_failed'::regclass and not granted
 				and database = (select oid from pg_database where datname = current_database())`) == 1
 		})
-		_, err = pool.Exec(t.Context(), `insert into trapeze.jobs (id, kind, lane, args, pipeline_id)
-			select coalesce(max(id), 0) + 1, 'k', 'default', '{}', 1 from trapeze.jobs`)
+		_, err = pool.Exec(t.Context(), `insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
+			select coalesce(max(id), 0) + 1, 'failed', 'error', 'error', 1, 1, 1, 1, 0, 10, 'default' from trapeze.done_failed`)
 		is.NoErr(err) // the insert queues behind the migration for at most half a second, then succeeds
 	}
 	is.NoErr(forgotten.Rollback(t.Context()))
 	is.NoErr(<-up)
 	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
-}
-
-func TestGoingBackToEventsOfOneJobEachLosesNone(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	url := pgtest.EmptyURL(t)
-	pool := pgtest.Connect(t, url)
-	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
-	_, err := pool.Exec(t.Context(), `insert into trapeze.job_events (jobs, event_nos, fences, to_state, event) values ('{1,2}', '{1,3}', '{null,7}', 'pending', 'a');
-		insert into trapeze.job_events (job, event_no, to_state, event) values (1, 2, 'pending', 'b'); insert into trapeze.job_events (event) values ('c')`)
-	is.NoErr(err)
-	read := func(from string) (all string) {
-		is.NoErr(pool.QueryRow(t.Context(), `select string_agg(concat_ws(' ', job, event_no, fence, event), ', ' order by event, job)
-			from trapeze.`+from).Scan(&all))
-		return all
-	}
-	is.Equal(read("job_event"), "1 1 a, 2 3 7 a, 1 2 b, c")
-	is.NoErr(migrate.Down(t.Context(), url, "trapeze", 9))
-	is.Equal(read("job_events"), "1 1 a, 2 3 7 a, 1 2 b, c")
-}
-
-// After an upgrade, a role can still do everything that it could do before.
-func TestRolesThatAddJobsKeepTheRightToMoveTheirIDs(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	url, pool := ofVersion(t, 29)
-	adds, _ := pgtest.Role(t, url)
-	reads, _ := pgtest.Role(t, url)
-	_, err := pool.Exec(t.Context(), `grant insert on trapeze.jobs to `+adds+`; grant select on trapeze.jobs to `+reads)
-	is.NoErr(err)
-	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
-	for role, may := range map[string]bool{adds: true, reads: false} {
-		for _, function := range []string{"settle_history()", "advance_job_ids(bigint)", "spare_job_id()"} {
-			var does bool
-			is.NoErr(pool.QueryRow(t.Context(), `select has_function_privilege($1, 'trapeze.'||$2, 'execute')`, role, function).Scan(&does))
-			is.Equal(does, may)
-		}
-	}
 }
 
 func TestPrintedSQLGivesTheSameSchemaAsUp(t *testing.T) {
@@ -400,12 +362,12 @@ func TestTheStatusOfAnEmptyDatabaseChangesNothing(t *testing.T) {
 	is.True(!exists) // Status creates nothing
 }
 
-// A busy pod's statements read several tables that migrations change. A migration that locked these tables one by one would deadlock with
+// A busy pod's statements write to several tables that migrations change. A migration that locked these tables one by one would deadlock with
 // one of those statements every time.
 func TestAMigrationGetsItsLocksBesideABusyPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url, pool := ofVersion(t, 23)
+	url, pool := ofVersion(t, 3) // the next migration creates triggers on done_failed, then on done_cancelled
 	ctx, stop := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	defer busy.Wait()
@@ -413,7 +375,8 @@ func TestAMigrationGetsItsLocksBesideABusyPod(t *testing.T) {
 	for range 4 {
 		busy.Go(func() {
 			for ctx.Err() == nil { // each statement locks the tables in this order, and holds the locks for a moment
-				_, err := pool.Exec(t.Context(), `select pg_sleep(0.01) where not exists (select from trapeze.lanes, trapeze.jobs, trapeze.done)`)
+				_, err := pool.Exec(t.Context(), `begin; lock table trapeze.done_cancelled, trapeze.done_failed in row exclusive mode; select pg_sleep(0.01); commit`,
+					pgx.QueryExecModeSimpleProtocol)
 				if err != nil {
 					t.Error(err)
 					return
@@ -446,6 +409,17 @@ func TestEveryTriggerIsEnabledAlways(t *testing.T) {
 	is.Equal(len(column(t, pool, `select format('%s on %s', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
 		where c.relnamespace = 'trapeze'::regnamespace and t.tgconstraint = 0 and t.tgenabled <> 'A' order by 1`)), 0)
 	is.True(len(column(t, pool, `select tgname::text from pg_trigger where tgenabled = 'A'`)) >= 8)
+}
+
+// The comments are the documentation of the schema: psql shows them with \d+ and \di+. The index of a primary key needs none.
+func TestEveryTableAndIndexHasAComment(t *testing.T) {
+	is := is.New(t)
+	is.Equal(len(column(t, pgtest.Pool(t), `
+		select format('%s %s', c.relkind, c.relname) from pg_class c
+		where c.relnamespace = 'trapeze'::regnamespace and (c.relkind in ('p', 'v', 'm') or c.relkind in ('r', 'i', 'I') and not c.relispartition)
+			and not exists (select from pg_index i where i.indexrelid = c.oid and (i.indisprimary or i.indrelid in (select inhrelid from pg_inherits)))
+			and coalesce(obj_description(c.oid, 'pg_class'), '') !~ case when c.relkind in ('i', 'I') then '[?]' else '[.]$' end
+		order by 1`)), 0)
 }
 
 func column(t *testing.T, pool *pgxpool.Pool, sql string) []string {

@@ -34,7 +34,7 @@ func (s *Store) History() string { return s.cluster.History() }
 // ErrNoCluster is returned if the cluster table has no row, for example because all tables were truncated.
 var ErrNoCluster = errors.New("the table cluster has no row")
 
-// settleHistorySQL records the cluster's identity, and begins a new history if the identity has changed (migration 24). It returns the
+// settleHistorySQL records the cluster's identity, and begins a new history if the identity has changed. It returns the
 // history, and whether it is new. Plan: primary key lookups in cluster.
 const settleHistorySQL = `
 select coalesce(h::text, ''), h is distinct from (select c.history from trapeze.cluster c where c.one) from trapeze.settle_history() h`

@@ -1,8 +1,60 @@
--- Submissions from SQL. Producers name the parameters, and have the right to execute this function alone; it has its owner's rights. A
+-- Submissions from SQL. Producers name the parameters, and have the right to execute enqueue alone; it has its owner's rights. A
 -- function of this name and these parameters stays as long as there are producers: later releases add functions with other names.
--- Locks: new functions only.
 
 -- +goose Up
+
+-- Refuses JSON that the library would not read: its readers stop at twice this depth.
+-- +goose StatementBegin
+create function trapeze.check_nesting(kind text, args json) returns void
+    language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+declare
+    brackets text := args::text;
+    depth    integer;
+begin
+    if length(brackets) - length(translate(brackets, '[{', '')) <= 5000 then
+        return;
+    end if;
+    brackets := regexp_replace(regexp_replace(brackets, E'"([^"\\\\]|\\\\.)*"', '', 'g'), '[^][{}]', '', 'g');
+    select max(s.depth) into depth from (
+        select sum(case when b.c in ('[', '{') then 1 else -1 end) over (order by b.n) as depth
+        from regexp_split_to_table(brackets, '') with ordinality as b(c, n)
+    ) s;
+    if depth > 5000 then
+        raise exception 'invalid args: JSON nested % deep, at most 5000 (the args of %)', depth, kind using errcode = 'TZ005';
+    end if;
+end $$;
+-- +goose StatementEnd
+
+-- Refuses the parameters that the library refuses. The codes are those of runner.EnqueueSQL.
+-- +goose StatementBegin
+create function trapeze.check_job(what text, kind text, args json, lane text, subject text, priority integer) returns void
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+    if kind is null or octet_length(kind) > 100 or kind !~ '^[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*$' then
+        raise exception 'invalid submission: % of kind %: want 1 to 100 letters, digits and _ . : / @ + - (ASCII), the first a letter, a digit or _',
+            what, coalesce('"' || left(kind, 100) || '"', 'null') using errcode = 'TZ001';
+    end if;
+    if octet_length(args::text) > 1048576 then
+        raise exception 'too large: % bytes of JSON, at most 1048576 (the args of %)', octet_length(args::text), kind using errcode = 'TZ004';
+    end if;
+    begin
+        perform args::jsonb;
+    exception when others then
+        raise exception 'invalid args: the args of %: %', kind, sqlerrm using errcode = 'TZ005';
+    end;
+    perform trapeze.check_nesting(kind, args);
+    if lane <> '' and not exists (select from trapeze.lanes n where n.name = check_job.lane) then
+        raise exception 'unknown lane: submit % to lane "%"', kind, lane using errcode = 'TZ002';
+    end if;
+    if octet_length(subject) > 500 then
+        raise exception 'invalid submission: subject of % bytes, at most 500 (kind %)', octet_length(subject), kind using errcode = 'TZ001';
+    end if;
+    if priority not between -100 and 100 then
+        raise exception 'invalid submission: priority %, want -100 to 100 (kind %)', priority, kind using errcode = 'TZ001';
+    end if;
+end $$;
+-- +goose StatementEnd
+
 -- One step of a plan as a program submits it: {"kind", "args", "lane", "subject", "priority", "when", "own"}, all but the kind optional.
 -- +goose StatementBegin
 create function trapeze.checked_step(what text, step json, on_failure boolean) returns text
@@ -34,35 +86,6 @@ begin
         ',"subject":' || to_json(step ->> 'subject'), ',"priority":' || (step ->> 'priority')::integer,
         ',"when":' || to_json(coalesce(nullif(step ->> 'when', ''), case when on_failure then 'failed' end)),
         case when on_failure or (step ->> 'own')::boolean then ',"own":true' end, '}');
-end $$;
--- +goose StatementEnd
-
--- Refuses the parameters that the library refuses. The codes are those of runner.EnqueueSQL.
--- +goose StatementBegin
-create function trapeze.check_job(what text, kind text, args json, lane text, subject text, priority integer) returns void
-    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-begin
-    if kind is null or octet_length(kind) > 100 or kind !~ '^[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*$' then
-        raise exception 'invalid submission: % of kind %: want 1 to 100 letters, digits and _ . : / @ + - (ASCII), the first a letter, a digit or _',
-            what, coalesce('"' || left(kind, 100) || '"', 'null') using errcode = 'TZ001';
-    end if;
-    if octet_length(args::text) > 1048576 then
-        raise exception 'too large: % bytes of JSON, at most 1048576 (the args of %)', octet_length(args::text), kind using errcode = 'TZ004';
-    end if;
-    begin
-        perform args::jsonb;
-    exception when others then
-        raise exception 'invalid args: the args of %: %', kind, sqlerrm using errcode = 'TZ005';
-    end;
-    if lane <> '' and not exists (select from trapeze.lanes n where n.name = check_job.lane) then
-        raise exception 'unknown lane: submit % to lane "%"', kind, lane using errcode = 'TZ002';
-    end if;
-    if octet_length(subject) > 500 then
-        raise exception 'invalid submission: subject of % bytes, at most 500 (kind %)', octet_length(subject), kind using errcode = 'TZ001';
-    end if;
-    if priority not between -100 and 100 then
-        raise exception 'invalid submission: priority %, want -100 to 100 (kind %)', priority, kind using errcode = 'TZ001';
-    end if;
 end $$;
 -- +goose StatementEnd
 
@@ -197,10 +220,10 @@ begin
         coalesce(nullif(submitter, ''), 'system'), case when exists (select from json_array_elements(chain) c where coalesce(c ->> 'when', '') = '') then coalesce(pipeline, '') else nullif(pipeline, '') end);
 end $$;
 -- +goose StatementEnd
-revoke execute on function trapeze.checked_step(text, json, boolean), trapeze.check_job(text, text, json, text, text, integer),
+revoke execute on function trapeze.check_nesting(text, json), trapeze.checked_step(text, json, boolean),
+    trapeze.check_job(text, text, json, text, text, integer),
     trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text) from public;
 
 -- +goose Down
-drop function trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text);
-drop function trapeze.checked_step(text, json, boolean);
-drop function trapeze.check_job(text, text, json, text, text, integer);
+drop function trapeze.enqueue(text, json, text, text, integer, timestamptz, text, text, text, integer, json, json, text, text, boolean, text),
+    trapeze.checked_step(text, json, boolean), trapeze.check_job(text, text, json, text, text, integer), trapeze.check_nesting(text, json);

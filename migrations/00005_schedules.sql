@@ -1,7 +1,9 @@
--- The calendar. schedules: what people and the program say, and when each fires next. schedule_fires: what became of every
--- fire; its primary key decides who fires, never a clock or a lock. Locks: new tables only.
+-- The calendar: the schedules of operators and of the program, the next fire of each, and the outcome of every fire.
 
 -- +goose Up
+
+-- anchor and next_at are moments that every program can read and write: others, such as 'infinity', would make the heartbeats of the pods
+-- fail, because their answer contains these moments. To stop a schedule from firing, pause it.
 create table trapeze.schedules (
     name       text primary key check (name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'),
     expression text not null check (octet_length(expression) between 1 and 200),
@@ -10,7 +12,7 @@ create table trapeze.schedules (
     args       json not null default '{}',
     lane       text not null default '',             -- empty: the kind's
     subject    text not null default '',
-    priority   smallint not null default 0 check (priority between -100 and 100),
+    priority   smallint not null default 10 check (priority between -100 and 100),
     unique_key text not null default '',
     missed     text not null default 'coalesce' check (missed in ('coalesce', 'catch_up', 'skip')),
     catch_up   integer not null default 10 check (catch_up between 1 and 1000),
@@ -18,15 +20,19 @@ create table trapeze.schedules (
     paused     boolean not null default false,
     declared   json,                                 -- as the program last declared it; null: by operators only
     removed    boolean not null default false,       -- an operator took away what the program declares
-    anchor     timestamptz not null default clock_timestamp(),
-    next_at    timestamptz,                          -- the first fire that is not decided; null: to be planned, or none
+    anchor     timestamptz not null default clock_timestamp() check (anchor >= '0001-01-02' and anchor < '9999-01-01'),
+    -- The first fire that is not decided; null: to be planned, or none.
+    next_at    timestamptz check (next_at >= '0001-01-02' and next_at < '9999-01-01'),
     planned    boolean not null default false,       -- next_at is of this expression
     error      text not null default '',
     created_at timestamptz not null default clock_timestamp(),
     updated_at timestamptz not null default clock_timestamp()
 );
+comment on table trapeze.schedules is 'One row per schedule: what it submits, and when it fires next.';
+create index schedules_due on trapeze.schedules ((case when planned then next_at else '-infinity' end), name) where not paused and not removed;
+comment on index trapeze.schedules_due is 'Which schedules are to be decided first? Those that are not planned come before all others.';
 
--- A schedule that fires at other times than before, or again, is planned anew from then on, whoever changed it.
+-- A schedule that fires at other times than before, or again, is planned again from then on.
 -- +goose StatementBegin
 create function trapeze.schedule_is_planned_anew() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -43,6 +49,7 @@ create trigger schedule_is_planned_anew before update on trapeze.schedules for e
     execute function trapeze.schedule_is_planned_anew();
 alter table trapeze.schedules enable always trigger schedule_is_planned_anew;
 
+-- The primary key decides who fires, never a clock or a lock.
 create table trapeze.schedule_fires (
     schedule   text not null,
     fire_at    timestamptz not null,
@@ -54,10 +61,10 @@ create table trapeze.schedule_fires (
     message    text not null default '',
     primary key (schedule, fire_at)
 );
--- schedule_fires_with_jobs answers: which jobs did this schedule submit last?
+comment on table trapeze.schedule_fires is 'One row per fire of a schedule that was decided, with its outcome.';
 create index schedule_fires_with_jobs on trapeze.schedule_fires (schedule, fire_at) where job_id is not null;
+comment on index trapeze.schedule_fires_with_jobs is 'Which jobs did this schedule submit last?';
 
 -- +goose Down
-drop table trapeze.schedule_fires;
-drop table trapeze.schedules;
+drop table trapeze.schedule_fires, trapeze.schedules;
 drop function trapeze.schedule_is_planned_anew();
