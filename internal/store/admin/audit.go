@@ -65,9 +65,7 @@ func asJSON(v any) (*string, error) {
 
 // Audit writes an audit entry for an action that changes nothing, such as a refused request, a sign-in or a read.
 func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
-	ctx, cancel := s.Bounded(ctx)
-	defer cancel()
-	if err := auditIn(ctx, s, s.Pool(), d); err != nil {
+	if err := s.Tx(ctx, func(tx pgx.Tx) error { return auditIn(ctx, s, tx, d) }); err != nil {
 		return fmt.Errorf("record %s of %s in the audit log: %w", d.Action, d.Target, err)
 	}
 	return nil

@@ -88,6 +88,6 @@ func ReadAnswer(ctx context.Context, s *store.Store, request int64) (Answer, err
 
 // RemoveRequest removes a request.
 func RemoveRequest(ctx context.Context, s *store.Store, request int64) error {
-	_, err := s.Pool().Exec(ctx, s.In(removeRequestSQL), request)
+	_, err := store.Rows(ctx, s, pgx.RowTo[int64], removeRequestSQL, request)
 	return err
 }

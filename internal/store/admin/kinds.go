@@ -62,7 +62,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 	if len(differ) == 0 {
 		return nil // a pod whose declarations have not changed can start with read-only access
 	}
-	if _, err := s.Pool().Exec(ctx, s.In(declareKindsSQL), names, plans, crashes); err != nil {
+	if _, err := store.Rows(ctx, s, pgx.RowTo[string], declareKindsSQL, names, plans, crashes); err != nil {
 		return fmt.Errorf("declare kinds: %w", err)
 	}
 	return nil
