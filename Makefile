@@ -67,8 +67,8 @@ race: ## run all tests with the race detector
 CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remote/[a-z]+|internal/(await|batch|bus|calendar|engine|feed|failpoint|journal|maintenance|memhttp|pod|pool|slots|telemetry|watchdog|work))$$')
 
 # Tests that take long with the race detector and whose code shorter tests also cover. make race runs them all.
-LONG_RACE := TestAnyPipelineEndsAsTheModelSays TestFivePodsFireOnceWhateverBecomesOfThem \
-	TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun
+LONG_RACE := TestRandomPipelines TestFivePodsShareSchedules \
+	TestLivePodList
 empty :=
 space := $(empty) $(empty)
 
@@ -76,14 +76,14 @@ SHORT_RACE := -race -short -skip '^($(subst $(space),|,$(strip $(LONG_RACE))))$$
 
 race-short: ## the concurrent packages with the race detector, without the tests that are long with it (HALF=1 or 2 of runner's)
 	$(GO) test $(SHORT_RACE) $(filter-out %/runner,$(CONCURRENT))
-	$(GO) test $(SHORT_RACE) $(if $(filter 1,$(HALF)),-run '^TestA')$(if $(filter 2,$(HALF)),-run '^(Test[^A]|Example)') ./runner
+	$(GO) test $(SHORT_RACE) $(if $(filter 1,$(HALF)),-run '^Test[A-L]')$(if $(filter 2,$(HALF)),-run '^(Test[^A-L]|Example)') ./runner
 
 # Tests that attack a real process; docs/testing.md lists them by attack. make test runs them too.
-ATTACKS := TestAttackForgedJWTs TestAttackGuessedTokens TestAttackForgedRequestsFromOtherOrigins TestAttackScriptsInStoredAndReflectedText \
-	TestAttackSQLInEveryParameter TestAttackJobsOfAnotherSubmitter TestAttackRoutesOfOtherRoles TestAttackBombs TestAttackHeadersAndPaths \
-	TestServeLimitsTheStreamsOfAPrincipal TestClientsThatSendByteByByteHoldUpNobodyAndAreCutOff \
-	TestAPodThatBelievesHeadersOnLoopbackAnswersLoopbackNamesOnly TestARemoteWorkerIsKnownByItsCertificate \
-	TestWhatARemoteWorkerMayNotSayIsRefused TestARemoteWorkerThatOverdoesItIsBounded TestWhoTriesTokensAtTheDoorsOfWorkersHasToRest
+ATTACKS := TestAttackForgedJWTs TestAttackGuessedTokens TestAttackCrossOriginRequests TestAttackStoredAndReflectedScripts \
+	TestAttackSQLInParameters TestAttackJobsOfAnotherSubmitter TestAttackRoutesOfOtherRoles TestAttackBombs TestAttackHeadersAndPaths \
+	TestServeStreamsPerPrincipal TestSlowRequestHeaders \
+	TestLoopbackHeaderAuthenticationHostNames TestRemoteWorkerCertificate \
+	TestForbiddenRemoteWorkerReports TestExcessiveRemoteWorkerMessages TestWrongTokensAtWorkerRoutes
 
 attack: ## attack a real serve over HTTP: forged tokens, other origins, scripts, SQL, others' jobs, bombs, slow clients
 	$(GO) test -count=1 -vet=off -timeout $(TIMEOUT) $(ARGS) -run '^($(subst $(space),|,$(strip $(ATTACKS))))$$' ./cmd/trapeze
@@ -105,7 +105,7 @@ planted: ## plant bugs, one at a time, and expect a test to fail (hours; ARGS='-
 	bin/planted $(ARGS) .ci/planted/bugs.txt internal/torture/mutants.txt
 
 example: ## kill the example's pods at random times, SEEDS times, and compare every digit
-	EXAMPLE_SEEDS=$(or $(SEEDS),$(SEED),20) $(GO) test -count 1 -timeout $(TIMEOUT) -run 'TheExampleGivesTheSameTotalsWheneverIts$(if $(SEED),/seed_$(SEED)$$)' ./internal/faults
+	EXAMPLE_SEEDS=$(or $(SEEDS),$(SEED),20) $(GO) test -count 1 -timeout $(TIMEOUT) -run 'TestExampleWithRandomPodKills$(if $(SEED),/seed_$(SEED)$$)' ./internal/faults
 
 e2e: ## click through the dashboard in a headless Chromium (needs node and chromium; as root on Debian it installs them)
 	@GO=$(GO) e2e/run $(ARGS)

@@ -202,7 +202,7 @@ func TestAnEscapedBackslashIsNoNUL(t *testing.T) {
 	is.True(api.Decode(strings.NewReader(`{"path":"\\\u0000"}`), &v) != nil)
 }
 
-func TestAnotherOriginsPageCannotChangeAnything(t *testing.T) {
+func TestRequestsFromOtherOrigin(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{LoopbackOnly: true})

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAListShowsTheJobsThatACommandWithTheSameFilterIsFor(t *testing.T) {
+func TestListMatchesBulkCommand(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{}, func(r *runner.Runner) {

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestTheCurrentRunOfASubjectHasARouteAndAFilter(t *testing.T) {
+func TestCurrentRunRouteAndFilter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"submitter"}, "ben": {"submitter"}})}, func(*runner.Runner) {})

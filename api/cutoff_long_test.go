@@ -16,7 +16,7 @@ import (
 )
 
 // After a failover, a pod may stay connected to the old primary, which is now read-only: reads still succeed, but heartbeats fail.
-func TestAPodThatIsCutOffAnswersNoReadsAndEndsItsStreams(t *testing.T) {
+func TestCutOffPodReads(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := pgtest.Server(t)

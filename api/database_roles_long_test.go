@@ -58,7 +58,7 @@ var changes = []struct{ method, path, body string }{
 
 // Every page of the dashboard, every route that reads and many that change something work as each role of docs/grants.md, or name the missing
 // grant.
-func TestPagesAndRoutesPerDatabaseRole(t *testing.T) {
+func TestPagesRoutesPerDatabaseRole(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	guide, err := os.ReadFile("../docs/grants.md")

@@ -13,9 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// TestDoctorAnswersWhileATableIsLocked holds a table lock, as another program's migration might. The doctor command waits at most 30 s for
+// TestDoctorWithLockedTable holds a table lock, as another program's migration might. The doctor command waits at most 30 s for
 // a response.
-func TestDoctorAnswersWhileATableIsLocked(t *testing.T) {
+func TestDoctorWithLockedTable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -55,7 +55,7 @@ func TestDoctorExaminesWithItsThresholds(t *testing.T) {
 	is.Equal(h.send("GET", "/doctor?over_due=5m", "").status, http.StatusBadRequest) // an unknown parameter
 }
 
-func TestDoctorExaminesByThePodsSettings(t *testing.T) {
+func TestDoctorUsesPodSettings(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -77,7 +77,7 @@ func TestDoctorExaminesByThePodsSettings(t *testing.T) {
 	is.True(!has(lax, "slots", doctor.Warning, ""))
 }
 
-func TestACheckOfDoctorThatFailsIsAFinding(t *testing.T) {
+func TestDoctorFailedCheck(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

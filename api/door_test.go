@@ -215,7 +215,7 @@ func TestNoNameOfSomebodyElseReachesAnythingOnLoopback(t *testing.T) {
 	is.Equal(h.send("GET", "/metrics", "").status, http.StatusOK)
 }
 
-func TestNoOtherMachineReachesAnythingOnLoopback(t *testing.T) {
+func TestLoopbackAPIFromOtherMachine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAJobsPageShowsTheErrorAndTheStackOfEachAttempt(t *testing.T) {
+func TestJobPageAttemptErrors(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	long := "the last one: " + strings.Repeat("x", 3000) + " end of the long error"

@@ -111,7 +111,7 @@ var hostSetups = []struct {
 }
 
 // The dashboard, the API and streams work behind the middleware of a host, or the response names the middleware's effect and the remedy.
-func TestHostsMiddlewareKeepsAPIAndStreams(t *testing.T) {
+func TestHostMiddleware(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, api.Options{})
 	id := h.submit(`{"kind":"wait"}`)

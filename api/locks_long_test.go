@@ -45,7 +45,7 @@ func block(t *testing.T, pool *pgxpool.Pool, queue bool) int {
 	return int(tx.Conn().PgConn().PID())
 }
 
-func TestDoctorNamesTheSessionThatHoldsALock(t *testing.T) {
+func TestDoctorNamesLockHolder(t *testing.T) {
 	t.Parallel()
 	for name, queue := range map[string]bool{"lock table": false, "behind a migration": true} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestDoctorNamesTheSessionThatHoldsALock(t *testing.T) {
 }
 
 // No other session waits for this lock.
-func TestDoctorNamesALockThatDelaysOnlyDoctor(t *testing.T) {
+func TestDoctorBlockedByUnsharedLock(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -83,7 +83,7 @@ func TestDoctorNamesALockThatDelaysOnlyDoctor(t *testing.T) {
 	}
 }
 
-func TestARefusedRequestNamesTheBlockingSession(t *testing.T) {
+func TestRequestBlockedByLock(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -63,7 +63,7 @@ func TestSecretsAreShownToThoseWhoMaySeeThem(t *testing.T) {
 	}
 }
 
-func TestArgumentsOfAnotherShapeShowNoSecret(t *testing.T) {
+func TestMaskedArgumentsOfUnexpectedShape(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const secret = "47110815"

@@ -65,9 +65,9 @@ func everyRole(t *testing.T, r *runner.Runner) (roles []access.Role, principals 
 	return roles, principals
 }
 
-// TestEveryRouteLetsThroughWhomTheTableSays calls each route as each role, for the caller's own job and for another user's job. The
+// TestRoutePermissionsByRole calls each route as each role, for the caller's own job and for another user's job. The
 // expected responses are derived from the route and role tables, independently of the server's code.
-func TestEveryRouteLetsThroughWhomTheTableSays(t *testing.T) {
+func TestRoutePermissionsByRole(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})

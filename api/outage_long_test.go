@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestStreamsOutliveACrashOfTheDatabase(t *testing.T) {
+func TestStreamsAcrossDatabaseCrash(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := pgtest.Server(t)

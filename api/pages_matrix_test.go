@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// TestEveryPageIsShownToWhomTheTableSays requests each dashboard page as each role, for the caller's own job and for another user's job.
-func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
+// TestPagePermissionsByRole requests each dashboard page as each role, for the caller's own job and for another user's job.
+func TestPagePermissionsByRole(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})

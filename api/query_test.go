@@ -46,7 +46,7 @@ func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
 }
 
 // The standard library drops the parts of a query that it cannot parse, so ?dry_run=true; would make a real change.
-func TestAQueryThatCannotBeParsedIsRefusedOnEveryRoute(t *testing.T) {
+func TestInvalidQueryOnEveryRoute(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
@@ -71,7 +71,7 @@ func TestAQueryThatCannotBeParsedIsRefusedOnEveryRoute(t *testing.T) {
 	}
 }
 
-func TestADeletionWithABrokenQueryDeletesNothing(t *testing.T) {
+func TestDeletionWithInvalidQuery(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})

@@ -22,7 +22,7 @@ import (
 
 const races = 3000
 
-func TestANiceThatMeetsTheClaimSaysWhatCame(t *testing.T) {
+func TestPriorityChangeRacingClaim(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, api.Options{})
 	var mu sync.Mutex
@@ -50,7 +50,7 @@ func TestANiceThatMeetsTheClaimSaysWhatCame(t *testing.T) {
 }
 
 // An operator retries a job while the recovery of its dead pod marks the job as failed.
-func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
+func TestManualRetryDuringRecovery(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})

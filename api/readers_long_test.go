@@ -7,6 +7,6 @@ import (
 	"time"
 )
 
-func TestThreeHundredReadersThatComeAndGoGetEveryEventOnce(t *testing.T) {
+func TestThreeHundredReconnectingReaders(t *testing.T) {
 	readEverything(t, 300, 300, 20*time.Second)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestReadersThatComeAndGoGetEveryEventOnce(t *testing.T) {
+func TestReconnectingReaders(t *testing.T) {
 	t.Parallel()
 	readEverything(t, 40, 150, 2*time.Second)
 }

@@ -22,7 +22,7 @@ func failingKinds(r *runner.Runner) {
 	runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("no") })
 }
 
-func TestJobsAreFilteredByReasonErrorClassAndCode(t *testing.T) {
+func TestJobReasonErrorFilters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{}, failingKinds)
@@ -58,7 +58,7 @@ func TestJobsAreFilteredByReasonErrorClassAndCode(t *testing.T) {
 	is.Equal(h.send("POST", "/admin/workers/jobs/cancel", `{"filter":{"error_class":"happy"}}`).status, http.StatusBadRequest)
 }
 
-func TestTheDashboardFiltersJobsByReasonErrorClassAndCode(t *testing.T) {
+func TestDashboardReasonErrorFilters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})

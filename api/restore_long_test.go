@@ -51,9 +51,9 @@ func restore(t *testing.T, server *pgtest.Node, backup, archive, xid string) {
 	pgtest.Wait(t, "the server has reached the point and accepts writes", func() bool { return !server.InRecovery(t) })
 }
 
-// TestARestoreToAPointInTime restores the database to a point in time, which discards all later commits. Both a pod that keeps running
+// TestPointInTimeRestore restores the database to a point in time, which discards all later commits. Both a pod that keeps running
 // during the restore and a pod started afterwards continue from that point.
-func TestARestoreToAPointInTime(t *testing.T) {
+func TestPointInTimeRestore(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	archive, err := os.MkdirTemp("", "archive")

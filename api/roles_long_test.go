@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestRolesChangedWithSQLAreKnownAfterAMoment(t *testing.T) {
+func TestRolesChangedWithSQL(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"ana": {}})})

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 )
 
-func TestAScheduleThatChangesBetweenTheLookAndTheDeedIsLookedAtAnew(t *testing.T) {
+func TestScheduleChangedDuringPermissionCheck(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "kim": {"keeper"}}), ChangesPerSecond: -1})
@@ -52,7 +52,7 @@ func TestAScheduleThatChangesBetweenTheLookAndTheDeedIsLookedAtAnew(t *testing.T
 	}
 }
 
-func TestTwoWhoMakeTheSameScheduleAtOnceBothHaveTheirWay(t *testing.T) {
+func TestConcurrentScheduleCreation(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{ChangesPerSecond: -1})

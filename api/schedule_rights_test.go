@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestNoScheduleLeadsAroundAnApprovalOrAMask(t *testing.T) {
+func TestScheduleApprovalAndMaskBypass(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const secret = "hunter2-canary"

@@ -160,7 +160,7 @@ func triggerSchedule(c *call) (any, error) {
 // A schedule can run handlers, because its setting contains a kind and arguments. The permission to manage schedules therefore includes the
 // permission to submit for every principal, as SECURITY.md states. It includes neither the permission to approve nor the permission to see
 // secrets. Scheduled jobs run without approval in every lane. If a schedule's jobs would otherwise need approval, changing, triggering or
-// resuming it therefore requires the permission to approve. TestNoScheduleLeadsAroundAnApprovalOrAMask checks this.
+// resuming it therefore requires the permission to approve. TestScheduleApprovalAndMaskBypass checks this.
 
 // maySchedule rejects a change whose jobs would need approval, unless the caller may approve them. It also rejects a change that would pass
 // existing arguments to another kind, whose secrets differ, unless the caller may see secrets. It returns the setting on which it based the

@@ -16,7 +16,7 @@ import (
 )
 
 // A change over HTTP takes effect on every pod by its next heartbeat, without a restart.
-func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
+func TestLiveScheduleChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -50,7 +50,7 @@ func TestTheCookieOfASessionIsSecureWhereItsProxyHadTLS(t *testing.T) {
 	is.True(!login("192.0.2.2", "https").Secure) // otherwise an untrusted header could keep the browser from sending the cookie over plain HTTP
 }
 
-func TestALoginWithoutTheGrantToAuditNamesTheGrant(t *testing.T) {
+func TestLoginWithoutAuditGrant(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	_, without := pgtest.Role(t, pgtest.URL(t)) // a role without any permissions

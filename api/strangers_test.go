@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAFloodWithoutValidCredentialsKeepsNobodyOutWhoHasThem(t *testing.T) {
+func TestUnauthenticatedFlood(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{ChangesPerSecond: 0.001, ChangesBurst: 5})
@@ -55,7 +55,7 @@ func TestAFloodWithoutValidCredentialsKeepsNobodyOutWhoHasThem(t *testing.T) {
 }
 
 // This test does not run in parallel, because it replaces the default logger.
-func TestWrongTokensAreInTheLogAndAFloodOfThemDoesNotFillIt(t *testing.T) {
+func TestWrongTokenLogFlood(t *testing.T) {
 	is := is.New(t)
 	var log podtest.Log
 	before := slog.Default()
@@ -80,7 +80,7 @@ func TestWrongTokensAreInTheLogAndAFloodOfThemDoesNotFillIt(t *testing.T) {
 }
 
 // A flood of requests from ever-changing addresses uses a bounded amount of memory.
-func TestStrangersOfManyAddressesShareABound(t *testing.T) {
+func TestStrangersFromManyAddresses(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
@@ -105,7 +105,7 @@ func TestStrangersOfManyAddressesShareABound(t *testing.T) {
 	is.Equal(status(20_000, "ana"), http.StatusOK)
 }
 
-func TestALoopbackPodAnswersTheNamesThatItsProxyPassesOn(t *testing.T) {
+func TestLoopbackPodProxyHostNames(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{LoopbackOnly: true, Hosts: []string{"jobs.example"}})
@@ -115,7 +115,7 @@ func TestALoopbackPodAnswersTheNamesThatItsProxyPassesOn(t *testing.T) {
 	is.Equal(h.send("GET", "/jobs", "").status, http.StatusOK)
 }
 
-func TestALoginThatIsNoFormIsNotAWrongToken(t *testing.T) {
+func TestLoginWithJSONBody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{ChangesPerSecond: 0.001, ChangesBurst: 2})

@@ -24,7 +24,7 @@ func byHeader(roles ...string) func(*http.Request) (api.Principal, error) {
 	}
 }
 
-func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
+func TestStreamAfterRoleNarrowed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var revoked, narrowed atomic.Bool
@@ -78,7 +78,7 @@ func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
 	is.Equal(own.comments[len(own.comments)-1], "permission revoked")
 }
 
-func TestAStreamEndsSoonAfterItsTokenIsRemoved(t *testing.T) {
+func TestTokenRemovedDuringEventStream(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "tokens.json")
@@ -97,7 +97,7 @@ func TestAStreamEndsSoonAfterItsTokenIsRemoved(t *testing.T) {
 func second[A, B any](_ A, b B) B { return b }
 
 // A stream continues while the database cannot tell whether its caller may still read it.
-func TestAStreamOutlivesAFailedCheckOfItsCaller(t *testing.T) {
+func TestStreamCallerCheckFails(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -123,7 +123,7 @@ func TestAStreamOutlivesAFailedCheckOfItsCaller(t *testing.T) {
 }
 
 // After a failover or a restore, the stream's cursor may belong to events that no longer exist. The stream ends, so that its client reconnects.
-func TestAStreamEndsWhenTheHistoryChanges(t *testing.T) {
+func TestHistoryChangeDuringStream(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
+func TestStalledStreamClient(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -45,7 +45,7 @@ func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 	})
 }
 
-func TestStreamsEndAtOnceWhenTheirPodStops(t *testing.T) {
+func TestStreamsOfStoppingPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})

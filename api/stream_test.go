@@ -104,7 +104,7 @@ func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 	}
 }
 
-func TestNothingStaysBehindWhenClientsLeave(t *testing.T) {
+func TestDisconnectedStreamClients(t *testing.T) {
 	is := is.New(t) // not parallel, because it counts goroutines and connections
 	pool := pgtest.Pool(t)
 	h := newHostOn(t, pool, api.Options{Streams: api.StreamOptions{KeepAlive: 50 * time.Millisecond}})
@@ -182,7 +182,7 @@ func many(kind string, n int) []job.Args {
 	return list
 }
 
-func TestAnOpenTransactionHoldsUpTheStreamOfEverythingOnly(t *testing.T) {
+func TestOpenTransactionDelaysGlobalStream(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -238,7 +238,7 @@ func TestEventsOfNoJobHaveCursorsToo(t *testing.T) {
 	is.Equal(again.must(t).event, "gate.paused")
 }
 
-func TestACursorThatIsOfNoUseBeginsAnew(t *testing.T) {
+func TestUnusableStreamCursor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -274,7 +274,7 @@ func TestACursorThatIsOfNoUseBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestACursorOfEventsThatAreNoLongerKeptBeginsAnew(t *testing.T) {
+func TestStreamCursorOfPrunedEvents(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

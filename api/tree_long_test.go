@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestATreeOfManyBranchesIsCutOff(t *testing.T) {
+func TestTreeOfManyBranches(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{}, func(r *runner.Runner) {

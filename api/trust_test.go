@@ -61,7 +61,7 @@ func (h *host) signIn(token string, header ...string) answer {
 }
 
 // This test does not run in parallel, because it replaces the default logger.
-func TestRefusedJWTsSayWhyInTheLogWithoutTheToken(t *testing.T) {
+func TestRefusedJWTLogEntry(t *testing.T) {
 	is := is.New(t)
 	var log podtest.Log
 	before := slog.Default()
@@ -83,7 +83,7 @@ func TestRefusedJWTsSayWhyInTheLogWithoutTheToken(t *testing.T) {
 	}
 }
 
-func TestSuccessfulSignInsAreInTheAudit(t *testing.T) {
+func TestSignInAudit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{})
@@ -101,7 +101,7 @@ func TestSuccessfulSignInsAreInTheAudit(t *testing.T) {
 	is.Equal(refused.header.Get("Set-Cookie"), "")
 }
 
-func TestSignOutsAreInTheAudit(t *testing.T) {
+func TestSignOutAudit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{})
@@ -122,7 +122,7 @@ func TestSignOutsAreInTheAudit(t *testing.T) {
 	is.Equal(cookie(t, unrecorded).Value, "") // the browser is signed out nevertheless
 }
 
-func TestFullExportsAreInTheAudit(t *testing.T) { // not parallel, because a process allows only two concurrent exports
+func TestFullExportsInAuditLog(t *testing.T) { // not parallel, because a process allows only two concurrent exports
 	is := is.New(t)
 	h := guarded(t, api.Options{})
 	for _, what := range []string{"jobs", "events"} {
@@ -136,8 +136,8 @@ func TestFullExportsAreInTheAudit(t *testing.T) { // not parallel, because a pro
 	is.Equal(h.send("GET", "/admin/export/jobs", "", "Authorization", "Bearer "+vicsToken).status, http.StatusInternalServerError)
 }
 
-// TestAFirstWrongTokenIsAuditedAtOnce checks the first entry. TestWrongTokensAreAuditedAsACountPerMinute checks the later ones.
-func TestAFirstWrongTokenIsAuditedAtOnce(t *testing.T) {
+// TestFirstWrongTokenAudited checks the first entry. TestWrongTokenAuditCounts checks the later ones.
+func TestFirstWrongTokenAudited(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{})
@@ -152,7 +152,7 @@ func TestAFirstWrongTokenIsAuditedAtOnce(t *testing.T) {
 	is.Equal([]any{rows[0].Actor, rows[0].Allowed, string(rows[0].After)}, []any{"anonymous", false, `{"requests":1,"from":{"127.0.0.1":1}}`})
 }
 
-func TestJWTSubjectsCannotBeCalledAnonymousAPIOrSystem(t *testing.T) {
+func TestReservedJWTSubjects(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	o, token := signing(t)
@@ -175,7 +175,7 @@ func cookie(t *testing.T, a answer) *http.Cookie {
 	return list[0]
 }
 
-func TestTwoDashboardsOnOneHostDoNotSignEachOtherOut(t *testing.T) {
+func TestTwoDashboardsOnSharedHost(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	one, other := guarded(t, api.Options{}), guarded(t, api.Options{})
@@ -208,7 +208,7 @@ func secureHost(t *testing.T, o api.Options) (root, below http.Handler) {
 	return root, http.StripPrefix("/trapeze", root)
 }
 
-func TestTheSessionCookieIsHostOnlyUnderTLS(t *testing.T) {
+func TestSessionCookieUnderTLS(t *testing.T) {
 	t.Parallel()
 	root, below := secureHost(t, api.Options{})
 	for name, c := range map[string]struct {
@@ -237,7 +237,7 @@ func TestTheSessionCookieIsHostOnlyUnderTLS(t *testing.T) {
 }
 
 // Another host in the same domain, or an attacker on an unencrypted connection, can set a cookie without the prefix, but not one with it.
-func TestASessionUnderTLSIsReadFromTheHostOnlyCookieOnly(t *testing.T) {
+func TestHostOnlyCookieUnderTLS(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
@@ -263,7 +263,7 @@ func TestASessionUnderTLSIsReadFromTheHostOnlyCookieOnly(t *testing.T) {
 	}
 }
 
-func TestHSTSIsSentUnderTLS(t *testing.T) {
+func TestHSTSUnderTLS(t *testing.T) {
 	t.Parallel()
 	trusted, err := api.TrustedProxies([]string{"192.0.2.1"})
 	is.New(t).NoErr(err)

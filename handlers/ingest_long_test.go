@@ -15,7 +15,7 @@ import (
 )
 
 // If a pod stops in the middle of an ingest, another pod continues the job from its checkpoint.
-func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
+func TestIngestResumesFromCheckpoint(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

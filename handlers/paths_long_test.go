@@ -17,7 +17,7 @@ import (
 
 // Polling alone and the fast path alone must give the same totals. A more urgent job that waits forever, because it has no handler,
 // disables the fast path in its lane. A poll interval of one hour effectively disables polling.
-func TestThePollAloneAndTheFastPathAloneComputeTheSame(t *testing.T) {
+func TestPipelinePollVersusFastPath(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var totals [2][]handlers.UnitTotal

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestTheTablesCanLiveInAnySchema(t *testing.T) {
+func TestPipelineTablesInCustomSchema(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -27,13 +27,13 @@ func TestTheTablesCanLiveInAnySchema(t *testing.T) {
 	is.True(handlers.Setup(t.Context(), pool, handlers.Options{Schema: `x";drop`}) != nil) // not a valid schema name
 }
 
-func TestReadingTheRealFilesAgainChangesNothing(t *testing.T) {
+func TestRealFilesReadTwice(t *testing.T) {
 	t.Parallel()
 	flights, byUnit, _ := reference(t)
 	readsTwice(t, newBench(t), handlers.Ingest{Year: 2024}, flights, int64(len(byUnit)))
 }
 
-func TestTheFencedPipelineGivesTheSameTotals(t *testing.T) {
+func TestFencedPipelineTotals(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)

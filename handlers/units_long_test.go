@@ -14,7 +14,7 @@ import (
 )
 
 // Two pods process datasets of three years concurrently. One of the years comes from two files.
-func TestSeveralDatasetsAtOnceStayApart(t *testing.T) {
+func TestConcurrentDatasets(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAKindIsOfTheDocumentedAlphabet(t *testing.T) {
+func TestKindAlphabet(t *testing.T) {
 	is := is.New(t)
 	for _, good := range []string{"k", "csv_ingest", "demo.noop", "billing/charge:v2", "a@b+c-d", "_x", "9", strings.Repeat("k", 100)} {
 		is.NoErr(ValidateKind(good))

@@ -194,7 +194,7 @@ func TestAnIntervalIsChangedWhileItIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestFrequentNudgesDoNotPostponeADueTime(t *testing.T) {
+func TestDueTimeDespiteFrequentNudges(t *testing.T) {
 	s := &source{}
 	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
 		time.Sleep(time.Second)

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAWorkerBehindABalancerOfCallsIsGivenEachJobOnce(t *testing.T) {
+func TestRemoteWorkerBehindCallBalancer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -56,7 +56,7 @@ func openStream(t *testing.T, c remotepb.WorkersClient, kinds ...string) *connec
 	return s
 }
 
-func TestAStreamEndsWhenItsPrincipalMayNotHaveItAnyMore(t *testing.T) {
+func TestStreamPrincipalLosesPermission(t *testing.T) {
 	for name, c := range map[string]struct {
 		now  server.Caller
 		err  error
@@ -148,7 +148,7 @@ func receive(s *connect.ServerStreamForClient[remotepb.Assignment]) error {
 	}
 }
 
-func TestARemovedTokenEndsAStreamWithinSeconds(t *testing.T) {
+func TestRemoteWorkersTokenRemoved(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	who := &passport{caller: server.Caller{Name: "gpu"}}

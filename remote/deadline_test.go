@@ -17,7 +17,7 @@ import (
 )
 
 // Every call has a deadline. Otherwise, a call to a pod that never replies would keep the worker from trying another pod.
-func TestHeartbeatsAndReportsHaveDeadlinesOfTheirOwn(t *testing.T) {
+func TestHeartbeatAndReportDeadlines(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var mu sync.Mutex

@@ -70,7 +70,7 @@ type connOf struct{}
 
 // A pod has written an event, but its reply is lost. The worker must not write the event again, and the handler learns that the outcome is
 // unknown.
-func TestAnEventWhoseReplyIsLostIsNotRepeated(t *testing.T) {
+func TestLostReplyToRemoteEvent(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	p := startPod(t, pool, runner.Options{}, server.Options{})

@@ -15,7 +15,7 @@ import (
 )
 
 // When a job is deleted while a remote worker runs it, the worker's writes and report are rejected with ErrGone.
-func TestARemoteWorkerIsToldThatItsJobWasDeleted(t *testing.T) {
+func TestRemoteWorkersJobDeleted(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	p := startPod(t, pool, runner.Options{}, server.Options{})

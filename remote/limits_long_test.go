@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestNoResultIsLostBecauseItCameTooOften(t *testing.T) {
+func TestRemoteResultsOverRateLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64

@@ -172,7 +172,7 @@ func (sum) Kind() string    { return "sum" }
 
 // Handlers can do the following on a remote worker just as on a pod: report progress, emit events, store checkpoints, fan out, and read
 // branches and the previous result.
-func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
+func TestRemoteHandlerFeatures(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
 	startWorker(t, worker.Options{Server: p.url, Name: "gpu-1"}, func(r *runner.Runner) {
@@ -383,7 +383,7 @@ func TestAResultThatIsTooLargeFailsItsJobAlone(t *testing.T) {
 	is.True(true)
 }
 
-func TestARemoteHandlersErrorClassAndCodeReachThePod(t *testing.T) {
+func TestRemoteHandlerErrorClass(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})

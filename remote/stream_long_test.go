@@ -17,7 +17,7 @@ import (
 )
 
 // All goroutines that serve a worker end when the worker leaves, no matter how often workers come and go.
-func TestNothingIsLeftOfAWorkerThatHasGone(t *testing.T) {
+func TestDepartedWorkerGoroutines(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
 	round := func() {

@@ -67,7 +67,7 @@ func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner
 // taken counts the unfinished jobs of kind quick that have been claimed, including those that were handed back, which keep their fence.
 const taken = `select count(*) from trapeze.live where kind = 'quick' and fence > 0`
 
-func TestClaimsAheadReturnUnspentWhenNoSlotComesFree(t *testing.T) {
+func TestClaimsAheadWithoutFreeSlot(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -91,7 +91,7 @@ func TestClaimsAheadReturnUnspentWhenNoSlotComesFree(t *testing.T) {
 	ended(t, a, slow[0])
 }
 
-func TestAMoreUrgentJobOvertakesClaimsAhead(t *testing.T) {
+func TestUrgentJobOvertakesClaimsAhead(t *testing.T) {
 	t.Parallel()
 	for range 20 { // repeated, because on a slow machine the other jobs may end before the urgent job arrives
 		if overtakes(t) {
@@ -128,7 +128,7 @@ func overtakes(t *testing.T) (claimed bool) {
 	return claimed
 }
 
-func TestAClaimAheadIsCancelledWithoutACall(t *testing.T) {
+func TestClaimAheadCancelled(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -146,7 +146,7 @@ func TestAClaimAheadIsCancelledWithoutACall(t *testing.T) {
 	is.True(!slices.Contains(called.all(), ids[1]))
 }
 
-func TestAPodThatStopsReturnsItsClaimsAhead(t *testing.T) {
+func TestStoppingPodReturnsClaimsAhead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -188,7 +188,7 @@ func TestWithoutClaimsAheadNoMoreJobsAreClaimedThanSlotsAreFree(t *testing.T) {
 
 // With random priorities, kinds, cancellations and pods, each job that is neither cancelled nor recovered runs exactly once. On a pod with
 // one slot, jobs that were waiting together run in priority order.
-func TestClaimsAheadKeepTheOrderOfALane(t *testing.T) {
+func TestClaimsAheadLaneOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -234,7 +234,7 @@ func TestClaimsAheadKeepTheOrderOfALane(t *testing.T) {
 }
 
 // However many jobs a pod has run, a handler that returns passes its slot on before its own end is written.
-func TestSlotsPassBeforeEndsAreWritten(t *testing.T) {
+func TestSlotReuseBeforeEndWritten(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -107,7 +107,7 @@ func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
 	checkHistory(t, pool, a)
 }
 
-func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
+func TestCancelRacingFinish(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

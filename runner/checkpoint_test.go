@@ -54,7 +54,7 @@ func TestACheckpointSurvivesErrorsAndIsTheLatestWithinItsRun(t *testing.T) {
 	is.Equal(<-looks, look{3, 2, 3})
 }
 
-func TestATakeoverGoesOnFromTheCheckpointAndAFormerOwnerKeepsNone(t *testing.T) {
+func TestCheckpointAfterTakeover(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

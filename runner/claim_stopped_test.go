@@ -16,7 +16,7 @@ import (
 )
 
 // A claim may be committed while the runner is stopping. The pod then holds the job, but no handler will run it.
-func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
+func TestLateClaimForStoppingRunner(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)})

@@ -13,7 +13,7 @@ import (
 )
 
 // After a failover, the table may contain claims that the pod does not know about, for example on a job that it had finished.
-func TestAPodThatHearsOfAnotherHistoryReadsBackItsClaims(t *testing.T) {
+func TestReadBackAfterIdentityChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) {
+func TestRunningHandlerClaimMissing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -48,7 +48,7 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 
 // When an operator stops a job, the handler's context is cancelled with ErrStopped, even if the pod compares its handlers with the table
 // immediately afterwards.
-func TestAHandlerThatAnOperatorStoppedIsNotToldThatItsLeaseWasLost(t *testing.T) {
+func TestStopCauseAfterOperatorStop(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -92,7 +92,7 @@ func claimUnknown(t *testing.T, by *runner.Runner, boot string) (id int64) {
 	return id
 }
 
-func TestAClaimThatItsPodDoesNotKnowIsHandedBackAfterAFailedHeartbeat(t *testing.T) {
+func TestUnknownClaimAfterFailedHeartbeat(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

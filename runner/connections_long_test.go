@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestTwentyPodsStartOnADefaultServerAndRunJobs(t *testing.T) {
+func TestTwentyPodsOnDefaultServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := pgtest.Server(t, "max_connections", "100")
@@ -88,7 +88,7 @@ func takeAll(t *testing.T, url string) {
 }
 
 // A late heartbeat keeps its connection because the server would not accept a new one.
-func TestAHostThatTakesAllConnectionsMakesNoLivingPodLapse(t *testing.T) {
+func TestLeasesWithoutFreeConnections(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := pgtest.Server(t, "max_connections", "25")
@@ -137,7 +137,7 @@ func TestAHostThatTakesAllConnectionsMakesNoLivingPodLapse(t *testing.T) {
 // ofPods selects the sessions that pods opened in this database, excluding those of the host pools.
 const ofPods = `from pg_stat_activity where datname = current_database() and application_name like 'trapeze%'`
 
-func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
+func TestIdlePodConnections(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

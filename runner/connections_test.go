@@ -16,7 +16,7 @@ import (
 )
 
 // Commands still get a connection while statements from the feed and from remote workers hang, and also while list queries hang.
-func TestFeedsAndListsLeaveAConnectionToCommands(t *testing.T) {
+func TestCommandsDuringHangingReads(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})

@@ -22,7 +22,7 @@ import (
 )
 
 // A server under libfaketime jumps ahead by ten days and back by one hour. Jobs, delays and retries continue, and the pod logs each jump.
-func TestJobsRunWhileTheDatabasesClockJumps(t *testing.T) {
+func TestDatabaseClockJumps(t *testing.T) {
 	is := is.New(t)
 	found, err := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
 	is.NoErr(err)

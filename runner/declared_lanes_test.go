@@ -37,7 +37,7 @@ func TestTheDeclaredDefaultLaneApplies(t *testing.T) {
 	is.Equal(slots(), "default 2") // an operator has removed the limits
 }
 
-func TestALaneThatIsOnlyDeclaredIsRefused(t *testing.T) {
+func TestDeclaredLaneMissingInDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

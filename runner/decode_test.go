@@ -33,7 +33,7 @@ type keyText string
 
 func (*keyText) UnmarshalJSON(raw []byte) error { return fmt.Errorf("no key: %s", raw) }
 
-func TestArgsThatDoNotDecodeFailForGoodWithoutShowingAValue(t *testing.T) {
+func TestUndecodableArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var log strings.Builder

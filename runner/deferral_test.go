@@ -41,7 +41,7 @@ func deferring(t *testing.T, parts int) (r *runner.Runner, tokens <-chan string)
 }
 
 // The parent ends exactly once, after its last part, even if parts are completed concurrently.
-func TestADeferredJobEndsWithItsLastPart(t *testing.T) {
+func TestDeferredJobLastBranch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const parts = 20
@@ -139,7 +139,7 @@ func TestPartsMayBeCompletedBeforeTheJobWaits(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestPartsWithoutATokenFailTheAttempt(t *testing.T) {
+func TestDeferredWithoutToken(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), named("a"), map[string]does{

@@ -19,7 +19,7 @@ import (
 var silent = runner.Options{Slots: 4, HeartbeatEvery: time.Minute, LeaseFor: 5 * time.Minute, PollEvery: time.Hour}
 
 // A pod that parks a job wakes up when the job becomes due, without waiting for a heartbeat or a poll.
-func TestAParkedJobStartsWhenDue(t *testing.T) {
+func TestParkedJobDue(t *testing.T) {
 	t.Parallel()
 	const soon = 20 * time.Millisecond
 	again := func(what func() (*runner.Outcome, error)) does {
@@ -57,7 +57,7 @@ func TestAParkedJobStartsWhenDue(t *testing.T) {
 }
 
 // A pod runs one isolated job at a time. At its end, the pod claims the next one, without waiting for a heartbeat or a poll.
-func TestTheNextIsolatedJobStartsAtOnce(t *testing.T) {
+func TestNextIsolatedJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -73,7 +73,7 @@ func TestTheNextIsolatedJobStartsAtOnce(t *testing.T) {
 }
 
 // The pipeline of a join that fans out again must not end as succeeded although a child of the first fan-out failed.
-func TestASecondFanOutKeepsTheFirstOnesFailures(t *testing.T) {
+func TestFailuresBeforeSecondFanOut(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -91,7 +91,7 @@ func TestASecondFanOutKeepsTheFirstOnesFailures(t *testing.T) {
 }
 
 // The pod that ends the last child starts the join itself, without waiting until a heartbeat reports the fan-out.
-func TestAJoinStartsWithoutAHeartbeat(t *testing.T) {
+func TestJoinStartWithoutHeartbeat(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -107,7 +107,7 @@ func TestAJoinStartsWithoutAHeartbeat(t *testing.T) {
 }
 
 // A stopping pod hands a job back. An idle pod is notified and starts it, although it does not poll.
-func TestAJobHandedBackStartsElsewhereAtOnce(t *testing.T) {
+func TestHandedBackJobStartsElsewhere(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -128,7 +128,7 @@ func TestAJobHandedBackStartsElsewhereAtOnce(t *testing.T) {
 }
 
 // The reply to the write that parks a job is lost. The pod reads it back, reports the retry, and starts the job when it is due.
-func TestARetryWhoseReplyIsLostIsReported(t *testing.T) {
+func TestLostReplyToRetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	proxy, pool := cable(t, pgtest.URL(t))
@@ -147,7 +147,7 @@ func TestARetryWhoseReplyIsLostIsReported(t *testing.T) {
 }
 
 // A pod may promote or recover jobs that it has no handler for. It notifies the pods that have one, although they do not poll.
-func TestAPodWakesOthersForJobsItCannotRun(t *testing.T) {
+func TestWakeUpForOtherKinds(t *testing.T) {
 	t.Parallel()
 	t.Run("a promoted job", func(t *testing.T) {
 		t.Parallel()

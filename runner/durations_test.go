@@ -17,7 +17,7 @@ import (
 )
 
 // A snooze uses no attempt, so a snooze into the past would run the job again without end.
-func TestASnoozeIntoThePastFailsTheAttempt(t *testing.T) {
+func TestSnoozeIntoPast(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64

@@ -16,7 +16,7 @@ import (
 
 const latin1 = "encoding 'LATIN1' locale 'C'"
 
-func TestLatin1RefusesOtherTextsAtSubmission(t *testing.T) {
+func TestUnstorableTextInLatin1(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Connect(t, pgtest.WithParameter(pgtest.URLWith(t, latin1), "client_encoding=UTF8"))
@@ -57,7 +57,7 @@ func TestLatin1RefusesOtherTextsAtSubmission(t *testing.T) {
 	is.Equal(ended(t, r, enqueue(t, r, of("snooze"))).State, job.Succeeded)
 }
 
-func TestSessionsThatDoNotUseUTF8AreRefused(t *testing.T) {
+func TestNonUTF8Sessions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for _, encoding := range []string{"LATIN1", "SQL_ASCII"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
+func TestEndCountByCause(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

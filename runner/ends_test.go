@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAnEndWhoseReplyIsLostIsCountedOnce(t *testing.T) {
+func TestEndCountAfterLostReply(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	direct := pgtest.Connect(t, url)
@@ -29,7 +29,7 @@ func TestAnEndWhoseReplyIsLostIsCountedOnce(t *testing.T) {
 	told.check(t, direct)
 }
 
-func TestKindsThatOnlyOtherProgramsHaveAreCountedUpToABound(t *testing.T) {
+func TestForeignKindMetricsBound(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

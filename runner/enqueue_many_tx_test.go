@@ -14,7 +14,7 @@ import (
 )
 
 // Jobs submitted in a transaction exist if and only if it commits, whether they are inserted with COPY or with a single statement.
-func TestManySubmissionsInATransactionLiveAndDieWithIt(t *testing.T) {
+func TestEnqueueManyInTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -94,7 +94,7 @@ func failures(pool *pgxpool.Pool) map[string]failure {
 	}
 }
 
-func TestAFailedJobSaysTheClassAndTheCodeOfItsError(t *testing.T) {
+func TestFailedJobErrorCode(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table rows (id int primary key)`)
@@ -138,7 +138,7 @@ func TestAFailedJobSaysTheClassAndTheCodeOfItsError(t *testing.T) {
 	}
 }
 
-func TestATryThatFailedSaysTheClassAndTheCodeOfItsError(t *testing.T) {
+func TestFailedAttemptErrorClass(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
@@ -163,7 +163,7 @@ func TestATryThatFailedSaysTheClassAndTheCodeOfItsError(t *testing.T) {
 	is.Equal(fields["error_code"], "busy")
 }
 
-func TestALogLineOfAFailureHasItsErrorAndTheStackOfAPanic(t *testing.T) {
+func TestFailureLogLine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	log, said := debugging()

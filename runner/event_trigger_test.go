@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAForbiddenPartitionIsAWarning(t *testing.T) {
+func TestForbiddenPartitionWarning(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -27,7 +27,7 @@ func TestAForbiddenPartitionIsAWarning(t *testing.T) {
 	is.True(strings.Contains(lines.String(), "could not create partitions, retrying within a minute"))
 }
 
-func TestIdleSessionsOfAPodStayOpen(t *testing.T) {
+func TestIdleSessionTimeout(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, pgtest.WithParameter(url, "idle_session_timeout=0"))

@@ -77,7 +77,7 @@ func readOnly(t *testing.T, node *pgtest.Node) {
 // sessions counts the open connections from the pods' own pools to a server.
 const sessions = `select count(*) from pg_stat_activity where application_name = 'trapeze'`
 
-func TestAnAddressThatLeadsToAStandbyForAWhileLeavesNoConnectionThere(t *testing.T) {
+func TestAddressLeadsToStandbyTemporarily(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	former := pgtest.Primary(t)
@@ -110,7 +110,7 @@ func TestAnAddressThatLeadsToAStandbyForAWhileLeavesNoConnectionThere(t *testing
 	is.True(one[int](t, pgtest.Connect(t, next.URL()), sessions) > 0)
 }
 
-func TestWithSeveralHostsThePodChoosesThePrimaryByItself(t *testing.T) {
+func TestPrimaryAmongSeveralHosts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	primary := pgtest.Primary(t)
@@ -125,7 +125,7 @@ func TestWithSeveralHostsThePodChoosesThePrimaryByItself(t *testing.T) {
 	})
 }
 
-func TestOnTheHostsPoolOnlyAStaleConnectionIsClosed(t *testing.T) {
+func TestStaleConnectionInHostPool(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := pgtest.Server(t)
@@ -159,7 +159,7 @@ func TestOnTheHostsPoolOnlyAStaleConnectionIsClosed(t *testing.T) {
 	is.True(pid() != first) // the server no longer accepts writes
 }
 
-func TestARunnerStartsOnceTheStandbyThatItReachesIsPromoted(t *testing.T) {
+func TestRunnerWaitsForStandbyPromotion(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	primary := pgtest.Primary(t)
@@ -188,7 +188,7 @@ func TestARunnerStartsOnceTheStandbyThatItReachesIsPromoted(t *testing.T) {
 	ended(t, r, enqueue(t, r, of("k")))
 }
 
-func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
+func TestFormerPrimaryWithOpenConnections(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	former := pgtest.Primary(t)
@@ -238,7 +238,7 @@ func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
 	is.Equal(one[int](t, before, locks), 0)
 }
 
-func TestAPodThatIsCutOffReportsNeitherTheLeadNorWakeUps(t *testing.T) {
+func TestCutOffPodLeaderMetrics(t *testing.T) {
 	t.Parallel()
 	proxy := pgtest.NewProxy(t, pgtest.URL(t))
 	r := start(t, pgtest.Connect(t, proxy.URL()), runner.Options{PollEvery: 2 * time.Second, LeaseFor: time.Second}, map[string]does{"k": nothing})

@@ -32,7 +32,7 @@ func narrow(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-func TestAHandlersReadOnlyTransactionEndsItsJobAtOnceAndKeepsItsConnection(t *testing.T) {
+func TestHandlerReadOnlyTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := narrow(t, pgtest.URL(t))
@@ -55,7 +55,7 @@ func TestAHandlersReadOnlyTransactionEndsItsJobAtOnceAndKeepsItsConnection(t *te
 	is.Equal(one[int](t, pool, `select pg_backend_pid()`), before)
 }
 
-func TestTheHooksOfTheHostsPoolMakeTheDirectConnectionsToo(t *testing.T) {
+func TestHostPoolConnectHooks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	config, err := pgxpool.ParseConfig(pgtest.URL(t))

@@ -14,7 +14,7 @@ import (
 )
 
 // The pod running the job dies, and the pod that recovers the job has a handler for neither kind.
-func TestTheFailureOfACrashLimitIsFollowed(t *testing.T) {
+func TestCrashLimitFailureJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -36,7 +36,7 @@ func TestTheFailureOfACrashLimitIsFollowed(t *testing.T) {
 	quiet(t, direct)
 }
 
-func TestAJobThatIsTooOldIsFollowed(t *testing.T) {
+func TestFailureJobAfterMaxAge(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -50,7 +50,7 @@ func TestAJobThatIsTooOldIsFollowed(t *testing.T) {
 	}
 }
 
-func TestAJobThatNobodyApprovesIsFollowedAsACancelledOne(t *testing.T) {
+func TestFailureJobAfterApprovalTimeout(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

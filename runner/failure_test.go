@@ -35,7 +35,7 @@ func followers(t *testing.T, pool *pgxpool.Pool, id int64) []string {
 	return kinds
 }
 
-func TestEveryFailureIsFollowedInItsCommit(t *testing.T) {
+func TestFailureSubmitsOnFailureJobs(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table rows (id int primary key)`)
@@ -175,7 +175,7 @@ func saga(n *trail) map[string]does {
 	}
 }
 
-func TestWhatStepsAskedForIsUndoneInReverse(t *testing.T) {
+func TestSagaUndoOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -205,7 +205,7 @@ func TestNothingIsUndoneOfAPipelineThatSucceeds(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.pipelines where id = $1`, lone), 0) // a single job is not listed as a pipeline
 }
 
-func TestACancelledPipelineIsUndoneAsAsked(t *testing.T) {
+func TestCancelledPipelineFailureJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -253,7 +253,7 @@ func TestAFanOutIsUndone(t *testing.T) {
 }
 
 // An abort undoes a branch's completed steps, even if the branch is still running. The join does not run.
-func TestAnAbortUndoesTheBranchesThatHaveSucceeded(t *testing.T) {
+func TestAbortCompensatesSucceededBranches(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -19,7 +19,7 @@ import (
 )
 
 // No matter which reply is lost during a fan-out, each child runs exactly once, and so does the join.
-func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
+func TestLostReplyDuringFanOut(t *testing.T) {
 	t.Parallel()
 	for name, cut := range someOf(map[string]string{
 		"to the children":            "args-of-child",
@@ -113,7 +113,7 @@ func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
 }
 
 // The pod that finished the last branch disappeared before it could end the parent. Another pod's heartbeat finds the parent and ends it.
-func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
+func TestUnbalancedFanOutTakeover(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -153,7 +153,7 @@ func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAWaitingJobIsCancelledWithItsBranches(t *testing.T) {
+func TestCancelWaitingJobWithBranches(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

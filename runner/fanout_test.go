@@ -129,7 +129,7 @@ func TestAFanOutOfNoneGoesOn(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
+func TestFailedChildrenByPolicy(t *testing.T) {
 	t.Parallel()
 	type policy struct {
 		bad      int // number of children that fail, out of four
@@ -201,7 +201,7 @@ func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
 }
 
 // A branch includes everything that follows the child: a chain, or another fan-out with its join.
-func TestBranchesMayBeChainsAndFanOuts(t *testing.T) {
+func TestBranchesWithNestedFanOuts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -243,7 +243,7 @@ func TestBranchesMayBeChainsAndFanOuts(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAFanOutThatIsTooLargeIsRefusedWhole(t *testing.T) {
+func TestOversizedFanOut(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -278,7 +278,7 @@ func TestEveryStepOfAJoinIsKnownOrForeignItself(t *testing.T) {
 }
 
 // The handler's writes, the end of its run and its children share one commit, so a child can read its parent's writes.
-func TestChildrenSeeWhatTheirParentWrote(t *testing.T) {
+func TestChildrenReadParentsWrites(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing.T) {
+func TestUnreadableQueueState(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

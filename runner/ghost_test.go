@@ -10,7 +10,7 @@ import (
 )
 
 // A submission with both kinds of keys returns the job that holds the unique key. Repeating the submission must return the same job.
-func TestAnIdempotencyKeyNeverNamesAJobThatDoesNotExist(t *testing.T) {
+func TestIdempotencyKeyWithUniqueKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})

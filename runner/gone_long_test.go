@@ -17,7 +17,7 @@ import (
 
 // Every write by a deleted job's handler returns ErrGone, and the handler's context is cancelled with that cause. If another claim holds
 // the job, the error is ErrLeaseLost instead.
-func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
+func TestWriteForDeletedJob(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(ctx context.Context, j *raw) error{
 		"emit":       func(ctx context.Context, j *raw) error { return j.Emit(ctx, "it.happened", "", "", nil) },

@@ -17,7 +17,7 @@ import (
 
 // A job is deleted while its handler is running. Regardless of the handler's result, nothing is written, and the log gives the reason as
 // gone.
-func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
+func TestEndOfDeletedJob(t *testing.T) {
 	t.Parallel()
 	write := func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `create table written ()`)
@@ -62,7 +62,7 @@ func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
 }
 
 // The comparison of handlers with the table finds a deleted job, even if its handler writes nothing.
-func TestADeletedJobsHandlerIsToldSo(t *testing.T) {
+func TestHandlerOfDeletedJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -15,7 +15,7 @@ import (
 
 // If a lane is deleted and recreated between two heartbeats, the database no longer knows which pod holds its slots. The holder must
 // request them anew.
-func TestALaneThatIsMadeAnewIsNotOverfilledByWhoHeldTheOldOne(t *testing.T) {
+func TestRecreatedLaneWithOldHolder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

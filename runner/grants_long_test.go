@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestALimitOfALaneIsChangedLive(t *testing.T) {
+func TestLaneLimitChangedLive(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -64,7 +64,7 @@ func TestALimitOfALaneIsChangedLive(t *testing.T) {
 }
 
 // Three pods share one slot. Each pod runs an endless chain that could keep the slot forever.
-func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
+func TestSingleSlotLaneFairness(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -105,7 +105,7 @@ func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 }
 
 // Each pod holds one slot and always has work, so no pod returns its slot voluntarily.
-func TestALimitBelowTheNumberOfPodsThatRunIsReached(t *testing.T) {
+func TestLaneLimitBelowPodCount(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // When a chain moves to another lane, a waiting job takes over the slot in the first lane, on this pod or on another.
-func TestTheSlotOfALaneThatAChainLeavesIsFilledAtOnce(t *testing.T) {
+func TestSlotFreedByChainMove(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]string{"on each pod": "slots_per_pod", "on all pods": "slots"} {
 		t.Run(name, func(t *testing.T) {

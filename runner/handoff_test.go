@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestRunningIsVisibleBeforeTheHandlerStartsAndNoTransactionStaysOpen(t *testing.T) {
+func TestRunningStateBeforeHandlerStarts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -35,7 +35,7 @@ func TestRunningIsVisibleBeforeTheHandlerStartsAndNoTransactionStaysOpen(t *test
 	is.True(!j.FinishedAt.Before(*j.StartedAt))
 }
 
-func TestAChildAlwaysReadsWhatItsParentWrote(t *testing.T) {
+func TestChildReadsParentWrites(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -116,7 +116,7 @@ func TestAStepThatIsRefusedAfterTheTimeOfItsHandlerIsNoTimeout(t *testing.T) {
 	is.True(strings.Contains(message(j), "unknown lane"))
 }
 
-func TestAChainOnItsOwnSubjectNeverRunsTwice(t *testing.T) {
+func TestChainOnSameSubject(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -180,7 +180,7 @@ type pointed struct{ name string }
 
 func (p *pointed) Kind() string { return p.name }
 
-func TestAChainDoesNotOvertakeWhatIsMoreUrgent(t *testing.T) {
+func TestNextStepBehindUrgentJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -217,7 +217,7 @@ func TestAChainDoesNotOvertakeWhatIsMoreUrgent(t *testing.T) {
 	is.Equal(order, []string{"parent", "child", "equal"}) // at equal priority, the pipeline's next step goes first
 }
 
-func TestPollerAloneAndFastPathAloneGiveTheSameResults(t *testing.T) {
+func TestPollVersusFastPathChain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	handlers := func() map[string]does {

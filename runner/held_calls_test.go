@@ -91,7 +91,7 @@ var heldCalls = []heldCall{
 
 // A handler whose transaction holds the only connection of the host's pool waits for none of its calls. Each succeeds, or returns an error
 // at once.
-func TestCallsInATransactionDoNotWaitForIt(t *testing.T) {
+func TestCallsInsideOwnTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	config, err := pgxpool.ParseConfig(pgtest.URL(t))

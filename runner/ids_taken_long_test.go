@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestAScheduleWhoseJobHasAnIDInUseFiresWithAnother(t *testing.T) {
+func TestScheduledJobIDTaken(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -32,7 +32,7 @@ func occupy(t *testing.T, pool *pgxpool.Pool, n int) {
 }
 
 // If PostgreSQL does not report a failover that loses an id reservation, two pods can end up with the same ids.
-func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
+func TestJobIDAlreadyInUse(t *testing.T) {
 	t.Parallel()
 	submits := func(args job.Args, options ...runner.EnqueueOption) func(*testing.T, *pgxpool.Pool, *runner.Runner, string) error {
 		return func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
@@ -186,7 +186,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 }
 
 // The reply to an insert is lost, and a failover discards the insert. Another pod's job then has the same id.
-func TestAReadBackAfterALostReplyTakesNoOtherJobForItsOwn(t *testing.T) {
+func TestReadBackFindsOtherJob(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]runner.EnqueueOption{
 		"without keys": nil,

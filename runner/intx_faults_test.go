@@ -17,7 +17,7 @@ import (
 )
 
 // A fault of the function, or of another server that it uses, is an ordinary failed attempt. The function is not called again.
-func TestAFaultInsideATransactionFailsTheAttempt(t *testing.T) {
+func TestFaultInsideJobTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table rows (what text)`)
@@ -118,7 +118,7 @@ func TestAFaultInsideATransactionFailsTheAttempt(t *testing.T) {
 }
 
 // A function that breaks its own connection on each call is called again only a few times.
-func TestATransactionThatKeepsLosingItsConnectionFails(t *testing.T) {
+func TestTransactionBreaksConnectionEachTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -139,7 +139,7 @@ func TestATransactionThatKeepsLosingItsConnectionFails(t *testing.T) {
 
 // PostgreSQL 17 closes the connection of a transaction that exceeds transaction_timeout. The engine's own statement is repeated, and the
 // handler's function fails the attempt. The error is raised here on every version of PostgreSQL, by a trigger on the claim's row.
-func TestATransactionTimeoutSpendsNoAttempt(t *testing.T) {
+func TestTransactionTimeoutAttempts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -158,7 +158,7 @@ func TestATransactionTimeoutSpendsNoAttempt(t *testing.T) {
 }
 
 // A handler that begins transactions on the pool and never ends them starves later ones. Their errors name the pool.
-func TestATransactionWithoutAFreeConnectionNamesThePool(t *testing.T) {
+func TestTransactionOnExhaustedPool(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Connect(t, pgtest.WithParameter(pgtest.URL(t), "pool_max_conns=1"))

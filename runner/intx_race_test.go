@@ -15,7 +15,7 @@ import (
 
 // A cancel command arrives between two statements of the transaction that ends a job. Either it cancels the job and nothing is written, or
 // it comes too late.
-func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
+func TestCancelBetweenInTxStatements(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table mine (job bigint, no int)`)
@@ -97,7 +97,7 @@ func kindOf(at string) string {
 
 // The connection breaks while the first COMMIT is hanging on the server. That COMMIT then succeeds or is rolled back while the pod is
 // retrying. Exactly one of the two transactions must take effect.
-func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
+func TestLateCommitAndRetry(t *testing.T) {
 	t.Parallel()
 	const insert = `insert into mine values ($1, nextval('tries'))`
 	statement := func(j *raw) *pgx.Batch {

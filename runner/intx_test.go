@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestWritesOfTheFinishAreRolledBackWithIt(t *testing.T) {
+func TestRolledBackFinishWrites(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table unique_rows (n int unique deferrable initially immediate); insert into unique_rows values (1)`)
@@ -159,7 +159,7 @@ func TestAFailedWriteIsRetriedByPolicyAndWrittenOnce(t *testing.T) {
 	is.True(one[bool](t, pool, `select array_agg(attempt) = '{3}' from rows`)) // only the last attempt wrote a row, exactly once
 }
 
-func TestABatchAndItsCheckpointAreOneCommitAndSurviveRetries(t *testing.T) {
+func TestBatchCheckpointAcrossRetries(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -51,7 +51,7 @@ func pages(n int, before func(ctx context.Context, j *raw, page int, b *pgx.Batc
 
 const pagesTable = `create table pages (page int, no int, primary key (page, no))`
 
-func TestAPageAndItsCheckpointAreOneCommitAlsoWhenAStatementFails(t *testing.T) {
+func TestPageCheckpointFailedStatement(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -72,7 +72,7 @@ func TestAPageAndItsCheckpointAreOneCommitAlsoWhenAStatementFails(t *testing.T) 
 
 // The pod with the first claim freezes between two pages. By the time it wakes up, another pod has continued the job, so the first pod can
 // no longer write.
-func TestAFormerOwnerWritesNoPageAndTheNextGoesOnAfterTheLast(t *testing.T) {
+func TestPageOfFormerOwner(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -112,7 +112,7 @@ func TestAFormerOwnerWritesNoPageAndTheNextGoesOnAfterTheLast(t *testing.T) {
 	is.Equal(one[int](t, direct, `select count(*) from pages`), 18)
 }
 
-func TestAPageOfACancelledJobIsRefused(t *testing.T) {
+func TestPageOfCancelledJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -134,7 +134,7 @@ func TestAPageOfACancelledJobIsRefused(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id), 0)
 }
 
-func TestAPageWhoseReplyIsLostIsWrittenOnce(t *testing.T) {
+func TestPageWriteReplyLost(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

@@ -42,7 +42,7 @@ func together(t *testing.T, n int, do func() (runner.Submitted, error)) []int64 
 	return slices.Compact(ids)
 }
 
-func TestAnIdempotencyKeyMakesManySubmissionsOneJob(t *testing.T) {
+func TestSubmissionsWithSameIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -72,7 +72,7 @@ func TestAnIdempotencyKeyMakesManySubmissionsOneJob(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
 }
 
-func TestAUniqueKeyIsTakenWhilePendingOrWhileActive(t *testing.T) {
+func TestUniqueKeyPendingOrActive(t *testing.T) {
 	t.Parallel()
 	for _, while := range []runner.UniqueWhile{runner.WhilePending, runner.WhileActive} {
 		t.Run(string(while), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAUniqueKeyIsTakenWhilePendingOrWhileActive(t *testing.T) {
 	}
 }
 
-func TestASubmissionInATransactionLivesAndDiesWithIt(t *testing.T) {
+func TestSubmissionInTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

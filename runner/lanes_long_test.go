@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAFullLaneStarvesNoOther(t *testing.T) {
+func TestFullLaneBesideOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -33,7 +33,7 @@ func TestAFullLaneStarvesNoOther(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 2)
 }
 
-func TestAClosedLaneOrGateStartsNothingAndAnOpenOneGoesOn(t *testing.T) {
+func TestNextStepInClosedLane(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ shut, open string }{
 		"drained":  {`update trapeze.lanes set drained = true`, `update trapeze.lanes set drained = false`},

@@ -44,7 +44,7 @@ func (m *meter) run(ctx context.Context, j *raw) (*runner.Outcome, error) {
 	return nil, nil
 }
 
-func TestSlotsOfThePodAndOfALaneAreNeverExceeded(t *testing.T) {
+func TestPodAndLaneSlotLimits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

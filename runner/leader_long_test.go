@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-func TestPodsOfTwoSchemasEachHaveALeader(t *testing.T) {
+func TestLeadersOfTwoSchemas(t *testing.T) {
 	t.Parallel()
 	url := pgtest.EmptyURL(t)
 	pool := pgtest.Connect(t, url)

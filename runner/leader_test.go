@@ -22,7 +22,7 @@ func leading(t *testing.T, pods ...*runner.Runner) (who []*runner.Runner) {
 	return who
 }
 
-func TestOnePodLeadsAndAnotherSoonTakesOver(t *testing.T) {
+func TestLeaderTakeover(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	fast := func(name string) runner.Options { return runner.Options{Name: name, PollEvery: 500 * time.Millisecond} }
@@ -74,7 +74,7 @@ func TestOnePodLeadsAndAnotherSoonTakesOver(t *testing.T) {
 	pgtest.Wait(t, "no pod leads, and nothing is locked", func() bool { return len(leading(t, a, b)) == 0 && holders() == 0 })
 }
 
-func TestMaintenanceIsDoneWhereNobodyCanBeAskedWhoLeads(t *testing.T) {
+func TestMaintenanceWithUnknownLeader(t *testing.T) {
 	t.Parallel()
 	for name, direct := range someOf(map[string]string{"off": "off", "an address where nobody listens": "postgres://127.0.0.1:1/nowhere"}, "off") {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAHeartbeatNeverWaitsForALockedTable(t *testing.T) {
+func TestHeartbeatDuringTableLock(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

@@ -33,7 +33,7 @@ func cable(t *testing.T, url string) (*faultnet.Proxy, *pgxpool.Pool) {
 	return proxy, pgtest.Connect(t, proxy.URL())
 }
 
-func TestAFrozenPodsJobsAreTakenOverAndItsLateResultsRefused(t *testing.T) {
+func TestFrozenPodsJobsTakenOver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -108,7 +108,7 @@ func TestAFrozenPodsJobsAreTakenOverAndItsLateResultsRefused(t *testing.T) {
 	is.Equal(ended(t, b, id).State, job.Succeeded) // pod a works normally again
 }
 
-func TestALapseThatNobodyRecoveredIsRenewed(t *testing.T) {
+func TestUnrecoveredLapseRenewed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -216,7 +216,7 @@ func TestAJobThatIsDeletedWhileItRunsIsGone(t *testing.T) {
 	is.Equal(ended(t, r, enqueue(t, r, of("fine"))).State, job.Succeeded)
 }
 
-func TestAJobThatKillsItsPodsFailsAtTheCrashLimitAndACheckpointForgives(t *testing.T) {
+func TestCrashLimitResetByCheckpoint(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

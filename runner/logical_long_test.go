@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestEveryChangeReachesALogicalSubscriber(t *testing.T) {
+func TestLogicalReplication(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	from, to := pgtest.Server(t, "wal_level", "logical"), pgtest.Server(t)

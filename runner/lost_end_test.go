@@ -17,7 +17,7 @@ import (
 // The reply to the commit that ends a run is lost. Before the outcome can be read back, the timeout cancels the handler's context, or the
 // pod stops trusting its lease because the database has been unreachable for too long. The commit must still take effect, and the next step
 // or the children must run.
-func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
+func TestLostEndReplyContextCancelled(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func() *runner.Outcome{
 		"a step":    func() *runner.Outcome { return runner.Then(of("next")) },

@@ -88,7 +88,7 @@ func shapes() map[string]does {
 	}
 }
 
-func TestNoIDIsUsedAgainAfterAFailoverThatLostCommitsWithThePodsThatMadeThem(t *testing.T) {
+func TestIDsAfterLossyFailover(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	f := newFailover(t)
@@ -132,7 +132,7 @@ func TestNoIDIsUsedAgainAfterAFailoverThatLostCommitsWithThePodsThatMadeThem(t *
 	checkHistory(t, now, fresh)
 }
 
-func TestAClaimThatWasLostInAFailoverIsMadeAgainWithAnotherFence(t *testing.T) {
+func TestClaimLostInFailover(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	f := newFailover(t)

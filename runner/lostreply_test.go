@@ -23,7 +23,7 @@ func holds(text string) func([]byte) bool {
 
 // Each case loses the server's reply to one commit of job "a", whose next step is "b". No job may be lost, duplicated or left running
 // forever.
-func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
+func TestLostReplyToCommit(t *testing.T) {
 	t.Parallel()
 	type loss struct {
 		cut     string // a substring of the request whose reply is cut

@@ -65,7 +65,7 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	}
 }
 
-func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
+func TestBulkCancelRetryByFilter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -34,7 +34,7 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 }
 
 // If the database's history changes, the pod drops state that may depend on lost commits: granted slots, low-water marks and sweeps.
-func TestAnotherHistoryDropsGrantsAndMarks(t *testing.T) {
+func TestGrantsAfterHistoryChange(t *testing.T) {
 	t.Parallel()
 	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)}) // Run is not called, so no heartbeat interferes
 	if err != nil {

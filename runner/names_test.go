@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestNewKindsAndNamesAreOfTheDocumentedAlphabet(t *testing.T) {
+func TestKindAndNameAlphabet(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const evil = "x; touch pwned"

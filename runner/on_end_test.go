@@ -326,7 +326,7 @@ func TestAHookThatHangsKeepsNeitherJobsNorTheirPod(t *testing.T) {
 }
 
 // A command that ends a waiting job calls the hook on the pod that ran the command.
-func TestTheCancelOfAWaitingJobIsReported(t *testing.T) {
+func TestWaitingJobCancelReport(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var told ends

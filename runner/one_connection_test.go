@@ -55,7 +55,7 @@ var submissionsInTx = map[string]func(ctx context.Context, r *runner.Runner, tx 
 }
 
 // The caller's transaction holds the only connection to the server, so a submission that needed another one would wait for itself.
-func TestSubmissionsInATransactionNeedOneConnection(t *testing.T) {
+func TestTransactionSubmissionWithSingleConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -84,7 +84,7 @@ func TestSubmissionsInATransactionNeedOneConnection(t *testing.T) {
 }
 
 // The handler's transaction holds the only connection, so neither the call nor a heartbeat gets one until the handler returns.
-func TestACallInATransactionDoesNotCostTheLease(t *testing.T) {
+func TestJobCallInsideTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := viaPooler(t, pgtest.Pooler(t, pgtest.URL(t), 1))

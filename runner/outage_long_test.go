@@ -19,7 +19,7 @@ import (
 
 // An outage cuts off all pods for longer than their leases. The pods then reconnect one after another, and those that reconnect late must
 // keep their jobs. A pod that died during the outage is still detected, at most one lease later.
-func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
+func TestLateReconnectAfterTotalOutage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

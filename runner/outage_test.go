@@ -65,7 +65,7 @@ func (l listens) Handle(_ context.Context, r slog.Record) error {
 func (l listens) WithAttrs([]slog.Attr) slog.Handler { return l }
 
 // A proxy may still lead to the former primary for a while. If a heartbeat fails there, the pod must not wait until the next one is due.
-func TestAHeartbeatThatFailedIsSentAgainBeforeItsTurn(t *testing.T) {
+func TestFailedHeartbeatSentAgain(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	proxy, pool := cable(t, url)
@@ -126,7 +126,7 @@ func TestRecoveryReturnsToLockedJobs(t *testing.T) {
 }
 
 // A recovery and a claim that the server refuses are repeated after a second, without waiting for a heartbeat or a poll.
-func TestRefusedRecoveriesAndClaimsAreRepeated(t *testing.T) {
+func TestRefusedRecoveriesAndClaims(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -153,7 +153,7 @@ func TestRefusedRecoveriesAndClaimsAreRepeated(t *testing.T) {
 
 // A process that was frozen claims nothing until a heartbeat succeeds. It then claims the jobs that became pending meanwhile, without
 // waiting for a poll.
-func TestRegainedTrustIsFollowedByAClaim(t *testing.T) {
+func TestClaimAfterRegainedTrust(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

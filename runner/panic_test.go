@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAPanicIsAFailedAttemptWithItsStack(t *testing.T) {
+func TestPanicFailsAttempt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{Slots: 1}, map[string]does{
@@ -76,7 +76,7 @@ func TestATimeoutEndsTheContextAndCountsAsAnAttempt(t *testing.T) {
 	is.True(errors.Is(<-causes, job.ErrTimeout))
 }
 
-func TestAHandlerThatIgnoresItsContextIsSettledWithoutItAndKeepsItsSlot(t *testing.T) {
+func TestHandlerIgnoringContext(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	wait, open := gate(t)

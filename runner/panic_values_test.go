@@ -19,7 +19,7 @@ func (wrapsItself) Error() string   { return "itself" }
 func (w wrapsItself) Unwrap() error { return w }
 
 // A value that contains itself must not end the process or its slot, wherever a handler panics with it or returns it.
-func TestACyclicPanicOrErrorFailsOneAttempt(t *testing.T) {
+func TestCyclicPanicOrError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	cycle := map[string]any{}

@@ -16,7 +16,7 @@ import (
 
 // Starting on insert and polling must give the same results. A more urgent waiting job that no pod here can run disables starting on
 // insert. A poll interval of one hour effectively disables polling.
-func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
+func TestPollVersusFastPathTrees(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var trees forest

@@ -16,7 +16,7 @@ import (
 )
 
 // Random jobs are cancelled at random times. Each job must still end exactly once, and no pipeline may report its end too early.
-func TestCancelsLeaveNoPipelineHalfDone(t *testing.T) {
+func TestRandomCancelsInPipelines(t *testing.T) {
 	t.Parallel()
 	inOrchards(t, func(try *rapid.T, o *orchard, trees forest) {
 		o.plant(try, trees)

@@ -265,7 +265,7 @@ func (o *orchard) compare(t tester, m *model) {
 
 // Random pipelines contain nested chains, fan-outs and joins, with failures, retries, delays and snoozes. Each job's outcome and number of
 // runs, the branches that joins read, and the pipeline's status must all match an independent model.
-func TestAnyPipelineEndsAsTheModelSays(t *testing.T) {
+func TestRandomPipelines(t *testing.T) {
 	t.Parallel()
 	inOrchards(t, func(try *rapid.T, o *orchard, trees forest) {
 		m := o.plant(try, trees)

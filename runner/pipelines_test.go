@@ -68,7 +68,7 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 }
 
 // An abort cancels only unfinished jobs and returns their ids.
-func TestAbortEndsWhatIsOpenOfAPipelineAndNothingFollows(t *testing.T) {
+func TestAbortPipelineWithOpenJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

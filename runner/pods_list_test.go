@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun(t *testing.T) {
+func TestLivePodList(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -44,7 +44,7 @@ func TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun(t *testing.T) {
 	is.Equal([]string{all[1].Boot, all[1].Version}, []string{boot, "v1.0.0"})
 }
 
-func TestAJobHasStartedOnceHoweverManyAttemptsItTakes(t *testing.T) {
+func TestStartedAtAcrossAttempts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var tries atomic.Int32

@@ -166,7 +166,7 @@ func noise(bytes int) string {
 
 // Jobs that end together are written together. If PostgreSQL or an earlier check rejects one of them, that job fails with the reason. All
 // others finish and continue their pipelines as if the rejected job did not exist.
-func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
+func TestPoisonedFinishInBatch(t *testing.T) {
 	t.Parallel()
 	for name, poison := range someOf(map[string]struct {
 		outcome *runner.Outcome

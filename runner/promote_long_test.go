@@ -12,7 +12,7 @@ import (
 )
 
 // The pod that promotes a delayed job may be unable to run it, so it must notify the other pods.
-func TestADelayedJobRunsAtItsMomentWhoeverPromotesIt(t *testing.T) {
+func TestDelayedJobPromotedElsewhere(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)

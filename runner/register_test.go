@@ -9,7 +9,7 @@ import (
 
 // A pod that reconnects registers a new row. If that row is closed before the first heartbeat, because the pod was cut off again, the pod
 // registers yet another row.
-func TestAPodThatLapsesWhileItRegistersAgainComesBack(t *testing.T) {
+func TestLapseDuringRegistration(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	r := start(t, pool, short, map[string]does{"k": nothing})

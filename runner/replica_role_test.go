@@ -12,7 +12,7 @@ import (
 )
 
 // Bulk loads and migration services set session_replication_role for a database or role, and may leave it there.
-func TestAFailureIsFollowedInTheReplicaRole(t *testing.T) {
+func TestFailureJobsInReplicaRole(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.WithParameter(pgtest.URL(t), "session_replication_role=replica")

@@ -51,7 +51,7 @@ func TestAHandlerThatSaysOfItselfThatItsLeaseIsLostFails(t *testing.T) {
 	is.Equal(calls.Load(), int64(1)) // the attempt counts; otherwise, the job would be handed back and run again forever
 }
 
-func TestARetryPolicyIsFollowedUntilAttemptsAreExhausted(t *testing.T) {
+func TestRetryPolicyUntilAttemptsExhausted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -180,7 +180,7 @@ type explosive struct{}
 
 func (explosive) MarshalJSON() ([]byte, error) { panic("boom in MarshalJSON") }
 
-func TestAResultThatCannotBeStoredFailsTheJobWithTheReason(t *testing.T) {
+func TestUnstorableResult(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	results := map[string]any{

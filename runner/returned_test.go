@@ -16,7 +16,7 @@ import (
 )
 
 // A handler records progress and returns when its timeout expires. Meanwhile, the progress update is still waiting for a lock.
-func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.T) {
+func TestReturnedHandlerWithWaitingProgress(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -51,7 +51,7 @@ func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.
 // Some handlers return during a database outage while the pod still trusts its lease. Their outcomes are kept and written once the database
 // is back, because no other pod has taken over the jobs. Handlers that are still running when the pod stops trusting its lease are
 // cancelled.
-func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
+func TestResultsReturnedDuringOutage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

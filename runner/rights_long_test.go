@@ -17,7 +17,7 @@ import (
 )
 
 // The permissions in the guide are exactly those that a program that only submits jobs needs.
-func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
+func TestGuideSubmitRights(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	role, pool, owner := given(t, "A role that submits only", "trapeze_submit")

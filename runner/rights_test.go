@@ -88,7 +88,7 @@ func TestTheRoleOfTheGuideMakesTheTables(t *testing.T) {
 
 // A role that owns nothing performs everything that pods and operators do. No statement may fail for lack of permission, even if its error
 // is only logged.
-func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
+func TestGuideRunRights(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	role, pool, owner := given(t, "A role that runs jobs", "trapeze_app")
@@ -293,7 +293,7 @@ func missing(t *testing.T, owner *pgxpool.Pool, list []right, role, eraser strin
 
 // The permissions must cover every table that Trapeze's statements change and every function that they call, even in statements that the
 // test above does not run. No permission is superfluous: removing any of them makes this test fail.
-func TestTheRightsOfTheGuideCoverEveryStatement(t *testing.T) {
+func TestGuideRightsPerStatement(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	role, pool, owner := given(t, "A role that runs jobs", "trapeze_app")

@@ -30,7 +30,7 @@ type second struct{ N int }
 
 func (second) Kind() string { return "second" }
 
-func TestAStepHandsOverToTheNextInTheSameProcess(t *testing.T) {
+func TestNextStepInSameProcess(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
 	is.NoErr(err)

@@ -13,7 +13,7 @@ import (
 // Only those who may approve jobs can set a schedule for a lane that requires approval, so the scheduled jobs run without further approval.
 // This applies to schedules set by a program or an operator, and to manual triggers. Jobs submitted directly to the lane still wait for
 // approval.
-func TestFiresOfAScheduleIntoALaneThatRequiresApprovalRun(t *testing.T) {
+func TestScheduleIntoApprovalLane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

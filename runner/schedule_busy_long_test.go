@@ -13,7 +13,7 @@ import (
 )
 
 // An open transaction that holds a unique key delays only the schedule that uses the key.
-func TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule(t *testing.T) {
+func TestScheduleBehindLockedKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -12,7 +12,7 @@ import (
 
 // When a thousand schedules are due at once, two pods share the work. Each schedule fires once and on time, and both pods keep their
 // leases.
-func TestManySchedulesAtOneMomentAllFire(t *testing.T) {
+func TestManySchedulesDueAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const many = 1000

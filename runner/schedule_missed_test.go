@@ -13,7 +13,7 @@ import (
 )
 
 // No pod is running from 09:00 to 12:00:30, and an occurrence is due every 15 minutes.
-func TestAnOutageIsMadeUpForAsThePolicySays(t *testing.T) {
+func TestMissedOccurrencesPolicy(t *testing.T) {
 	t.Parallel()
 	at := func(clock string) time.Time { return utc(t, "05-05T"+clock) }
 	for name, c := range map[string]struct {

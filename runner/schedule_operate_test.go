@@ -21,7 +21,7 @@ func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...run
 	run(t, r)()
 }
 
-// This test checks only the declaration; TestAnOutageIsMadeUpForAsThePolicySays checks the policy's effect.
+// This test checks only the declaration; TestMissedOccurrencesPolicy checks the policy's effect.
 func TestAProgramDeclaresThatMissedFiresAreSkipped(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -32,7 +32,7 @@ func TestAProgramDeclaresThatMissedFiresAreSkipped(t *testing.T) {
 	is.Equal(s.Missed, job.MissedSkip)
 }
 
-func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *testing.T) {
+func TestRedeclaredScheduleAfterOperatorChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

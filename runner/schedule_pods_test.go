@@ -15,7 +15,7 @@ import (
 
 // Five pods fire twelve schedules every second. Two pods' connections break at random times, and a third pod stops. The pods usually try to
 // fire the same schedules concurrently.
-func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
+func TestFivePodsShareSchedules(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

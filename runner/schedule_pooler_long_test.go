@@ -15,7 +15,7 @@ import (
 
 // Behind a transaction pooler, statements may use different backends and pods receive no notifications. Two pods still fire each schedule
 // once and on time, even if many are due at once, and manual triggers work.
-func TestSchedulesFireBehindATransactionPooler(t *testing.T) {
+func TestSchedulesBehindTransactionPooler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	through, direct := pooled(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestJobsOfSchedulesHaveTheDefaultPriorityOfAllJobs(t *testing.T) {
+func TestScheduledJobDefaultPriority(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

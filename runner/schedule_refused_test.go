@@ -77,7 +77,7 @@ func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
 }
 
 // If schedules have been made invalid through SQL, their errors are reported and all other schedules still fire.
-func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
+func TestInvalidScheduleAmongOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -116,7 +116,7 @@ func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	is.Equal(one[string](t, pool, `select error from trapeze.schedules where name = 'lane'`), "") // the schedule has been fixed
 }
 
-func TestACommitWhoseReplyIsLostFiresOnce(t *testing.T) {
+func TestOccurrenceCommitReplyLost(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

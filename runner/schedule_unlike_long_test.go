@@ -14,7 +14,7 @@ import (
 )
 
 // A pod that does not know a schedule's zone reports an error and leaves the schedule to other pods.
-func TestAScheduleInAZoneThatAPodDoesNotKnowIsLeftToOthers(t *testing.T) {
+func TestScheduleInUnknownTimeZone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

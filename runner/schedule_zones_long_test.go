@@ -16,7 +16,7 @@ import (
 
 // The expected fire times come from a minute-by-minute walk along the wall clock, which is independent of the scheduler's rules. Each day,
 // the schedule fires in the first minute that shows the scheduled time. If that time is skipped, it fires in the first minute after it.
-func TestADailyScheduleFiresAsAWalkAlongTheWallClockSays(t *testing.T) {
+func TestDailyScheduleAcrossTimeZones(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

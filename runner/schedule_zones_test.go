@@ -44,7 +44,7 @@ func utc(t *testing.T, s string) time.Time {
 }
 
 // Several pods process the occurrences concurrently while time advances through each clock change in random steps.
-func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
+func TestSchedulesAcrossDaylightSavingChanges(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	seed := rand.Uint64()

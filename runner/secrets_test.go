@@ -41,7 +41,7 @@ func (*Second) UnmarshalJSON([]byte) error  { return nil }
 func (h *hides) UnmarshalJSON([]byte) error { h.key = ""; return nil }
 func (*plainly) UnmarshalJSON([]byte) error { return nil }
 
-func TestTheTypeOfArgumentsSaysWhatIsSecret(t *testing.T) {
+func TestSecretsByArgumentType(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		v     any

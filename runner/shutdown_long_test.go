@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestADatabaseThatIsGoneDoesNotKeepTheProcess(t *testing.T) {
+func TestShutdownWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

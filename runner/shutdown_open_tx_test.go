@@ -15,7 +15,7 @@ import (
 
 // A hand-back cannot pass a transaction that locks the job's row. The job is still running when Run returns, and another pod takes it over
 // once the transaction has ended.
-func TestAJobWithAnOpenTransactionOutlivesRun(t *testing.T) {
+func TestOpenJobTransactionAfterRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

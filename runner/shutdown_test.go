@@ -156,7 +156,7 @@ func TestARunnerThatIsStoppedWhileItStartsReturnsNoError(t *testing.T) {
 	})
 }
 
-func TestAHandlerThatIgnoresTheShutdownIsHandedBackAndRunReturns(t *testing.T) {
+func TestHandlerIgnoringShutdown(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

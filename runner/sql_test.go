@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAJobOfSQLIsWhatTheLibraryWouldHaveMadeOfIt(t *testing.T) {
+func TestSQLEnqueueMatchesLibrary(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('l', false), ('careful', true)`)
@@ -168,7 +168,7 @@ func TestAJobOfSQLContinuesTheTraceOfItsSubmitter(t *testing.T) {
 	is.Equal(one[string](t, pool, `select traceparent from trapeze.jobs where id = $1`, s.ID), "00-01000000000000000000000000000000-0200000000000000-01")
 }
 
-func TestSubmissionsOfSQLKeepTheirKeys(t *testing.T) {
+func TestSQLSubmissionKeys(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -204,7 +204,7 @@ func TestSubmissionsOfSQLKeepTheirKeys(t *testing.T) {
 }
 
 // A role that may only execute the function can do nothing else, and can submit only under its own name.
-func TestAProducerMaySubmitAndNoMore(t *testing.T) {
+func TestProducerRolePrivileges(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	role, _, pool := given(t, "A producer in SQL", "trapeze_producer")
@@ -241,7 +241,7 @@ func TestAProducerMaySubmitAndNoMore(t *testing.T) {
 
 // Transactions commit, roll back or lose their client at random. A job exists if and only if its order does, and each job runs once.
 // Submitting single jobs does not use up blocks of job IDs.
-func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
+func TestSQLEnqueueTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -283,7 +283,7 @@ func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 }
 
 // When the sequence has fallen behind existing IDs, for example after a restore, concurrent submissions must still get distinct IDs.
-func TestIDsThatTheDatabaseGivesAtOnceAreUnlike(t *testing.T) {
+func TestConcurrentIDsFromLaggingSequence(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -346,7 +346,7 @@ func TestIDsOfTheDatabaseGoOnAboveThoseThatARestoreBroughtBack(t *testing.T) {
 }
 
 // A submission that fails, or whose transaction stays open, leaves no lock that delays other sessions.
-func TestSQLSubmissionsLeaveNoAdvisoryLock(t *testing.T) {
+func TestSQLSubmissionAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -394,7 +394,7 @@ func sqlJob(t *testing.T, db *sql.DB) int64 {
 	return s.ID
 }
 
-func TestIDsOfSQLJobsNeverGoBack(t *testing.T) {
+func TestSQLJobIDsAfterFailover(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

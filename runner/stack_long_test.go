@@ -16,7 +16,7 @@ import (
 )
 
 // A pod without notifications receives the request with its next heartbeat.
-func TestAPodWithoutNotificationsAnswersWithItsNextHeartbeat(t *testing.T) {
+func TestStackRequestWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // The claim event marks the start of an attempt. A separate start event would cost one row per job without adding any information.
-func TestAJobsHistorySaysThatItWasClaimedBeforeItsHandlerIsCalled(t *testing.T) {
+func TestClaimEventBeforeHandlerCall(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

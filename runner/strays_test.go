@@ -40,7 +40,7 @@ func reviewRunnerTelling(t *testing.T, onEnd func(context.Context, job.End), kin
 }
 
 // The reply to a claim is lost, and an operator cancels the job before the pod has searched for orphaned claims.
-func TestAStrayThatIsCancelledEnds(t *testing.T) {
+func TestOrphanedClaimCancelled(t *testing.T) {
 	t.Parallel()
 	told := make(chan job.End, 2)
 	r := reviewRunnerTelling(t, func(_ context.Context, e job.End) { told <- e },
@@ -253,7 +253,7 @@ func (f onLine) Write(b []byte) (int, error) { f(string(b)); return len(b), nil 
 
 // A heartbeat fails. The pod repeats the heartbeat soon, searches for claims that it does not know, and hands them back; another
 // pod is notified and runs them. Neither pod polls or sends a regular heartbeat meanwhile.
-func TestAFailedHeartbeatIsFollowedByASearch(t *testing.T) {
+func TestOrphanSearchAfterFailedHeartbeat(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)

@@ -15,7 +15,7 @@ import (
 // seldom is a poll interval that is longer than any test waits.
 const seldom = 10 * time.Minute
 
-func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing.T) {
+func TestFreeJobsBehindBlockedJobs(t *testing.T) {
 	t.Parallel()
 	for name, block := range someOf(map[string]func(t *testing.T, submitter *runner.Runner){
 		"of one busy subject":     func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "hot", runner.Subject("busy")) },

@@ -15,7 +15,7 @@ import (
 )
 
 // Handlers that report progress while they keep transactions open must not delay submissions.
-func TestProgressDuringATransactionHoldsUpNobody(t *testing.T) {
+func TestProgressDuringTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	var in sync.WaitGroup

@@ -40,7 +40,7 @@ func commandsOf(r *runner.Runner, id int64) map[string]func(ctx context.Context)
 	}
 }
 
-func TestACommandWithoutAConnectionIsNotCalledUnknown(t *testing.T) {
+func TestCommandWithoutConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := viaPooler(t, pgtest.Pooler(t, pgtest.URL(t), 1))

@@ -14,7 +14,7 @@ import (
 )
 
 // A submission detects connections that broke while they were idle, and uses another connection.
-func TestConnectionsThatBrokeWhileIdleCostNoSubmission(t *testing.T) {
+func TestSubmissionAfterIdleConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

@@ -16,7 +16,7 @@ import (
 
 // Eight pods are the front of the fleet and hear every notification. They are usually busy, so they pass notifications on, first to each
 // other and then to the rest.
-func TestAJobFindsTheOnlyPodWithAFreeSlot(t *testing.T) {
+func TestSinglePodWithFreeSlot(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -74,7 +74,7 @@ func (zeroes) Read(b []byte) (int, error) {
 
 // PostgreSQL panics if it cannot write its log, and cannot restart until there is free space. After the restart, no confirmed job has been
 // lost, and the pod continues by itself.
-func TestNothingIsLostWhenTheDiskOfTheWriteAheadLogIsFull(t *testing.T) {
+func TestFullWALDisk(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := pgtest.Primary(t, "max_wal_size", "32MB", "min_wal_size", "32MB", "wal_keep_size", "0", "fsync", "on")

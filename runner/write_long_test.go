@@ -14,7 +14,7 @@ import (
 )
 
 // A transient error in a queued statement fails no job, and an error at COMMIT fails only the job that caused it. No write is lost.
-func TestAGroupSurvivesErrorsThatPassAndRefusalsAtCommit(t *testing.T) {
+func TestGroupCommitErrors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		statement string // queued by one of the jobs

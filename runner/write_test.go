@@ -67,7 +67,7 @@ type badValue struct{}
 
 func (badValue) Value() (driver.Value, error) { panic("no value") }
 
-func TestAQueuedStatementThatFailsFailsItsJobAlone(t *testing.T) {
+func TestFailingQueuedStatement(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table mine (job bigint unique deferrable initially immediate); insert into mine values (0)`)
@@ -176,7 +176,7 @@ func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
 
 // A queued statement that waits for a lock delays the other jobs in its group only once, until the group times out. After that, jobs of its
 // kind are committed individually, while other kinds still share commits.
-func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
+func TestQueuedStatementWaitsForLock(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -227,7 +227,7 @@ func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
 }
 
 // While a group waits, one of its jobs loses its claim and another is cancelled. Neither job writes anything.
-func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
+func TestLostOrCancelledGroupMember(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -257,7 +257,7 @@ func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 // Jobs run on two pods amid cancellations, errors, deadlocks, and lost connections and replies. Other pods are cut off for most of the test
 // and reconnect at the end. A job that succeeded or fanned out must have written each of its rows exactly once. Any other job may have
 // written its first page, but only once.
-func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
+func TestSharedCommitsUnderRandomFailures(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	seed := uint64(time.Now().UnixNano())

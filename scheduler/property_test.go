@@ -43,9 +43,9 @@ func fieldOf(t *rapid.T, i int) string {
 	return strings.Join(list, ",")
 }
 
-// TestFiresAreThoseOfTheEvaluator compares the fire times of random expressions around every clock change of many zones. The changes
+// TestOccurrencesMatchEvaluator compares the fire times of random expressions around every clock change of many zones. The changes
 // include shifts of one hour, two hours and half an hour, skipped midnights, and a skipped day.
-func TestFiresAreThoseOfTheEvaluator(t *testing.T) {
+func TestOccurrencesMatchEvaluator(t *testing.T) {
 	t.Parallel()
 	for zone, year := range map[string]int{
 		"Europe/Zurich": 2026, "America/New_York": 2026, "Australia/Lord_Howe": 2026, "Europe/Dublin": 2026, "Africa/Casablanca": 2026,

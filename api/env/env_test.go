@@ -161,7 +161,7 @@ func TestACertificateIsReadFromItsFiles(t *testing.T) {
 	is.True(err != nil && strings.HasPrefix(err.Error(), "TRAPEZE_TLS_CERT"))
 }
 
-func TestAWorldReadableTokensFileOrTLSKeyIsAWarning(t *testing.T) {
+func TestWorldReadableSecretFiles(t *testing.T) {
 	is := is.New(t)
 	dir := t.TempDir()
 	tokens, key := filepath.Join(dir, "tokens.json"), filepath.Join(dir, "key.pem")

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 )
 
-func TestAFilterIsOfferedForManyJobsOnlyWhereItMeansSomething(t *testing.T) {
+func TestBulkFiltersOffered(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	role := func(name string) visitor {

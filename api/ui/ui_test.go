@@ -90,7 +90,7 @@ func TestAPageWithoutADatabaseSaysSoAndLooksAgain(t *testing.T) {
 	}
 }
 
-func TestAPageNamesAServerWithoutFreeConnections(t *testing.T) {
+func TestProblemPageWithoutFreeConnections(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := away(t, Options{Visitor: func(*http.Request) (access.Principal, error) {

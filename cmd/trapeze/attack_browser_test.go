@@ -17,7 +17,7 @@ import (
 )
 
 // A page on another origin sends requests that carry the session of a signed-in administrator.
-func TestAttackForgedRequestsFromOtherOrigins(t *testing.T) {
+func TestAttackCrossOriginRequests(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	a := attacked(t)
@@ -63,7 +63,7 @@ func TestAttackForgedRequestsFromOtherOrigins(t *testing.T) {
 const script = `<script>alert(1)</script>"'><img src=x onerror=alert(2)><a href="javascript:alert(3)">x</a>{{.}}</title></textarea><svg onload=alert(4)>`
 
 // Users and handlers put markup into every field that accepts text. Every page must show it as plain text.
-func TestAttackScriptsInStoredAndReflectedText(t *testing.T) {
+func TestAttackStoredAndReflectedScripts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	a := attacked(t)

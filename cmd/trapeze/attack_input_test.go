@@ -27,7 +27,7 @@ var errorOfSQL = regexp.MustCompile(`(?i)sqlstate|syntax error|pgconn|unterminat
 
 // This test injects SQL into every path and query parameter of every route and page. No response may be a server error, take long, or
 // reveal more than the same request without the injection.
-func TestAttackSQLInEveryParameter(t *testing.T) {
+func TestAttackSQLInParameters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	a := attacked(t)

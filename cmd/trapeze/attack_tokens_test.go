@@ -215,7 +215,7 @@ func TestAttackGuessedTokens(t *testing.T) {
 	is.True(!strings.Contains(a.log.String(), "0123456789-01234")) // no token is logged
 }
 
-func TestServeLimitsTheStreamsOfAPrincipal(t *testing.T) {
+func TestServeStreamsPerPrincipal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	a := attacked(t, "TRAPEZE_STREAMS_PER_PRINCIPAL=2")

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestTheDemoOnYourDatabaseLeavesNothingBehindThere(t *testing.T) {
+func TestDemoOnUserDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
@@ -30,7 +30,7 @@ func TestTheDemoOnYourDatabaseLeavesNothingBehindThere(t *testing.T) {
 	})
 }
 
-func TestADemoNamesTheAirportsThatCouldNotBeRecalculated(t *testing.T) {
+func TestDemoPartialPipeline(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "flights.csv")

@@ -23,7 +23,7 @@ func TestADoctorFindsAStandby(t *testing.T) {
 	is.True(standby.finds("api", failing, "accepts no writes"))
 }
 
-func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
+func TestDoctorFindsBlockedJobs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string

@@ -212,7 +212,7 @@ func TestADoctorProposesLimitsWhereThereAreNone(t *testing.T) {
 	is.Equal(limits(), "jobs can await approval forever")
 }
 
-func TestADoctorExaminesThroughAServer(t *testing.T) {
+func TestDoctorThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -242,7 +242,7 @@ func TestADoctorExaminesThroughAServer(t *testing.T) {
 	is.Equal(trapeze(t, nil, "doctor").code, 2)                  // neither a database nor a server
 }
 
-func TestADoctorMakesItsOwnChecksWithoutAnAPI(t *testing.T) {
+func TestDoctorWithoutAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/podtest"
 )
 
-func TestServeWaitsWhileOnlyAStandbyIsReachable(t *testing.T) {
+func TestServeWithStandbyOnly(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	primary := pgtest.Primary(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestEveryCommandTakesThePoolsParametersInTheAddress(t *testing.T) {
+func TestPoolParametersInAddress(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.EmptyURL(t)}

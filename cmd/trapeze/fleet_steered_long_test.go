@@ -16,7 +16,7 @@ import (
 )
 
 // A command sent to one process affects running and waiting jobs on all processes. Each case uses separate lanes.
-func TestAnOperatorOfSeveralProcessesActsThroughAnyOfThem(t *testing.T) {
+func TestCommandsAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	fleet := serveSteered(t, "TRAPEZE_LANES=known=3:demo.result")
 	for name, does := range map[string]func(*steered){

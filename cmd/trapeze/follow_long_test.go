@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestTheExamplePipelineRunsOnRealDataThroughTheCommandLine(t *testing.T) {
+func TestExamplePipelineFromCommandLine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.EmptyURL(t)}

@@ -60,7 +60,7 @@ type (
 	}
 )
 
-func TestTheDashboardUsesMetricsThatExistAndAllOfThem(t *testing.T) {
+func TestGrafanaDashboardMetrics(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var d dashboard
@@ -93,7 +93,7 @@ func TestTheDashboardUsesMetricsThatExistAndAllOfThem(t *testing.T) {
 	}
 }
 
-func TestTheAlertsUseMetricsThatExist(t *testing.T) {
+func TestGrafanaAlertMetrics(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var a alerts

@@ -51,9 +51,9 @@ func TestEveryGuaranteeNamesTestsAndStatementsThatExist(t *testing.T) {
 	}
 }
 
-// TestEveryGuaranteeSaysWhichLegRunsItsTests checks the † marks in docs/guarantees.md. A test must be marked if and only if its build tags
+// TestGuaranteesMarkLongTests checks the † marks in docs/guarantees.md. A test must be marked if and only if its build tags
 // keep .ci/run from running it, and .ci/long must run every marked test.
-func TestEveryGuaranteeSaysWhichLegRunsItsTests(t *testing.T) {
+func TestGuaranteesMarkLongTests(t *testing.T) {
 	t.Parallel()
 	fast, long := read(t, "../../.ci/run"), read(t, "../../.ci/long")
 	if !regexp.MustCompile(`(?m)^step_of test make test\b`).MatchString(fast) {

@@ -20,7 +20,7 @@ import (
 
 // Without a server, a command uses an API in the command's process. The API's log is discarded, so the error must include the database's
 // error text.
-func TestWithoutAServerAnErrorOfTheDatabaseIsTheCommands(t *testing.T) {
+func TestDatabaseErrorWithoutServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -45,7 +45,7 @@ func TestWithoutAServerAnErrorOfTheDatabaseIsTheCommands(t *testing.T) {
 	is.True(strings.Contains(s.err, "kind_retention")) // PostgreSQL's error names the table
 }
 
-func TestAnExportThatLosesItsDatabaseIsNotTakenForWhole(t *testing.T) {
+func TestExportLosesDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

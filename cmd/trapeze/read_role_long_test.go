@@ -13,7 +13,7 @@ import (
 )
 
 // The read-only role in docs/grants.md must be able to run all commands that only read, and no others.
-func TestTheRightsOfTheGuideAreEnoughToRead(t *testing.T) {
+func TestGuideReadRights(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)

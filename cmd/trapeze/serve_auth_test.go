@@ -95,7 +95,7 @@ func selfSigned(t *testing.T, cert, key string) *x509.CertPool {
 
 // A malicious web page can make its host name resolve to 127.0.0.1 and send headers that the pod trusts if they come from a proxy on that
 // address.
-func TestAPodThatBelievesHeadersOnLoopbackAnswersLoopbackNamesOnly(t *testing.T) {
+func TestLoopbackHeaderAuthenticationHostNames(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestServeBringsItsOwnPostgresAndKeepsItsData(t *testing.T) {
+func TestServeWithBundledPostgres(t *testing.T) {
 	t.Parallel()
 	pgtest.Server(t) // skips the test if DATABASE_URL is the only available PostgreSQL
 	is := is.New(t)

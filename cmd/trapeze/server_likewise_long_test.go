@@ -62,7 +62,7 @@ func (p pair) does(there, here string, args ...string) said {
 	return near
 }
 
-func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
+func TestJobCommandsThroughServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPair(t)
@@ -116,7 +116,7 @@ func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
 	is.True(strings.Contains(p.reads("audit", "--action", "job.cancel"), "job.cancel"))
 }
 
-func TestCommandsOfPipelinesDoTheSameThroughAServer(t *testing.T) {
+func TestPipelineCommandsThroughServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPair(t)
@@ -149,7 +149,7 @@ func TestCommandsOfPipelinesDoTheSameThroughAServer(t *testing.T) {
 	status(b, "cancelled")
 }
 
-func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
+func TestLaneCommandsThroughServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPair(t)
@@ -205,7 +205,7 @@ func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
 	p.reads("audit", "--target", "gate", "--json")
 }
 
-func TestCommandsOfSchedulesDoTheSameThroughAServer(t *testing.T) {
+func TestScheduleCommandsThroughServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPair(t)

@@ -21,7 +21,7 @@ func bothWays(t *testing.T, db database, server string, args ...string) said {
 	return here
 }
 
-func TestCommandsSayTheSameThroughAServer(t *testing.T) {
+func TestCommandOutputThroughServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -56,7 +56,7 @@ func TestCommandsSayTheSameThroughAServer(t *testing.T) {
 	bothWays(t, db, pod.HTTP, "export", "events")
 }
 
-func TestCommandsEndJobsThroughAServer(t *testing.T) {
+func TestEndJobsThroughServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -77,7 +77,7 @@ func TestCommandsEndJobsThroughAServer(t *testing.T) {
 	is.Equal(decoded[map[string]string](t, through(t, pod.HTTP, "stop", deaf, "--json").out)["state"], "cancelled")
 }
 
-func TestAPasswordInAServersAddressIsNeverShown(t *testing.T) {
+func TestPasswordInServerAddress(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for _, address := range []string{"http://ops:hunter2@127.0.0.1:1", "https://ops:hunter2@jobs.example.org/ops", "http://ops:hunter2%zz@127.0.0.1:1", "ops:hunter2@127.0.0.1:1"} {

@@ -96,7 +96,7 @@ func TestATokenIsSentAndNeverShown(t *testing.T) {
 }
 
 // A pod that lacks DATABASE_URL would otherwise be ready on an empty database of its own.
-func TestServeInKubernetesNeedsADatabase(t *testing.T) {
+func TestServeInKubernetesWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	got := trapeze(t, []string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "PGBIN=/nowhere"}, "serve")

@@ -18,7 +18,7 @@ import (
 
 // Hundreds of clients send their headers byte by byte (F68). Meanwhile, the pod continues to serve other clients, and its memory use stays
 // small. It closes each slow connection after the header timeout of 5 s.
-func TestClientsThatSendByteByByteHoldUpNobodyAndAreCutOff(t *testing.T) {
+func TestSlowRequestHeaders(t *testing.T) {
 	t.Parallel()
 	sendSlowly(t, "GET /jobs HTTP/1.1\r\nHost: HOST\r\nX-Slow: ", 15*time.Second)
 }

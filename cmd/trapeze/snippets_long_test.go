@@ -131,7 +131,7 @@ func snippetOf(t *testing.T, language string) snippet {
 	return s
 }
 
-func TestTheProgramsOfThePageOnSQLSubmitJobs(t *testing.T) {
+func TestSQLSnippets(t *testing.T) {
 	for name, language := range languages {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -146,7 +146,7 @@ func TestTheProgramsOfThePageOnSQLSubmitJobs(t *testing.T) {
 }
 
 // After a thousand rounds with commits, rollbacks and killed clients, an order has a job if and only if the order was committed.
-func TestTheProgramsOfThePageOnSQLSubmitIfAndOnlyIfTheyCommit(t *testing.T) {
+func TestSQLSnippetCommitsAndKills(t *testing.T) {
 	for name, language := range languages {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // A killed pod has already written the counts of all minutes except the last.
-func TestAPodThatIsKilledLosesTheNumbersOfItsLastMinuteOnly(t *testing.T) {
+func TestStatsAfterPodKill(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

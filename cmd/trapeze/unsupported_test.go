@@ -14,7 +14,7 @@ import (
 
 const cockroach = "CockroachDB CCL v25.2.22 (x86_64-pc-linux-gnu, built 2026/07/28 18:01:24, go1.23.12)"
 
-func TestEveryCommandRefusesAServerThatCannotRunTrapeze(t *testing.T) {
+func TestCommandsOnUnsupportedServer(t *testing.T) {
 	t.Parallel()
 	db := database{t, pgtest.Imitation(t, cockroach)}
 	for _, command := range []string{"serve", "migrate up", "migrate status", "jobs", "doctor"} {
@@ -27,7 +27,7 @@ func TestEveryCommandRefusesAServerThatCannotRunTrapeze(t *testing.T) {
 }
 
 // A program that embeds Trapeze fails immediately instead of waiting for the server as it would for a standby.
-func TestARunnerRefusesAServerThatCannotRunTrapeze(t *testing.T) {
+func TestRunnerOnUnsupportedServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Connect(t, pgtest.Imitation(t, cockroach))

@@ -82,7 +82,7 @@ func (a *authority) keyOf(name string) string { return filepath.Join(a.dir, name
 
 // A worker can authenticate with a certificate instead of a token. Like a token, the certificate binds the worker to kinds. A worker whose
 // certificate is not trusted learns immediately why it was rejected.
-func TestARemoteWorkerIsKnownByItsCertificate(t *testing.T) {
+func TestRemoteWorkerCertificate(t *testing.T) {
 	is := is.New(t)
 	dir := t.TempDir()
 	ours, others := newAuthority(t, dir, "ours"), newAuthority(t, dir, "others")

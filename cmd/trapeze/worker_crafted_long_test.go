@@ -13,7 +13,7 @@ import (
 )
 
 // F71: heartbeats and reports need neither an open stream nor the pod that serves the stream.
-func TestARemoteWorkersLeaseIsRenewedThroughAnotherPod(t *testing.T) {
+func TestRemoteLeaseRenewedElsewhere(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	first, second := puppetPod(t, db), puppetPod(t, db)

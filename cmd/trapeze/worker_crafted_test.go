@@ -163,7 +163,7 @@ func refusedAs(err error, code grpc.Code, word string) bool {
 
 // F70: the pod rejects outdated, forged and repeated reports, reports about another worker's job or an unknown job, and reports that arrive
 // after a cancellation. Rejected reports have no effect.
-func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
+func TestForbiddenRemoteWorkerReports(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	p := puppetPod(t, db)
@@ -218,7 +218,7 @@ func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
 }
 
 // F72: a worker may run only jobs to which its token is bound, and cannot slow others down with large or frequent messages.
-func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
+func TestExcessiveRemoteWorkerMessages(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	p := puppetPod(t, db, "TRAPEZE_LEASE=30s") // a long lease, because the flood keeps a slow machine busy

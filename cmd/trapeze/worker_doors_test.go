@@ -102,7 +102,7 @@ func TestAWorkerThatAsksForKindsThatItIsNotBoundToIsInTheAudit(t *testing.T) {
 	is.Equal(one.Action, "POST "+remotepb.WorkersStreamJobsProcedure)
 }
 
-func TestWhoTriesTokensAtTheDoorsOfWorkersHasToRest(t *testing.T) {
+func TestWrongTokensAtWorkerRoutes(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	_, doors := workerDoors(t, api.Options{ChangesPerSecond: 1e-9, ChangesBurst: 3})

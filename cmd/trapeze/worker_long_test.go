@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestARemoteWorkerGoesToAnotherPodWithWhatItRuns(t *testing.T) {
+func TestRemoteWorkersPodKilled(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	first, second := dispatcher(t, db), dispatcher(t, db)
@@ -30,7 +30,7 @@ func TestARemoteWorkerGoesToAnotherPodWithWhatItRuns(t *testing.T) {
 	is.Equal(j.Crashes, 0)
 }
 
-func TestTheResultOfARemoteWorkerThatWasFrozenIsRefused(t *testing.T) {
+func TestLateResultFromFrozenWorker(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	p := dispatcher(t, db)
@@ -49,7 +49,7 @@ func TestTheResultOfARemoteWorkerThatWasFrozenIsRefused(t *testing.T) {
 	is.Equal(frozen.end(), exit.CodeOK)
 }
 
-func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
+func TestRemoteWorkersConnectionsCut(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	p := dispatcher(t, db)

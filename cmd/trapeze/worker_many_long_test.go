@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestEightRemoteWorkersShareJobsWithoutARollback(t *testing.T)  { workersShareJobs(t, 8) }
-func TestTwentyRemoteWorkersShareJobsWithoutARollback(t *testing.T) { workersShareJobs(t, 20) }
+func TestEightRemoteWorkersShareJobs(t *testing.T)    { workersShareJobs(t, 8) }
+func TestTwentyRemoteWorkersSharingJobs(t *testing.T) { workersShareJobs(t, 20) }
 
 // rollbacks returns the number of transactions rolled back since the database was created. It first waits until all other sessions have
 // ended, because a live session may delay its statistics by up to ten seconds or until its next statement.

@@ -15,7 +15,7 @@ import (
 
 // A worker logs one line each when it starts, is accepted, drains and stops, and one per failed job. Jobs that succeed are logged only at
 // the debug level.
-func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
+func TestRemoteWorkerLogLines(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

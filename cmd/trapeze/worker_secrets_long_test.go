@@ -29,7 +29,7 @@ import (
 )
 
 // A worker's credentials, and the key that signs its assignments, must not appear in any response or log.
-func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:paralleltest // it sets the default log
+func TestRemoteWorkerSecretLeaks(t *testing.T) { //nolint:paralleltest // it sets the default log
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	pool := pgtest.Connect(t, db.url)

@@ -32,7 +32,7 @@ func behindNetwork(t *testing.T, p *pod) (*faultnet.Proxy, string) {
 }
 
 // The queue state is stored in the database, so it applies to the workers of all pods, including pods that start later.
-func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
+func TestPausedQueueAcrossWorkerPods(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	first, second := dispatcher(t, db), dispatcher(t, db)
@@ -66,7 +66,7 @@ func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 
 // A short database outage ends no stream, and a broken connection ends only its own stream. A stuck worker holds no more jobs than it has
 // slots, and other workers run the rest.
-func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
+func TestTroubleOnSingleStream(t *testing.T) {
 	is := is.New(t)
 	direct := database{t, pgtest.URL(t)}
 	between, err := faultnet.Start(direct.url)
@@ -119,7 +119,7 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 
 // A worker receives only jobs of the kinds that it requests, or of every kind that it has registered if it requests none. A retried job
 // keeps its lane, arguments and priority.
-func TestARemoteWorkerIsSentTheKindsThatItAsksFor(t *testing.T) {
+func TestRemoteWorkerRequestedKinds(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	p := dispatcher(t, db, "TRAPEZE_LANES=narrow=2")

@@ -75,7 +75,7 @@ func dispatcher(t *testing.T, db database, env ...string) *pod {
 	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", fmt.Sprint("TRAPEZE_LEASE=", 2*slow, "s"), fmt.Sprint("TRAPEZE_HEARTBEAT=", 300*slow, "ms")}, env...))
 }
 
-func TestARemoteWorkerNeedsTheRightTokenAndOnlyRunsWhatThatIsBoundTo(t *testing.T) {
+func TestRemoteWorkerTokenAndKinds(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	tokens := filepath.Join(t.TempDir(), "tokens.json")

@@ -67,7 +67,7 @@ func (h host) send(method, path, body string, headers ...string) (status int, te
 	return answer.StatusCode, string(raw), answer.Request.URL.Path
 }
 
-func TestEachRouterServesDashboardAPIAndSignInBelowThePrefix(t *testing.T) {
+func TestRoutersWithPrefix(t *testing.T) {
 	for name, mount := range routers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,7 +150,7 @@ func signedIn(request *http.Request) (user string, ok bool) {
 	return cookie.Value, true
 }
 
-func TestAHostsOwnSessionOpensTheDashboard(t *testing.T) {
+func TestDashboardWithHostSession(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	options := api.Options{Authenticate: func(request *http.Request) (api.Principal, error) {

@@ -17,7 +17,7 @@ import (
 var deaths = []runnertest.Point{runnertest.AfterClaim, runnertest.BeforeFinish, runnertest.InFlush, runnertest.AfterFinish}
 
 // A compensation survives more crashes than other jobs, because its kind is registered with a higher crash limit.
-func TestAReleaseThatKillsFivePodsStillHappens(t *testing.T) {
+func TestCompensationWithHigherCrashLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := open(t)
@@ -31,7 +31,7 @@ func TestAReleaseThatKillsFivePodsStillHappens(t *testing.T) {
 	s.settled()
 }
 
-func TestAnOrderThatIsCancelledWhileItsPaymentIsUnderWayIsRefunded(t *testing.T) {
+func TestOrderCancelledDuringPayment(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := open(t)
@@ -46,7 +46,7 @@ func TestAnOrderThatIsCancelledWhileItsPaymentIsUnderWayIsRefunded(t *testing.T)
 	s.settled()
 }
 
-func TestTheReportIsMadeEveryMorning(t *testing.T) {
+func TestDailyReport(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := open(t)
@@ -58,7 +58,7 @@ func TestTheReportIsMadeEveryMorning(t *testing.T) {
 	}
 }
 
-func TestTheReportHasALineForEachRegion(t *testing.T) {
+func TestReportLinePerRegion(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := open(t)
@@ -89,7 +89,7 @@ func TestTheReportHasALineForEachRegion(t *testing.T) {
 	is.Equal(lines, "[]")
 }
 
-func TestALargeOrderWaitsForApprovalAndMayBeCancelled(t *testing.T) {
+func TestLargeOrderApproval(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := open(t)

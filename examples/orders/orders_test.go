@@ -118,7 +118,7 @@ func call(t *testing.T, method, url, body string) (int, string) {
 	return response.StatusCode, string(answer)
 }
 
-func TestNoOrderIsChargedTwiceAndEachIsShippedOrRefundedWhateverDies(t *testing.T) {
+func TestOrdersDespiteProcessDeaths(t *testing.T) {
 	t.Parallel()
 	for _, at := range deaths {
 		t.Run(at.String(), func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestNoOrderIsChargedTwiceAndEachIsShippedOrRefundedWhateverDies(t *testing.
 }
 
 // The provider receives three requests, but the handler never returns. The refund still follows, because the pipeline declares it.
-func TestAnOrderWhoseChargeKillsEveryPodIsRefunded(t *testing.T) {
+func TestOrderChargeKillsEveryPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := open(t)

@@ -94,7 +94,7 @@ func (p program) start(args ...string) (ready map[string]any) {
 	return ready
 }
 
-func TestTheProgramHasAllCommandsAndItsOwnHandlers(t *testing.T) {
+func TestProgramCommandsAndHandlers(t *testing.T) {
 	is := is.New(t)
 	p := build(t)
 
@@ -178,7 +178,7 @@ func TestAProgramSetsOptionsThatHaveNoVariable(t *testing.T) {
 }
 
 // Every line of Go code in the guide must also occur in the examples.
-func TestTheGuideShowsCodeOfTheExamples(t *testing.T) {
+func TestProgramGuideCode(t *testing.T) {
 	is := is.New(t)
 	known, shown := map[string]bool{}, 0
 	for _, file := range []string{"main.go", "../mounting/main.go", "../mounting/main_test.go"} {
@@ -207,7 +207,7 @@ func TestTheGuideShowsCodeOfTheExamples(t *testing.T) {
 	is.True(shown > 30) // the test found code in the guide
 }
 
-func TestTheProgramIsARemoteWorkerToo(t *testing.T) {
+func TestProgramAsRemoteWorker(t *testing.T) {
 	is := is.New(t)
 	p := on(t, os.Args[0]) // the test binary acts as the program, because another build would take longer than the rest of the test
 	p.env = append(p.env, beGreeter+"=1")

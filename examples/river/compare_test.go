@@ -129,7 +129,7 @@ func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 }
 
 // River finishes its existing jobs, Trapeze runs the new ones, and River's scheduled jobs are moved to Trapeze.
-func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
+func TestMigrationFromRiver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	ctx, pool := t.Context(), database(t)
@@ -189,7 +189,7 @@ func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
 }
 
 // Any error rolls back the move. Here, the error is a kind without a handler.
-func TestAMoveThatFailsMovesNothing(t *testing.T) {
+func TestFailedMoveFromRiver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	ctx, pool := t.Context(), database(t)
@@ -214,7 +214,7 @@ func TestAMoveThatFailsMovesNothing(t *testing.T) {
 
 // The code in the guide must match the programs. The guide's code may be indented less, and an empty line in it stands for any number of
 // omitted lines.
-func TestTheGuideShowsCodeOfThePrograms(t *testing.T) {
+func TestRiverGuideCode(t *testing.T) {
 	is := is.New(t)
 	guide, err := os.ReadFile("../../docs/migrating/river.md")
 	is.NoErr(err)

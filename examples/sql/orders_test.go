@@ -132,7 +132,7 @@ func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 
 // The test commits, rolls back and kills a thousand transactions at random with each library. Afterwards, there must be a job for every
 // stored order and no other job, and each job must have run exactly once.
-func TestAnOrderHasItsJobIfAndOnlyIfItIsThere(t *testing.T) {
+func TestOrderAndJobCommitTogether(t *testing.T) {
 	for name := range libraries(t, pgtest.URL(t)) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

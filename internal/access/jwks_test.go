@@ -136,7 +136,7 @@ func TestAJWKSThatDoesNotRespondLeavesThePreviousKeysInUse(t *testing.T) {
 }
 
 // The provider sends the beginning of a response and then stalls.
-func TestAJWKSThatHangsIsGivenUp(t *testing.T) {
+func TestHangingJWKSTimeout(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	gone := make(chan struct{})
@@ -169,7 +169,7 @@ func TestAJWKSIsReadFromPlainHTTPOnLoopbackOnly(t *testing.T) {
 	is.Equal(p.asked.Load(), int64(0))
 }
 
-func TestOnlySigningKeysOfAJWKSAreUsed(t *testing.T) {
+func TestJWKSSigningKeys(t *testing.T) {
 	is := is.New(t)
 	i := newIssuer(t)
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{

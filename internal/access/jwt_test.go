@@ -167,7 +167,7 @@ func TestAFileOfKeysIsCheckedWhole(t *testing.T) {
 	}
 }
 
-func TestAJWTWithCritIsRefused(t *testing.T) {
+func TestJWTWithCrit(t *testing.T) {
 	is := is.New(t)
 	i := newIssuer(t)
 	token := jwt.NewWithClaims(jwt.SigningMethodES256, claims())
@@ -179,7 +179,7 @@ func TestAJWTWithCritIsRefused(t *testing.T) {
 	is.True(strings.Contains(err.Error(), "crit"))
 }
 
-func TestRolesComeFromANestedClaim(t *testing.T) {
+func TestRolesInNestedClaim(t *testing.T) {
 	i := newIssuer(t)
 	for name, c := range map[string]struct {
 		claim string
@@ -203,7 +203,7 @@ func TestRolesComeFromANestedClaim(t *testing.T) {
 	}
 }
 
-func TestTheErrorOfARefusedJWTSaysWhyWithoutTheToken(t *testing.T) {
+func TestRefusedJWTError(t *testing.T) {
 	i := newIssuer(t)
 	es := func(c jwt.MapClaims) string { return i.token(jwt.SigningMethodES256, "ec", i.ec, c) }
 	for token, want := range map[string]string{

@@ -43,7 +43,7 @@ func TestSecretsAreHiddenWhereThePointersLead(t *testing.T) {
 	}
 }
 
-func TestAStrictMaskHidesWhatHasAnotherShapeThanItsPointers(t *testing.T) {
+func TestStrictMaskOnUnexpectedShape(t *testing.T) {
 	for _, c := range []struct{ pointer, raw, want string }{
 		{"/password", `"hunter2"`, `"***"`},
 		{"/password", `17`, `"***"`},

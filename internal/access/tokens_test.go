@@ -158,7 +158,7 @@ func TestASessionStandsForItsToken(t *testing.T) {
 	is.True(errors.Is(err, ErrUnauthenticated))
 }
 
-func TestPrincipalsCannotBeCalledAnonymousAPIOrSystem(t *testing.T) {
+func TestReservedPrincipals(t *testing.T) {
 	i := newIssuer(t)
 	for _, name := range []string{"anonymous", "api", "system", "handler", "System"} {
 		is := is.New(t)

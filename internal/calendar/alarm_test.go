@@ -12,7 +12,7 @@ import (
 )
 
 // A pod whose wall clock is ten minutes fast or slow waits as long as any other pod.
-func TestThePodsWallClockDoesNotCount(t *testing.T) {
+func TestSkewedPodWallClock(t *testing.T) {
 	t.Parallel()
 	for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
 		is := is.New(t)

@@ -17,7 +17,7 @@ import (
 )
 
 // Rows written by earlier versions may contain arbitrary names, and anyone who can submit jobs can choose the kinds.
-func TestWhatADoctorSaysToDoIsSafeToPaste(t *testing.T) {
+func TestDoctorCommandQuoting(t *testing.T) {
 	is := is.New(t)
 	const name, word = "x; touch pwned $(id) '", `'x; touch pwned $(id) '\'''`
 	none := 0
@@ -40,7 +40,7 @@ func TestWhatADoctorSaysToDoIsSafeToPaste(t *testing.T) {
 	is.True(strings.Contains(do, `'a''; drop table jobs; --'`))
 }
 
-func TestAFullNotifyQueueIsFound(t *testing.T) {
+func TestDoctorFullNotifyQueue(t *testing.T) {
 	is := is.New(t)
 	for used, want := range map[float64][]Health{0.1: nil, 0.3: {Warning}, 0.9: {Failing}} {
 		d := &examination{server: view.Server{NotifyQueue: used}}

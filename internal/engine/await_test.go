@@ -8,7 +8,7 @@ import (
 )
 
 // A goroutine whose last caller has gone ends. It must not stop the goroutine that has been started for the next caller.
-func TestAGoroutineThatEndsLeavesTheNextOne(t *testing.T) {
+func TestEndedWaiterGoroutine(t *testing.T) {
 	is := is.New(t)
 	w := NewWaiters(nil, slog.New(slog.DiscardHandler), nil)
 	old, now := &watch{}, &watch{}

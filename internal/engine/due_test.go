@@ -11,7 +11,7 @@ import (
 )
 
 // A heartbeat's response may miss a job that was parked while the heartbeat was in flight.
-func TestAHeartbeatKeepsAnEarlierDueTime(t *testing.T) {
+func TestJobParkedDuringHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		var d dueTimes
@@ -32,7 +32,7 @@ func TestAHeartbeatKeepsAnEarlierDueTime(t *testing.T) {
 }
 
 // After an error, promotion and recovery are each repeated on their own.
-func TestAFailedSweepIsDueAgain(t *testing.T) {
+func TestFailedSweepRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		var d dueTimes
@@ -50,7 +50,7 @@ func TestAFailedSweepIsDueAgain(t *testing.T) {
 }
 
 // A statement whose reply was lost may commit later, so one search for orphaned claims is not enough.
-func TestALostReplyIsFollowedBySeveralSearches(t *testing.T) {
+func TestRepeatedSearchesAfterLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		var u unknownOutcomes

@@ -10,7 +10,7 @@ import (
 )
 
 // A batch that waits for a lock must not hold up the completions that come after it.
-func TestACompletionOvertakesASlowBatch(t *testing.T) {
+func TestCompletionDuringSlowBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		ctx, stop := context.WithCancel(t.Context())
@@ -40,7 +40,7 @@ func TestACompletionOvertakesASlowBatch(t *testing.T) {
 }
 
 // When the pod stops, completions that wait for another attempt are answered like the queued ones. Otherwise their runs would never end.
-func TestAStoppedFlusherAnswersHeldCompletions(t *testing.T) {
+func TestStoppedFlusherHeldCompletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		var answered []*flush

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestPostgreSQLRestartedUnderLoadLosesAndDoublesNothing(t *testing.T) {
+func TestPostgresRestartUnderLoad(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := pgtest.Server(t)
@@ -28,7 +28,7 @@ func TestPostgreSQLRestartedUnderLoadLosesAndDoublesNothing(t *testing.T) {
 	w.finish()
 }
 
-func TestConnectionsTerminatedTwiceASecondLoseAndDoubleNothing(t *testing.T) {
+func TestConnectionsTerminatedRepeatedly(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t, pgtest.URL(t))
@@ -48,7 +48,7 @@ func TestConnectionsTerminatedTwiceASecondLoseAndDoubleNothing(t *testing.T) {
 }
 
 // When the network breaks, replies to committed statements get lost, which rarely happens when the server terminates sessions.
-func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
+func TestConnectionsResetByNetwork(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	proxy := pgtest.NewProxy(t, url)

@@ -19,7 +19,7 @@ const (
 
 // When a process is killed while a handler is emitting events, only the latest events may be lost, because a process may hold events in
 // memory for a moment.
-func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
+func TestEventEmittedBeforePodKill(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t, pgtest.URL(t))

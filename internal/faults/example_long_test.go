@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestTheExampleGivesTheSameTotalsWhenItsPodIsKilledInTheMiddle(t *testing.T) {
+func TestExampleWithPodKilledMidway(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	undisturbed, _ := totals(t, func(*world, *pod) {})

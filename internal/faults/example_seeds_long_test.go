@@ -16,9 +16,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled kills pods at random but reproducible times, between the first row of the ingest
+// TestExampleWithRandomPodKills kills pods at random but reproducible times, between the first row of the ingest
 // and the join. EXAMPLE_SEEDS sets the number of seeds; `make example` uses it.
-func TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled(t *testing.T) {
+func TestExampleWithRandomPodKills(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	seeds := exampleSeeds

@@ -20,10 +20,10 @@ import (
 // passing maps failpoints to the pass that triggers the fault. All other failpoints trigger it on the third pass.
 var passing = map[string]int{failpoint.EnqueueDone: 2, failpoint.RecoverPage: 1}
 
-func TestDeathAtAnyFailpointLosesAndDoublesNothing(t *testing.T) {
+func TestDeathAtEachFailpoint(t *testing.T) {
 	for _, point := range allPoints(t) {
 		if point == failpoint.FireCommit {
-			continue // covered by TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide
+			continue // covered by TestPodDeathBeforeOccurrenceCommit
 		}
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +40,7 @@ func TestDeathAtAnyFailpointLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-func TestAPodFrozenAtAFailpointIsRefusedWhenItWakes(t *testing.T) {
+func TestPodFrozenAtFailpoint(t *testing.T) {
 	for _, point := range []string{failpoint.ClaimSend, failpoint.ClaimCommitted, failpoint.Launch, failpoint.Handled,
 		failpoint.FlushSend, failpoint.FinishCommitted, failpoint.InTxCommit, failpoint.CheckpointDone, failpoint.HeartbeatSend} {
 		t.Run(point, func(t *testing.T) {

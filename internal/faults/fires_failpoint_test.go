@@ -15,7 +15,7 @@ import (
 
 // A process is killed or frozen after it has submitted the job for a schedule's occurrence but before it commits. The occurrence must leave
 // no trace, and another process must fire it.
-func TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide(t *testing.T) {
+func TestPodDeathBeforeOccurrenceCommit(t *testing.T) {
 	for _, action := range []string{"kill", "stop"} {
 		t.Run(action, func(t *testing.T) {
 			t.Parallel()

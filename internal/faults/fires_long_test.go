@@ -14,7 +14,7 @@ import (
 
 // Five processes share the same schedules. One of them is killed and others are frozen for a while, but every occurrence must fire exactly
 // once.
-func TestFiveProcessesFireOnceWhileOneIsKilledAndOneFrozen(t *testing.T) {
+func TestFiveProcessesShareSchedules(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const schedules = 6

@@ -16,7 +16,7 @@ import (
 // The test performs a rolling update as Kubernetes does: each of ten pods receives SIGTERM only once its successor is ready. The pods use
 // the default intervals, so a job whose wake-up is lost waits up to ten seconds for a poll. The test does not run in parallel with others,
 // because it enforces a time limit on delays.
-func TestARollingUpdateOfTenPodsDelaysNoJob(t *testing.T) {
+func TestRollingUpdateOfTenPods(t *testing.T) {
 	is := is.New(t)
 	const pods = 10
 	w := newWorld(t, pgtest.URL(t))

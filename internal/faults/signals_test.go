@@ -13,7 +13,7 @@ import (
 // takeoverWithin limits how long other pods may take to start the jobs of a dead pod.
 const takeoverWithin = leaseFor + pollEvery + 10*time.Second
 
-func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
+func TestPodFrozenBeyondLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t, pgtest.URL(t))
@@ -44,7 +44,7 @@ func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
 	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one boot ID from before the freeze and one from after it
 }
 
-func TestThePodsThatLiveTakeOverWhatAKilledOneRan(t *testing.T) {
+func TestKilledPodTakeover(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const jobs = 20

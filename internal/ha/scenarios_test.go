@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestFivePatroniSwitchoversWithBothHostsInTheAddress(t *testing.T) {
+func TestFivePatroniSwitchovers(t *testing.T) {
 	need(t, "etcd", "patroni")
 	c := startCluster(t)
 	url := address(c.members[0].port, c.members[1].port) + readWrite
@@ -29,11 +29,11 @@ func TestFivePatroniSwitchoversWithBothHostsInTheAddress(t *testing.T) {
 	tr.judge(url)
 }
 
-func TestPatroniSwitchoversBehindHAProxyThatEndsSessions(t *testing.T) {
+func TestPatroniHAProxyShutdownSessions(t *testing.T) {
 	behindHAProxy(t, "on-marked-down shutdown-sessions")
 }
 
-func TestPatroniSwitchoversBehindHAProxyThatKeepsSessions(t *testing.T) {
+func TestPatroniHAProxyKeptSessions(t *testing.T) {
 	behindHAProxy(t, "")
 }
 
@@ -75,7 +75,7 @@ func promote(t *testing.T, standby *pgtest.Node) time.Time {
 	return acceptsWrites(t, address(standby.Port()), standby.Port())
 }
 
-func TestAKilledPrimaryWithASynchronousStandby(t *testing.T) {
+func TestKilledPrimaryWithSynchronousStandby(t *testing.T) {
 	primary, standby := pair(t)
 	primary.Synchronous(t)
 	url := address(primary.Port(), standby.Port()) + readWrite
@@ -87,11 +87,11 @@ func TestAKilledPrimaryWithASynchronousStandby(t *testing.T) {
 	tr.judge(url)
 }
 
-func TestAnAsynchronousStandbyPromotedWithoutTheLastSeconds(t *testing.T) {
+func TestAsyncStandbyPromoted(t *testing.T) {
 	withoutTheLastSeconds(t, 0)
 }
 
-func TestAnAsynchronousStandbyPromotedWithoutTheLastSecondsAndPodsKilled(t *testing.T) {
+func TestAsyncStandbyPromotedPodsKilled(t *testing.T) {
 	withoutTheLastSeconds(t, 2)
 }
 
@@ -155,7 +155,7 @@ func endOfLoggedIDs(t *testing.T, primary *pgtest.Node) {
 	}
 }
 
-func TestPostgreSQLRestartedBehindPgbouncer(t *testing.T) {
+func TestPostgresRestartBehindPgbouncer(t *testing.T) {
 	need(t, "pgbouncer")
 	primary := pgtest.Primary(t, settings...)
 	prepare(t, primary.URL())
@@ -192,7 +192,7 @@ func through(t *testing.T, node *atomic.Pointer[pgtest.Node]) (url string) {
 	return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", appRole, password, proxy.Addr(), database)
 }
 
-func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
+func TestAddressBrieflyOnStandby(t *testing.T) {
 	primary, standby := pair(t)
 	var node atomic.Pointer[pgtest.Node]
 	node.Store(primary)
@@ -213,7 +213,7 @@ func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
 // During a role change in a managed service, sessions on the old primary may stay open and find themselves on a standby. PostgreSQL itself
 // would close them, so the test simulates the situation: a setting makes the old primary refuse writes, and its pg_is_in_recovery() is
 // replaced with a version that returns true.
-func TestTheOldPrimaryStaysUpReadOnlyWithItsSocketsOpen(t *testing.T) {
+func TestOldPrimaryLeftReadOnly(t *testing.T) {
 	primary, standby := pair(t)
 	var node atomic.Pointer[pgtest.Node]
 	node.Store(primary)
@@ -239,7 +239,7 @@ func saysInRecovery(t *testing.T, n *pgtest.Node) {
 		"create or replace function pg_catalog.pg_is_in_recovery() returns boolean language sql volatile strict parallel safe as 'select true'")
 }
 
-func TestAllBackendsFrozenForTwentySeconds(t *testing.T) {
+func TestAllBackendsFrozen(t *testing.T) {
 	primary := pgtest.Primary(t, settings...)
 	prepare(t, primary.URL())
 	url := address(primary.Port())

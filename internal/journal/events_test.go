@@ -195,7 +195,7 @@ func TestATransactionBeginsWhenWhatWasEmittedBeforeIsWritten(t *testing.T) {
 	})
 }
 
-func TestALateEventOfUnknownOutcomeIsNotRepeated(t *testing.T) {
+func TestLateEventReplyLost(t *testing.T) {
 	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		emit("a", "b")
 		c.fail(io.ErrUnexpectedEOF) // the connection broke after the statement was sent

@@ -31,7 +31,7 @@ func TestAPodJudgesOthersAfterTwoHeartbeatsInARow(t *testing.T) {
 }
 
 // If trust ended on the wall clock, a pod that is cut off would trust its lease for too long after its clock was set back.
-func TestTrustEndsOnTheMonotonicClock(t *testing.T) {
+func TestTrustOnMonotonicClock(t *testing.T) {
 	t.Parallel()
 	l := New("")
 	l.Renewed(time.Now(), time.Now(), time.Minute, true)

@@ -115,7 +115,7 @@ func tidied(t *testing.T, pool *pgxpool.Pool) string {
 
 // Maintenance leaves the same rows behind whether one pod runs it, two pods run it concurrently, or a pod's connections are cut between
 // batches and another pod continues.
-func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing.T) {
+func TestMaintenanceByDifferentPods(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	want := ""

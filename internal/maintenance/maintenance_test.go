@@ -39,7 +39,7 @@ func newOne(t *testing.T, pool *pgxpool.Pool, pod string) *Maintenance {
 }
 
 // docs/reference.md promises that an idempotency key is kept for a day.
-func TestIdempotencyKeysAreKeptForADay(t *testing.T) {
+func TestIdempotencyKeyRetention(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	m := newOne(t, pool, "a")

@@ -36,7 +36,7 @@ func known(t *testing.T) int {
 	return len(list)
 }
 
-func TestTwentyPodsMayMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
+func TestConcurrentMigrationsByTwentyPods(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
@@ -55,7 +55,7 @@ func TestTwentyPodsMayMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
 }
 
 // Function bodies are parsed with the caller's settings, so a literal with a backslash must be an escape string.
-func TestNoLiteralDependsOnConformingStrings(t *testing.T) {
+func TestLiteralsWithoutConformingStrings(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	names, err := fs.Glob(migrations.Files, "*.sql")
@@ -104,7 +104,7 @@ func TestAFailedMigrationChangesNothing(t *testing.T) {
 	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
 }
 
-func TestACancelledMigrationLeavesNothingHalfDone(t *testing.T) {
+func TestCancelledMigration(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
@@ -389,7 +389,7 @@ func TestAMigrationGetsItsLocksBesideABusyPod(t *testing.T) {
 }
 
 // While a publication exists, PostgreSQL refuses updates and deletes of a table without a replica identity.
-func TestEveryTableHasAReplicaIdentity(t *testing.T) {
+func TestReplicaIdentityOfTables(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	_, err := pool.Exec(t.Context(), `drop table trapeze.done_failed_`+time.Now().UTC().Format("20060102")+`; select trapeze.ensure_partitions(1)`)

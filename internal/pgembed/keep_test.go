@@ -31,7 +31,7 @@ func (r *record) count(what string) int {
 	return strings.Count(r.text.String(), what)
 }
 
-func TestAKilledServerIsStartedAgain(t *testing.T) {
+func TestKilledEmbeddedServer(t *testing.T) {
 	is := is.New(t)
 	s := start(t, Options{})
 	log := &record{}

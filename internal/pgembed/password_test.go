@@ -29,7 +29,7 @@ func refused(t *testing.T, url string) string {
 	return ""
 }
 
-func TestAConnectionWithoutThePasswordIsRefused(t *testing.T) {
+func TestEmbeddedServerWithoutPassword(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGPASSFILE", "/nonexistent")
 	s := start(t, Options{})
@@ -55,7 +55,7 @@ func TestAConnectionWithoutThePasswordIsRefused(t *testing.T) {
 }
 
 // The data directory was created by a version that trusted every user: it has no password, and its pg_hba.conf admits all connections.
-func TestADataDirectoryThatTrustedEveryAccountIsClosed(t *testing.T) {
+func TestDataDirectoryWithTrustAuthentication(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGPASSFILE", "/nonexistent")
 	dir := openDir(t)
@@ -81,7 +81,7 @@ func TestADataDirectoryThatTrustedEveryAccountIsClosed(t *testing.T) {
 	is.Equal(ask(t, again.URL(), "SELECT n::text FROM kept"), "42")
 }
 
-func TestAPasswordFileThatOthersMayReadIsRefused(t *testing.T) {
+func TestPasswordFileReadableByOthers(t *testing.T) {
 	is := is.New(t)
 	dir := openDir(t)
 	first := start(t, Options{DataDir: dir})

@@ -15,7 +15,7 @@ func count(t *testing.T, pool *pgxpool.Pool) (n int) {
 	return n
 }
 
-func TestAStandbyIsPromotedWithoutTheTailThatItDidNotReceive(t *testing.T) {
+func TestStandbyPromotedWithoutLogTail(t *testing.T) {
 	is := is.New(t)
 	primary := Primary(t)
 	standby := primary.AddStandby(t)
@@ -33,7 +33,7 @@ func TestAStandbyIsPromotedWithoutTheTailThatItDidNotReceive(t *testing.T) {
 	is.Equal(count(t, pool), 2)
 }
 
-func TestASynchronousStandbyHasWhatItsPrimaryCommitted(t *testing.T) {
+func TestSynchronousStandbyHasCommits(t *testing.T) {
 	is := is.New(t)
 	primary := Primary(t)
 	standby := primary.AddStandby(t)
@@ -44,7 +44,7 @@ func TestASynchronousStandbyHasWhatItsPrimaryCommitted(t *testing.T) {
 	is.Equal(count(t, Connect(t, standby.URL())), 1)
 }
 
-func TestAFormerPrimaryFollowsTheOneThatWasPromoted(t *testing.T) {
+func TestFormerPrimaryRejoins(t *testing.T) {
 	is := is.New(t)
 	primary := Primary(t)
 	standby := primary.AddStandby(t)

@@ -9,7 +9,7 @@ import (
 )
 
 // A query that fails ends the session. The queries behind it are answered when the session has ended, so that no caller waits for its timeout.
-func TestQueriesBehindAFailedOneAreAnswered(t *testing.T) {
+func TestQueriesBehindFailedQuery(t *testing.T) {
 	is := is.New(t)
 	torn := errors.New("torn")
 	var l listener

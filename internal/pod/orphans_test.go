@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // A pod's row contains the number of claims that the process has been working on for at least knownAge.
-func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
+func TestPodReportsKnownClaims(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})
 	p := started(t, "k", func(context.Context, *work.Job) (*work.Outcome, error) { <-end; return nil, nil })

@@ -31,7 +31,7 @@ func (b bad) String() string {
 	return strings.Repeat("x", 8<<20)
 }
 
-func TestTheTextOfAnyPanicIsShort(t *testing.T) {
+func TestCyclicPanicText(t *testing.T) {
 	t.Parallel()
 	cyclicMap, cyclicList := map[string]any{}, make(list, 2)
 	cyclicMap["self"], cyclicList[0], cyclicList[1] = cyclicMap, cyclicList, cyclicList

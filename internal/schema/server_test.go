@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func TestADatabaseThatImitatesPostgreSQLIsRefusedByItsVersion(t *testing.T) {
+func TestImitationPostgreSQLVersion(t *testing.T) {
 	t.Parallel()
 	for database, versions := range map[string][]string{
 		// The versions are quoted from the products' issue trackers and documentation, except for Aurora DSQL's, which
@@ -64,7 +64,7 @@ func TestPostgreSQLByAnyVendorIsAccepted(t *testing.T) {
 	}
 }
 
-func TestAuroraDSQLIsRefusedByItsCatalogWhateverItsVersion(t *testing.T) {
+func TestAuroraDSQLRefusedByCatalog(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -79,7 +79,7 @@ func TestAuroraDSQLIsRefusedByItsCatalogWhateverItsVersion(t *testing.T) {
 	is.Equal(unsupported.Database, "Aurora DSQL")
 }
 
-func TestTablesThatCitusDistributedAreRefused(t *testing.T) {
+func TestCitusDistributedTables(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -128,7 +128,7 @@ func TestReservedSchemaNamesAreRefused(t *testing.T) {
 }
 
 // Row-level security without a policy makes every table look empty to a role that does not own it. Some hosts enable it for each new table.
-func TestHiddenRowsAreNotMistakenForMissingData(t *testing.T) {
+func TestRowsHiddenByRowSecurity(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

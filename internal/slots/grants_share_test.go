@@ -198,7 +198,7 @@ func TestAJobAdoptedBeforeTheFirstHeartbeatCountsInItsLane(t *testing.T) {
 }
 
 // After a lost reply, the pod does not know its grant. It must ask again, although it wants no more slots than it holds.
-func TestARequestWithoutAReplyIsRepeated(t *testing.T) {
+func TestLostReplyToSlotRequest(t *testing.T) {
 	t.Parallel()
 	two := 2
 	l := NewLanes(2, time.Minute, nil)

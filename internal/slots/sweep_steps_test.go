@@ -150,7 +150,7 @@ func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 }
 
 // A claim skips a lane without a free slot, no matter how many rows the lane has.
-func TestALaneWithoutAFreeSlotIsNotAmongThoseThatAClaimReads(t *testing.T) {
+func TestClaimSkipsFullLane(t *testing.T) {
 	t.Parallel()
 	l := NewLanes(10, time.Minute, nil)
 	one, none := 1, 0

@@ -94,7 +94,7 @@ func TestEachMinuteIsWrittenOnceAndACrashLosesOnlyTheCurrentOne(t *testing.T) {
 }
 
 // A row that exists is never overwritten, so rows that follow a jump back must differ from those of the same minutes before.
-func TestMinutesAreCountedAgainAfterTheClockWasSetBack(t *testing.T) {
+func TestMinutesAfterClockSetBack(t *testing.T) {
 	is := is.New(t)
 	c := NewCounter()
 	rows := c.Rows(noon, "pod", false)

@@ -69,7 +69,7 @@ func claimedAhead(t *testing.T, limit int) (w *world, id int64, a, by string) {
 	return w, id, a, by
 }
 
-func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
+func TestCrashCountAfterClaimAhead(t *testing.T) {
 	t.Parallel()
 	w, id, a, by := claimedAhead(t, 2)
 	w.is.Equal(w.at(id).StartedAt, nil) // a job claimed ahead of time has no start time
@@ -94,7 +94,7 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 	w.is.Equal(w.at(id).State, job.Failed) // the first crash did not count, so the job failed at its third crash
 }
 
-func TestAJobWhosePodsMayNotCrashIsNotRepeatedAfterAClaimAhead(t *testing.T) {
+func TestClaimAheadCrashLimit1(t *testing.T) {
 	t.Parallel()
 	w, id, a, by := claimedAhead(t, 1)
 	w.dies(a, by)

@@ -78,7 +78,7 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 }
 
 // Without the row, heartbeats report that the queue is paused, so every view must report the same.
-func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
+func TestViewsWithoutQueueStateRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("web-1")

@@ -43,7 +43,7 @@ func TestAClaimTakesAsManyAsAreWantedOfEachLaneAndOnlyKnownKinds(t *testing.T) {
 	w.is.Equal(found.Seen, 3)
 }
 
-func TestJobsWhoseSubjectRunsDoNotStarveThoseBehindThem(t *testing.T) {
+func TestJobsBehindBlockedSubjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -56,7 +56,7 @@ func TestJobsWhoseSubjectRunsDoNotStarveThoseBehindThem(t *testing.T) {
 	w.is.Equal(idsOf(w.claims(boot, 2)), behind) // the fifty blocked jobs at the head are skipped
 }
 
-func TestABatchTakesOneJobOfASubjectTheMostUrgent(t *testing.T) {
+func TestClaimBatchSameSubject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -102,7 +102,7 @@ func TestAJobDoesNotStartBeforeItIsReady(t *testing.T) {
 	w.is.Equal(*w.at(id).StartedAt, c.ReadyAt)
 }
 
-func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
+func TestCountersFromClaimToRecovery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestMissingClaimsAreThoseThatTheTableDoesNotGive(t *testing.T) {
+func TestClaimsMissingFromTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -33,7 +33,7 @@ func TestMissingClaimsAreThoseThatTheTableDoesNotGive(t *testing.T) {
 	w.is.Equal(missing, want)
 }
 
-func TestPagesOfHeldClaimsCoverTheTable(t *testing.T) {
+func TestHeldClaimPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -65,7 +65,7 @@ func TestPagesOfHeldClaimsCoverTheTable(t *testing.T) {
 	w.is.Equal(len(found), len(of[a])+len(of[b]))
 }
 
-func TestTheComparisonOfClaimsReadsNoMoreOfALongBacklog(t *testing.T) {
+func TestClaimComparisonWithLongBacklog(t *testing.T) {
 	t.Parallel()
 	touches := func(n int) map[string]plantest.Touched {
 		w := newWorld(t)

@@ -30,7 +30,7 @@ func ask1[T any](w *world, sql string) (v T) {
 	return v
 }
 
-func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
+func TestManyPodsOnPromotedStandby(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.put(plain)[0]
@@ -61,7 +61,7 @@ func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
 	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < first+2*jump)
 }
 
-func TestAHeartbeatThatFindsAPromotedStandbyHasAllStoresDropTheirIDs(t *testing.T) {
+func TestIDsDroppedAfterPromotion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -90,7 +90,7 @@ func TestAHeartbeatThatFindsAPromotedStandbyHasAllStoresDropTheirIDs(t *testing.
 
 // A failover can lose the commit of a claim, and the same pod can then claim the job again. The new claim must get a different fence, even
 // if no pod has noticed the failover yet.
-func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
+func TestFenceAfterStandbyPromotion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -120,7 +120,7 @@ func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	w.is.Equal(w.one(boot).Fence, int64(4*store.FencesPerEpoch+3))
 }
 
-func TestARestoredDumpAndAnotherServerBeginANewHistory(t *testing.T) {
+func TestHistoryAfterDumpOrMove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -162,7 +162,7 @@ func (w *world) historyOf(boot string) string {
 
 // Some providers revoke every role's EXECUTE privilege on the functions that identify a cluster. Even so, a pod must be able to run jobs,
 // including under a role that owns no objects.
-func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
+func TestJobsWithoutClusterIdentity(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	role := "untold_" + w.pool.Config().ConnConfig.Database
@@ -197,7 +197,7 @@ func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 }
 
 // The sequence can lag behind the ids in use unnoticed, for example if only the tables were restored.
-func TestABlockOfIDsThatAreInUseIsPassedBy(t *testing.T) {
+func TestIDBlockInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	list := w.new(plain, plain)

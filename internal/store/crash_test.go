@@ -14,7 +14,7 @@ import (
 
 // After a crash, PostgreSQL may reuse the id of a transaction whose WAL was lost. After a lost reply, the outcome must therefore be read
 // from the row that the transaction locked, not from pg_xact_status.
-func TestATransactionThatACrashTookIsNotTakenForCommitted(t *testing.T) {
+func TestTransactionIDReusedAfterCrash(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := pgtest.Server(t)

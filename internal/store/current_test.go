@@ -20,7 +20,7 @@ import (
 // A subject's newest run is found both by subject and in the list of current runs: while it is in progress, after it has ended, after the
 // next claim, and after earlier runs have been deleted. If the newest run itself is deleted, the newest remaining finished run takes its
 // place.
-func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
+func TestCurrentRunOfSubject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -88,7 +88,7 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 
 // However busy a subject is, it has at most one running row in current_runs. Additional rows are left behind only by claims that raced, and
 // the next claim deletes them. The current run is always a job that has run.
-func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
+func TestHotSubjectHistoryRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const runs, pods = 60, 3
@@ -160,7 +160,7 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 
 // A claim that began before its subject's latest run cannot see that run's row, and therefore does not delete it. The subject's next claim
 // deletes all such rows. Until then, the current run is the running job or one of the most recently finished ones.
-func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
+func TestClaimStartedBeforeLastRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	early, late := w.pod("early"), w.pod("late")

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
-func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T) {
+func TestSlowStatementTriggersAnalyze(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t)

@@ -30,7 +30,7 @@ func TestAConnectionThatBreaksUnderAMigrationIsWorthAnotherTry(t *testing.T) {
 }
 
 // PostgreSQL uses one SQLSTATE for a full NOTIFY queue, which is no fault of the job, and for values that are too complex.
-func TestAFullNotifyQueueIsWorthAnotherTry(t *testing.T) {
+func TestFullNotifyQueueRetry(t *testing.T) {
 	is := is.New(t)
 	full := &pgconn.PgError{Code: "54000", File: "async.c", Message: "too many notifications in the NOTIFY queue"}
 	is.True(store.Transient(full))
@@ -39,7 +39,7 @@ func TestAFullNotifyQueueIsWorthAnotherTry(t *testing.T) {
 }
 
 // PostgreSQL 17 closes the connection of a transaction that exceeds transaction_timeout, possibly after its commit.
-func TestATransactionTimeoutIsALostConnection(t *testing.T) {
+func TestTransactionTimeoutAsLostConnection(t *testing.T) {
 	is := is.New(t)
 	err := &pgconn.PgError{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "25P04", Message: "terminating connection due to transaction timeout"}
 	is.True(store.Transient(err))

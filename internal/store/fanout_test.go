@@ -72,7 +72,7 @@ func (w *world) offBalance() []int64 {
 }
 
 // When two statements end branches of the same fan-out concurrently, one waits for the other, and both branches are counted.
-func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
+func TestConcurrentBranchEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAHandOffIsOneCommitAndTheChildIsOurs(t *testing.T) {
+func TestHandOffSingleCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -31,7 +31,7 @@ func TestAHandOffIsOneCommitAndTheChildIsOurs(t *testing.T) {
 	w.is.True(!ok) // a second finish of the same claim is rejected and writes nothing
 }
 
-func TestAChainToTheSameKindAndSubjectIsHandedItsParentsMutex(t *testing.T) {
+func TestSubjectMutexHandOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -77,7 +77,7 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 	w.is.True(!end.ChildRunning) // a next step does not go before more urgent jobs
 }
 
-func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
+func TestPoisonedBatchMember(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string]func(w *world, e *store.Ending){
 		"conflict on the child's id": func(w *world, e *store.Ending) {
@@ -247,7 +247,7 @@ func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 	w.is.True(found[born[0].ID].NextRunning)  // the job was started on insert, and no claim returned it
 }
 
-func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
+func TestLostReplyToClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -262,7 +262,7 @@ func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
 	w.is.Equal(len(w.claims(boot, 3)), 2) // no attempt was spent, and the subject of the returned job is free again
 }
 
-func TestAnEnqueueThatIsSentTwiceGoesInOnce(t *testing.T) {
+func TestEnqueueSentTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

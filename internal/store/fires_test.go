@@ -56,7 +56,7 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 }
 
 // No two transactions take the same due schedule concurrently, and neither waits for the other.
-func TestADueScheduleIsTakenOnce(t *testing.T) {
+func TestDueScheduleTakenOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, err := w.pool.Exec(w.ctx(), `insert into trapeze.schedules (name, expression, kind, planned, next_at) values

@@ -35,7 +35,7 @@ func (w *world) settle(boot string, target, wish, used int) store.Slots {
 	return held[0]
 }
 
-func TestSlotsAreGivenUpToTheLimitAndTakenBackAtOnce(t *testing.T) {
+func TestLaneSlotGrants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")

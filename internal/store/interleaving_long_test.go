@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestACommandOnAJobThatIsMovingNeverAnswersNotFound(t *testing.T) {
+func TestCommandOnMovingJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

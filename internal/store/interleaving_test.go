@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
+func TestSubjectClaimsInOppositeOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -110,7 +110,7 @@ func TestTwoFinishesWhoseChildrenWantTheSameSubjectsDoNotDeadlock(t *testing.T) 
 	w.is.Equal(w.deadlocks(), 0)
 }
 
-func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
+func TestCancelCommittedBeforeFinish(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestALapseThatNobodyRecoveredIsRenewedByTheNextHeartbeat(t *testing.T) {
+func TestUnrecoveredLapseNextHeartbeat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -25,7 +25,7 @@ func TestALapseThatNobodyRecoveredIsRenewedByTheNextHeartbeat(t *testing.T) {
 	w.is.True(ok)
 }
 
-func TestAHeartbeatUnderWayKeepsItsPodFromBeingClosed(t *testing.T) {
+func TestRecoveryDuringHeartbeat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -53,7 +53,7 @@ func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
 	w.is.Equal(len(closed), 1)
 }
 
-func TestLeasesThatEndedAfterAnOutageBeganAreSpared(t *testing.T) {
+func TestLeasesExpiredDuringOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before, after, jumped, by := w.pod("before"), w.pod("after"), w.pod("jumped"), w.pod("by")
@@ -69,7 +69,7 @@ func TestLeasesThatEndedAfterAnOutageBeganAreSpared(t *testing.T) {
 	w.is.Equal(len(closed), 2) // no lease is spared anymore
 }
 
-func TestAClosedPodIsRefusedEverything(t *testing.T) {
+func TestClosedPodCallsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -158,7 +158,7 @@ func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
 	w.is.Equal(w.at(child.ID).State, job.Pending)
 }
 
-func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T) {
+func TestClosedPodSweepIntervals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-func TestAWaitForALockHasAKnownOutcome(t *testing.T) {
+func TestLockTimeoutHasKnownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, pooled := range map[string]bool{"direct": false, "behind a pooler": true} {
 		t.Run(name, func(t *testing.T) {

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
-func TestAJobBornRunningBehindABacklogOf300000IsRecoveredInOneSweep(t *testing.T) {
+func TestRecoveryBehind300000Jobs(t *testing.T) {
 	testRecoveryBehindBacklog(t, 300_000)
 }
 
-func TestAClaimBehind200000BlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.T) {
+func TestClaimBehind200000BlockedJobs(t *testing.T) {
 	touchedBehindBlocked(t, 200_000)
 }
 
@@ -29,7 +29,7 @@ var bounds = map[string]plantest.Touched{
 	"promote":   {Buffers: 2200, Rows: 600},
 }
 
-func TestTheHotStatementsTouchNoMoreRowsInABigDatabase(t *testing.T) {
+func TestHotStatementsInLargeDatabase(t *testing.T) {
 	small, large := measure(t, 2_000), measure(t, 1_000_000)
 	for name, bound := range bounds {
 		s, l := small[name], large[name]

@@ -14,7 +14,7 @@ import (
 
 // Finished jobs leave dead rows in the table and its indexes. PostgreSQL cannot remove them while a transaction holds a snapshot taken
 // before those jobs finished.
-func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
+func TestDeadRowsUnderHeldSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

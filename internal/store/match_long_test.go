@@ -11,7 +11,7 @@ import (
 )
 
 // A bulk command finds its jobs quickly in a large backlog or history, even if the planner's statistics are wrong.
-func TestJobsOfAFilterAreFoundInABacklogAtOnce(t *testing.T) {
+func TestFilteredJobsInLongBacklog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id)

@@ -80,7 +80,7 @@ func TestWritesSucceedWithoutTodaysPartition(t *testing.T) {
 }
 
 // A database may have further columns, of which some are generated. Days are still created, and rows are moved to them.
-func TestDaysHaveGeneratedColumnsOfTheDatabase(t *testing.T) {
+func TestDaysWithGeneratedColumns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -96,7 +96,7 @@ func TestDaysHaveGeneratedColumnsOfTheDatabase(t *testing.T) {
 }
 
 // While another transaction holds a lock, maintenance waits only briefly, so that pods are not blocked behind it.
-func TestAMissingDayWaitsForAnOpenTransaction(t *testing.T) {
+func TestMissingDayDuringOpenTransaction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.dropToday()
@@ -119,7 +119,7 @@ func TestAMissingDayWaitsForAnOpenTransaction(t *testing.T) {
 }
 
 // Rows of days that are long past are moved to their days, which retention then drops.
-func TestRowsOfMissingPastDaysAreRetained(t *testing.T) {
+func TestRowsOfMissingPastDays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -140,7 +140,7 @@ func TestRowsOfMissingPastDaysAreRetained(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.done`), 1)
 }
 
-func TestPartitionsTooFarAheadAreRefused(t *testing.T) {
+func TestPartitionsTooFarAhead(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	pgtest.AllDays(t, pool)
@@ -153,7 +153,7 @@ func TestPartitionsTooFarAheadAreRefused(t *testing.T) {
 }
 
 // Statements that run while a day's rows are moved neither fail nor miss a row.
-func TestNoStatementNoticesThatRowsMove(t *testing.T) {
+func TestStatementsDuringPartitionMove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.dropToday()
@@ -186,7 +186,7 @@ func TestNoStatementNoticesThatRowsMove(t *testing.T) {
 }
 
 // If the database's clock is set back, the times that it wrote before are ahead of it.
-func TestAClockThatWasSetBack(t *testing.T) {
+func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pod("a")

@@ -24,7 +24,7 @@ import (
 // tables and the results must match the model. At the end, every enqueued job must be able to finish.
 //
 // A failure prints its seed and a minimized history. -rapid.seed=N repeats it, and -rapid.checks=N runs N histories.
-func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
+func TestRandomStoreHistories(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	st, err := store.New(context.Background(), pool, store.Options{})

@@ -10,7 +10,7 @@ import (
 )
 
 // Moving a lane's jobs reads each job once, even if the table is empty according to the planner's statistics.
-func TestAMoveOfABacklogTakesAsLongAsItHasJobs(t *testing.T) {
+func TestLaneMoveOfBacklog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name) values ('other')`)

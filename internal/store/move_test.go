@@ -89,7 +89,7 @@ func TestADeletedLanesKindsAreNotLockedBeforeTheLaneTheyGoTo(t *testing.T) {
 }
 
 // A move reads a page and then locks its rows one after another. A job that is claimed in between keeps its lane, whose slot it uses.
-func TestAJobClaimedDuringAMoveStays(t *testing.T) {
+func TestJobClaimedDuringLaneMove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name) values ('other')`)

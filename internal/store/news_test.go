@@ -22,7 +22,7 @@ func names(list []view.News) (names []string) {
 	return names
 }
 
-func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
+func TestStreamDuringOpenTransactions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -59,7 +59,7 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 
 // A reader that polls, or that resumes from the end of any page, receives each of a job's events exactly once and in order, despite
 // concurrent transactions.
-func TestNewsOfAPipelineGoOnFromAnyPlace(t *testing.T) {
+func TestPipelineStreamResumption(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
+func TestSingleJobInsertRows(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-func TestInAnOutageARequestDoesNotDialEveryHostEachTime(t *testing.T) {
+func TestHostDialsDuringOutage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	proxy := pgtest.NewProxy(t, pgtest.URL(t))
@@ -49,7 +49,7 @@ func TestInAnOutageARequestDoesNotDialEveryHostEachTime(t *testing.T) {
 	pgtest.Wait(t, "the database answers again", func() bool { _, err := view.Pods(t.Context(), s, true); return err == nil })
 }
 
-func TestAServerWithoutAFreeConnectionIsReportedAsThat(t *testing.T) {
+func TestTooManyClientsReported(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := pgtest.Server(t, "max_connections", "8", "superuser_reserved_connections", "0", "max_wal_senders", "0")
@@ -82,7 +82,7 @@ func TestAServerWithoutAFreeConnectionIsReportedAsThat(t *testing.T) {
 	pgtest.Wait(t, "there are connections again", func() bool { _, err := view.Pods(t.Context(), s, true); return err == nil })
 }
 
-func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
+func TestHeartbeatConnectionReplacement(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	proxy := pgtest.NewProxy(t, pgtest.URL(t))
@@ -115,7 +115,7 @@ func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
 	pgtest.Wait(t, "it is replaced once another can be opened", func() bool { return !kept[backend()] })
 }
 
-func TestAHeartbeatThatIsLateKeepsItsConnection(t *testing.T) {
+func TestLateHeartbeatConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	host := pgtest.Pool(t)
@@ -156,7 +156,7 @@ func TestAHeartbeatThatIsLateKeepsItsConnection(t *testing.T) {
 	is.True(time.Since(began) < 5*time.Second) // Close does not wait for the statement that is past its deadline
 }
 
-func TestOnAFullServerAStatementWaitsForAConnectionOfItsPool(t *testing.T) {
+func TestStatementsOnFullServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := pgtest.Server(t, "max_connections", "8", "superuser_reserved_connections", "0", "max_wal_senders", "0")
@@ -197,7 +197,7 @@ func TestOnAFullServerAStatementWaitsForAConnectionOfItsPool(t *testing.T) {
 	is.NoErr(err)
 }
 
-func TestTheSessionsOfAPoolerThatLeadToAStandbyAreEnded(t *testing.T) {
+func TestPoolerSessionsToStandby(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	primary := pgtest.Primary(t)

@@ -59,7 +59,7 @@ func TestTwoPromotionsMoveEachJobOnce(t *testing.T) {
 	w.is.Equal(len(w.claims(boot, 100)), 50)
 }
 
-func TestACancelWinsOverRetryAndHandBack(t *testing.T) {
+func TestCancelledJobRetryHandBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -103,7 +103,7 @@ func TestAStopEndsARunningJobAtOnce(t *testing.T) {
 	w.is.Equal(len(w.claims(boot, 1)), 1) // its subject is free
 }
 
-func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
+func TestHistoryOrderOfNotes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

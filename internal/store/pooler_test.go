@@ -20,7 +20,7 @@ import (
 const dropped = "ignore_startup_parameters = plan_cache_mode,enable_hashjoin,enable_mergejoin,enable_seqscan,enable_bitmapscan,jit," +
 	"random_page_cost,seq_page_cost,idle_in_transaction_session_timeout,idle_session_timeout,lock_timeout"
 
-func TestAPoolerThatDropsOurSettingsIsNamed(t *testing.T) {
+func TestPoolerDroppingSessionSettings(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	for _, mode := range []string{"session", "transaction"} {
@@ -44,7 +44,7 @@ func TestAPoolerThatDropsOurSettingsIsNamed(t *testing.T) {
 	}
 }
 
-func TestTransactionsBehindAPoolerEndWaitsForLocks(t *testing.T) {
+func TestPooledTransactionsBehindLockedTable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -69,7 +69,7 @@ func TestTransactionsBehindAPoolerEndWaitsForLocks(t *testing.T) {
 }
 
 // A schema before pg_catalog in the search path can replace functions that statements call without a schema.
-func TestFunctionsInTheSearchPathReplaceNoneOfOurs(t *testing.T) {
+func TestForeignFunctionsInSearchPath(t *testing.T) {
 	t.Parallel()
 	for name, pooled := range map[string]bool{"direct": false, "behind a pooler": true} {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestFunctionsInTheSearchPathReplaceNoneOfOurs(t *testing.T) {
 }
 
 // pg_dump and security guides set the search path to an empty text.
-func TestTheSearchPathMayBeEmpty(t *testing.T) {
+func TestEmptySearchPath(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s, err := store.New(t.Context(), pgtest.Connect(t, pgtest.WithParameter(pgtest.URL(t), "search_path=")), store.Options{})

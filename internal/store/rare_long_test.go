@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestRarePipelinesAreListedAsIfAllHistoryWereRead(t *testing.T) {
+func TestRarePipelineList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
-func TestAClaimBehindBlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.T) {
+func TestClaimBehindBlockedJobs(t *testing.T) {
 	t.Parallel()
 	touchedBehindBlocked(t, 20_000)
 }

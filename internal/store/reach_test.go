@@ -31,7 +31,7 @@ func (w *world) flood(n int, kind, subject string) {
 }
 
 // A claim for many lanes reads no more rows than a claim for a single lane.
-func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
+func TestClaimReadLimitAcrossLanes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -54,7 +54,7 @@ func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 // While jobs are submitted, finished and handed back, claims that stop at the maximum number of rows are checked against a model. A sweep
 // of several claims skips no job that it can claim, and follows the lane's order. Once nothing changes anymore, one sweep claims all
 // remaining jobs.
-func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
+func TestContinuedClaimsMatchModel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -204,7 +204,7 @@ func positionOf(c *store.Claimed) store.LanePosition {
 }
 
 // A position excludes the jobs before it in its own rank, and jobs in less urgent ranks that are older than the given time.
-func TestAClaimFromAPositionAndAMomentPassesByWhatStandsBeforeThem(t *testing.T) {
+func TestClaimFromScanPosition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -249,7 +249,7 @@ func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {
 }
 
 // A claim does not lock the rows that it skips, so other transactions can change them immediately.
-func TestAClaimLocksNothingThatItDoesNotTake(t *testing.T) {
+func TestClaimRowLocks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

@@ -24,7 +24,7 @@ func (w *world) seedReasons() {
 		select g, now(), 1, 0, 'running', gen_random_uuid(), g = 10004, 'default', 'k0', '' from generate_series(10004, 10006) g`)
 }
 
-func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
+func TestReasonErrorListsMatchTables(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedReasons()
@@ -63,7 +63,7 @@ func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
 	}
 }
 
-func TestCommandsForManyJobsSelectByReasonAndError(t *testing.T) {
+func TestBulkCommandsByReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedReasons()
@@ -84,7 +84,7 @@ func TestCommandsForManyJobsSelectByReasonAndError(t *testing.T) {
 	w.is.Equal(match(job.Filter{ErrorCode: "40001"}, false), 0)
 }
 
-func TestAnEndByAPodOfAnEarlierVersionIsReadWithoutAClass(t *testing.T) {
+func TestEndByPreviousVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestARecoveredJobWithASubjectRunsAgain(t *testing.T) {
+func TestRecoveredJobWithSubject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -77,7 +77,7 @@ func (w *world) seedPending(n int) {
 		select id, now(), 1, 10, 'pending', 'default', 'k', '' from made`, n)
 }
 
-func TestRecoveryNeedsNoOpenLaneAndNoHandler(t *testing.T) {
+func TestRecoveryWithoutLaneOrHandler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -90,7 +90,7 @@ func TestRecoveryNeedsNoOpenLaneAndNoHandler(t *testing.T) {
 	w.is.Equal(w.at(ids[0]).State, job.Pending)
 }
 
-func TestACrashTooManyFailsAJobAndIsolatesItBefore(t *testing.T) {
+func TestCrashLimitAndIsolation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	limit := func(crashes int) func(*store.NewJob) { return func(n *store.NewJob) { n.MaxCrashes = &crashes } }

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-func TestTheFirstReadAndHeartbeatAfterConnectionsBrokeAreSentAgain(t *testing.T) {
+func TestFirstRequestsAfterBrokenConnections(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

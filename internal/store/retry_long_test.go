@@ -12,7 +12,7 @@ import (
 
 // Two retries of a pipeline run concurrently with a cancel. Regardless of the order, the job is retried at most once, each claim receives a new
 // fence, and the next step is inserted once.
-func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
+func TestConcurrentPipelineRetriesAndCancel(t *testing.T) {
 	t.Parallel()
 	for range races {
 		w := newWorld(t)

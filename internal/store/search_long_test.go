@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestASearchFindsWhatTheTablesHoldAndSaysHowFarItLooked(t *testing.T) {
+func TestSearchMatchesTables(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedReasons()
@@ -59,7 +59,7 @@ func TestASearchFindsWhatTheTablesHoldAndSaysHowFarItLooked(t *testing.T) {
 }
 
 // If more than 10,000 errors contain the text, the search does not list their jobs in advance, but probes each job.
-func TestASearchOfATextInVeryManyErrorsFindsThemAll(t *testing.T) {
+func TestSearchTextInManyErrors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const flood = 10_002

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-func TestAReadOfTooManyNumbersStatesHowFarItRead(t *testing.T) {
+func TestStatisticsBeyondRowLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.stats (at, lane, kind, state, jobs)

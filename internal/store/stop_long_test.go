@@ -14,7 +14,7 @@ import (
 
 // A stop waits for a priority change, which reinserts the row, while a claim takes the new row. The stop must also end the run that the
 // claim started.
-func TestAStopThatMeetsANiceAndAClaimFreesTheSubject(t *testing.T) {
+func TestStopDuringPriorityChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

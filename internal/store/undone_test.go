@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestACommandThatNeverBeganWasNotExecuted(t *testing.T) {
+func TestCommandNeverStarted(t *testing.T) {
 	t.Parallel()
 	proxy := pgtest.NewProxy(t, pgtest.URL(t))
 	s, err := store.New(t.Context(), pgtest.Connect(t, proxy.URL()), store.Options{Connections: 1})
@@ -74,7 +74,7 @@ func TestACommandThatNeverBeganWasNotExecuted(t *testing.T) {
 
 // A server that starts up refuses connections with 57P03. As nothing was sent, the outcome is known, and the caller's backoff decides when to
 // connect again.
-func TestARefusedConnectionIsNotRetriedImmediately(t *testing.T) {
+func TestConnectionRefusedDuringServerStart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -26,7 +26,7 @@ func (w *world) submit(key, while string) (id, holder int64) {
 	return n.ID, holder
 }
 
-func TestAJobIsNotClaimedUntilTheNoOpThatLocksItsKeyHasCommitted(t *testing.T) {
+func TestClaimDuringUncommittedNoOp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

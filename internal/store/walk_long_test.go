@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAPageThatHasLookedForLongEnoughSaysHowFarItLooked(t *testing.T) {
+func TestListPageAtScanLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)

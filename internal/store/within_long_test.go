@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAPageOfLargeJobsEndsEarlyAndTheNextGoesOn(t *testing.T) {
+func TestListPageOfLargeJobs(t *testing.T) {
 	t.Parallel()
 	for name, pooler := range map[string]bool{"prepared": false, "behind a pooler": true} {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestAPageOfLargeJobsEndsEarlyAndTheNextGoesOn(t *testing.T) {
 	}
 }
 
-func TestThePictureOfALongPipelineFitsInMemory(t *testing.T) {
+func TestLongPipelinePictureMemory(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t)

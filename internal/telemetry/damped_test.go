@@ -12,7 +12,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *testing.T) {
+func TestRepeatedErrorLogging(t *testing.T) {
 	is := is.New(t)
 	var out bytes.Buffer
 	clock := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)

@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAWordReachesACommandAsItIs(t *testing.T) {
+func TestShellWordQuoting(t *testing.T) {
 	for _, text := range []string{"csv_ingest", "a/b:c@v1.2+x-y", "x; touch /tmp/pwned", "$(id)", "`id`", "it's", "a b", "", "'", `\`, "-rf", "~root",
 		"*", "größe", "a&b", "#x", "!!", `"`, "'; id; '"} {
 		is := is.New(t)

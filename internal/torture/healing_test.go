@@ -16,7 +16,7 @@ import (
 )
 
 // A run may end while a fault is being injected. By the time the injector returns, everything that it broke must be repaired.
-func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
+func TestInterruptedFaultInjectionIsRepaired(t *testing.T) {
 	is := is.New(t)
 	w, err := NewWorld(t.Context(), Options{Seed: 2, Pods: 2, Dir: filepath.Join(t.TempDir(), "2")})
 	is.NoErr(err)

@@ -11,7 +11,7 @@ import (
 )
 
 // A mutant that does not compile, or whose SQL is rejected by PostgreSQL, would be caught by any test.
-func TestEveryMutantCompilesAndItsStatementsPrepare(t *testing.T) {
+func TestMutantsCompileAndPrepare(t *testing.T) {
 	for _, m := range Mutants() {
 		overlay, err := m.Plant("../..", t.TempDir())
 		if err != nil {

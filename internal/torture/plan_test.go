@@ -89,7 +89,7 @@ func anyWell(plan []history.Act, pods int, at time.Duration) bool {
 	return len(ill) < pods
 }
 
-func TestAPlanHoldsOnlyWhatWasAskedFor(t *testing.T) {
+func TestPlanForRequestedFault(t *testing.T) {
 	t.Parallel()
 	for _, f := range Faults {
 		if len(f.Injectors) == 0 {

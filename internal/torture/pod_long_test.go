@@ -25,7 +25,7 @@ func until(t *testing.T, what string, met func() bool) {
 	}
 }
 
-func TestAPlaceIsFilledAgainUnlessItIsHeldDown(t *testing.T) {
+func TestTorturePodRestart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w, err := NewWorld(t.Context(), Options{Seed: 2, Pods: 1, Workers: -1, Dir: filepath.Join(t.TempDir(), "2")})

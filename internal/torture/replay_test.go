@@ -14,7 +14,7 @@ import (
 )
 
 // Each plan in testdata once exposed a bug.
-func TestPlansThatFoundSomethingFindNothingAnyMore(t *testing.T) {
+func TestRegressionPlans(t *testing.T) {
 	is := is.New(t)
 	files, err := filepath.Glob("testdata/*.jsonl")
 	is.NoErr(err)

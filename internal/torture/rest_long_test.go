@@ -10,7 +10,7 @@ import (
 )
 
 // After a missed heartbeat, a pod checks its listening session, so the session's latest statement is no longer LISTEN.
-func TestAFleetAtRestIsAskedAlsoAfterItsListenersWereChecked(t *testing.T) {
+func TestFleetRestAfterListenerCheck(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w, err := NewWorld(t.Context(), Options{Seed: 2, Pods: 2, Workers: -1, Dir: filepath.Join(t.TempDir(), "2")})

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
+func TestShortTortureRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w, err := NewWorld(t.Context(), Options{Seed: 2, Duration: 10 * time.Second, Pods: 2, Dir: filepath.Join(t.TempDir(), "2")})

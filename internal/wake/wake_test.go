@@ -259,7 +259,7 @@ func TestASenderMergesNotificationsAndLosesNone(t *testing.T) {
 }
 
 // A claim without a notification, such as one at the end of a job, also shows that the pod is no longer busy.
-func TestAPodThatHasTakenAllJobsIsNotBusy(t *testing.T) {
+func TestBusyPodOutOfJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		pod := &wake.Turns{}

@@ -32,7 +32,7 @@ func set(t *testing.T, values map[string]string) {
 	}
 }
 
-func TestEveryWrongVariableIsNamedAtOnceWithWhatItWants(t *testing.T) {
+func TestInvalidVariablesReportedTogether(t *testing.T) {
 	is := is.New(t)
 	wrong := map[string][2]string{
 		"TRAPEZE_SLOTS": {"many", "a whole number"}, "TRAPEZE_LEASE": {"8", "a duration"}, "TRAPEZE_POLL_INTERVAL": {"10ms", "at least 1s"},
@@ -90,7 +90,7 @@ func TestAnEmptyEnvironmentGivesTheDefaultsOfTheRunner(t *testing.T) {
 }
 
 // Kubernetes sets these variables in every pod of a namespace that has services named trapeze, trapeze-remote and trapeze-slots.
-func TestVariablesOfKubernetesServicesAreIgnored(t *testing.T) {
+func TestKubernetesServiceVariables(t *testing.T) {
 	is := is.New(t)
 	links := map[string]string{
 		"TRAPEZE_REMOTE_PORT": "udp://10.0.0.2:53", "TRAPEZE_SLOTS_SERVICE_HOST": "fd00::3", "TRAPEZE_SLOTS_PORT": "sctp://[fd00::3]:9000",

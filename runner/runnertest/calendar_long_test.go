@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-func TestEachFireOnTheWayMakesAJob(t *testing.T) {
+func TestOccurrencesWithinClockAdvance(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64
@@ -32,7 +32,7 @@ func TestEachFireOnTheWayMakesAJob(t *testing.T) {
 	is.True(jobs[12].CreatedAt.Sub(jobs[11].CreatedAt) >= 15*time.Minute) // each job was created at its scheduled time
 }
 
-func TestAScheduleThatSkipsOverlapFiresWhenTheJobBeforeHasEnded(t *testing.T) {
+func TestScheduleSkipsOverlap(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64

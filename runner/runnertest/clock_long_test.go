@@ -17,7 +17,7 @@ import (
 
 // By default, a job is retried after its first four errors, and a waiting job never expires. A job can therefore survive a month-long
 // outage.
-func TestWithoutSettingsErrorsAreForgivenAndWorkMayWait(t *testing.T) {
+func TestDefaultRetriesAndExpiry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	tries := 0

@@ -19,7 +19,7 @@ import (
 // chainDeaths returns the kinds of the steps of the chain during which the pod dies at a point.
 func chainDeaths(runnertest.Point) []string { return []string{"first", "last"} }
 
-func TestAFanOutIsTakenOverWhereverThePodDies(t *testing.T) {
+func TestFanOutTakeover(t *testing.T) {
 	t.Parallel()
 	for _, at := range points {
 		for _, kind := range []string{"first", "step", "last"} {
@@ -43,7 +43,7 @@ func TestAFanOutIsTakenOverWhereverThePodDies(t *testing.T) {
 	}
 }
 
-func TestAHandOffWithoutWritesIsTakenOverWhereverThePodDies(t *testing.T) {
+func TestHandOffTakeoverWithoutWrites(t *testing.T) {
 	t.Parallel()
 	for _, at := range points {
 		t.Run(at.String(), func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestAHandOffWithoutWritesIsTakenOverWhereverThePodDies(t *testing.T) {
 	}
 }
 
-func TestAWaitIsDecidedOnceWhenThePodDiesInTheMiddleOfIt(t *testing.T) {
+func TestPodDeathDuringSnooze(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[runnertest.Point]int{runnertest.InFlush: 2, runnertest.AfterFinish: 1} {
 		t.Run(at.String(), func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestAWaitIsDecidedOnceWhenThePodDiesInTheMiddleOfIt(t *testing.T) {
 	}
 }
 
-func TestAJobThatKillsEveryPodFails(t *testing.T) {
+func TestJobKillingEveryPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := runnertest.New(t, effects(t), runner.Options{}, steps)

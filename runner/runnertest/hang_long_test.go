@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-func TestATestFailsWhenAJobHangsAndSaysWhich(t *testing.T) {
+func TestHangingJobReported(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)

@@ -30,7 +30,7 @@ func TestAServerErrorDoesNotShowTheTextOfTheDriver(t *testing.T) {
 	is.True(!strings.Contains(p.Message+p.Detail, "user=admin"))
 }
 
-func TestAWaitForALockIsNoLostConnection(t *testing.T) {
+func TestLockTimeoutProblem(t *testing.T) {
 	is := is.New(t)
 	p := Of(fmt.Errorf("connect to host=db user=admin: %w", &pgconn.PgError{Code: "55P03"}))
 	is.Equal(p.Status, http.StatusServiceUnavailable)
@@ -39,7 +39,7 @@ func TestAWaitForALockIsNoLostConnection(t *testing.T) {
 	is.True(!strings.Contains(p.Message+p.Detail, "user=admin"))
 }
 
-func TestAServerWithoutFreeConnectionsIsNamed(t *testing.T) {
+func TestTooManyClientsProblem(t *testing.T) {
 	is := is.New(t)
 	p := Of(fmt.Errorf("connect to host=db user=admin: %w", &pgconn.PgError{Code: "53300"}))
 	is.Equal(p.Status, http.StatusServiceUnavailable)
@@ -49,7 +49,7 @@ func TestAServerWithoutFreeConnectionsIsNamed(t *testing.T) {
 	is.True(!strings.Contains(p.Message+p.Detail, "user=admin"))
 }
 
-func TestAStatementWithoutAConnectionHadNoEffect(t *testing.T) {
+func TestStatementWithoutConnection(t *testing.T) {
 	is := is.New(t)
 	pool, err := pgxpool.New(t.Context(), "host=127.0.0.1 port=1 user=admin")
 	is.NoErr(err)

@@ -41,7 +41,7 @@ func TestAHandlerSeesTheRequestAndTheClientItsAnswer(t *testing.T) {
 	is.Equal(string(body), `POST /jobs?dry_run=true cli {"a":1}`)
 }
 
-func TestAnAnswerIsReadWhileItIsWritten(t *testing.T) {
+func TestStreamedInProcessResponse(t *testing.T) {
 	is := is.New(t)
 	read := make(chan struct{})
 	ended := make(chan error, 1)
@@ -66,7 +66,7 @@ func TestAnAnswerIsReadWhileItIsWritten(t *testing.T) {
 	transport.Close()
 }
 
-func TestTheEndOfAContextEndsTheHandlerAndCutsItsAnswerOff(t *testing.T) {
+func TestContextEndDuringResponse(t *testing.T) {
 	is := is.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	web, transport := clientOf(func(w http.ResponseWriter, r *http.Request) {

@@ -24,7 +24,7 @@ func set(t *testing.T, values map[string]string) {
 	}
 }
 
-func TestWrongVariablesOfAllPartsAreNamedAtOnce(t *testing.T) {
+func TestMistakesInAllVariables(t *testing.T) {
 	is := is.New(t)
 	wrong := map[string]string{
 		"TRAPEZE_SLOTS": "many", "TRAPEZE_SLOT": "4", "DATABASE_URL": "postgres://h:x/y", // variables of the runner
@@ -42,8 +42,8 @@ func TestWrongVariablesOfAllPartsAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-// TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames sets one variable at a time and checks which package's settings change.
-func TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames(t *testing.T) {
+// TestVariablesLoadedByDocumentedPackage sets one variable at a time and checks which package's settings change.
+func TestVariablesLoadedByDocumentedPackage(t *testing.T) {
 	values := map[string]string{
 		"DATABASE_URL": "postgres://app@db/app", "TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_HTTP_ADDR": "127.0.0.1:9",
 		"TRAPEZE_POD": "web-1", "TRAPEZE_SLOTS": "7", "TRAPEZE_POLL_INTERVAL": "3s", "TRAPEZE_LEASE": "60s", "TRAPEZE_HEARTBEAT": "1s",

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/schema"
 )
 
-func TestAnUnfitSchemaIsAUsageError(t *testing.T) {
+func TestUnfitSchemaExitCode(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for _, err := range []error{schema.ErrNoTables, schema.ErrNoData, schema.ErrRowSecurity, schema.ErrTooOld, schema.ErrTooNew} {

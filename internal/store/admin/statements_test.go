@@ -145,7 +145,7 @@ func TestEveryStatementIsListed(t *testing.T) { plantest.Listed(t, statements) }
 
 func TestEveryStatementPrepares(t *testing.T) { plantest.Prepare(t, pgtest.URL(t), statements) }
 
-func TestAStatementThatIsSentAgainAfterABrokenConnectionOnlyReads(t *testing.T) {
+func TestRepeatableStatementsOnlyRead(t *testing.T) {
 	t.Parallel()
 	plantest.OnlyRead(t, pgtest.Pool(t), statements, store.ReadsOnly)
 }

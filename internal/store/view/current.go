@@ -15,7 +15,7 @@ import (
 
 // currentJobsSQL lists the current runs of all subjects, newest first, from current_runs. If $15 is not null, it lists only the runs of
 // that submitter. currentRunSQL reads the current runs of a single subject. While a job with a subject is running, both statements skip the
-// rows that racing claims left for the subject's earlier runs. See TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore. The offset 0
+// rows that racing claims left for the subject's earlier runs. See TestClaimStartedBeforeLastRun. The offset 0
 // prevents the planner from walking over all jobs. Plan: current_runs_of_subject, or one pass over current_runs, which has one or two rows
 // per subject. For each row, jobs_pkey and, unless the job is running, current_runs_one_running; a sort; the view for the listed jobs, or
 // for all of them if the filter has a state, a lane or an error.

@@ -16,7 +16,7 @@ var readers = map[string]string{
 	"spine": spineSQL, "branch_jobs": branchJobsSQL, "branch_page": branchPageSQL, "branch_states": branchStatesSQL,
 }
 
-func TestJobsAreReadByTheirPlacesThoughTheseWereEmptyWhenAnalyzed(t *testing.T) {
+func TestReadPlansOnStaleStatistics(t *testing.T) {
 	t.Parallel()
 	const open = 20_000
 	s := newStore(t)

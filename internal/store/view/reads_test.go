@@ -34,7 +34,7 @@ func TestAListOfRareEndsReadsNoMoreOfALongHistory(t *testing.T) {
 	plantest.LongAsShort(t, look(400), look(20_000))
 }
 
-func TestACurrentRunIsReadWithoutTheHistory(t *testing.T) {
+func TestCurrentRunWithoutHistory(t *testing.T) {
 	t.Parallel()
 	look := func(n int) map[string]plantest.Touched {
 		s := newStore(t)
@@ -103,7 +103,7 @@ func TestTheHistoryOfAJobIsFoundByIndex(t *testing.T) {
 	}
 }
 
-func TestTriggersOfTheApplicationAreNotReported(t *testing.T) {
+func TestApplicationTriggersInDoctor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -45,7 +45,7 @@ func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
 	is.NoErr(<-reported)
 }
 
-func TestTheTimeOfAJobDoesNotBeginAnewWithItsRemoteWorkersStream(t *testing.T) {
+func TestJobTimeoutAcrossWorkerStreams(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{}, noKinds)

@@ -20,7 +20,7 @@ import (
 )
 
 // The pod runs its own jobs and serves a remote worker, while many clients submit jobs, list jobs and follow the feed.
-func TestABusyPodOpensAtMostSixConnectionsAndAnswersCommands(t *testing.T) {
+func TestBusyPodConnectionLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	is.Equal(runner.PodConnections, 6)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestARemoteWorkersHandlerWhoseClaimIsMissingIsToldByItsHeartbeat(t *testing.T) {
+func TestRemoteHandlersClaimMissing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, w := served(t, 1, runner.Options{LeaseFor: time.Minute})
@@ -37,7 +37,7 @@ func TestARemoteWorkersHandlerWhoseClaimIsMissingIsToldByItsHeartbeat(t *testing
 	is.Equal(string(podtest.Ended(t, r, id).Result), `"accepted"`)
 }
 
-func TestAnEndOfARemoteWorkersJobIsCountedByThePodThatWroteIt(t *testing.T) {
+func TestEndCountOfRemoteJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -56,7 +56,7 @@ func TestAnEndOfARemoteWorkersJobIsCountedByThePodThatWroteIt(t *testing.T) {
 	is.Equal(podtest.Finished(t, b), map[podtest.End]int{{"", "far", "succeeded"}: 1})
 }
 
-func TestAnErrorOfARemoteWorkerArrivesWithItsClassAndItsCode(t *testing.T) {
+func TestReportedRemoteErrorClass(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, w := served(t, 1, runner.Options{})

@@ -26,7 +26,7 @@ func settled(t *testing.T, n *atomic.Int64) int64 {
 	return last
 }
 
-func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
+func TestRemoteClaimsWhileQueueClosed(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	pool, claims := podtest.Counted(t, url)

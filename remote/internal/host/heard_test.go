@@ -45,7 +45,7 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 	is.True(w.hears(t, first, a.ID).Lost) // according to the table, the worker no longer holds the job
 }
 
-func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *testing.T) {
+func TestRemoteWorkerHeartbeatDuringReconnect(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)

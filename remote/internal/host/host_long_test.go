@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
+func TestRemoteWorkerOfPausedQueue(t *testing.T) {
 	is := is.New(t)
 	r, w := served(t, 1, runner.Options{}) // the only slot is in use, so no claim is in flight when the queue is paused
 	foreign(t, r, podtest.Of("far"))

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestARemoteWorkerIsSentWhatItRunsAndItsReportEndsTheJob(t *testing.T) {
+func TestRemoteWorkerAssignmentAndReport(t *testing.T) {
 	is := is.New(t)
 	r, w := served(t, 2, runner.Options{})
 
@@ -42,7 +42,7 @@ func TestARemoteWorkerIsSentWhatItRunsAndItsReportEndsTheJob(t *testing.T) {
 	is.True(errors.Is(err, job.ErrLeaseLost)) // a report with another result is rejected
 }
 
-func TestTheNextStepGoesBackToTheSameRemoteWorkerAtOnce(t *testing.T) {
+func TestRemoteWorkerNextStep(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{}, noKinds)
@@ -64,7 +64,7 @@ func TestTheNextStepGoesBackToTheSameRemoteWorkerAtOnce(t *testing.T) {
 	is.Equal(podtest.Get(t, r, b.ID).State, job.Succeeded)
 }
 
-func TestARemoteWorkerIsSentNoMoreThanItsFreeSlots(t *testing.T) {
+func TestRemoteWorkerFreeSlots(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{}, noKinds)
@@ -86,7 +86,7 @@ func TestARemoteWorkerIsSentNoMoreThanItsFreeSlots(t *testing.T) {
 	is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
 }
 
-func TestWhatARemoteWorkerDoesNotAcknowledgeIsGivenBackUnspent(t *testing.T) {
+func TestUnacknowledgedRemoteJobs(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{}, noKinds)
@@ -109,7 +109,7 @@ func TestWhatARemoteWorkerDoesNotAcknowledgeIsGivenBackUnspent(t *testing.T) {
 	is.NoErr(err)
 }
 
-func TestTheJobsOfARemoteWorkerThatIsNotHeardOfRunElsewhere(t *testing.T) {
+func TestSilentRemoteWorkerTakeover(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := runner.Options{LeaseFor: time.Second, HeartbeatEvery: 100 * time.Millisecond}
@@ -134,7 +134,7 @@ func TestTheJobsOfARemoteWorkerThatIsNotHeardOfRunElsewhere(t *testing.T) {
 	is.NoErr(err)
 }
 
-func TestARemoteWorkerCanSayNothingOfAnothersJob(t *testing.T) {
+func TestRemoteWorkerReportsForeignJob(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, noKinds)

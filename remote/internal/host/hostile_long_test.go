@@ -16,7 +16,7 @@ import (
 )
 
 // Calls from workers never use up the connections that the pod's heartbeats need.
-func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
+func TestLeaseDuringWorkerCallFlood(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	serves, called := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestStreamsThatComeAndGoLeaveNothingBehind(t *testing.T) {
+func TestReconnectingWorkerStreamLeaks(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{}, noKinds)

@@ -24,7 +24,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestWhateverHappensToRemoteWorkersEachJobEndsOnceAndNothingIsLeft(t *testing.T) {
+func TestRandomRemoteWorkerFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		lease   time.Duration
 		freezes bool

@@ -21,7 +21,7 @@ import (
 )
 
 // A periodic table scan finds claims that no process is working on, both the pod's and its remote workers'.
-func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
+func TestUnknownClaimInSlowPass(t *testing.T) {
 	t.Parallel()
 	running := make(chan int64, 10)
 	p, err := pod.New(pgtest.Pool(t), pod.Options{Schema: "trapeze", Logger: slog.New(slog.DiscardHandler), PassEvery: 100 * time.Millisecond,
