@@ -33,6 +33,7 @@ func block(t *testing.T, pool *pgxpool.Pool, queue bool) int {
 	if !queue {
 		_, err = tx.Exec(t.Context(), `lock table trapeze.live`)
 		is.NoErr(err)
+		go func() { _, _ = pool.Exec(t.Context(), `select from trapeze.live`) }() // waits without a limit, unlike the pod
 	} else { // this session's lock blocks a migration, which blocks the pod
 		go func() { _, _ = pool.Exec(t.Context(), `alter table trapeze.live add column more int`) }()
 	}
