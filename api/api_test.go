@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestASubmittedJobRunsAndCanBeRead(t *testing.T) {
+func TestSubmitRunReadThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: as("ana", "platform_admin")})
@@ -40,7 +40,7 @@ func TestASubmittedJobRunsAndCanBeRead(t *testing.T) {
 	is.Equal(len(rest), len(events)-1) // the page starts after the cursor
 }
 
-func TestAChainIsSubmittedInOneRequest(t *testing.T) {
+func TestChainInSingleRequest(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})
@@ -60,7 +60,7 @@ func TestAChainIsSubmittedInOneRequest(t *testing.T) {
 	}
 }
 
-func TestTheSameKeyIsTheSameJob(t *testing.T) {
+func TestRepeatedIdempotencyKeyThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})
@@ -79,7 +79,7 @@ func TestTheSameKeyIsTheSameJob(t *testing.T) {
 	is.Equal(h.submit(`{"kind":"echo","delay":3600,"unique_key":"u"}`), unique)
 }
 
-func TestAKindOfAnotherProgramIsTakenWhenItIsSaidToBeOne(t *testing.T) {
+func TestForeignKindSubmission(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})
@@ -90,7 +90,7 @@ func TestAKindOfAnotherProgramIsTakenWhenItIsSaidToBeOne(t *testing.T) {
 	is.Equal(h.send("GET", "/jobs/"+id, "").body["kind"], "theirs")
 }
 
-func TestJobsAreListedByFilterAndPage(t *testing.T) {
+func TestJobListFiltersAndPages(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})
@@ -184,7 +184,7 @@ func TestErrorsHaveStableCodes(t *testing.T) {
 }
 
 // If a client disconnects, the server neither logs an error nor reports a failure to the host.
-func TestACallerThatHasGoneIsNoServerError(t *testing.T) {
+func TestDisconnectedClientDuringRequest(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	answer := httptest.NewRecorder()
@@ -193,7 +193,7 @@ func TestACallerThatHasGoneIsNoServerError(t *testing.T) {
 	is.Equal(answer.Code, 499)
 }
 
-func TestAnEscapedBackslashIsNoNUL(t *testing.T) {
+func TestEscapedBackslashVersusNUL(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var v map[string]string
@@ -216,7 +216,7 @@ func TestRequestsFromOtherOrigin(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs", body).status, http.StatusAccepted)
 }
 
-func TestAPodSaysHowItIs(t *testing.T) {
+func TestPodHealthReadinessMetrics(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})

@@ -18,7 +18,7 @@ func risky(t *testing.T) *host {
 	return h
 }
 
-func TestNoLaneAndNoChainLeadsAroundAnApproval(t *testing.T) {
+func TestApprovalBypassByLaneChain(t *testing.T) {
 	t.Parallel()
 	h := risky(t)
 	for name, body := range map[string]string{
@@ -41,7 +41,7 @@ func TestNoLaneAndNoChainLeadsAroundAnApproval(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","lane":"default","delay":3600,"chain":[{"kind":"echo"}]}`, "X-Who", "ana").body["state"], "pending") // other jobs need no approval
 }
 
-func TestARejectedRetryWithOtherArgumentsNeedsApprovalAgain(t *testing.T) {
+func TestApprovalOfRejectedJobsRetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := risky(t)
@@ -59,7 +59,7 @@ func TestARejectedRetryWithOtherArgumentsNeedsApprovalAgain(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "pending") // these arguments have already been approved
 }
 
-func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {
+func TestApprovedChainsNextStepArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := risky(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 )
 
-func TestAJobSaysWhyItDoesNotRun(t *testing.T) {
+func TestJobBlockersThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 )
 
-func TestABrokenBodyIsTheClientsError(t *testing.T) {
+func TestBrokenRequestBody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	at, err := url.Parse(guarded(t, api.Options{}).url)

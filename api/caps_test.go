@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestARoleCapsThePriorityDelayAndAttemptsOfItsSubmitters(t *testing.T) {
+func TestRoleCapsOnSubmissions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"tenant"}, "bob": {"tenant", "batch"},
@@ -59,7 +59,7 @@ func TestARoleCapsThePriorityDelayAndAttemptsOfItsSubmitters(t *testing.T) {
 	is.Equal(audited[0].(map[string]any)["allowed"], false) // refusals are audited
 }
 
-func TestACapOnAttemptsLowersTheLimitOfAKind(t *testing.T) {
+func TestRoleAttemptCapBelowKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const own = 4

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAClientOfIPv6IsAllOfItsBlock(t *testing.T) {
+func TestClientBlockIPv6(t *testing.T) {
 	is := is.New(t)
 	is.Equal(neighbourhood("2001:db8::1"), neighbourhood("2001:db8::dead:beef")) // a single host may use any address in its /64
 	is.True(neighbourhood("2001:db8::1") != neighbourhood("2001:db8:0:1::1"))
@@ -25,7 +25,7 @@ func TestAClientOfIPv6IsAllOfItsBlock(t *testing.T) {
 	is.Equal(neighbourhood("@"), "@") // the remote address of a Unix socket
 }
 
-func TestNoSettingLetsAStreamGoOnForLongWithoutTheRightToIt(t *testing.T) {
+func TestStreamPermissionRecheckInterval(t *testing.T) {
 	is := is.New(t)
 	o := StreamOptions{KeepAlive: time.Hour}.withDefaults()
 	is.True(2*o.KeepAlive <= time.Minute)
@@ -46,7 +46,7 @@ func (after afterRoles) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.Tr
 	}
 }
 
-func TestRightsThatChangeWhileTheyAreReadAreNotKept(t *testing.T) {
+func TestPermissionsChangedDuringRead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/inside"
 )
 
-func TestAPauseAndADrainShowSinceWhenByWhomAndWhy(t *testing.T) {
+func TestPauseAndDrainOrigin(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{Authenticate: byName(map[string][]string{"ana": {"operator"}, "bob": {"operator"}, "vera": {"viewer"}})})
@@ -55,7 +55,7 @@ func TestAPauseAndADrainShowSinceWhenByWhomAndWhy(t *testing.T) {
 	is.Equal([]any{gate["paused"], gate["pause"]}, []any{true, nil})
 }
 
-func TestADrainedPodShowsSinceWhenByWhomAndWhy(t *testing.T) {
+func TestDrainedPodOrigin(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"ana": {"operator"}, "vera": {"viewer"}})})

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestANewJobsFormIsFilledInForThoseWhoMaySeeTheArguments(t *testing.T) {
+func TestNewJobFormPrefilledArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})
@@ -48,7 +48,7 @@ func TestANewJobsFormIsFilledInForThoseWhoMaySeeTheArguments(t *testing.T) {
 	is.Equal(response.StatusCode, http.StatusForbidden)
 }
 
-func TestTheFailedChildrenOfAPartialPipelineAreRetried(t *testing.T) {
+func TestDashboardRetryOfFailedChildren(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	heal := make(chan struct{})
@@ -107,7 +107,7 @@ func TestTheFailedChildrenOfAPartialPipelineAreRetried(t *testing.T) {
 	is.Equal(h.send("POST", "/pipelines/999999/children/retry", "", "X-Who", "root").status, http.StatusNotFound)
 }
 
-func TestAJobThatAwaitsApprovalIsApprovedOrRejectedByThoseWhoMay(t *testing.T) {
+func TestDashboardApprovalAndRejection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})

@@ -12,7 +12,7 @@ import (
 )
 
 // A failed job and its on-failure job link to each other. Planned failure steps are not listed as next steps.
-func TestAFailedJobShowsWhatFollowedIt(t *testing.T) {
+func TestDashboardFailureJobLinks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})

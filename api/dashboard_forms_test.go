@@ -39,7 +39,7 @@ func field(form *html.Node, name string) string {
 	return ""
 }
 
-func TestALanesKindsAreInItsFormAndItCanBeDeleted(t *testing.T) {
+func TestDashboardLaneFormAndDeletion(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})
@@ -69,7 +69,7 @@ func TestALanesKindsAreInItsFormAndItCanBeDeleted(t *testing.T) {
 	is.Equal(trail[0].Reason, "für das neue Jahr – 新年")
 }
 
-func TestArgumentsToBeChangedAreWholeAndHideNothing(t *testing.T) {
+func TestRetryFormInvisibleCharacters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})

@@ -33,7 +33,7 @@ func listed(page *html.Node) (ids []string, next string) {
 	return ids, next
 }
 
-func TestAListOfOnesOwnIsReadPageByPageToItsEnd(t *testing.T) {
+func TestOwnJobListPages(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})
@@ -72,7 +72,7 @@ func TestAListOfOnesOwnIsReadPageByPageToItsEnd(t *testing.T) {
 	is.Equal(next, "")
 }
 
-func TestTheOverviewCountsEveryPodOfALargeFleet(t *testing.T) {
+func TestOverviewOfLargeFleet(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAJobsArgumentsAndResultAreDownloadedAsThePageShowsThem(t *testing.T) {
+func TestArgumentsAndResultDownload(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})
@@ -49,7 +49,7 @@ func TestAJobsArgumentsAndResultAreDownloadedAsThePageShowsThem(t *testing.T) {
 	is.Equal(len(trail), 1) // reading another principal's secrets is audited
 }
 
-func TestTimesAreInUTCForBrowsersWithoutScripts(t *testing.T) {
+func TestTimesWithoutBrowserScripts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})
@@ -62,7 +62,7 @@ func TestTimesAreInUTCForBrowsersWithoutScripts(t *testing.T) {
 	is.True(strings.Contains(page, `title="`+at.Format("2006-01-02 15:04:05.000 UTC")+`">`+at.Format("2006-01-02 15:04:05 UTC")+"</time>"))
 }
 
-func TestAFanOutListsAllItsChildren(t *testing.T) {
+func TestDashboardFanOutChildren(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const children = 60

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestTheDashboardShowsSchedulesAndOffersWhatTheVisitorMay(t *testing.T) {
+func TestDashboardSchedulesByRole(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: byName(map[string][]string{"olga": {access.Operator}, "vera": {"viewer"}})})

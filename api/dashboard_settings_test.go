@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 )
 
-func TestEveryPageShowsThatTheQueueIsClosed(t *testing.T) {
+func TestClosedQueueOnDashboardPages(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})
@@ -34,7 +34,7 @@ func TestEveryPageShowsThatTheQueueIsClosed(t *testing.T) {
 	is.True(shows("jobs", "The queue is frozen for maintenance: no job starts."))
 }
 
-func TestSettingsAreShownToThoseWhoMaySeeThem(t *testing.T) {
+func TestDashboardSettingsByRole(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})

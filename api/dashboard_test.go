@@ -198,7 +198,7 @@ func mustBeHarmless(t *testing.T, address string, page *html.Node) {
 	}
 }
 
-func TestEveryLinkOfTheDashboardLeadsSomewhereAndWhatJobsCarryStaysText(t *testing.T) {
+func TestDashboardLinksAndJobText(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})
@@ -273,7 +273,7 @@ func nameAndRole(r *http.Request) (api.Principal, error) {
 	return api.Principal{Name: name, Roles: []string{r.Header.Get("X-Role")}}, nil
 }
 
-func TestButtonsAreShownToThoseWhoMayUseThem(t *testing.T) {
+func TestDashboardButtonsByRole(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 )
 
-func TestWhatIsSaidTwiceIsRefusedAndSaysWhere(t *testing.T) {
+func TestDuplicateBodyMembers(t *testing.T) {
 	t.Parallel()
 	h := newIdleHost(t, api.Options{})
 	for body, at := range map[string]string{

@@ -38,7 +38,7 @@ func guarded(t *testing.T, o api.Options) *host {
 	return newIdleHost(t, o)
 }
 
-func TestNobodyMountsAnAPIThatNobodyGuards(t *testing.T) {
+func TestMountWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
@@ -48,7 +48,7 @@ func TestNobodyMountsAnAPIThatNobodyGuards(t *testing.T) {
 	api.Mount(echo.New().Group(""), r, api.Options{})
 }
 
-func TestWhoDoesNotSayWhoHeIsIsAsked(t *testing.T) {
+func TestAnonymousRequestChallenge(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{})
@@ -66,7 +66,7 @@ func TestWhoDoesNotSayWhoHeIsIsAsked(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, "Authorization", "Bearer "+anasToken).status, http.StatusAccepted)
 }
 
-func TestRefusedChangesAreWrittenDownButNotAFloodOfThem(t *testing.T) {
+func TestAuditOfManyRefusedChanges(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{})
@@ -98,7 +98,7 @@ func TestRefusedChangesAreWrittenDownButNotAFloodOfThem(t *testing.T) {
 	is.True(nobodys > 0 && nobodys < 90) // only part of a flood of rejections is audited
 }
 
-func TestARefusalNamesTheSchemeThatTheServiceAccepts(t *testing.T) {
+func TestChallengeWithOwnScheme(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	unknown := func(*http.Request) (api.Principal, error) { return api.Principal{}, api.ErrUnauthenticated }
@@ -118,7 +118,7 @@ func TestARefusalNamesTheSchemeThatTheServiceAccepts(t *testing.T) {
 	is.Equal(wrong.header.Get("WWW-Authenticate"), `Bearer realm="trapeze"`)
 }
 
-func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
+func TestBrowserSession(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{})
@@ -167,7 +167,7 @@ func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
 	is.True(strings.Contains(out.header.Get("Set-Cookie"), "Expires=Thu, 01 Jan 1970")) // the browser deletes the cookie
 }
 
-func TestEveryAnswerTellsBrowsersWhatNotToDo(t *testing.T) {
+func TestSecurityResponseHeaders(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{})
@@ -185,7 +185,7 @@ func TestEveryAnswerTellsBrowsersWhatNotToDo(t *testing.T) {
 	is.Equal(c.Response().Header().Get("X-Content-Type-Options"), "nosniff") // set even for unknown paths
 }
 
-func TestWhoChangesTooMuchIsToldWhenToComeBack(t *testing.T) {
+func TestChangeRateLimitRetryAfter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{ChangesPerSecond: 0.01, ChangesBurst: 3})
@@ -199,7 +199,7 @@ func TestWhoChangesTooMuchIsToldWhenToComeBack(t *testing.T) {
 	is.Equal(h.send("GET", "/jobs", "", "Authorization", "Bearer "+anasToken).status, http.StatusOK) // reads are not limited
 }
 
-func TestNoNameOfSomebodyElseReachesAnythingOnLoopback(t *testing.T) {
+func TestLoopbackAPIForeignHostHeader(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{LoopbackOnly: true})
@@ -230,7 +230,7 @@ func TestLoopbackAPIFromOtherMachine(t *testing.T) {
 	}
 }
 
-func TestAPageIsNotBrokenByWhatItIsAskedFor(t *testing.T) {
+func TestDashboardPageInvalidParameters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})
@@ -239,7 +239,7 @@ func TestAPageIsNotBrokenByWhatItIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestBelowAPrefixThatIsTakenOffAddressesAndSessionsKeepIt(t *testing.T) {
+func TestAddressesSessionsUnderStrippedPrefix(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})

@@ -19,7 +19,7 @@ import (
 
 // A job submitted over HTTP passes through the enqueue middleware of the receiving pod. The middleware sees the client's name, and the
 // client sees the reason for a rejection.
-func TestMiddlewareOfSubmissionsIsCalledForThoseOverHTTP(t *testing.T) {
+func TestEnqueueMiddlewareOverHTTP(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

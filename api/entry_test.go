@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestASubmitterWhoOpensTheDashboardIsLedToAPage(t *testing.T) {
+func TestSubmitterDashboardEntryPage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
@@ -46,7 +46,7 @@ func TestASubmitterWhoOpensTheDashboardIsLedToAPage(t *testing.T) {
 	}
 }
 
-func TestThereIsALoginFormOnlyIfThereAreSessions(t *testing.T) {
+func TestLoginFormWithoutSessions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	with := guarded(t, api.Options{}).send("GET", "/ui/login", "")

@@ -17,7 +17,7 @@ import (
 )
 
 // This test does not run in parallel, because it replaces the default logger.
-func TestOnlyAnErrorThatNeedsAPersonIsLoggedAsOne(t *testing.T) {
+func TestLogLevelOfRequestErrors(t *testing.T) {
 	is := is.New(t)
 	before := slog.Default()
 	defer slog.SetDefault(before)
@@ -40,7 +40,7 @@ func TestOnlyAnErrorThatNeedsAPersonIsLoggedAsOne(t *testing.T) {
 	}
 }
 
-func TestNoAnswerSaysWhereTheDatabaseIs(t *testing.T) {
+func TestDatabaseAddressInErrorResponses(t *testing.T) {
 	is := is.New(t)
 	driver := errors.New("failed to connect to `user=app database=prod`: write tcp 10.9.8.7:5432: broken pipe")
 	for _, format := range []string{"%w (submit echo as job 5): %w", "cancel echo as job 5: %w: %w"} {

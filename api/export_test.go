@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAnExportIsOneObjectALine(t *testing.T) { // not parallel, because a process allows only two concurrent exports
+func TestExportLineFormat(t *testing.T) { // not parallel, because a process allows only two concurrent exports
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	id := h.submit(`{"kind":"echo","args":{"a":"<b>"}}`)
@@ -32,7 +32,7 @@ func TestAnExportIsOneObjectALine(t *testing.T) { // not parallel, because a pro
 	is.Equal(e.Event, "job.succeeded")
 }
 
-func TestOnlyTwoExportsAreUnderWayAtATime(t *testing.T) { // not parallel, because a process allows only two concurrent exports
+func TestConcurrentExportLimit(t *testing.T) { // not parallel, because a process allows only two concurrent exports
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})
 	big := strings.Repeat("x", 900_000)
@@ -72,7 +72,7 @@ func (h *host) readSlowly(path string) net.Conn {
 	return conn
 }
 
-func TestTheHistoryGoesOnWithoutGapOrRepeat(t *testing.T) {
+func TestHistoryExportPages(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})

@@ -48,7 +48,7 @@ func groups(a answer) (list []map[string]any) {
 	return list
 }
 
-func TestFailuresAreGroupedByKindAndError(t *testing.T) {
+func TestFailureGroupsByKindError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{}, failing)
@@ -99,7 +99,7 @@ func TestFailuresAreGroupedByKindAndError(t *testing.T) {
 	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+newest, "").text, "failures/"+first["id"].(string))) // a failed job links to its group
 }
 
-func TestARetryOfAGroupOfFailuresIsExactlyTheGroupThatWasShown(t *testing.T) {
+func TestRetryOfShownFailureGroup(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{}, failing)
@@ -145,7 +145,7 @@ func TestARetryOfAGroupOfFailuresIsExactlyTheGroupThatWasShown(t *testing.T) {
 	is.True(strings.Contains(deed, `"matched":3`))
 }
 
-func TestFailuresOfOthersAreHiddenFromASubmitter(t *testing.T) {
+func TestFailureGroupsOfOtherSubmitters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"sub": {"submitter"}, "ana": {"operator"}, "vic": {"viewer"}})}, failing)
@@ -186,7 +186,7 @@ func TestFailuresOfOthersAreHiddenFromASubmitter(t *testing.T) {
 	is.Equal(h.send("POST", "/failures/retry", body, "X-Who", "ana").body["code"], "failures_changed") // the group has changed for others too
 }
 
-func TestAGroupCountsTheJobsThatWaitForAnotherAttempt(t *testing.T) {
+func TestFailureGroupWithPendingRetries(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"sub": {"submitter"}, "ana": {"operator"}})}, failing, func(r *runner.Runner) {

@@ -48,7 +48,7 @@ func approving(t *testing.T, everywhere bool) *host {
 	return h
 }
 
-func TestAnotherPersonMustApproveAJob(t *testing.T) {
+func TestFourEyesJobApproval(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := fourEyes(t)
@@ -83,7 +83,7 @@ func TestAnotherPersonMustApproveAJob(t *testing.T) {
 	is.True(errors.Is(h.Admin().Approve(t.Context(), made.ID, "ada"), runner.ErrOwnSubmission)) // the rule also applies to the Go API
 }
 
-func TestNoPipelineAndNoScheduleLeadsAroundTheOtherPerson(t *testing.T) {
+func TestFourEyesPipelineScheduleBypass(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := fourEyes(t)
@@ -115,7 +115,7 @@ func TestNoPipelineAndNoScheduleLeadsAroundTheOtherPerson(t *testing.T) {
 }
 
 // While the approval dialog is open, the submitter could cancel the job and retry it with different arguments.
-func TestOnlyTheArgumentsThatWereSeenAreApproved(t *testing.T) {
+func TestApprovalOfChangedArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := fourEyes(t)
@@ -146,7 +146,7 @@ func TestOnlyTheArgumentsThatWereSeenAreApproved(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs/"+other+"/cancel?epoch=9", "", olga...).status, http.StatusOK) // the job has already ended
 }
 
-func TestALaneRequiresApprovalByAnotherPerson(t *testing.T) {
+func TestFourEyesLaneSetting(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := approving(t, false)

@@ -82,7 +82,7 @@ func sendable(header string) bool {
 }
 
 // An accepted job is stored exactly as submitted.
-func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
+func FuzzSubmittedJobRoundTrip(f *testing.F) {
 	for _, body := range submissions {
 		f.Add(body, "")
 	}
@@ -134,7 +134,7 @@ func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
 }
 
 // The fuzzer calls every route in the table, including routes added later, with arbitrary paths, queries, bodies and reasons.
-func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
+func FuzzRoutesForServerErrors(f *testing.F) {
 	routes := slices.DeleteFunc(api.Routes(), func(r api.Route) bool { // skip endless streams, and the route whose response depends on the pod's state
 		return strings.HasSuffix(r.Path, "/stream") || r.Path == "/readyz"
 	})

@@ -39,7 +39,7 @@ var submissions = []string{
 }
 
 // Encoding and decoding an accepted submission must not change it.
-func FuzzASubmissionIsDecodedWholeOrRefused(f *testing.F) {
+func FuzzSubmissionDecoding(f *testing.F) {
 	for _, body := range submissions {
 		f.Add([]byte(body))
 	}

@@ -17,7 +17,7 @@ import (
 // float64.
 const awkward = `{"page":"<b>&amp;'</b>","escaped":"\u003c\/\u00e9","line":"` + "\u2028" + `é","n":9007199254740993,"far":1e400,"m":-0.10}`
 
-func TestArgumentsComeBackAsTheBytesThatWereSubmitted(t *testing.T) {
+func TestArgumentBytesThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})
@@ -40,7 +40,7 @@ func TestArgumentsComeBackAsTheBytesThatWereSubmitted(t *testing.T) {
 	is.Equal(refused.header.Get("X-Content-Type-Options"), "nosniff")
 }
 
-func TestAHostsEchoKeepsItsOwnWayWithJSON(t *testing.T) {
+func TestHostEchoJSONSerializer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})

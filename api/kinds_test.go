@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestKindsShowTheirTimesJobsPodsAndLimits(t *testing.T) {
+func TestKindsThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"vic": {"viewer"}, "sub": {"submitter"}})}, func(r *runner.Runner) {

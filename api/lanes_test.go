@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestLanesAreMadeChangedAndDeleted(t *testing.T) {
+func TestLaneLifecycleThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{Authenticate: as("ann", "platform_admin")})
@@ -53,7 +53,7 @@ func TestLanesAreMadeChangedAndDeleted(t *testing.T) {
 	is.Equal(trail[0].Actor, "ann")
 }
 
-func TestLanesPodsAndTheGateAreClosedAndOpened(t *testing.T) {
+func TestLanePodQueueStateAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})
@@ -98,7 +98,7 @@ func TestLanesPodsAndTheGateAreClosedAndOpened(t *testing.T) {
 	is.Equal([]any{pod["drained"], pod["draining"], pod["closed"]}, []any{true, false, nil}) // drained, but still alive
 }
 
-func TestSettingsThatCannotBeAreRefused(t *testing.T) {
+func TestInvalidLaneSettingsThroughAPI(t *testing.T) {
 	t.Parallel()
 	h := newIdleHost(t, api.Options{})
 	const lane = "/admin/workers/lanes/default"
@@ -170,7 +170,7 @@ func inPrinter(t *testing.T, fails bool) *host {
 	return h
 }
 
-func TestALaneOfAnotherEngineIsShownWithWhatTheEngineReports(t *testing.T) {
+func TestLaneOfOtherEngine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := inPrinter(t, false)
@@ -199,7 +199,7 @@ func TestALaneOfAnotherEngineIsShownWithWhatTheEngineReports(t *testing.T) {
 	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+id, "").text, `<a href="https://printer.example/`+id+`/1" rel="noreferrer">printer</a>`))
 }
 
-func TestAnEngineThatDoesNotAnswerIsReported(t *testing.T) {
+func TestLaneOfUnresponsiveEngine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := inPrinter(t, true)

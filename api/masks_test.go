@@ -32,7 +32,7 @@ func byName(roles map[string][]string) func(*http.Request) (api.Principal, error
 	}
 }
 
-func TestSecretsAreShownToThoseWhoMaySeeThem(t *testing.T) {
+func TestMaskedSecretsByRole(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const secret, pin = "hunter2-canary", "47110815"

@@ -25,7 +25,7 @@ var unguarded = map[string]bool{
 	"GET /healthz": true, "GET /readyz": true, "GET /openapi.json": true, "POST /ui/login": true, "POST /ui/logout": true,
 }
 
-func TestEveryRouteNamesItsPermissionAndSaysWhatItIsFor(t *testing.T) {
+func TestRoutePermissionsAndSummaries(t *testing.T) {
 	seen := map[string]bool{}
 	for _, route := range api.Routes() {
 		t.Run(route.Method+" "+route.Path, func(t *testing.T) {
@@ -138,7 +138,7 @@ func knock(h http.Handler, method, path, who string) int {
 	return answer.Code
 }
 
-func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
+func TestOpenAPIRoutesComplete(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})
@@ -202,7 +202,7 @@ func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 // never is the handler of jobs that must not run.
 func never(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("it runs") }
 
-func TestTheDocumentDescribesWhereARouteDiffersFromOthers(t *testing.T) {
+func TestOpenAPIRouteDifferences(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var document struct {

@@ -15,7 +15,7 @@ func strangers(t *testing.T) *host {
 	return newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"submitter"}, "bob": {"submitter"}})})
 }
 
-func TestWhatIsSomebodyElsesIsAnsweredLikeWhatIsNot(t *testing.T) {
+func TestForeignJobLikeMissingJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := strangers(t)
@@ -38,7 +38,7 @@ func TestWhatIsSomebodyElsesIsAnsweredLikeWhatIsNot(t *testing.T) {
 	}
 }
 
-func TestAKeyNeverAnswersWithTheJobOfSomebodyElse(t *testing.T) {
+func TestIdempotencyKeyOfTwoSubmitters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := strangers(t)
@@ -56,7 +56,7 @@ func TestAKeyNeverAnswersWithTheJobOfSomebodyElse(t *testing.T) {
 	is.Equal(submit("ana", `{"kind":"wait","delay":3600}`, strings.Repeat("k", 500)).status, http.StatusAccepted) // the longest valid key
 }
 
-func TestAUniqueKeyThatSomebodyElseHoldsIsHeldAndNoMore(t *testing.T) {
+func TestUniqueKeyHeldByOther(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := strangers(t)

@@ -22,7 +22,7 @@ func (r slowResponse) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestNobodyMakesAnExportLastByReadingNowAndThen(t *testing.T) {
+func TestExportToSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		export := func(each time.Duration, writes int) (took time.Duration, err error) {

@@ -17,7 +17,7 @@ import (
 )
 
 // If a misspelled parameter were ignored, the caller could get a different response than expected without noticing.
-func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
+func TestRoutesUnknownQueryParameters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
@@ -81,7 +81,7 @@ func TestDeletionWithInvalidQuery(t *testing.T) {
 	is.Equal(h.send("DELETE", "/admin/workers/lanes/narrow?dry_run=true", "").status, http.StatusOK)
 }
 
-func TestAnInvalidValueIsRefusedInTheWordsOfThisProgram(t *testing.T) {
+func TestInvalidQueryValueMessages(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})

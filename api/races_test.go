@@ -79,7 +79,7 @@ func (h *host) quietly() {
 	}
 }
 
-func TestACancelThatMeetsTheFinishSaysWhatCame(t *testing.T) {
+func TestCancelDuringFinishThroughAPI(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, api.Options{})
 	var mu sync.Mutex
@@ -122,7 +122,7 @@ func (h *host) waiting(i int, priority int) (id string, wake func()) {
 	return strconv.FormatInt(ids[0], 10), func() { _ = s.Notify(context.WithoutCancel(h.t.Context()), s.Pool()) }
 }
 
-func TestACancelThatMeetsTheClaimSaysWhatCame(t *testing.T) {
+func TestCancelDuringClaimThroughAPI(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, api.Options{})
 	var mu sync.Mutex

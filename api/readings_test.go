@@ -40,7 +40,7 @@ func (h *host) readings() (n int) {
 	return n
 }
 
-func TestWhoSeesASecretOfOthersIsInTheAudit(t *testing.T) {
+func TestSecretReadAudit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := readingHost(t)
@@ -86,7 +86,7 @@ func TestWhoSeesASecretOfOthersIsInTheAudit(t *testing.T) {
 	is.Equal(h.readings(), before) // readings repeated within a minute are not recorded again
 }
 
-func TestAReadingIsAuditedInOneSpelling(t *testing.T) {
+func TestSecretReadAuditNormalizedQuery(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := readingHost(t)
@@ -103,7 +103,7 @@ func TestAReadingIsAuditedInOneSpelling(t *testing.T) {
 	}
 }
 
-func TestAStreamAndAPageOfASecretAreInTheAudit(t *testing.T) {
+func TestSecretReadAuditStreamsPages(t *testing.T) {
 	t.Parallel()
 	for name, read := range map[string]func(h *host, id string){
 		"stream of a job":      func(h *host, id string) { h.watch("/jobs/"+id+"/stream", "X-Who", "root").rest(h.t) },
@@ -129,7 +129,7 @@ func TestAStreamAndAPageOfASecretAreInTheAudit(t *testing.T) {
 	}
 }
 
-func TestNoSecretIsShownThatCannotBeWrittenDown(t *testing.T) {
+func TestSecretReadAuditUnwritable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := readingHost(t)
@@ -152,7 +152,7 @@ func TestNoSecretIsShownThatCannotBeWrittenDown(t *testing.T) {
 	is.Equal(h.readings(), 1)
 }
 
-func TestWhoSeesASecretOfAScheduleIsInTheAudit(t *testing.T) {
+func TestScheduleSecretReadAudit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := readingHost(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 )
 
-func TestAKindIsKeptForATimeOfItsOwn(t *testing.T) {
+func TestRetentionPerKindThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})

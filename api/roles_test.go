@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
+func TestCustomRoleGrantAndRevoke(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {}, "bob": {"operator"}})})
@@ -51,7 +51,7 @@ func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
 	is.True(strings.Contains(string(trail[2].Before), `"own"`) && strings.Contains(string(trail[2].After), `"all"`))
 }
 
-func TestARoleThatMakesNoSenseIsRefused(t *testing.T) {
+func TestInvalidRoleDefinitions(t *testing.T) {
 	t.Parallel()
 	h := newIdleHost(t, api.Options{})
 	for name, c := range map[string]struct {
@@ -77,7 +77,7 @@ func TestARoleThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheAuditIsReadPageByPage(t *testing.T) {
+func TestAuditPages(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})
@@ -99,7 +99,7 @@ func TestTheAuditIsReadPageByPage(t *testing.T) {
 	is.Equal(h.send("GET", "/admin/audit?who=ana", "").status, http.StatusBadRequest)
 }
 
-func TestACursorIsTheProgramsOwn(t *testing.T) {
+func TestForgedListCursors(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAChangeThatWasDecidedUponAnotherSettingIsRefused(t *testing.T) {
+func TestScheduleChangedSinceRead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})

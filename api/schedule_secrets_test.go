@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestASecretOfAScheduleIsNowhereForThoseWhoMayNotSeeIt(t *testing.T) {
+func TestScheduleSecretsWithoutPermission(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const secret = "hunter2-canary"

@@ -17,7 +17,7 @@ import (
 
 const nightly = "/admin/workers/schedules/nightly"
 
-func TestSchedulesAreMadeChangedAndDeleted(t *testing.T) {
+func TestScheduleLifecycleThroughAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{Authenticate: as("ann", "platform_admin")})
@@ -56,7 +56,7 @@ func TestSchedulesAreMadeChangedAndDeleted(t *testing.T) {
 	is.Equal(trail[2].Reason, "they moved")
 }
 
-func TestAScheduleThatCannotBeIsRefusedAndSaysWhy(t *testing.T) {
+func TestInvalidScheduleThroughAPI(t *testing.T) {
 	t.Parallel()
 	h := newIdleHost(t, api.Options{})
 	for name, c := range map[string]struct {
@@ -103,7 +103,7 @@ func TestAScheduleThatCannotBeIsRefusedAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAnExpressionIsTriedBeforeItIsSet(t *testing.T) {
+func TestScheduleExpressionPreview(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})

@@ -68,7 +68,7 @@ func (s searched) found(who, search string, more ...string) (names []string, sta
 	return names, a.status
 }
 
-func TestJobsAreFoundByTextErrorAndArgs(t *testing.T) {
+func TestJobSearchTextErrorArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := newSearched(t)
@@ -119,7 +119,7 @@ func TestJobsAreFoundByTextErrorAndArgs(t *testing.T) {
 	is.Equal(status, http.StatusBadRequest)
 }
 
-func TestASearchRevealsNothingThatItsCallerMayNotSee(t *testing.T) {
+func TestJobSearchWithoutPermission(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := newSearched(t)

@@ -16,7 +16,7 @@ import (
 
 // Browsers also send a cookie over plain HTTP if it lacks the Secure attribute. Behind a proxy that terminates TLS, the pod sees only plain
 // HTTP.
-func TestTheCookieOfASessionIsSecureWhereItsProxyHadTLS(t *testing.T) {
+func TestSecureSessionCookieBehindProxy(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})

@@ -30,7 +30,7 @@ func deepHandler(levels int, ctx context.Context) error {
 	return stuckInTheBasement(ctx)
 }
 
-func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
+func TestRunningHandlersStack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -88,7 +88,7 @@ func TestTheStackOfARunningHandlerIsReadFromItsPod(t *testing.T) {
 func waitInTheAttic(open chan struct{}) { <-open }
 
 // After a handler returns, its goroutine may already be running another job while the first job's outcome is being written.
-func TestAHandlerThatHasReturnedHasNoStack(t *testing.T) {
+func TestReturnedHandlersStack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	open := make(chan struct{})
@@ -127,7 +127,7 @@ func TestAHandlerThatHasReturnedHasNoStack(t *testing.T) {
 	is.Equal([]any{a.status, a.body["code"]}, []any{http.StatusConflict, "not_running"})
 }
 
-func TestAPriorityGivenToARunningChainIsThatOfItsNextSteps(t *testing.T) {
+func TestRunningChainPriorityChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: as("ana", "operator")})

@@ -34,7 +34,7 @@ func addNumbers(t *testing.T, r *runner.Runner) {
 	}
 }
 
-func TestTheNumbersOfEndedJobsAreReadByLaneAndKind(t *testing.T) {
+func TestJobStatsByLaneKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{Authenticate: as("vera", "viewer")})
@@ -66,7 +66,7 @@ func TestTheNumbersOfEndedJobsAreReadByLaneAndKind(t *testing.T) {
 	}
 }
 
-func TestASubmitterDoesNotSeeTheNumbersOfOthers(t *testing.T) {
+func TestJobStatsForSubmitter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{Authenticate: as("sam", "submitter")})
@@ -83,7 +83,7 @@ func links(page *html.Node, text string) (list []string) {
 	return list
 }
 
-func TestTheFirstPageBeginsWithTheLastHour(t *testing.T) {
+func TestNowPageLastHour(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})
@@ -116,7 +116,7 @@ func TestTheFirstPageBeginsWithTheLastHour(t *testing.T) {
 	is.Equal(response.StatusCode, http.StatusBadRequest)
 }
 
-func TestTheFirstPageReportsThatTheNumbersCannotBeRead(t *testing.T) {
+func TestNowPageUnreadableStats(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{InsecureAllowAll: true})

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAJobIsSteeredOverHTTP(t *testing.T) {
+func TestJobCommandsOverHTTP(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: as("ana", "platform_admin")})
@@ -64,7 +64,7 @@ func TestAJobIsSteeredOverHTTP(t *testing.T) {
 	refused(h.send("PATCH", "/admin/workers/jobs/999999/priority", `{"priority":1}`), http.StatusNotFound, "not_found")
 }
 
-func TestADeferredJobIsCompletedOverHTTP(t *testing.T) {
+func TestDeferredJobOverHTTP(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})
@@ -83,7 +83,7 @@ func TestADeferredJobIsCompletedOverHTTP(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs/"+id+"/complete", `{"token":"`+token+`","part":"c"}`).body["code"], "already_terminal")
 }
 
-func TestAPipelineIsShownAbortedAndTriedAgainOverHTTP(t *testing.T) {
+func TestPipelineAbortAndRetryHTTP(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})
@@ -109,7 +109,7 @@ func TestAPipelineIsShownAbortedAndTriedAgainOverHTTP(t *testing.T) {
 	}
 }
 
-func TestTheListHidesBranchesUnlessTheyAreAskedFor(t *testing.T) {
+func TestJobListWithBranches(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})
@@ -126,7 +126,7 @@ func TestTheListHidesBranchesUnlessTheyAreAskedFor(t *testing.T) {
 	is.Equal(h.send("DELETE", "/jobs/"+id, "").body["deleted"], 3.0)
 }
 
-func TestManyJobsAreSteeredOverHTTP(t *testing.T) {
+func TestBulkCommandsOverHTTP(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})
@@ -155,7 +155,7 @@ func TestManyJobsAreSteeredOverHTTP(t *testing.T) {
 }
 
 // A user who may cancel and retry their own jobs, but not approve them, must not be able to bypass approval by doing so.
-func TestASubmitterDoesNotGetPastAnApprovalByARetry(t *testing.T) {
+func TestApprovalBypassByCancelRetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: as("sue", "submitter")})

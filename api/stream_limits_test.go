@@ -64,7 +64,7 @@ func TestStreamsOfStoppingPod(t *testing.T) {
 	is.Equal(a.body["code"], "unavailable")
 }
 
-func TestStreamsAreLimitedAndOutliveTheServersDeadlines(t *testing.T) {
+func TestStreamLimitsAndServerTimeouts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHostWith(t, pgtest.Pool(t), api.Options{Authenticate: byHeader("operator"), Streams: api.StreamOptions{Most: 3, MostEach: 2, KeepAlive: 20 * time.Millisecond}},

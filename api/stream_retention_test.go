@@ -37,7 +37,7 @@ func weeksPass(t *testing.T, pool *pgxpool.Pool) {
 
 // Retention keeps data that unfinished jobs still need, and streams that are open continue to the end. A client that reconnects with a
 // pruned cursor is reset.
-func TestRetentionTakesNothingFromWhatLivesNorFromWhoWatchesIt(t *testing.T) {
+func TestRetentionWithOpenStreams(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestTheStreamOfAJobTellsItsHistoryAndEndsWithIt(t *testing.T) {
+func TestJobStreamUntilEnd(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})
@@ -52,7 +52,7 @@ func TestTheStreamOfAJobTellsItsHistoryAndEndsWithIt(t *testing.T) {
 }
 
 // A client can watch a pipeline's live stream on any pod and resume it on another.
-func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
+func TestPipelineStreamAcrossPods(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -218,7 +218,7 @@ func TestOpenTransactionDelaysGlobalStream(t *testing.T) {
 	is.Equal(len(seen), 7)
 }
 
-func TestEventsOfNoJobHaveCursorsToo(t *testing.T) {
+func TestCursorsOfLaneEvents(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newIdleHost(t, api.Options{})
@@ -295,7 +295,7 @@ func TestStreamCursorOfPrunedEvents(t *testing.T) {
 	}
 }
 
-func TestProgressIsToldBesideTheHistory(t *testing.T) {
+func TestProgressInJobStream(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, api.Options{})

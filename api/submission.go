@@ -181,7 +181,7 @@ func cappedAttempts(c *call, body Submission) (map[string]int, error) {
 
 // asksApproval reports whether a lane or kind in a submission requires approval. The store checks only the lane of the first step. This
 // check prevents callers from bypassing an approval through a different lane, an earlier step or a retry.
-// TestNoLaneAndNoChainLeadsAroundAnApproval tests it.
+// TestApprovalBypassByLaneChain tests it.
 func asksApproval(c *call, body Submission) (bool, error) {
 	if body.Lane == "" && len(body.Chain) == 0 {
 		return false, nil

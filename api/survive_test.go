@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel, because it reads the default log
+func TestPanickingRoute(t *testing.T) { // not parallel, because it reads the default log
 	is := is.New(t)
 	var log bytes.Buffer
 	before := slog.Default()
@@ -63,7 +63,7 @@ func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel, becau
 	is.True(strings.Contains(log.String(), "later"))
 }
 
-func TestAHostReceivesTheErrorThatAnAnswerHides(t *testing.T) {
+func TestHiddenErrorToHost(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)

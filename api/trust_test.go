@@ -299,7 +299,7 @@ func TestHSTSUnderTLS(t *testing.T) {
 
 // An attacker on an unencrypted connection can serve a page under the same host name, and the browser sends the session with that page's
 // requests.
-func TestAPageThatWasLoadedWithoutTLSChangesNothingUnderTLS(t *testing.T) {
+func TestInsecurePageRequestUnderTLS(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	root, _ := secureHost(t, api.Options{})

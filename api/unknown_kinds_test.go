@@ -10,7 +10,7 @@ import (
 )
 
 // Submitters can choose arbitrary kinds, which must not fill the Now page or doctor's findings.
-func TestUnknownKindsOfASubmitterShareARowOfTheNowPageAndAFinding(t *testing.T) {
+func TestManyUnknownKindsOfSubmitter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := strangers(t)

@@ -54,7 +54,7 @@ func TestWrongTokenAuditCounts(t *testing.T) {
 	is.True(len(rows) >= 3) // after a quiet period, the next request is audited immediately
 }
 
-func TestWrongTokensAreCountedEvenIfTheirEntryCannotBeWrittenAtFirst(t *testing.T) {
+func TestWrongTokenCountFailedAudit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

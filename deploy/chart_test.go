@@ -138,7 +138,7 @@ func TestPodsAreHardened(t *testing.T) {
 	})
 }
 
-func TestEveryVariableExistsAndSecretsAreReferences(t *testing.T) {
+func TestChartVariablesAndSecrets(t *testing.T) {
 	releases(t, func(t *testing.T, r release) {
 		is := is.New(t)
 		for name, pod := range r.pods {
@@ -184,7 +184,7 @@ func mounted(s core.PodSpec, file string) bool {
 }
 
 // A pod may take its grace period plus a few seconds to exit, in addition to the time that Services need to remove it.
-func TestPodsGetTheirGracePeriodAndAMargin(t *testing.T) {
+func TestChartGracePeriods(t *testing.T) {
 	releases(t, func(t *testing.T, r release) {
 		is := is.New(t)
 		for _, d := range of[apps.Deployment](r) {
@@ -230,7 +230,7 @@ func serves(t *testing.T) func(prefix, path string) bool {
 	}
 }
 
-func TestProbesAndScrapesUseRoutesThatExist(t *testing.T) {
+func TestChartProbeAndScrapeRoutes(t *testing.T) {
 	route := serves(t)
 	if route("", "/livez") {
 		t.Fatal("every path is a route")
@@ -280,7 +280,7 @@ func selected(t *testing.T, r release, s *meta.LabelSelector) (names []string) {
 	return names
 }
 
-func TestSelectorsFindTheirPodsAndNoOthers(t *testing.T) {
+func TestChartSelectors(t *testing.T) {
 	releases(t, func(t *testing.T, r release) {
 		is := is.New(t)
 		for _, d := range of[apps.Deployment](r) {
@@ -339,7 +339,7 @@ func TestArgumentsAreCommands(t *testing.T) {
 	})
 }
 
-func TestMigrationsRunBeforePodsOfTheNewRelease(t *testing.T) {
+func TestChartMigrationOrder(t *testing.T) {
 	releases(t, func(t *testing.T, r release) {
 		is := is.New(t)
 		web := r.pods["shop-web"].Spec.Containers[0]
@@ -368,7 +368,7 @@ func usesMetrics(t *testing.T, text string) {
 	}
 }
 
-func TestTheAutoscalerWatchesTheOldestJobOfLanes(t *testing.T) {
+func TestChartAutoscalerMetric(t *testing.T) {
 	releases(t, func(t *testing.T, r release) {
 		is := is.New(t)
 		var scaled []string
@@ -400,7 +400,7 @@ func TestTheAutoscalerWatchesTheOldestJobOfLanes(t *testing.T) {
 	})
 }
 
-func TestTheChartContainsTheDashboardAndTheAlerts(t *testing.T) {
+func TestChartDashboardAndAlerts(t *testing.T) {
 	is := is.New(t)
 	values, err := chartutil.ReadValuesFile("testdata/keda.yaml")
 	is.NoErr(err)
@@ -427,7 +427,7 @@ func TestHelmFindsNoFault(t *testing.T) {
 	}
 }
 
-func TestValuesThatCannotWorkAreRefused(t *testing.T) {
+func TestChartInvalidValues(t *testing.T) {
 	for want, values := range map[string]map[string]any{
 		"worker.enabled needs tls.secret": {"worker": map[string]any{"enabled": true}},
 		"want keda or hpa":                {"autoscaling": map[string]any{"type": "vpa"}},

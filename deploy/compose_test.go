@@ -11,7 +11,7 @@ import (
 )
 
 // The Compose library validates the file against the Compose specification, which does not allow unknown fields.
-func TestTheComposeFileRunsHardenedPods(t *testing.T) {
+func TestComposeFileHardening(t *testing.T) {
 	is := is.New(t)
 	options, err := cli.NewProjectOptions([]string{"compose.yaml"}, cli.WithResolvedPaths(true))
 	is.NoErr(err)

@@ -92,7 +92,7 @@ func decode(manifest string) (objects []any, err error) {
 	return objects, nil
 }
 
-func TestUnknownFieldsAndKindsAreRefused(t *testing.T) {
+func TestManifestUnknownFieldsAndKinds(t *testing.T) {
 	for name, manifest := range map[string]string{
 		"unknown field":   "apiVersion: v1\nkind: Service\nspec: {selectors: {}}",
 		"wrong case":      "apiVersion: v1\nkind: Service\nspec: {Selector: {}}",

@@ -32,7 +32,7 @@ func settings(t *testing.T) map[string][]string {
 	return found
 }
 
-func TestTheUnitStopsAsPodsNeedAndHasItsSecretsInFiles(t *testing.T) {
+func TestSystemdUnitShutdownAndSecrets(t *testing.T) {
 	is := is.New(t)
 	s := settings(t)
 	plain := map[string]string{}
@@ -55,7 +55,7 @@ func TestTheUnitStopsAsPodsNeedAndHasItsSecretsInFiles(t *testing.T) {
 // mostExposure is ten times the highest acceptable exposure level. systemd-analyze rates a unit without settings 9.6 and this unit 1.2.
 const mostExposure = "15"
 
-func TestTheUnitIsValidAndHardened(t *testing.T) {
+func TestSystemdUnitHardening(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed: install systemd to run this test")
 	}

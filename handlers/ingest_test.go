@@ -17,7 +17,7 @@ import (
 
 const header = "flown_at,origin,destination,distance_miles\n"
 
-func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
+func TestIngestBadRows(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -56,7 +56,7 @@ func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
 		steps[0].ID), int64(7)) // the job's history lists each bad row
 }
 
-func TestManyBadRowsAreCountedAndTheFirstOnesListed(t *testing.T) {
+func TestIngestManyBadRows(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -67,7 +67,7 @@ func TestManyBadRowsAreCountedAndTheFirstOnesListed(t *testing.T) {
 	is.Equal(len(got.BadRows), 20)
 }
 
-func TestAFileThatCannotBeUsedFailsAtOnceAndSaysWhatToDo(t *testing.T) {
+func TestIngestUnusableFile(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for name, c := range map[string]struct {
@@ -101,7 +101,7 @@ func TestAFileThatCannotBeUsedFailsAtOnceAndSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestFilesOutsideTheFolderAreRefused(t *testing.T) {
+func TestIngestFileOutsideFolder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	path := file(t, "flights.csv", header+"2024-01-01T00:00:00Z,ATL,JFK,100\n")
@@ -116,7 +116,7 @@ func TestFilesOutsideTheFolderAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnotherFileUnderTheSameNameIsReadFromItsBeginning(t *testing.T) {
+func TestIngestReplacedFileSameName(t *testing.T) {
 	t.Parallel()
 	var rows strings.Builder
 	rows.WriteString(header)

@@ -60,7 +60,7 @@ func equal(exact *big.Rat, digits string) bool {
 	return ok && r.Cmp(exact) == 0
 }
 
-func TestThePipelineComputesTheRealFilesToTheLastDigit(t *testing.T) {
+func TestExamplePipelineExactTotals(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	flights, byUnit, sum := reference(t)
@@ -97,7 +97,7 @@ func TestThePipelineComputesTheRealFilesToTheLastDigit(t *testing.T) {
 	}
 }
 
-func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
+func TestExamplePipelineNewFactors(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -124,7 +124,7 @@ func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
 	is.Equal(b.count(is, "select count(*) from co2.factors where year = 2024"), int64(1))
 }
 
-func TestReadingAFileAgainChangesNothing(t *testing.T) {
+func TestIngestSameFileAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	flights := file(t, "flights.csv", "flown_at,origin,destination,distance_miles\n"+
@@ -145,7 +145,7 @@ func readsTwice(t *testing.T, b *bench, args handlers.Ingest, flights, units int
 	is.Equal(b.count(is, "select count(*) from co2.totals"), units)       // the totals are unchanged too
 }
 
-func TestAYearIsApartFromTheOthers(t *testing.T) {
+func TestExamplePipelineSeparateYears(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -156,7 +156,7 @@ func TestAYearIsApartFromTheOthers(t *testing.T) {
 	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(2)) // one per year
 }
 
-func TestALongerFileReplacesAShorterOneAndTheOtherWayRound(t *testing.T) {
+func TestIngestLongerAndShorterFile(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -172,7 +172,7 @@ func TestALongerFileReplacesAShorterOneAndTheOtherWayRound(t *testing.T) {
 	is.Equal(b.count(is, "select sum(flights) from co2.totals"), int64(7)) // the totals no longer include these lines
 }
 
-func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
+func TestExamplePipelineRemoteWorker(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	is.NoErr(err)
@@ -181,7 +181,7 @@ func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
 	_ = handlers.Register(r, nil, handlers.Options{})
 }
 
-func TestAFencedRunWritesNothingAfterALaterOneHasWritten(t *testing.T) {
+func TestFencedRunAfterLaterWrite(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)

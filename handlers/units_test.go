@@ -32,7 +32,7 @@ func commits(b *bench) (n int64) {
 }
 
 // The distances for BOS are in meters. All others are correct.
-func TestABadUnitMakesThePipelinePartialAndIsNamed(t *testing.T) {
+func TestExamplePipelineBadUnit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -68,7 +68,7 @@ func TestABadUnitMakesThePipelinePartialAndIsNamed(t *testing.T) {
 	is.Equal(decode[handlers.Totalled](t, mended[2]).KgCO2e.String(), "543.1536")
 }
 
-func TestAUnitThatWentBadLosesItsTotal(t *testing.T) {
+func TestExamplePipelineUnitTurnedBad(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -84,7 +84,7 @@ func TestAUnitThatWentBadLosesItsTotal(t *testing.T) {
 	is.Equal(b.count(is, "select count(*) from co2.totals where unit = 'BOS'"), int64(0))
 }
 
-func TestWhenEveryUnitIsBadThePipelineFailsAndNothingIsTotalled(t *testing.T) {
+func TestExamplePipelineAllUnitsBad(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -95,7 +95,7 @@ func TestWhenEveryUnitIsBadThePipelineFailsAndNothingIsTotalled(t *testing.T) {
 	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(0))
 }
 
-func TestAFileWithoutFlightsHasNoUnitsAndEnds(t *testing.T) {
+func TestExamplePipelineWithoutFlights(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestABranchWithoutAResultIsNamed(t *testing.T) {
+func TestBranchWithoutResult(t *testing.T) {
 	is := is.New(t)
 	for want, b := range map[string]job.Branch{
 		"child 3 ended without a result: not found":      {No: 3},

@@ -10,7 +10,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestEveryMoveIsBetweenKnownStatesAndTerminalOnesOpenByAnOperatorOnly(t *testing.T) {
+func TestJobStateTransitions(t *testing.T) {
 	is := is.New(t)
 	for from, list := range moves {
 		is.True(from == "" || from.Known())
@@ -35,7 +35,7 @@ func TestEveryMoveIsBetweenKnownStatesAndTerminalOnesOpenByAnOperatorOnly(t *tes
 	is.True(!CanMove(Waiting, Running))   // a join runs as a separate job
 }
 
-func TestBackoffDoublesIsCappedAndNeverExceedsItsWait(t *testing.T) {
+func TestBackoffDoublingAndCap(t *testing.T) {
 	is := is.New(t)
 	b := Backoff{Base: time.Second, Cap: time.Minute, Jitter: -1}
 	for attempt, want := range map[int]time.Duration{-5: time.Second, 0: time.Second, 1: time.Second, 2: 2 * time.Second,
@@ -57,7 +57,7 @@ func TestBackoffDoublesIsCappedAndNeverExceedsItsWait(t *testing.T) {
 	is.Equal(Backoff{Jitter: 7}.Wait(1, 0.5), time.Second/2) // Jitter above 1 is treated as 1
 }
 
-func TestTheErrorOfAJobThatDidNotSucceedIsOneLine(t *testing.T) {
+func TestEndErrorText(t *testing.T) {
 	is := is.New(t)
 	is.Equal((&EndError{7, Failed, ReasonError, "torn\nwith a stack", ClassError, ""}).Error(), "job 7 ended failed (error): torn")
 	is.Equal((&EndError{7, Cancelled, ReasonCancelled, "", "", ""}).Error(), "job 7 ended cancelled (cancelled)")

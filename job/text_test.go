@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestWhatPostgreSQLCannotStoreIsFound(t *testing.T) {
+func TestTextUnstorableInPostgres(t *testing.T) {
 	for text, what := range map[string]string{
 		`"a\u0000b"`:              "a NUL character",
 		`"\\\u0000"`:              "a NUL character", // NUL after an escaped backslash

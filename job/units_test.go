@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestADurationIsANumberOfItsUnitInJSONAndInTheDatabase(t *testing.T) {
+func TestDurationUnitEncoding(t *testing.T) {
 	is := is.New(t)
 	age, poll, took := Seconds(48*time.Hour), Millis(500*time.Millisecond), Seconds(1500*time.Microsecond)
 	lane := Lane{Name: "l", PollInterval: &poll, MaxAge: &age}
@@ -45,7 +45,7 @@ func TestADurationIsANumberOfItsUnitInJSONAndInTheDatabase(t *testing.T) {
 	is.Equal(s.Duration(), time.Duration(math.MinInt64))
 }
 
-func TestAChangeOfALaneSaysWhatItSetsAndTakesAway(t *testing.T) {
+func TestLaneChangeEncoding(t *testing.T) {
 	is := is.New(t)
 	change := LaneChange{Slots: NoLimit[int](), PollInterval: To(Millis(time.Second)), MaxAge: NoLimit[Seconds]()}
 	encoded, err := json.Marshal(change)

@@ -66,7 +66,7 @@ func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *P
 	})
 }
 
-func TestItSweepsAtOnceAndThenAtEveryIntervalWithSpread(t *testing.T) {
+func TestPollerSweepIntervals(t *testing.T) {
 	s := &source{}
 	bubble(t, s, 10*time.Second, func(is *is.I, p *Poller) {
 		is.Equal(len(s.seen()), 1) // the first sweep is immediate
@@ -91,7 +91,7 @@ func TestItSweepsUntilDry(t *testing.T) {
 	})
 }
 
-func TestAnyNumberOfWakeUpsDuringASweepAreOne(t *testing.T) {
+func TestPollerWakeUpsDuringSweep(t *testing.T) {
 	s := &source{takes: time.Second}
 	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
 		is.Equal(len(s.seen()), 1) // the first sweep is in progress
@@ -128,7 +128,7 @@ func TestADueMomentIsKept(t *testing.T) {
 	})
 }
 
-func TestADueMomentThatIsTakenBackCostsNoSweep(t *testing.T) {
+func TestPollerDueTimeWithdrawn(t *testing.T) {
 	s := &source{}
 	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
 		s.setDue(time.Now().Add(time.Second))
@@ -141,7 +141,7 @@ func TestADueMomentThatIsTakenBackCostsNoSweep(t *testing.T) {
 	})
 }
 
-func TestASourceThatCannotLookDoesNotSpin(t *testing.T) {
+func TestPollerFailingSource(t *testing.T) {
 	s := &stubborn{}
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -165,7 +165,7 @@ type stubborn struct {
 func (s *stubborn) Sweep(context.Context) bool { s.sweeps++; return false }
 func (s *stubborn) NextDue() time.Time         { return s.due }
 
-func TestTheEndIsSeenBetweenSweeps(t *testing.T) {
+func TestPollerEndBetweenSweeps(t *testing.T) {
 	s := &source{more: 1 << 30, takes: time.Second}
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -176,7 +176,7 @@ func TestTheEndIsSeenBetweenSweeps(t *testing.T) {
 	})
 }
 
-func TestAnIntervalIsChangedWhileItIsWaitedFor(t *testing.T) {
+func TestPollerIntervalChange(t *testing.T) {
 	s := &source{}
 	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
 		time.Sleep(time.Minute)

@@ -46,7 +46,7 @@ func balance(t *testing.T, pods ...pod) string {
 	return front.URL
 }
 
-func TestACancelReachesAHandlerElsewhereLongBeforeItsNextHeartbeat(t *testing.T) {
+func TestRemoteCancelBeforeNextHeartbeat(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	p := startPod(t, pool, runner.Options{HeartbeatEvery: time.Minute, LeaseFor: 10 * time.Minute}, server.Options{})

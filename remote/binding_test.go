@@ -79,7 +79,7 @@ func TestStreamPrincipalLosesPermission(t *testing.T) {
 	}
 }
 
-func TestAStreamOnWhichNothingComesIsNudgedForProxiesToSee(t *testing.T) {
+func TestIdleStreamBehindProxies(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{NudgeInterval: 20 * time.Millisecond})
 	call := connect.NewRequest(&remotepb.StreamJobsRequest{WorkerId: uuid.NewString(), Topics: []string{"a"}, Slots: 1, Nudges: true})
@@ -92,7 +92,7 @@ func TestAStreamOnWhichNothingComesIsNudgedForProxiesToSee(t *testing.T) {
 	}
 }
 
-func TestAStreamOutlivesTheMomentsInWhichNobodyKnowsWhoMay(t *testing.T) {
+func TestStreamDuringAuthorizationOutage(t *testing.T) {
 	is := is.New(t)
 	who := &passport{caller: server.Caller{Name: "gpu", Lane: func(string) bool { return false }}}
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show, NudgeInterval: 20 * time.Millisecond})
@@ -109,7 +109,7 @@ func TestAStreamOutlivesTheMomentsInWhichNobodyKnowsWhoMay(t *testing.T) {
 	is.Equal(s.Msg().GetJobId(), id)
 }
 
-func TestNobodyHasMoreWorkersOnAPodThanHeMay(t *testing.T) {
+func TestRemoteWorkersPerPrincipal(t *testing.T) {
 	is := is.New(t)
 	who := &passport{caller: server.Caller{Name: "gpu"}}
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show, MostStreams: 1, OpensPerSecond: 1000})

@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAnEventThatNoPodAnswersForIsSentAgainAndIsThereOnce(t *testing.T) {
+func TestUnansweredRemoteEvent(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	p := startPod(t, pool, runner.Options{}, server.Options{})

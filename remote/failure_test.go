@@ -68,7 +68,7 @@ func TestAFailureIsFollowedElsewhere(t *testing.T) {
 
 // The pod that records the outcome calls its hooks for the failed attempts and the completions of a remote worker's jobs. The worker's
 // middleware sees each attempt.
-func TestHooksSeeTheFailedTriesOfRemoteWorkers(t *testing.T) {
+func TestHooksForRemoteFailures(t *testing.T) {
 	is := is.New(t)
 	told := make(chan string, 10)
 	note := func(_ context.Context, e job.End) {

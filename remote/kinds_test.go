@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestTheLimitsOfARemoteWorkersKindsAreListed(t *testing.T) {
+func TestRemoteKindLimits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{MaxAttempts: 3}, server.Options{})

@@ -24,7 +24,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAWorkerThatSaysNonsenseOfItselfIsRefused(t *testing.T) {
+func TestRemoteWorkerInvalidRegistration(t *testing.T) {
 	t.Parallel()
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: func(*http.Request) (server.Caller, error) { return server.Caller{Name: "gpu"}, nil }})
 	many := make([]string, 501)
@@ -75,7 +75,7 @@ func TestAWorkerThatSaysNonsenseOfItselfIsRefused(t *testing.T) {
 }
 
 // A report that stalls halfway does not delay any other call, and the report is accepted when the worker resends it.
-func TestAReportThatFreezesInItsMiddleHoldsNobodyUp(t *testing.T) {
+func TestReportFrozenMidway(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: func(*http.Request) (server.Caller, error) { return server.Caller{Name: "gpu"}, nil }})
@@ -109,7 +109,7 @@ func TestAReportThatFreezesInItsMiddleHoldsNobodyUp(t *testing.T) {
 }
 
 // A report that a stopping pod acknowledges has been committed. All other reports are sent to another pod, and no job runs twice.
-func TestReportsThatArriveWhileThePodStopsAreCommittedOrSentAgain(t *testing.T) {
+func TestReportsToStoppingPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -143,7 +143,7 @@ func TestReportsThatArriveWhileThePodStopsAreCommittedOrSentAgain(t *testing.T) 
 
 // Any text that a worker sends about a job is either stored or rejected with an error. Either way the job ends, the pod stays healthy and
 // the next job runs.
-func TestWhateverAWorkerSaysOfAJobIsKeptOrRefused(t *testing.T) {
+func TestArbitraryRemoteWorkerText(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

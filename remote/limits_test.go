@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestWhoCallsTooOftenIsToldToWaitAndOthersAreNot(t *testing.T) {
+func TestRemoteCallRateLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	who := &passport{caller: server.Caller{Name: "gpu"}}
@@ -41,7 +41,7 @@ func TestWhoCallsTooOftenIsToldToWaitAndOthersAreNot(t *testing.T) {
 	is.Equal(connect.CodeOf(beat()), connect.CodeAborted)
 }
 
-func TestWhoOpensStreamsTooOftenIsToldToWait(t *testing.T) {
+func TestStreamOpenRateLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	who := &passport{caller: server.Caller{Name: "gpu"}}
@@ -62,7 +62,7 @@ func TestWhoOpensStreamsTooOftenIsToldToWait(t *testing.T) {
 	is.True(connect.CodeOf(opens()) != connect.CodeUnavailable) // other principals are not limited either
 }
 
-func TestTheStreamOfAWorkerThatDoesNotReadEnds(t *testing.T) {
+func TestStreamWithoutReader(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -101,7 +101,7 @@ func TestTheStreamOfAWorkerThatDoesNotReadEnds(t *testing.T) {
 
 // If two processes share an ID, for example because a machine was cloned, they keep superseding each other's streams. No job runs twice
 // with the same fence.
-func TestTwoProcessesOfOneIDNeverHaveAJobAtTheSameFence(t *testing.T) {
+func TestProcessesWithSameWorkerID(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: func(*http.Request) (server.Caller, error) { return server.Caller{Name: "gpu"}, nil }})

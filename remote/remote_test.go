@@ -262,7 +262,7 @@ func TestRemoteHandlerFeatures(t *testing.T) {
 	is.Equal(string(total.Result), `{"from":"loaded","total":12}`)
 }
 
-func TestWhatNeedsTheDatabaseIsRefusedElsewhere(t *testing.T) {
+func TestDatabaseFeaturesInRemoteHandler(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
 	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {
@@ -296,7 +296,7 @@ func TestWhatNeedsTheDatabaseIsRefusedElsewhere(t *testing.T) {
 	is.True(errors.Is(r.Run(t.Context()), runner.ErrNoDatabase))
 }
 
-func TestAWorkerThatStopsHandsBackWhatIsLeft(t *testing.T) {
+func TestStoppingWorkerReturnsJobs(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
 	begun := make(chan struct{}, 1)
@@ -323,7 +323,7 @@ func TestAWorkerThatStopsHandsBackWhatIsLeft(t *testing.T) {
 	is.Equal(open, 1) // the worker's row is closed
 }
 
-func TestACancelEndsTheContextOfAHandlerElsewhere(t *testing.T) {
+func TestRemoteHandlerCancel(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
 	begun := make(chan struct{}, 1)
@@ -344,7 +344,7 @@ func TestACancelEndsTheContextOfAHandlerElsewhere(t *testing.T) {
 	is.True(errors.Is(why.Load().(error), job.ErrCancelled))
 }
 
-func TestAWorkerIsRefusedThatIsNobodyOrMayNotRunTheKind(t *testing.T) {
+func TestUnauthorizedRemoteWorker(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
 	kinds := func(kind string) func(*runner.Runner) {
@@ -365,7 +365,7 @@ func TestAWorkerIsRefusedThatIsNobodyOrMayNotRunTheKind(t *testing.T) {
 	is.True(err != nil) // unencrypted connections are allowed only to loopback addresses
 }
 
-func TestAResultThatIsTooLargeFailsItsJobAlone(t *testing.T) {
+func TestOversizedRemoteResult(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{MaxBytes: 3 << 20})
 	startWorker(t, worker.Options{Server: p.url}, func(r *runner.Runner) {

@@ -24,7 +24,7 @@ func holding(started chan<- int64, end <-chan struct{}) func(context.Context, *r
 	}
 }
 
-func TestTheStackOfAHandlerElsewhereIsReadThroughAnyPod(t *testing.T) {
+func TestRemoteStackThroughOtherPod(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		pods  int

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAPodCountsTheJobsOfItsRemoteWorkers(t *testing.T) {
+func TestPodStatsOfRemoteJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestHandlersThatIgnoreTheLossOfTheirLeaseKeepTheirSlots(t *testing.T) {
+func TestStrayRemoteHandlerSlots(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	p := startPod(t, pool, runner.Options{}, server.Options{})

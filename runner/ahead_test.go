@@ -165,7 +165,7 @@ func TestStoppingPodReturnsClaimsAhead(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and attempt = 0 and crashes = 0`), len(ids)-1)
 }
 
-func TestWithoutClaimsAheadNoMoreJobsAreClaimedThanSlotsAreFree(t *testing.T) {
+func TestClaimLimitWithoutClaimsAhead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

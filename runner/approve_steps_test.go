@@ -27,7 +27,7 @@ func awaiting(t *testing.T, pool *pgxpool.Pool, kind string, n int) []int64 {
 	return one[[]int64](t, pool, `select array_agg(id order by id)`+sql, kind)
 }
 
-func TestAStepThatAHandlerEmitsIntoALaneThatRequiresApprovalAwaitsIt(t *testing.T) {
+func TestEmittedStepIntoApprovalLane(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
@@ -69,7 +69,7 @@ func TestAStepThatAHandlerEmitsIntoALaneThatRequiresApprovalAwaitsIt(t *testing.
 }
 
 // Steps in their approved predecessor's lane need no further approval, nor do steps that were planned when the pipeline was submitted.
-func TestAnApprovedPipelineIsNotAskedForAgain(t *testing.T) {
+func TestStepsOfApprovedPipeline(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -97,7 +97,7 @@ func TestAnApprovedPipelineIsNotAskedForAgain(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, planned), 2)
 }
 
-func TestAnOnFailureJobInALaneThatRequiresApprovalAwaitsIt(t *testing.T) {
+func TestFailureJobIntoApprovalLane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -123,7 +123,7 @@ func TestAnOnFailureJobInALaneThatRequiresApprovalAwaitsIt(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAChildThatNobodyApprovesEndsItsFanOutAndAwaitsApprovalAgainAfterARetry(t *testing.T) {
+func TestUnapprovedChildAfterRetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -143,7 +143,7 @@ func TestAChildThatNobodyApprovesEndsItsFanOutAndAwaitsApprovalAgainAfterARetry(
 	checkHistory(t, pool, r)
 }
 
-func TestAFanOutIsRetriedTogetherWithItsChildrenThatNeedApproval(t *testing.T) {
+func TestFanOutRetryWithApprovals(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestEveryWayOfSubmittingHonoursApproval(t *testing.T) {
+func TestApprovalAcrossSubmissionPaths(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -71,7 +71,7 @@ func TestEveryWayOfSubmittingHonoursApproval(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAnApprovalWakesTheOtherPods(t *testing.T) {
+func TestApprovalWakeUpAcrossPods(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -121,7 +121,7 @@ func TestWhatNobodyApprovesExpires(t *testing.T) {
 
 // A user who may cancel and retry their own jobs must not be able to bypass approval by doing so. A retried job that was never approved
 // awaits approval again.
-func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
+func TestRetryOfUnapprovedJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

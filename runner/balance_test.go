@@ -15,7 +15,7 @@ import (
 )
 
 // A join goes to its kind's lane even if the process that completes the last part, and therefore inserts the join, has no lanes configured.
-func TestAJoinGoesToItsKindsLaneWhoeverInsertsIt(t *testing.T) {
+func TestJoinLaneByKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -39,7 +39,7 @@ func TestAJoinGoesToItsKindsLaneWhoeverInsertsIt(t *testing.T) {
 }
 
 // Only submissions can require approval. A child that requires it is rejected rather than run without approval.
-func TestAChildCannotAskForApproval(t *testing.T) {
+func TestChildRequestingApproval(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -55,7 +55,7 @@ func TestAChildCannotAskForApproval(t *testing.T) {
 }
 
 // If one of the host application's transactions holds a unique key, only the fan-outs that need the key wait for it.
-func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
+func TestFanOutsAwaitingUniqueKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -92,7 +92,7 @@ func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
 }
 
 // A branch whose row is locked cannot be cancelled yet, but it does not prevent the pods from doing other work.
-func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
+func TestClaimsBesideLockedBranch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -127,7 +127,7 @@ func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 }
 
 // A job that was cancelled ends as cancelled even if its handler then fans out.
-func TestAFanOutOfAHandlerThatWasToldToEndIsCancelled(t *testing.T) {
+func TestFanOutOfCancelledHandler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestLanesThatTheProgramNamesAreMadeUntilTheDatabaseSaysOtherwise(t *testing.T) {
+func TestDeclaredLaneOverriddenInDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -39,7 +39,7 @@ func TestLanesThatTheProgramNamesAreMadeUntilTheDatabaseSaysOtherwise(t *testing
 	quiet(t, pool)
 }
 
-func TestKindInTwoLanesIsRefused(t *testing.T) {
+func TestKindInTwoLanes(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

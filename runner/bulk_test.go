@@ -14,7 +14,7 @@ import (
 )
 
 // No matter which reply is lost while many jobs are being submitted, each job then exists exactly once.
-func TestALostReplyOfABulkLosesAndDoublesNothing(t *testing.T) {
+func TestLostReplyToBulk(t *testing.T) {
 	t.Parallel()
 	const n = 300
 	url := pgtest.URL(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
+func TestCancelOfWaitingJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -50,7 +50,7 @@ func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
 	checkHistory(t, pool, make1(t, pool, runner.Options{}, nil))
 }
 
-func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
+func TestCancelOfRunningJob(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	returns := map[string]func(j *raw) (*runner.Outcome, error){
@@ -136,7 +136,7 @@ func TestCancelRacingFinish(t *testing.T) {
 }
 
 // A stopped job keeps everything that its handler has stored: progress, the checkpoint and committed writes.
-func TestAKilledJobKeepsWhatItHasDone(t *testing.T) {
+func TestStoppedJobStoredWork(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

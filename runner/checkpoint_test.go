@@ -20,7 +20,7 @@ func last(j *raw) (at int, err error) {
 	return at, err
 }
 
-func TestACheckpointSurvivesErrorsAndIsTheLatestWithinItsRun(t *testing.T) {
+func TestCheckpointAcrossErrors(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -106,7 +106,7 @@ func TestACheckpointForgivesCrashes(t *testing.T) {
 	is.Equal(j.Crashes, 0)
 }
 
-func TestACheckpointSurvivesALostReply(t *testing.T) {
+func TestLostReplyToCheckpoint(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -124,7 +124,7 @@ func TestACheckpointSurvivesALostReply(t *testing.T) {
 	is.Equal(one[string](t, pgtest.Connect(t, url), `select checkpoint::text from trapeze.job_progress where id = $1`, id), `"marked"`)
 }
 
-func TestACheckpointOfACancelledJobIsRefused(t *testing.T) {
+func TestCheckpointOfCancelledJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

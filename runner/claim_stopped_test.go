@@ -34,7 +34,7 @@ func TestLateClaimForStoppingRunner(t *testing.T) {
 
 // A pod may lose its lease and register again between the commit of a claim and the start of its handler. The claim then belongs to the
 // former pod, so the handler's context is cancelled before it starts.
-func TestAClaimOfAFormerLeaseIsCancelledBeforeItsHandlerBegins(t *testing.T) {
+func TestClaimOfFormerLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)})
@@ -46,7 +46,7 @@ func TestAClaimOfAFormerLeaseIsCancelledBeforeItsHandlerBegins(t *testing.T) {
 }
 
 // The handler is then also watched, although its context ended before it started.
-func TestAHandlerOfAFormerLeaseThatIgnoresItsContextIsStuck(t *testing.T) {
+func TestStuckHandlerOfFormerLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	logged := make(lines, 100)

@@ -111,7 +111,7 @@ func TestPartsMayFail(t *testing.T) {
 }
 
 // A part may be completed before the handler has returned Deferred.
-func TestPartsMayBeCompletedBeforeTheJobWaits(t *testing.T) {
+func TestPartCompletedBeforeDeferral(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -33,7 +33,7 @@ func (w *written) Enqueue(_ context.Context, args runner.Args, options ...runner
 	return runner.Submitted{ID: int64(len(w.jobs))}, err
 }
 
-func TestAFakeReadsTheOptionsOfASubmission(t *testing.T) {
+func TestFakeSubmissionOptions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	fake := &written{}
@@ -70,7 +70,7 @@ func TestAFakeReadsTheOptionsOfASubmission(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSaidIsEmptyInADescription(t *testing.T) {
+func TestDescriptionDefaults(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s, err := runner.Describe(runner.Raw{Name: "mail"})
@@ -80,7 +80,7 @@ func TestWhatIsNotSaidIsEmptyInADescription(t *testing.T) {
 	is.Equal(s, runner.Submission{})
 }
 
-func TestADescriptionRefusesWhatASubmissionRefuses(t *testing.T) {
+func TestDescriptionOfInvalidSubmission(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args    runner.Args

@@ -188,7 +188,7 @@ func TestWakeUpForOtherKinds(t *testing.T) {
 	})
 }
 
-func TestATimeoutShowsWhyTheJobWaits(t *testing.T) {
+func TestWaitTimeoutJobState(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})

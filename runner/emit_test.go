@@ -80,7 +80,7 @@ func emitted(t *testing.T, pool *pgxpool.Pool, id int64, event string) []string 
 	return one[[]string](t, pool, `select coalesce(array_agg(message order by event_no), '{}') from trapeze.job_event where job = $1 and event = $2`, id, event)
 }
 
-func TestATightLoopOfEventsAndNotesCostsAFewWritesASecond(t *testing.T) {
+func TestEventsInTightLoop(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const n = 10_000
@@ -121,7 +121,7 @@ func TestATightLoopOfEventsAndNotesCostsAFewWritesASecond(t *testing.T) {
 }
 
 // The events that a handler has emitted are written before the event that records the end of the run, no matter how the run ends.
-func TestEventsThatWaitAreWrittenBeforeEveryEnd(t *testing.T) {
+func TestBufferedEventsBeforeEnd(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	returns := map[string]func() (*runner.Outcome, error){
@@ -169,7 +169,7 @@ func TestEventsThatWaitAreWrittenBeforeEveryEnd(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestEventsBeforeATransactionComeBeforeThoseInIt(t *testing.T) {
+func TestEventsBeforeTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -198,7 +198,7 @@ func TestEventsBeforeATransactionComeBeforeThoseInIt(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAnEventThatCouldNotBeWrittenLaterIsToldByTheNextEmit(t *testing.T) {
+func TestBufferedEventWriteFailure(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

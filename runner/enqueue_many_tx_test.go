@@ -46,7 +46,7 @@ func TestEnqueueManyInTransaction(t *testing.T) {
 }
 
 // If a submission is rejected, only its own jobs are rolled back. The caller can still commit the rest of the transaction.
-func TestManySubmissionsThatAreRefusedLeaveTheTransactionOpen(t *testing.T) {
+func TestRefusedEnqueueManyInTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -80,7 +80,7 @@ func TestManySubmissionsThatAreRefusedLeaveTheTransactionOpen(t *testing.T) {
 }
 
 // A lane's approval rule and a delay apply to a batch of jobs in a transaction exactly as they do to a single job.
-func TestManySubmissionsInATransactionWaitWhereOneWould(t *testing.T) {
+func TestEnqueueManyApprovalAndDelay(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

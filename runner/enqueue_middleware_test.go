@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestEnqueueMiddlewareIsCalledAroundEachSubmissionTheFirstOutermost(t *testing.T) {
+func TestEnqueueMiddlewareOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	type key struct{}
@@ -99,7 +99,7 @@ func TestEnqueueMiddlewareIsCalledAroundEachSubmissionTheFirstOutermost(t *testi
 	is.Equal(seen[5][0].Kind == "k" || seen[6][0].Kind == "k", true)
 }
 
-func TestEnqueueMiddlewareMustReturnAResultForEachJob(t *testing.T) {
+func TestEnqueueMiddlewareMissingResults(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{EnqueueMiddleware: []runner.EnqueueMiddleware{

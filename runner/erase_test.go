@@ -70,7 +70,7 @@ func erasable(t *testing.T, pool *pgxpool.Pool) *runner.Runner {
 	})
 }
 
-func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
+func TestErasureInAllTables(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -166,7 +166,7 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAnErasureLeavesJobsWhoseDescendantsStillRun(t *testing.T) {
+func TestErasureWithRunningDescendants(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -203,7 +203,7 @@ func TestAnErasureLeavesJobsWhoseDescendantsStillRun(t *testing.T) {
 	is.True(errors.Is(err, job.ErrInvalid))
 }
 
-func TestAnErasureKeepsAJobThatRunsAgainWhileItWaitsForItsLocks(t *testing.T) {
+func TestErasureOfJobRunningAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -243,7 +243,7 @@ func TestAnErasureKeepsAJobThatRunsAgainWhileItWaitsForItsLocks(t *testing.T) {
 	is.Equal(followers(), 0)
 }
 
-func TestAnErasureFindsOnFailureJobsWhoseEventsArePruned(t *testing.T) {
+func TestErasureOfPrunedFailureJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -268,7 +268,7 @@ func TestAnErasureFindsOnFailureJobsWhoseEventsArePruned(t *testing.T) {
 	is.Equal(one[int64](t, pool, `select parent_id from trapeze.jobs where args::text = '"PLANTED"'`), kept)
 }
 
-func TestTheAuditCanBeErasedAndNotChanged(t *testing.T) {
+func TestAuditErasureAndChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -283,7 +283,7 @@ func TestTheAuditCanBeErasedAndNotChanged(t *testing.T) {
 	is.NoErr(err)
 }
 
-func TestAnErasureFindsEverySpellingOfASubjectInTheAudit(t *testing.T) {
+func TestErasureOfAuditSpellings(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -299,7 +299,7 @@ func TestAnErasureFindsEverySpellingOfASubjectInTheAudit(t *testing.T) {
 	is.NoErr(err)
 }
 
-func TestAnErasureKeepsAuditEntriesOfOthers(t *testing.T) {
+func TestErasureBesideOtherAuditEntries(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -8,7 +8,7 @@ import (
 )
 
 // docs/errors.md must list every error in this package, and no others.
-func TestEveryErrorIsOnThePageOfErrors(t *testing.T) {
+func TestErrorsOnDocumentationPage(t *testing.T) {
 	t.Parallel()
 	read := func(path string) string {
 		text, err := os.ReadFile(path)

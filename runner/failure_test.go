@@ -58,7 +58,7 @@ func TestFailureSubmitsOnFailureJobs(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestOnlyAFailureForGoodIsFollowed(t *testing.T) {
+func TestFailureJobAfterFinalAttempt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -190,7 +190,7 @@ func TestSagaUndoOrder(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestNothingIsUndoneOfAPipelineThatSucceeds(t *testing.T) {
+func TestCompensationOfSucceededPipeline(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -280,7 +280,7 @@ func TestAbortCompensatesSucceededBranches(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAJobWithAnotherPriorityIsStillFollowed(t *testing.T) {
+func TestFailureJobAfterPriorityChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -295,7 +295,7 @@ func TestAJobWithAnotherPriorityIsStillFollowed(t *testing.T) {
 	is.Equal(one[int](t, pool, `select priority from trapeze.job where parent_id = $1`, id), 42) // the new job inherits the priority
 }
 
-func TestAStepMayEndItsChainOrReplaceIt(t *testing.T) {
+func TestStepEndsOrReplacesChain(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		outcome func() *runner.Outcome
@@ -331,7 +331,7 @@ func TestAStepMayEndItsChainOrReplaceIt(t *testing.T) {
 	}
 }
 
-func TestAJoinThatAlwaysRunsSeesWhatBecameOfEachBranch(t *testing.T) {
+func TestUnconditionalJoinBranchOutcomes(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		fan  func() *runner.Outcome
@@ -389,7 +389,7 @@ func TestAJoinThatAlwaysRunsSeesWhatBecameOfEachBranch(t *testing.T) {
 	}
 }
 
-func TestAKindsFollowerIsWhatTheProgramThatStartedLastSays(t *testing.T) {
+func TestFailureJobOfLatestDeclaration(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -413,7 +413,7 @@ func TestAKindsFollowerIsWhatTheProgramThatStartedLastSays(t *testing.T) {
 	}
 }
 
-func TestWhatCannotFollowAFailureIsRefused(t *testing.T) {
+func TestInvalidFailureJobs(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	r := start(t, pool, runner.Options{}, map[string]does{
@@ -474,7 +474,7 @@ func TestWhatCannotFollowAFailureIsRefused(t *testing.T) {
 	runner.HandleRaw(far, "k", nothing, runner.OnFailure(of("after")))
 }
 
-func TestAJobThatFollowsNothingReadsNoFailure(t *testing.T) {
+func TestFailureReadByOrdinaryJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

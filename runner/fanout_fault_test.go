@@ -70,7 +70,7 @@ func TestLostReplyDuringFanOut(t *testing.T) {
 
 // Each of the pod's connections is occupied by a fan-out commit with an unknown outcome. Reading the outcomes back requires those same
 // connections.
-func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
+func TestFanOutCommitsInDoubt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -199,7 +199,7 @@ func TestCancelWaitingJobWithBranches(t *testing.T) {
 
 // Several fan-outs have children with the same unique keys. A child is left out while another child holds its key, and inserted again once
 // the key has been released.
-func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
+func TestChildrenWithSharedUniqueKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -69,7 +69,7 @@ func sum(t *testing.T, joined *atomic.Int64) does {
 	}
 }
 
-func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
+func TestJoinAfterAllChildren(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -115,7 +115,7 @@ func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
 }
 
 // A job that fans out into no children succeeds immediately, and its join runs.
-func TestAFanOutOfNoneGoesOn(t *testing.T) {
+func TestFanOutWithoutChildren(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -261,7 +261,7 @@ func TestOversizedFanOut(t *testing.T) {
 }
 
 // Foreign applies only to a single step. Otherwise, a step with a misspelled kind later in the chain would wait forever.
-func TestEveryStepOfAJoinIsKnownOrForeignItself(t *testing.T) {
+func TestJoinChainUnknownKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -15,7 +15,7 @@ import (
 )
 
 // Events that many jobs emit concurrently share a commit. If PostgreSQL rejects one of the events, the others are still written.
-func TestFirstEventsOfManyJobsShareACommitAndNoneHarmsAnother(t *testing.T) {
+func TestRejectedEventInSharedCommit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
+func TestClaimQueriesWhileQueueClosed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

@@ -14,7 +14,7 @@ import (
 // A pod that has requested a slot for a lane while no job was waiting there pauses briefly before it requests one again. A job submitted
 // during the pause must trigger a request after the pause, even on a pod that receives no notifications because it has no direct
 // connection.
-func TestAJobOfALimitedLaneThatComesRightAfterAQuestionInVainDoesNotWaitForThePoll(t *testing.T) {
+func TestJobAfterFailedSlotRequest(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

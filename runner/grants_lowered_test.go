@@ -41,7 +41,7 @@ func (c *crowd) endless(t *testing.T, d time.Duration) does {
 	}
 }
 
-func TestALaneWithoutSlotsDoesNotGoOnWithItsChains(t *testing.T) {
+func TestChainInZeroSlotLane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -61,7 +61,7 @@ func TestALaneWithoutSlotsDoesNotGoOnWithItsChains(t *testing.T) {
 }
 
 // A pod requests a slot in a lane, but becomes busy with other work before it gets the slot.
-func TestAPodThatIsFullDoesNotKeepTheSlotThatItWaitedFor(t *testing.T) {
+func TestSlotGrantToFullPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -93,7 +93,7 @@ func TestAPodThatIsFullDoesNotKeepTheSlotThatItWaitedFor(t *testing.T) {
 }
 
 // A pod that is stopping keeps slots only for its running jobs, not for jobs that it could have claimed.
-func TestAPodThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
+func TestUnusedSlotsOfStoppingPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

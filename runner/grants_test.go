@@ -62,7 +62,7 @@ func accounted(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
+func TestLaneLimitAcrossPods(t *testing.T) {
 	t.Parallel()
 	for _, slots := range firstOf(1, 3, 1) {
 		t.Run(fmt.Sprint(slots), func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
 }
 
 // A pod without jobs requests no slots. For an idle pod, a lane with a limit across all pods costs nothing beyond the usual polls.
-func TestAnIdlePodAsksForNoSlots(t *testing.T) {
+func TestIdlePodSlotRequests(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 2)`)
@@ -119,7 +119,7 @@ func heartbeats(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, n int) {
 	}
 }
 
-func TestTheSlotsOfADeadPodComeBack(t *testing.T) {
+func TestLaneSlotsOfDeadPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -157,7 +157,7 @@ func (c *crowd) runsWithin(d time.Duration) bool {
 
 // A pod with three slots requests slots for only three of the lanes with jobs at a time. The jobs in the other lanes must not wait for the
 // poll.
-func TestJobsInManyLimitedLanesDoNotWaitForThePoll(t *testing.T) {
+func TestMoreLimitedLanesThanSlots(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

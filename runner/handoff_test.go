@@ -70,7 +70,7 @@ func TestChildReadsParentWrites(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestADeclaredChainGivesItsStepsTheirOwnOptions(t *testing.T) {
+func TestChainStepOptions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -94,7 +94,7 @@ func TestADeclaredChainGivesItsStepsTheirOwnOptions(t *testing.T) {
 
 // A step with an unknown lane is rejected for that reason, even if the timeout expires while the step is being checked, because the handler
 // has already returned.
-func TestAStepThatIsRefusedAfterTheTimeOfItsHandlerIsNoTimeout(t *testing.T) {
+func TestInvalidNextStepAfterTimeout(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -142,7 +142,7 @@ func TestChainOnSameSubject(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAStepThatCannotBeFailsItsParentForGood(t *testing.T) {
+func TestInvalidNextStep(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	then := func(args job.Args, options ...runner.EnqueueOption) does {

@@ -13,7 +13,7 @@ import (
 )
 
 // An operator must be able to stop a job whose writes hang because of a lock or a lost connection.
-func TestAJobWhoseWritesHangCanBeStopped(t *testing.T) {
+func TestStopJobWithHangingWrites(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	in := make(chan struct{})

@@ -11,7 +11,7 @@ import (
 )
 
 // If the rows of two jobs are locked, other jobs can still finish.
-func TestLockedJobsHoldUpNoOtherJobsEnd(t *testing.T) {
+func TestFinishBesideLockedJobRows(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	wait, open := gate(t)
@@ -37,7 +37,7 @@ func TestLockedJobsHoldUpNoOtherJobsEnd(t *testing.T) {
 }
 
 // If a job cannot finish because its next step's subject is locked, other jobs can still finish.
-func TestAFinishThatWaitsHoldsUpNoOtherJobsEnd(t *testing.T) {
+func TestFinishBesideLockedSubject(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	r := start(t, pool, runner.Options{Slots: 8}, map[string]does{"parent": func(context.Context, *raw) (*runner.Outcome, error) {

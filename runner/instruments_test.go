@@ -26,7 +26,7 @@ func gathered(t *testing.T, r *runner.Runner) map[string]float64 {
 	return all
 }
 
-func TestWhatWaitsInTheFleetIsReadFromTheDatabase(t *testing.T) {
+func TestFleetBacklogMetrics(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -64,7 +64,7 @@ func TestManyScrapesAreOneStatement(t *testing.T) {
 	is.True(asked() <= 1+int(time.Since(began).Seconds()/5)) // at most once every five seconds
 }
 
-func TestAScrapeDoesNotFailWhileTheDatabaseIsAway(t *testing.T) {
+func TestScrapeDuringDatabaseOutage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	proxy, cut := cable(t, pgtest.URL(t))
@@ -80,7 +80,7 @@ func TestAScrapeDoesNotFailWhileTheDatabaseIsAway(t *testing.T) {
 	is.True(told) // known metrics are reported
 }
 
-func TestEveryCounterOfTheNormalWayCounts(t *testing.T) {
+func TestCountersInNormalOperation(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

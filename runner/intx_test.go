@@ -66,7 +66,7 @@ func TestRolledBackFinishWrites(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestTwoWritesOfTheFinishAreBothWrittenInTheirOrder(t *testing.T) {
+func TestFinishWriteOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -97,7 +97,7 @@ func TestTwoWritesOfTheFinishAreBothWrittenInTheirOrder(t *testing.T) {
 
 // A transaction opened inside another transaction of the same job would deadlock, so it is rejected. A concurrent transaction waits its
 // turn.
-func TestATransactionInsideAnotherOfItsJobIsRefusedAtOnce(t *testing.T) {
+func TestNestedJobTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -142,7 +142,7 @@ func TestATransactionInsideAnotherOfItsJobIsRefusedAtOnce(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAFailedWriteIsRetriedByPolicyAndWrittenOnce(t *testing.T) {
+func TestFailedFinishWriteRetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -195,7 +195,7 @@ func TestBatchCheckpointAcrossRetries(t *testing.T) {
 
 // If a handler makes its transaction read-only, the resulting error counts as the handler's error. The transaction is not retried, as it
 // would be if the server were a standby.
-func TestATransactionThatItsHandlerMadeReadOnlyFailsTheJob(t *testing.T) {
+func TestJobTransactionSetReadOnly(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	var writes atomic.Int64
@@ -221,7 +221,7 @@ func TestATransactionThatItsHandlerMadeReadOnlyFailsTheJob(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestABatchOfAStoppedJobIsRefused(t *testing.T) {
+func TestJobTransactionAfterStop(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

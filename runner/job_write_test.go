@@ -159,7 +159,7 @@ func TestPageWriteReplyLost(t *testing.T) {
 	is.Equal(one[string](t, direct, `select checkpoint::text from trapeze.job_progress where id = $1`, id), `"marked"`)
 }
 
-func TestWhatJobWriteRefusesIsNotWrittenAndTheJobGoesOn(t *testing.T) {
+func TestRejectedJobWrites(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, pagesTable+`; create sequence calls;
@@ -222,7 +222,7 @@ func TestWhatJobWriteRefusesIsNotWrittenAndTheJobGoesOn(t *testing.T) {
 	}
 }
 
-func TestAPageInsideATransactionOfItsJobIsRefusedAtOnce(t *testing.T) {
+func TestPageWriteInsideJobTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {

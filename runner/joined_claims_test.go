@@ -30,7 +30,7 @@ func far(t *testing.T, slots int, kind string, handler does) (r *runner.Runner, 
 // shared counts the jobs whose claim shared a commit with the end of another job.
 const shared = `select count(*) from trapeze.done c where exists (select from trapeze.done e where e.xid = c.claim_xid)`
 
-func TestTheSlotOfAJobGoesToTheNextInTheCommitOfItsEnd(t *testing.T) {
+func TestClaimInEndCommit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var most atomic.Int64
@@ -53,7 +53,7 @@ func TestTheSlotOfAJobGoesToTheNextInTheCommitOfItsEnd(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestClaimsWithEndsKeepTheOrderOfALane(t *testing.T) {
+func TestLaneOrderOfCombinedClaims(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	called := &calls{}
@@ -80,7 +80,7 @@ func TestClaimsWithEndsKeepTheOrderOfALane(t *testing.T) {
 	}
 }
 
-func TestALostReplyToAnEndWithAClaimLosesAndDoublesNothing(t *testing.T) {
+func TestLostReplyToClaimingEnd(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	called := &calls{}
@@ -115,7 +115,7 @@ func TestALostReplyToAnEndWithAClaimLosesAndDoublesNothing(t *testing.T) {
 	checkHistory(t, direct, reader)
 }
 
-func TestAnEndDoesNotWaitForAClaimThatIsLocked(t *testing.T) {
+func TestEndBesideLockedClaim(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	wait, open := gate(t)

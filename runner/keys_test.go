@@ -126,7 +126,7 @@ func TestSubmissionInTransaction(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from orders`), 2)
 }
 
-func TestATransactionLearnsWhatItsSubmissionCameTo(t *testing.T) {
+func TestSubmissionResultInsideTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"a": nothing})
@@ -157,7 +157,7 @@ func TestATransactionLearnsWhatItsSubmissionCameTo(t *testing.T) {
 	}))
 }
 
-func TestManyJobsAreSubmittedInOrderAndEachRunsOnce(t *testing.T) {
+func TestEnqueueManyOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -177,7 +177,7 @@ func TestManyJobsAreSubmittedInOrderAndEachRunsOnce(t *testing.T) {
 	is.Equal(runs.Load(), int64(5000)) // even a job that was claimed ahead of time and then claimed again runs once
 }
 
-func TestJobsThatWereSubmittedBeforeAnErrorDoNotWaitForThePoll(t *testing.T) {
+func TestWakeUpAfterPartialSubmission(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -188,7 +188,7 @@ func TestJobsThatWereSubmittedBeforeAnErrorDoNotWaitForThePoll(t *testing.T) {
 	pgtest.WaitFor(t, time.Minute, "all have ended", func() bool { return one[int](t, pool, `select count(*) from trapeze.live`) == 0 })
 }
 
-func TestBadInputIsRefusedByNameAndNothingIsInserted(t *testing.T) {
+func TestInvalidSubmissionInput(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	r := make1(t, pool, runner.Options{}, map[string]does{"a": nothing})

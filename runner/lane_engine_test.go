@@ -71,7 +71,7 @@ func takeOne(t *testing.T, o *outbox.Outbox) outbox.Item {
 	return list[0]
 }
 
-func TestALaneMovesToAnotherEngineAndBackWhenItsJobsHaveEnded(t *testing.T) {
+func TestLaneEngineRoundTrip(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	wait, open := gate(t)
@@ -120,7 +120,7 @@ func TestALaneMovesToAnotherEngineAndBackWhenItsJobsHaveEnded(t *testing.T) {
 	is.Equal(*done.Pod, r.Boot())
 }
 
-func TestALaneMovesOnlyToAnEngineThatAPodServes(t *testing.T) {
+func TestLaneMoveToUnservedEngine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, _ := startFar(t, nil)
@@ -135,7 +135,7 @@ func TestALaneMovesOnlyToAnEngineThatAPodServes(t *testing.T) {
 	is.True(errors.Is(err, job.ErrUnknownLane))
 }
 
-func TestALaneMovesOnlyWhenEachPodHasConfirmed(t *testing.T) {
+func TestLaneMoveAwaitingPodConfirmation(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, _ := startFar(t, nil)
@@ -162,7 +162,7 @@ func TestALaneMovesOnlyWhenEachPodHasConfirmed(t *testing.T) {
 	is.Equal(m.Engine, "far")
 }
 
-func TestMaintenanceCompletesAMoveThatACommandBegan(t *testing.T) {
+func TestLaneMoveCompletedByMaintenance(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, _ := startFar(t, nil)
@@ -176,7 +176,7 @@ func TestMaintenanceCompletesAMoveThatACommandBegan(t *testing.T) {
 	is.Equal(one[int](t, inside.Of(r).Store.Pool(), `select count(*) from trapeze.audit where action = 'lane.engine' and actor = 'system'`), 1)
 }
 
-func TestTheEngineOfALaneEndsAMove(t *testing.T) {
+func TestLaneMoveReverted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, _ := startFar(t, map[string]does{"a": nothing})
@@ -191,7 +191,7 @@ func TestTheEngineOfALaneEndsAMove(t *testing.T) {
 	is.NoErr(err) // the lane is open again
 }
 
-func TestEachWayIntoALaneLeavesTheJobToTheLanesEngine(t *testing.T) {
+func TestSubmissionPathsIntoEngineLane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, o := startFar(t, map[string]does{
@@ -244,7 +244,7 @@ func TestEachWayIntoALaneLeavesTheJobToTheLanesEngine(t *testing.T) {
 	is.Equal(ends("Retry").State, job.Succeeded)
 }
 
-func TestTheStepsAfterAJobOfAnotherEngineGetANewPriority(t *testing.T) {
+func TestChainPriorityOnOtherEngine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, o := startFar(t, map[string]does{"a": nothing, "b": nothing})

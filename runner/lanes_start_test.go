@@ -42,7 +42,7 @@ func (h *holder) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 }
 
 // A command changes a lane after a starting pod has read the lane's settings but before the pod has applied them.
-func TestALaneThatIsSetWhileThePodStartsAppliesToTheNextSubmission(t *testing.T) {
+func TestLaneChangeDuringPodStart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

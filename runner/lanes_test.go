@@ -96,7 +96,7 @@ func TestPrioritiesComeFirstThenAge(t *testing.T) {
 	is.Equal(order, []string{"4", "1", "2", "0", "3"})
 }
 
-func TestADisabledPodSubmitsAndNeverClaims(t *testing.T) {
+func TestDisabledPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -109,7 +109,7 @@ func TestADisabledPodSubmitsAndNeverClaims(t *testing.T) {
 }
 
 // If a pod has fewer free slots than lanes, a poll makes several claims, so it finds a job even in the last lane.
-func TestAPodWithOneSlotFindsTheJobWhicheverLaneItIsIn(t *testing.T) {
+func TestSingleSlotPodManyLanes(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `insert into trapeze.lanes (name) select 'lane ' || n from generate_series(1, 5) n`)
@@ -125,7 +125,7 @@ func TestAPodWithOneSlotFindsTheJobWhicheverLaneItIsIn(t *testing.T) {
 	}
 }
 
-func TestWhatSaysNothingOfItsPriorityHasTen(t *testing.T) {
+func TestDefaultJobPriority(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"a": nothing})

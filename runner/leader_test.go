@@ -94,7 +94,7 @@ func TestMaintenanceWithUnknownLeader(t *testing.T) {
 }
 
 // A frozen pod keeps its session and the leader lock. Other pods take over the tasks that it neglects.
-func TestWhatAFrozenLeaderDoesNotDoAnotherPodDoes(t *testing.T) {
+func TestFrozenLeaderTasksTakenOver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

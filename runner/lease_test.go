@@ -158,7 +158,7 @@ func TestUnrecoveredLapseRenewed(t *testing.T) {
 	checkHistory(t, direct, r)
 }
 
-func TestOneMissedHeartbeatIsNoLapse(t *testing.T) {
+func TestSingleMissedHeartbeat(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -193,7 +193,7 @@ func TestOneMissedHeartbeatIsNoLapse(t *testing.T) {
 	is.Equal(ended(t, b, id).State, job.Succeeded)
 }
 
-func TestAJobThatIsDeletedWhileItRunsIsGone(t *testing.T) {
+func TestRunningJobDeleted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -39,7 +39,7 @@ type other struct {
 
 func (other) Kind() string { return "other" }
 
-func TestNoLevelOfTheLogTellsArgsOrResults(t *testing.T) {
+func TestLogWithoutArgsOrResults(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	log, said := debugging()
@@ -81,7 +81,7 @@ func TestNoLevelOfTheLogTellsArgsOrResults(t *testing.T) {
 	is.True(!strings.Contains(said.String(), canary))       // no data of the job is logged
 }
 
-func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
+func TestLogLineInjection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	log, said := debugging()
@@ -105,7 +105,7 @@ func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
 	}
 }
 
-func TestALineAboutAnEndSaysWhyTheJobEnded(t *testing.T) {
+func TestLogLineEndReason(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	log, said := debugging()
@@ -117,7 +117,7 @@ func TestALineAboutAnEndSaysWhyTheJobEnded(t *testing.T) {
 	is.True(strings.Contains(said.String(), " reason=attempts_exhausted"))
 }
 
-func TestALineAboutARunNamesItsTrace(t *testing.T) {
+func TestLogLineTraceID(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	log, said := debugging()

@@ -69,7 +69,7 @@ func TestLostEndReplyContextCancelled(t *testing.T) {
 
 // The outcome of the commit that finishes the first step cannot be read back until after the shutdown grace period. If the next step still
 // starts, its context is cancelled immediately. The step becomes pending again, and any pod can claim it.
-func TestAStepThatBeginsAfterTheGraceIsTold(t *testing.T) {
+func TestNextStepAfterShutdownGrace(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestACancelWhoseCommitWasNotAnsweredIsNotCalledRefused(t *testing.T) {
+func TestLostReplyToCancel(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

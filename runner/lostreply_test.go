@@ -143,7 +143,7 @@ func onceLater(_ *raw, n int) (*runner.Outcome, error) {
 
 // The connection breaks while a statement is still waiting for a lock on the server, so reading the outcome back finds nothing. The
 // repeated statement then waits behind the original one, which takes effect.
-func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T) {
+func TestLockedStatementOutlivesConnection(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"finish", "enqueue", "enqueue with a key", "enqueue with a unique key"} {
 		t.Run(what, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T
 	}
 }
 
-func TestAnEndThatTheDatabaseCannotTakeYetIsWrittenWhenItCan(t *testing.T) {
+func TestEndDuringMissingTable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
+func TestDeleteEndedJobsAndPipelines(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -126,7 +126,7 @@ func TestBulkCancelRetryByFilter(t *testing.T) {
 }
 
 // An aborted pipeline can be retried with a filter that selects its parents, its children, or both.
-func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
+func TestRetryFilterParentsAndChildren(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -13,7 +13,7 @@ import (
 
 // Claims start at the low-water mark, so they miss any job before it. When the mark expires, a full poll must follow immediately rather
 // than after the poll interval.
-func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
+func TestJobBehindLowWaterMark(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
 	const look = 20 * time.Millisecond

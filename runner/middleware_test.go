@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestMiddlewareIsCalledAroundEachHandlerTheFirstOutermost(t *testing.T) {
+func TestHandlerMiddlewareOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	type key struct{}

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-func TestWithoutTablesAnErrorSaysWhatToCall(t *testing.T) {
+func TestRunWithoutTables(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
@@ -26,7 +26,7 @@ func TestWithoutTablesAnErrorSaysWhatToCall(t *testing.T) {
 
 // Pods of two releases with the same minor schema version can share the tables. For any other version, Run returns an error that states the
 // remedy.
-func TestASchemaOfAnotherVersionIsRefusedByRun(t *testing.T) {
+func TestRunOnOtherSchemaVersion(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -43,7 +43,7 @@ func TestASchemaOfAnotherVersionIsRefusedByRun(t *testing.T) {
 }
 
 // A program that only submits can use the lanes in its options before any pod has run.
-func TestLanesAreThereOnceTheTablesAre(t *testing.T) {
+func TestOptionLanesAfterMigration(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))

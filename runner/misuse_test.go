@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestOptionsThatCannotBeAreRefusedByName(t *testing.T) {
+func TestInvalidRunnerOptions(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	for says, o := range map[string]runner.Options{
@@ -39,7 +39,7 @@ func TestOptionsThatCannotBeAreRefusedByName(t *testing.T) {
 }
 
 // Each error starts with the problem and then states where it occurred.
-func TestErrorsOfSubmissionsAndSettingsBeginWithTheProblem(t *testing.T) {
+func TestSubmissionAndSettingErrorTexts(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
@@ -109,7 +109,7 @@ func TestErrorsOfSubmissionsAndSettingsBeginWithTheProblem(t *testing.T) {
 	}
 }
 
-func TestHandlersThatCannotBeAreRefusedWhenTheyAreRegistered(t *testing.T) {
+func TestInvalidHandlerRegistration(t *testing.T) {
 	t.Parallel()
 	r := make1(t, pgtest.Pool(t), runner.Options{}, nil)
 	handler := func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
@@ -146,7 +146,7 @@ type misused struct{}
 
 func (misused) Kind() string { return "misused" }
 
-func TestAnEmptyIdempotencyKeyIsRefused(t *testing.T) {
+func TestEmptyIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -158,7 +158,7 @@ func TestAnEmptyIdempotencyKeyIsRefused(t *testing.T) {
 }
 
 // An invalid outcome fails the job immediately, with an error that states the reason.
-func TestOutcomesThatCannotBeFailTheirJob(t *testing.T) {
+func TestInvalidOutcome(t *testing.T) {
 	t.Parallel()
 	outcomes := map[string]func() *runner.Outcome{
 		"Deferred(0), want at least one part":                        func() *runner.Outcome { return runner.Deferred(0) },
@@ -188,7 +188,7 @@ func TestOutcomesThatCannotBeFailTheirJob(t *testing.T) {
 	}
 }
 
-func TestEventsOfHandlersAreToldFromThoseOfTrapeze(t *testing.T) {
+func TestReservedOrInvalidHandlerEvents(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -211,7 +211,7 @@ func TestEventsOfHandlersAreToldFromThoseOfTrapeze(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_event where job = $1 and event = 'mine'`, id), 1)
 }
 
-func TestASchedulesOptionsThatContradictEachOtherAreRefused(t *testing.T) {
+func TestContradictoryScheduleOptions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
@@ -221,7 +221,7 @@ func TestASchedulesOptionsThatContradictEachOtherAreRefused(t *testing.T) {
 	is.True(strings.Contains(err.Error(), "CatchUp and SkipMissed"))
 }
 
-func TestErrorsSayWhetherTheyArePermanentOrACancel(t *testing.T) {
+func TestPermanentAndCancelledErrorChecks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	err := errors.New("no")

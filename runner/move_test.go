@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
+func TestKindMoveWithWaitingJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -61,7 +61,7 @@ func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestALaneWithJobsIsDeletedOnlyWhenTheyHaveSomewhereToGo(t *testing.T) {
+func TestDeleteLaneWithJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -105,7 +105,7 @@ func TestALaneWithJobsIsDeletedOnlyWhenTheyHaveSomewhereToGo(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
+func TestUncommittedJobOfDeletedLane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -135,7 +135,7 @@ func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestALaneThatIsSetWrongIsRefused(t *testing.T) {
+func TestInvalidLaneSettings(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	r := make1(t, pool, runner.Options{}, nil)

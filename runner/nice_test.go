@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestANicedJobGoesByItsNewPriorityAndItsAge(t *testing.T) {
+func TestOrderAfterPriorityChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -51,7 +51,7 @@ func TestANicedJobGoesByItsNewPriorityAndItsAge(t *testing.T) {
 	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], 1, false, "ann"), job.ErrAlreadyTerminal))
 }
 
-func TestWhatWaitsForItsMomentOrItsBranchesIsNicedAndWhatRunsIsNot(t *testing.T) {
+func TestPriorityChangeByJobState(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	wait, open := gate(t)
@@ -87,7 +87,7 @@ func TestWhatWaitsForItsMomentOrItsBranchesIsNicedAndWhatRunsIsNot(t *testing.T)
 	})
 }
 
-func TestAChainIsNicedAsAWhole(t *testing.T) {
+func TestPriorityChangeOfChain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -135,7 +135,7 @@ func (h *holding) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQ
 
 func (h *holding) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func TestAChainsPriorityIsNotConfirmedForAStepThatWasBuiltWithTheOldOne(t *testing.T) {
+func TestPriorityChangeDuringHandOff(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

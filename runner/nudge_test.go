@@ -24,7 +24,7 @@ func (s *dueSource) NextDue() time.Time {
 }
 
 // Each job that begins to wait nudges the poller, but even a continuous stream of nudges must not postpone a sweep that is due.
-func TestAStreamOfNudgesDoesNotPutOffWhatIsDue(t *testing.T) {
+func TestDueSweepDespiteFrequentNudges(t *testing.T) {
 	t.Parallel()
 	s := &dueSource{}
 	p := poller.New(s, time.Hour)

@@ -81,7 +81,7 @@ func (e *ends) check(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
+func TestEndHookByFailureCause(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'taken'`)
@@ -171,7 +171,7 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 }
 
 // Each failed attempt is reported to exactly one of the two hooks. Middleware does not see all of these failures.
-func TestAHookSeesEachTryThatAnotherOneFollows(t *testing.T) {
+func TestRetryHookPerFailedAttempt(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	open, free := gate(t)
@@ -242,7 +242,7 @@ func TestAHookSeesEachTryThatAnotherOneFollows(t *testing.T) {
 	told.check(t, pool)
 }
 
-func TestTheHookIsCalledForRunsThatAreStaleOrTooOld(t *testing.T) {
+func TestEndHookStaleOverdueRuns(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -269,7 +269,7 @@ func TestTheHookIsCalledForRunsThatAreStaleOrTooOld(t *testing.T) {
 	told.check(t, pool) // the handler's late result is not reported as another end
 }
 
-func TestThePodThatRecoversAJobIsToldThatItCrashedOnceTooOften(t *testing.T) {
+func TestEndHookAtCrashLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -292,7 +292,7 @@ func TestThePodThatRecoversAJobIsToldThatItCrashedOnceTooOften(t *testing.T) {
 	is.Equal(b.Running(), 0)
 }
 
-func TestAHookThatHangsKeepsNeitherJobsNorTheirPod(t *testing.T) {
+func TestHangingEndHook(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestASecondPodTakesTheNextJobWhenEachHasOneSlot(t *testing.T) {
+func TestTwoSingleSlotPods(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

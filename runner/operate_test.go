@@ -51,7 +51,7 @@ func happened(t *testing.T, pool *pgxpool.Pool, event string) int {
 // With these options, pods send heartbeats and poll so rarely that a change can reach them only through a notification.
 var rarely = runner.Options{Slots: 4, HeartbeatEvery: 20 * time.Second, LeaseFor: time.Minute, PollEvery: time.Hour}
 
-func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
+func TestCommandEffectOnAllPods(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -105,7 +105,7 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 	checkHistory(t, pool, pods[0])
 }
 
-func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
+func TestLanePollInterval(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -144,7 +144,7 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 	is.Equal(ended(t, other, slow).State, job.Succeeded)
 }
 
-func TestALaneSaysWhenAHandlerIsStale(t *testing.T) {
+func TestLaneStaleLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -158,7 +158,7 @@ func TestALaneSaysWhenAHandlerIsStale(t *testing.T) {
 	is.Equal(why(ended(t, r, enqueue(t, r, of("k")))), job.ReasonStale) // the limit applies to the next job from the start
 }
 
-func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
+func TestDrainedLaneAcrossFreeze(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -228,7 +228,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
+func TestChainsOfDrainedPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -284,7 +284,7 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 	checkHistory(t, pool, pods[0])
 }
 
-func TestAPodThatComesBackUnderItsNameIsStillDrained(t *testing.T) {
+func TestDrainedPodRestartedUnderName(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -305,7 +305,7 @@ func TestAPodThatComesBackUnderItsNameIsStillDrained(t *testing.T) {
 
 // A pod loses its lease while it is drained, and is resumed before it registers again. The settings that it received last must not keep it
 // drained.
-func TestAPodThatWasResumedWhileItWasAwayIsNotDrained(t *testing.T) {
+func TestDrainedPodResumedDuringLapse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -328,7 +328,7 @@ func TestAPodThatWasResumedWhileItWasAwayIsNotDrained(t *testing.T) {
 	pgtest.Wait(t, "the other pod with this name is not ready", func() bool { return drained(second) })
 }
 
-func TestWhoClosesTheGateOnAPodSubmitsToAClosedOne(t *testing.T) {
+func TestSubmissionRightAfterPause(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), named("a"), map[string]does{"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})

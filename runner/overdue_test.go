@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAJobThatIsTooOldFailsAndItsHandlerIsTold(t *testing.T) {
+func TestMaxAgeOfRunningJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -29,7 +29,7 @@ func refuses(t *testing.T, pool *pgxpool.Pool, table string) (mend func()) {
 }
 
 // A retry that cannot be written immediately must be written later.
-func TestARetryOutlivesARightThatWasTakenForAMoment(t *testing.T) {
+func TestRetryDuringRevokedRight(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	mend := refuses(t, pool, "parked")
@@ -49,7 +49,7 @@ func TestARetryOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 }
 
 // A claim that cannot be handed back immediately must be handed back later, because no other pod recovers a living pod's jobs.
-func TestAHandBackOutlivesARightThatWasTakenForAMoment(t *testing.T) {
+func TestHandBackDuringRevokedRight(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	mend := refuses(t, pool, "live")

@@ -36,7 +36,7 @@ func TestPanicFailsAttempt(t *testing.T) {
 	pgtest.Wait(t, "no slot is in use", func() bool { return r.Running() == 0 })
 }
 
-func TestAPanicIsRetriedByPolicy(t *testing.T) {
+func TestPanicRetryPolicy(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{Slots: 1}, map[string]does{
@@ -60,7 +60,7 @@ func TestAPanicIsRetriedByPolicy(t *testing.T) {
 	}
 }
 
-func TestATimeoutEndsTheContextAndCountsAsAnAttempt(t *testing.T) {
+func TestTimeoutSpendsAttempt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	causes := make(chan error, 10)
@@ -105,7 +105,7 @@ func TestHandlerIgnoringContext(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0)
 }
 
-func TestAStuckHandlerWithAttemptsLeftIsRetriedBesideIt(t *testing.T) {
+func TestRetryBesideStuckHandler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

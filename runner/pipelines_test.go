@@ -19,7 +19,7 @@ import (
 )
 
 // A pipeline lists its planned steps before the jobs for them exist.
-func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
+func TestPipelinePlannedSteps(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -115,7 +115,7 @@ func TestAbortPipelineWithOpenJobs(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAFailedPipelineGoesOnFromItsFailedStepWithOtherArguments(t *testing.T) {
+func TestPipelineRetryWithNewArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -149,7 +149,7 @@ func TestAFailedPipelineGoesOnFromItsFailedStepWithOtherArguments(t *testing.T) 
 }
 
 // Retrying a fan-out repeats only the branches that did not succeed, at any depth. The join then sees the results of all branches.
-func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
+func TestRetryFailedFanOutBranches(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -190,7 +190,7 @@ func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
 }
 
 // A partial pipeline has finished, and its last step has seen which branches failed.
-func TestAPartialPipelineHasNothingToGoOnFrom(t *testing.T) {
+func TestRetryPartialPipeline(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

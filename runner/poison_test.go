@@ -66,7 +66,7 @@ func (c *runsOf) onceEach(n int) bool {
 
 // If a batch contains an invalid job, none of that batch's jobs are written. The call returns the reason and the job ids of the preceding
 // batches. The caller can then submit the rest without the invalid job, so that no job is lost or duplicated.
-func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
+func TestInvalidJobInSubmissionBatch(t *testing.T) {
 	t.Parallel()
 	for name, poison := range someOf(map[string]struct {
 		args job.Args
@@ -118,7 +118,7 @@ func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 
 // Jobs with keys are submitted one at a time, sometimes in the host's transaction. A rejected job must leave that transaction usable for
 // the other jobs.
-func TestARefusedJobLeavesTheOthersOfItsTransaction(t *testing.T) {
+func TestRejectedJobInsideTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

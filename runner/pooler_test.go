@@ -39,7 +39,7 @@ func viaPooler(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
+func TestAllFeaturesBehindTransactionPooler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	through, direct := pooled(t)
@@ -116,7 +116,7 @@ func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
 }
 
 // Two pods share four backends, so any statement may run in a session that another pod has used.
-func TestBehindATransactionPoolerAnotherPodTakesOver(t *testing.T) {
+func TestTakeoverBehindTransactionPooler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	through, direct := pooled(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestASnoozeWaitsAsLongEachTimeAndWithBackoffTwiceAsLong(t *testing.T) {
+func TestSnoozeDelaysWithBackoff(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
 		snooze func() *runner.Outcome
@@ -68,7 +68,7 @@ func snoozes(t *testing.T, snooze func() *runner.Outcome, want []int) {
 	checkHistory(t, pool, r)
 }
 
-func TestAJobThatWasPutOffHoldsNoSlotAndOutlivesItsPod(t *testing.T) {
+func TestSnoozedJobSlotAndRestart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -16,7 +16,7 @@ import (
 
 // The host pool's tracer sees the transactions on that pool. It sees statements on the runner's own connections only if TraceQueries is
 // set.
-func TestTheTracerOfTheHostsPoolHearsNothingOfOurPolling(t *testing.T) {
+func TestHostPoolQueryTracer(t *testing.T) {
 	t.Parallel()
 	const heartbeats, listens, submits, writes = "trapeze.pods", "listen ", "trapeze.jobs", "insert into mine"
 	give := map[string]func(*pgxpool.Config, *listener){

@@ -15,7 +15,7 @@ import (
 
 // One branch of a cancelled pipeline is retried alone, and one of that branch's children fails. When the whole pipeline is then retried, no
 // branches are left to retry, but the pipeline must still end as partial.
-func TestARetriedPipelineIsPartialWhenABranchThatWasRetriedAloneHasFailedChildren(t *testing.T) {
+func TestPartialPipelineAfterBranchRetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

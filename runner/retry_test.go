@@ -26,7 +26,7 @@ func fails(err error) does {
 
 var soon = job.Backoff{Base: time.Millisecond, Cap: 5 * time.Millisecond}
 
-func TestAnErrorFailsAtOnceWhereOneTryIsAllowed(t *testing.T) {
+func TestSingleAttemptError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{MaxAttempts: 1}, map[string]does{"fail": fails(errors.New("disk on fire"))})
@@ -38,7 +38,7 @@ func TestAnErrorFailsAtOnceWhereOneTryIsAllowed(t *testing.T) {
 	is.Equal(told(t, r, j.ID), []string{"job.enqueued", "job.claimed", "job.failed"})
 }
 
-func TestAHandlerThatSaysOfItselfThatItsLeaseIsLostFails(t *testing.T) {
+func TestHandlerReturnsLostLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64
@@ -74,7 +74,7 @@ func TestRetryPolicyUntilAttemptsExhausted(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAnErrorSaysWhatShouldHappenNext(t *testing.T) {
+func TestRetryableAndPermanentErrors(t *testing.T) {
 	t.Parallel()
 	again := errors.New("again")
 	cases := map[string]struct {
@@ -144,7 +144,7 @@ func TestASnoozeSpendsNoAttempt(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestADueMomentIsNotMissed(t *testing.T) {
+func TestDelayedJobsBetweenPolls(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{PollEvery: time.Hour, HeartbeatEvery: time.Second, LeaseFor: 5 * time.Second}, map[string]does{"late": nothing})
@@ -156,7 +156,7 @@ func TestADueMomentIsNotMissed(t *testing.T) {
 	is.True(time.Since(began) < 5*time.Second)         // a local timer, not the poll, started the jobs
 }
 
-func TestAnErrorTextIsMadeStorable(t *testing.T) {
+func TestUnstorableErrorText(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{
@@ -212,7 +212,7 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
 
-func TestATypedNilErrorFailsTheJobAndNotTheProcess(t *testing.T) {
+func TestTypedNilHandlerError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var none *nilError

@@ -61,7 +61,7 @@ func erases(t *testing.T, owner *pgxpool.Pool, app string) (role string) {
 	return role
 }
 
-func TestTheRoleOfTheGuideErasesAndARoleThatRunsJobsDoesNot(t *testing.T) {
+func TestGuideEraseRights(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	app, pool, owner := given(t, "A role that runs jobs", "trapeze_app")
@@ -76,7 +76,7 @@ func TestTheRoleOfTheGuideErasesAndARoleThatRunsJobsDoesNot(t *testing.T) {
 	is.Equal(did.Jobs, 1)
 }
 
-func TestTheRoleOfTheGuideMakesTheTables(t *testing.T) {
+func TestGuideMigrationRights(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
@@ -202,7 +202,7 @@ func TestGuideRunRights(t *testing.T) {
 }
 
 // Functions that run with their owner's permissions must set search_path, and only the roles named in the guide may execute them.
-func TestFunctionsWithTheirOwnersRightsAreNotForEverybody(t *testing.T) {
+func TestSecurityDefinerFunctionRights(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

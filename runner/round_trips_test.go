@@ -127,7 +127,7 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 }
 
 // InTx also supports commands that cannot be sent in a batch, such as COPY.
-func TestInTxMayCopyAndUseItsConnection(t *testing.T) {
+func TestCopyInsideInTx(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

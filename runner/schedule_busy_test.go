@@ -13,7 +13,7 @@ import (
 )
 
 // Each trigger needs only one connection, so concurrent triggers cannot deadlock on an exhausted pool.
-func TestManyTriggersAtOnceDoNotWaitForEachOther(t *testing.T) {
+func TestConcurrentScheduleTriggersSmallPool(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})

@@ -18,7 +18,7 @@ insert into trapeze.schedules (name, expression, kind, lane, unique_key, overlap
 select 's' || lpad(n::text, 3, '0'), '0 12 * * *', 'k', '', '', 'queue', true, $1, $1::timestamptz - interval '1 hour' from generate_series(1, $2::int) n`
 
 // Schedules that are processed in one batch still have separate policies, unique keys and lanes.
-func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T) {
+func TestScheduleBatchSeparatePolicies(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -64,7 +64,7 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 
 // If one schedule in a batch cannot be processed, the rest of the batch is processed one schedule at a time. Later batches are processed as
 // a whole again.
-func TestAScheduleThatCannotFireHoldsUpNoneOfItsBatch(t *testing.T) {
+func TestFailingScheduleInBatch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -65,7 +65,7 @@ func TestMissedOccurrencesPolicy(t *testing.T) {
 	}
 }
 
-func TestALongOutageIsCountedToALimit(t *testing.T) {
+func TestMissedOccurrenceCountLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

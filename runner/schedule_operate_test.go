@@ -22,7 +22,7 @@ func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...run
 }
 
 // This test checks only the declaration; TestMissedOccurrencesPolicy checks the policy's effect.
-func TestAProgramDeclaresThatMissedFiresAreSkipped(t *testing.T) {
+func TestDeclaredSkipMissedPolicy(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -89,7 +89,7 @@ func TestRedeclaredScheduleAfterOperatorChange(t *testing.T) {
 	is.True(!now().Paused)
 }
 
-func TestAScheduleOfAnOperatorIsNotTakenOverByTheProgram(t *testing.T) {
+func TestDeclarationOverOperatorSchedule(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -109,7 +109,7 @@ func TestAScheduleOfAnOperatorIsNotTakenOverByTheProgram(t *testing.T) {
 	is.Equal(one[0].Expression, "@hourly")
 }
 
-func TestMistakesInDeclarationsAreErrorsOfRun(t *testing.T) {
+func TestInvalidScheduleDeclarations(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	for name, declare := range map[string]func(r *runner.Runner){
@@ -139,7 +139,7 @@ func TestMistakesInDeclarationsAreErrorsOfRun(t *testing.T) {
 	r.DeclareSchedule("s", "@hourly", of("k"))
 }
 
-func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
+func TestScheduleChangesInAuditLog(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -14,7 +14,7 @@ import (
 )
 
 // If a deployment is late, a one-off schedule's time may have passed before the program declares it. The schedule then never fires.
-func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
+func TestPastSingleOccurrenceDeclared(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -66,7 +66,7 @@ func TestFivePodsShareSchedules(t *testing.T) {
 }
 
 // A pod that runs no jobs, such as a web process, still fires schedules. The jobs wait for a pod that can run them.
-func TestAPodThatRunsNothingFires(t *testing.T) {
+func TestOccurrencesFromDisabledPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{Disabled: true}, map[string]does{"k": nothing})
@@ -77,7 +77,7 @@ func TestAPodThatRunsNothingFires(t *testing.T) {
 }
 
 // A pod does not fire schedules for kinds that it does not handle.
-func TestSchedulesOfAnotherProgramAreLeftToIt(t *testing.T) {
+func TestSchedulesOfUnhandledKinds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
+func TestOccurrenceDuringUnfinishedPipeline(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -50,7 +50,7 @@ func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
 	is.Equal(one[string](t, pool, `select outcome from trapeze.schedule_fires where fire_at = $1`, noon.Add(2*time.Minute)), "fired") // the pipelines have finished
 }
 
-func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
+func TestOccurrenceWithHeldUniqueKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

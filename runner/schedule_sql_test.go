@@ -15,7 +15,7 @@ import (
 
 // Timestamps that a pod cannot represent, such as infinity, must be refused when they are written with SQL. Otherwise, pods would receive
 // them in their heartbeat responses.
-func TestNoMomentInARowOfAScheduleHurtsAPod(t *testing.T) {
+func TestUnrepresentableScheduleTimestamps(t *testing.T) {
 	t.Parallel()
 	for _, moment := range firstOf(2, "infinity", "0300-01-01 BC", "-infinity", "20000-01-01") {
 		t.Run(moment, func(t *testing.T) {

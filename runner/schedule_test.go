@@ -38,7 +38,7 @@ func fires(t *testing.T, r *runner.Runner, name string) []job.Fire {
 	return list
 }
 
-func TestAScheduleFiresOnTimeAndItsJobRuns(t *testing.T) {
+func TestOccurrenceRunsOnTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
@@ -66,7 +66,7 @@ func TestAScheduleFiresOnTimeAndItsJobRuns(t *testing.T) {
 	is.Equal(p.Name, "often") // the pipeline is named after the schedule
 }
 
-func TestAScheduleThatCannotBeIsRefusedWhenItIsSet(t *testing.T) {
+func TestInvalidScheduleSettings(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{MinScheduleInterval: time.Minute}, map[string]does{"k": nothing})

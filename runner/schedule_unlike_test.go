@@ -12,7 +12,7 @@ import (
 
 // A pod with a different version of the time zone database has planned the next occurrence at a different hour. This pod must move the
 // occurrence without losing or duplicating it.
-func TestAFireThatAPodWithOtherZonesPlannedIsMovedNotLost(t *testing.T) {
+func TestOccurrencePlannedInOtherZones(t *testing.T) {
 	t.Parallel()
 	at := func(day string) time.Time { return utc(t, day) }
 	for name, c := range map[string]struct {

@@ -28,7 +28,7 @@ func see(_ context.Context, j *raw) (*runner.Outcome, error) {
 	return runner.Done(it), nil
 }
 
-func TestAHandlerSeesItsLimitItsAgeAndItsSubmitter(t *testing.T) {
+func TestHandlerJobMetadata(t *testing.T) {
 	t.Parallel()
 	for path, wait := range map[string]time.Duration{"fast": 0, "poll": 20 * time.Millisecond} {
 		t.Run(path, func(t *testing.T) {

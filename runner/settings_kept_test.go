@@ -11,7 +11,7 @@ import (
 )
 
 // A submission changes planner settings only for its own statement.
-func TestASubmissionKeepsTheSettingsOfTheCallersTransaction(t *testing.T) {
+func TestSubmissionKeepsPlannerSettings(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

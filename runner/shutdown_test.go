@@ -29,7 +29,7 @@ func goes(t *testing.T, r *runner.Runner) (stop func(), ended <-chan error) {
 	return cancel, done
 }
 
-func TestAShutdownLetsHandlersEndAndLeavesTheirNextStepsToOthers(t *testing.T) {
+func TestNextStepsDuringShutdown(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -67,7 +67,7 @@ func TestAShutdownLetsHandlersEndAndLeavesTheirNextStepsToOthers(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
+func TestHandBackAfterShutdownGrace(t *testing.T) {
 	t.Parallel()
 	for _, hurry := range []bool{false, true} {
 		t.Run(map[bool]string{false: "after the grace period", true: "at once on request"}[hurry], func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
 
 // A process can be told to stop at any point during startup. Run then returns no error, and closes the pod's row if the pod had already
 // registered.
-func TestARunnerThatIsStoppedWhileItStartsReturnsNoError(t *testing.T) {
+func TestStopDuringRunnerStart(t *testing.T) {
 	t.Parallel()
 	const heartbeat = "update trapeze.pods"
 	for _, statement := range []string{"migrations", "missing_days", "insert into trapeze.pods", heartbeat} {
@@ -179,7 +179,7 @@ func TestHandlerIgnoringShutdown(t *testing.T) {
 	checkHistory(t, pool, b)
 }
 
-func TestNoGoroutineOutlivesRunAndClose(t *testing.T) {
+func TestGoroutinesAfterRunAndClose(t *testing.T) {
 	is := is.New(t) // not parallel, because the test counts goroutines
 	pool := pgtest.Pool(t)
 	exec(t, pool, `select 1`)

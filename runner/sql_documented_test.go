@@ -12,7 +12,7 @@ import (
 )
 
 // The page about submitting from SQL must list the function's parameters, and its example statements must run.
-func TestThePageOnSQLSaysWhatTheFunctionTakes(t *testing.T) {
+func TestSQLPageParametersAndExamples(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

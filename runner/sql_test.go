@@ -70,7 +70,7 @@ func TestSQLEnqueueMatchesLibrary(t *testing.T) {
 	}
 }
 
-func TestWhatSQLMayNotSubmitIsRefusedAsInTheLibrary(t *testing.T) {
+func TestSQLInvalidSubmissions(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	db := stdlib.OpenDBFromPool(pool)
@@ -115,7 +115,7 @@ func TestWhatSQLMayNotSubmitIsRefusedAsInTheLibrary(t *testing.T) {
 	is.New(t).Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0)
 }
 
-func TestSQLMaySubmitWhatTheLibraryReads(t *testing.T) {
+func TestSQLDeeplyNestedArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -147,7 +147,7 @@ const (
 		traceparent => '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')`
 )
 
-func TestTheFunctionKeepsItsPromiseToProducers(t *testing.T) {
+func TestSQLEnqueueFunctionSignature(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -156,7 +156,7 @@ func TestTheFunctionKeepsItsPromiseToProducers(t *testing.T) {
 	is.Equal(one[string](t, pool, `select submitter || kind || args from trapeze.jobs`), `annk{"a":1}`)
 }
 
-func TestAJobOfSQLContinuesTheTraceOfItsSubmitter(t *testing.T) {
+func TestSQLSubmissionTraceContext(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -309,7 +309,7 @@ func TestConcurrentIDsFromLaggingSequence(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(distinct id) from trapeze.jobs`), 50+5*8)
 }
 
-func TestIDsOfTheDatabaseGoOnAboveThoseThatARestoreBroughtBack(t *testing.T) {
+func TestJobIDsAfterRestore(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAHandlerWithoutASignOfLifeSpendsItsAttempts(t *testing.T) {
+func TestStaleHandlerSpendsAttempts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -44,7 +44,7 @@ func TestAHandlerWithoutASignOfLifeSpendsItsAttempts(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestSignsOfLifeKeepAHandlerGoing(t *testing.T) {
+func TestStaleTimerResetByProgress(t *testing.T) {
 	t.Parallel()
 	const limit, long = 2 * time.Second, 3 * time.Second
 	signs := map[string]func(ctx context.Context, j *raw) error{
@@ -83,7 +83,7 @@ func TestSignsOfLifeKeepAHandlerGoing(t *testing.T) {
 	}
 }
 
-func TestAStaleHandlerThatIgnoresItsContextIsSettledWithoutIt(t *testing.T) {
+func TestStaleHandlerIgnoringContext(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	wait, open := gate(t)
@@ -97,7 +97,7 @@ func TestAStaleHandlerThatIgnoresItsContextIsSettledWithoutIt(t *testing.T) {
 	pgtest.Wait(t, "the slot is free", func() bool { return r.Running() == 0 })
 }
 
-func TestAKindSaysOtherwiseThanTheOptions(t *testing.T) {
+func TestStaleLimitPerKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	wait, open := gate(t)

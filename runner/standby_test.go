@@ -76,7 +76,7 @@ func (o *overheard) pool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-func TestAnIdlePodSendsOneStatementAHeartbeatAndOneAPoll(t *testing.T) {
+func TestIdlePodStatements(t *testing.T) {
 	t.Parallel()
 	type pace struct {
 		name         string

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestTheStatusAgreesWithTheRows(t *testing.T) {
+func TestStatusMatchesTables(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -66,7 +66,7 @@ func TestTheStatusAgreesWithTheRows(t *testing.T) {
 }
 
 // Plain SQL has the same effect as the commands. Every pod applies the change at its next heartbeat.
-func TestPlainSQLHasTheSameEffectWithinAHeartbeat(t *testing.T) {
+func TestPlainSQLQueueCommands(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)

@@ -39,7 +39,7 @@ func unlessTrue(_ context.Context, j *raw) (*runner.Outcome, error) {
 	return nil, errors.New("no")
 }
 
-func TestAFailedJobIsTriedAgainWithOtherArguments(t *testing.T) {
+func TestJobRetryWithNewArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fails": unlessTrue})
@@ -68,7 +68,7 @@ func TestAFailedJobIsTriedAgainWithOtherArguments(t *testing.T) {
 	is.Equal(len(auditEntries(t, r, fmt.Sprint("job ", id))), 2) // refused commands are not recorded
 }
 
-func TestARetriedJobRespectsItsUniqueKey(t *testing.T) {
+func TestRetryWithHeldUniqueKey(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"k": nothing})
@@ -91,7 +91,7 @@ func TestARetriedJobRespectsItsUniqueKey(t *testing.T) {
 }
 
 // A retried branch is counted only once. Its new result counts while the fan-out is still waiting, and is ignored afterwards.
-func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
+func TestRetriedBranchCount(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

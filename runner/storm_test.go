@@ -11,7 +11,7 @@ import (
 
 // A pod reads notifications as fast as they arrive, even though it limits the polls that they trigger. If it read them more slowly, it
 // would keep polling for minutes after a storm, and only then notice that its connection has closed.
-func TestAStormOfNotificationsIsOverWhenItEnds(t *testing.T) {
+func TestNotificationStorm(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

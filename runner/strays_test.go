@@ -98,7 +98,7 @@ func takeTurns(t *testing.T, s *store.Store) (release func()) {
 }
 
 // A job that starts on insert while the search for orphaned claims is waiting for a connection must not be treated as orphaned.
-func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
+func TestJobStartedDuringOrphanSearch(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	runs := map[int64]int{}
@@ -155,7 +155,7 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 
 // A handler that ignores its context keeps its job in the pod's list of running jobs. If the reply to a later claim of the job is lost,
 // that claim must still be recognized as orphaned.
-func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
+func TestOrphanedClaimBesideStuckHandler(t *testing.T) {
 	t.Parallel()
 	block := make(chan struct{})
 	var runs atomic.Int64
@@ -212,7 +212,7 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 
 // The reply to a branch's claim is lost, and the branch is cancelled before the pod has searched for orphaned claims. The branch must still
 // count as finished.
-func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
+func TestCancelledBranchWithOrphanedClaim(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{
 		"parent": func(context.Context, *Job[Raw]) (*Outcome, error) {

@@ -123,7 +123,7 @@ func TestAPipelineIsOneTrace(t *testing.T) {
 	}
 }
 
-func TestAClaimedJobIsInTheTraceOfItsSubmission(t *testing.T) {
+func TestRunSpanInSubmissionTrace(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces, pool := recorder(), pgtest.Pool(t)
@@ -144,7 +144,7 @@ func TestAClaimedJobIsInTheTraceOfItsSubmission(t *testing.T) {
 	is.True(childOf(traces.one(t, "run key"), traces.one(t, "enqueue key")))
 }
 
-func TestARetryIsATraceOfItsOwnThatPointsBack(t *testing.T) {
+func TestRetryTraceLink(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces := recorder()
@@ -167,7 +167,7 @@ func TestARetryIsATraceOfItsOwnThatPointsBack(t *testing.T) {
 	is.Equal(said(runs[1], "trapeze.fence"), "2")
 }
 
-func TestATakeoverIsATraceOfItsOwnThatPointsBack(t *testing.T) {
+func TestTakeoverTraceLink(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -194,7 +194,7 @@ func TestATakeoverIsATraceOfItsOwnThatPointsBack(t *testing.T) {
 	is.Equal(said(late, "error.type"), "lease_lost") // the pod that lost its lease reports the error
 }
 
-func TestAFanOutsChildrenHaveTracesOfTheirOwnAndTheJoinPointsToThem(t *testing.T) {
+func TestFanOutChildrenTraceLinks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces := recorder()
@@ -223,7 +223,7 @@ func TestAFanOutsChildrenHaveTracesOfTheirOwnAndTheJoinPointsToThem(t *testing.T
 	is.True(childOf(after, join))                       // later steps stay in the join's trace
 }
 
-func TestAPanicIsInItsSpan(t *testing.T) {
+func TestPanicRecordedInSpan(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces := recorder()
@@ -235,12 +235,12 @@ func TestAPanicIsInItsSpan(t *testing.T) {
 	is.Equal(run.Status().Code, codes.Error)
 	is.Equal(exception(run, "exception.type"), "panic")
 	is.Equal(exception(run, "exception.message"), "at the disco")
-	is.True(strings.Contains(exception(run, "exception.stacktrace"), "TestAPanicIsInItsSpan")) // the stack shows where the panic happened
+	is.True(strings.Contains(exception(run, "exception.stacktrace"), "TestPanicRecordedInSpan")) // the stack shows where the panic happened
 	is.Equal(said(run, "error.type"), "error")
 	is.Equal(said(run, "trapeze.state"), "failed")
 }
 
-func TestWithoutATracerNothingIsStored(t *testing.T) {
+func TestTraceContextWithoutTracer(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]runner.Options{"none is set": {}, "one that does nothing is": {TracerProvider: noop.NewTracerProvider()}} {
 		t.Run(name, func(t *testing.T) {
@@ -261,7 +261,7 @@ func TestWithoutATracerNothingIsStored(t *testing.T) {
 	}
 }
 
-func TestAPodThatDoesNotTraceBreaksNoTrace(t *testing.T) {
+func TestTraceAcrossUntracedPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces, pool := recorder(), pgtest.Pool(t)
@@ -274,7 +274,7 @@ func TestAPodThatDoesNotTraceBreaksNoTrace(t *testing.T) {
 	_ = mute
 }
 
-func TestWhatStartsLateIsATraceOfItsOwnThatPointsBack(t *testing.T) {
+func TestLateRunTraceLink(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces, pool := recorder(), pgtest.Pool(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // A handler can emit an event inside its own transaction without blocking itself.
-func TestAHandlerCanEmitDuringItsTransaction(t *testing.T) {
+func TestEmitDuringHandlerTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	took := make(chan time.Duration, 1)

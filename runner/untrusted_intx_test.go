@@ -15,7 +15,7 @@ import (
 
 // If a pod briefly loses the database and no other pod recovers its jobs, it still owns its claims. It must hand back the jobs that it does
 // not finish, because no other pod will.
-func TestWritesThatComeWhileTheLeaseIsNotTrustedLeaveNoJobRunningForEver(t *testing.T) {
+func TestWritesDuringUntrustedLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)

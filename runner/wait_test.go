@@ -31,7 +31,7 @@ func goroutinesIn(method string) int {
 }
 
 // This test is not parallel, because it counts all goroutines in the process.
-func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) {
+func TestStatementsForThousandWaiters(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	wait, open := gate(t)
@@ -85,7 +85,7 @@ func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) 
 	is.Equal(heard.count(looks), after)
 }
 
-func TestAWaiterThatGivesUpLeavesTheOthersWaiting(t *testing.T) {
+func TestCancelledWaiterAmongOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -111,7 +111,7 @@ func TestAWaiterThatGivesUpLeavesTheOthersWaiting(t *testing.T) {
 	is.NoErr(<-second)
 }
 
-func TestAWaitGoesOnThroughAnOutageOfTheDatabase(t *testing.T) {
+func TestWaitDuringDatabaseOutage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -147,7 +147,7 @@ func TestAWaitGoesOnThroughAnOutageOfTheDatabase(t *testing.T) {
 	is.Equal(<-got, answer{"there", nil})
 }
 
-func TestAWaitThatTheDatabaseRefusesIsCountedAsAnError(t *testing.T) {
+func TestWaitQueryRejected(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -159,7 +159,7 @@ func TestAWaitThatTheDatabaseRefusesIsCountedAsAnError(t *testing.T) {
 	is.Equal(value(t, client, "trapeze_db_errors_total"), 1.0)
 }
 
-func TestTheEndOfAJobInThisProcessIsSeenAtOnce(t *testing.T) {
+func TestWaitForLocalJobEnd(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool, heard := heardPool(t, pgtest.URL(t), looks)
@@ -181,7 +181,7 @@ func TestTheEndOfAJobInThisProcessIsSeenAtOnce(t *testing.T) {
 	is.True((<-woken).Sub(<-returned) < 9*time.Second)
 }
 
-func TestAnAbortInThisProcessWakesItsWaiter(t *testing.T) {
+func TestWaitForLocallyAbortedJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool, heard := heardPool(t, pgtest.URL(t), looks)
@@ -218,7 +218,7 @@ func delayPolls(t *testing.T, pool *pgxpool.Pool, heard *listener) {
 	})
 }
 
-func TestAWaitTellsHowTheLatestRunOfAJobEnded(t *testing.T) {
+func TestWaitOnRetriedJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

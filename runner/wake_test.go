@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAProgramThatOnlySubmitsWakesThePods(t *testing.T) {
+func TestWakeUpFromSubmittingProgram(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -33,7 +33,7 @@ func TestAProgramThatOnlySubmitsWakesThePods(t *testing.T) {
 var onlyWoken = runner.Options{Slots: 1, HeartbeatEvery: 100 * time.Millisecond, LeaseFor: time.Minute, PollEvery: time.Hour}
 
 // All pods of the front except one are dead, but their leases have not expired yet. The delayed claim of the living pod finds the jobs.
-func TestAJobStartsSoonAlthoughThePodsThatAreNotifiedFirstAreDead(t *testing.T) {
+func TestJobStartBehindDeadPods(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -53,7 +53,7 @@ func TestAJobStartsSoonAlthoughThePodsThatAreNotifiedFirstAreDead(t *testing.T) 
 }
 
 // A program that only submits jobs merges wake-ups that shortly follow the first. Close sends any that are still pending.
-func TestWakeUpsOfAProgramThatOnlySubmitsAreMergedAndNotLost(t *testing.T) {
+func TestMergedWakeUpsBeforeClose(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

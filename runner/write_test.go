@@ -135,7 +135,7 @@ func TestFailingQueuedStatement(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
+func TestUnqueueableStatement(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table mine (job bigint)`)

@@ -44,7 +44,7 @@ func wait[T any](t *testing.T, what <-chan T) T {
 	}
 }
 
-func TestAnAlarmGoesOffAtItsLatestMomentAndOnce(t *testing.T) {
+func TestAlarmSetRepeatedly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -63,7 +63,7 @@ func TestAnAlarmGoesOffAtItsLatestMomentAndOnce(t *testing.T) {
 	})
 }
 
-func TestAnAlarmThatIsDueBeforeRunGoesOffThen(t *testing.T) {
+func TestAlarmDueBeforeRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -78,7 +78,7 @@ func TestAnAlarmThatIsDueBeforeRunGoesOffThen(t *testing.T) {
 	})
 }
 
-func TestAnAlarmThatSetsItselfAgainLeavesNothingBehind(t *testing.T) {
+func TestAlarmSetFromWithin(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := running(t)
@@ -99,7 +99,7 @@ func TestAnAlarmThatSetsItselfAgainLeavesNothingBehind(t *testing.T) {
 	is.True(runtime.NumGoroutine() < before+100) // a margin for goroutines of other tests
 }
 
-func TestARunningAlarmEndsWithTheScheduler(t *testing.T) {
+func TestAlarmDuringSchedulerStop(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s, err := scheduler.New(slog.New(slog.DiscardHandler))

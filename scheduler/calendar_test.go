@@ -100,7 +100,7 @@ func TestFiresOnDaysOfChange(t *testing.T) {
 	}
 }
 
-func TestWhatCannotFireIsRefusedAtOnce(t *testing.T) {
+func TestExpressionWithoutOccurrences(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	began := time.Now()
@@ -111,7 +111,7 @@ func TestWhatCannotFireIsRefusedAtOnce(t *testing.T) {
 	is.True(time.Since(began) < 10*time.Second) // the search terminates
 }
 
-func TestRareFiresAreFoundAtOnce(t *testing.T) {
+func TestRareOccurrenceSearchTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	began := time.Now()

@@ -12,9 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// TestExpressionsOfTheDocumentMeanWhatItSays checks the table in docs/scheduling.md. The description of each cron expression must include
+// TestDocumentedCronExpressionWords checks the table in docs/scheduling.md. The description of each cron expression must include
 // the words that the scheduler generates for it.
-func TestExpressionsOfTheDocumentMeanWhatItSays(t *testing.T) {
+func TestDocumentedCronExpressionWords(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	text, err := os.ReadFile("../docs/scheduling.md")

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-func TestWhatIsWrongIsSaidWithAnExample(t *testing.T) {
+func TestInvalidExpressionMessages(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ expression, zone, want string }{
 		{"", "UTC", `expression is missing: want one such as "30 2 * * *"`},

@@ -101,8 +101,8 @@ func sameFires(t *rapid.T, w window) {
 	}
 }
 
-// TestDaysAreThoseOfTheEvaluator compares the fire times of random day fields over twelve years around 2100, which is not a leap year.
-func TestDaysAreThoseOfTheEvaluator(t *testing.T) {
+// TestRandomDayFieldsMatchEvaluator compares the fire times of random day fields over twelve years around 2100, which is not a leap year.
+func TestRandomDayFieldsMatchEvaluator(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := fmt.Sprintf("0 0 %s %s %s", fieldOf(t, 3), fieldOf(t, 4), fieldOf(t, 5))
@@ -124,8 +124,8 @@ func TestDaysAreThoseOfTheEvaluator(t *testing.T) {
 	})
 }
 
-// TestLatestIsTheLastOfAWalk compares Latest with repeated calls to Next over random periods of up to three years.
-func TestLatestIsTheLastOfAWalk(t *testing.T) {
+// TestLatestMatchesRepeatedNext compares Latest with repeated calls to Next over random periods of up to three years.
+func TestLatestMatchesRepeatedNext(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -185,7 +185,7 @@ func said(t *rapid.T, parts [6]string) (words, means string) {
 	return calendar.Words(), fmt.Sprint(p.sets[:3], days)
 }
 
-func TestIntervalsAreAtLeastWhatIsSaid(t *testing.T) {
+func TestMinIntervalOfExpressions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for expression, want := range map[string]time.Duration{

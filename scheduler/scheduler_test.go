@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-func TestAChoreRunsAtOnceAndItsContextEndsWithTheScheduler(t *testing.T) {
+func TestTaskStartAndSchedulerStop(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s, err := scheduler.New(slog.New(slog.DiscardHandler))
@@ -31,7 +31,7 @@ func TestAChoreRunsAtOnceAndItsContextEndsWithTheScheduler(t *testing.T) {
 	<-done // Run waits for running tasks
 }
 
-func TestARunThatTakesLongIsNotStacked(t *testing.T) {
+func TestSlowTaskOverlap(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s, err := scheduler.New(slog.New(slog.DiscardHandler))

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-func TestWordsSayWhenAScheduleFires(t *testing.T) {
+func TestExpressionInWords(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ expression, zone, want string }{
 		{"30 2 * * *", "Europe/Zurich", "at 02:30 every day, Europe/Zurich"},

@@ -44,7 +44,7 @@ func until(started chan<- int64, causes chan<- error) handler {
 	}
 }
 
-func TestACancelReachesTheHandlerOfALaneOfTemporal(t *testing.T) {
+func TestTemporalCancelReachesHandler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	started, causes := make(chan int64, 1), make(chan error, 1)
@@ -65,7 +65,7 @@ func TestACancelReachesTheHandlerOfALaneOfTemporal(t *testing.T) {
 	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // the run was terminated
 }
 
-func TestAStoppingPodHandsItsRunsOfTemporalToAnother(t *testing.T) {
+func TestTemporalRunsOfStoppingPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -93,7 +93,7 @@ func cutOff(off *atomic.Bool) grpc.DialOption {
 	})
 }
 
-func TestAJobWhoseWorkerIsCutOffRunsAgainWithItsCheckpointAndAHigherFence(t *testing.T) {
+func TestTemporalWorkerCutOff(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	off, causes, second := &atomic.Bool{}, make(chan error, 10), make(chan struct{})
@@ -177,7 +177,7 @@ func TestTwoForwardersStartOneRun(t *testing.T) {
 	is.Equal(w.runOf(i.ID), run)
 }
 
-func TestTheReconcilerSettlesRunsThatEndedOutside(t *testing.T) {
+func TestTemporalReconcilerExternallyEndedRuns(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w, f, i := forward(t)
@@ -216,7 +216,7 @@ func TestTheReconcilerSettlesRunsThatEndedOutside(t *testing.T) {
 	is.Equal(w.job(i.ID).State, job.Cancelled)
 }
 
-func TestAJobWhoseRunTheServerTerminatesFails(t *testing.T) {
+func TestTemporalRunTerminated(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w, f, i := forward(t)
@@ -232,7 +232,7 @@ func TestAJobWhoseRunTheServerTerminatesFails(t *testing.T) {
 	is.True(strings.Contains(*j.Error, "history is too large"))
 }
 
-func TestAVerdictIsWrittenByAPodThatHasTheHandler(t *testing.T) {
+func TestTemporalVerdictNeedsHandlerPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -266,7 +266,7 @@ func TestAVerdictIsWrittenByAPodThatHasTheHandler(t *testing.T) {
 	stop()
 }
 
-func TestAJobIsNotStartedAgainAfterItsEpoch(t *testing.T) {
+func TestTemporalStartOfPastEpoch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64
@@ -302,7 +302,7 @@ func TestAJobIsNotStartedAgainAfterItsEpoch(t *testing.T) {
 	is.Equal(w.job(id).State, job.Succeeded)
 }
 
-func TestDoctorExplainsWhatIsWrongWithTemporal(t *testing.T) {
+func TestDoctorTemporalProblems(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	says := func(namespace string) (list []string) {
@@ -332,7 +332,7 @@ func TestDoctorExplainsWhatIsWrongWithTemporal(t *testing.T) {
 	is.True(strings.Contains(strings.Join(says("brief"), ""), "closed runs are kept for 1h0m0s"))
 }
 
-func TestALaneLimitsTheTimeWithoutSignsOfLife(t *testing.T) {
+func TestTemporalLaneStaleLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	started, causes := make(chan int64, 1), make(chan error, 1)
@@ -345,7 +345,7 @@ func TestALaneLimitsTheTimeWithoutSignsOfLife(t *testing.T) {
 	is.Equal(*j.Reason, job.ReasonStale)
 }
 
-func TestTwoDatabasesWithOnePrefixAreReported(t *testing.T) {
+func TestTemporalPrefixConflictReported(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w, f, i := forward(t)
@@ -357,7 +357,7 @@ func TestTwoDatabasesWithOnePrefixAreReported(t *testing.T) {
 	is.Equal(w.runOf(i.ID), "") // the other database's run does not count
 }
 
-func TestAHandlerThatIgnoresItsTimeoutDoesNotHoldItsJob(t *testing.T) {
+func TestTemporalHandlerIgnoringTimeout(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	release := make(chan struct{})
@@ -371,7 +371,7 @@ func TestAHandlerThatIgnoresItsTimeoutDoesNotHoldItsJob(t *testing.T) {
 	is.Equal(*j.Reason, job.ReasonTimeout)
 }
 
-func TestALaneMovesToTemporalAndBackWhileJobsWaitForTheirRetries(t *testing.T) {
+func TestTemporalLaneMoveDuringRetries(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var fences []int64
@@ -402,7 +402,7 @@ func (w *world) waitAttempt(id int64, n int) {
 	})
 }
 
-func TestDoctorAndTheDashboardSeeTemporal(t *testing.T) {
+func TestTemporalInDoctorAndDashboard(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	started, causes := make(chan int64, 1), make(chan error, 1)
@@ -439,7 +439,7 @@ func TestDoctorAndTheDashboardSeeTemporal(t *testing.T) {
 	is.Equal(w.wait(id).State, job.Cancelled)
 }
 
-func TestAPodThatStopsWhileItIsDrainedWaitsForItsHandlersOfTemporal(t *testing.T) {
+func TestTemporalHandlersOfDrainedPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	started, canceled, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -463,7 +463,7 @@ func TestAPodThatStopsWhileItIsDrainedWaitsForItsHandlersOfTemporal(t *testing.T
 	is.True(returned.Load())
 }
 
-func TestTwoDatabasesWithOnePrefixDoNotRunJobsOfEachOther(t *testing.T) {
+func TestTemporalPrefixConflictJobIsolation(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var worlds []*world
@@ -489,7 +489,7 @@ func TestTwoDatabasesWithOnePrefixDoNotRunJobsOfEachOther(t *testing.T) {
 	})
 }
 
-func TestAJobDoesNotEndWhileItsCancelledHandlerCleansUp(t *testing.T) {
+func TestTemporalCancelledHandlerCleanup(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const timeout = 2 * time.Second
@@ -517,7 +517,7 @@ func TestAJobDoesNotEndWhileItsCancelledHandlerCleansUp(t *testing.T) {
 	is.Equal(w.wait(id).State, job.Cancelled)
 }
 
-func TestACheckpointForgivesTheCrashesOfEarlierRuns(t *testing.T) {
+func TestTemporalCrashCountAfterCheckpoint(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	off := &atomic.Bool{}
@@ -542,7 +542,7 @@ func TestACheckpointForgivesTheCrashesOfEarlierRuns(t *testing.T) {
 	is.Equal(string(w.wait(id).Result), `1`)
 }
 
-func TestAnActivityThatIsResetRunsAgainWithAHigherFence(t *testing.T) {
+func TestTemporalActivityReset(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	fences := make(chan int64, 10)
@@ -570,7 +570,7 @@ func TestAnActivityThatIsResetRunsAgainWithAHigherFence(t *testing.T) {
 	is.Equal(w.wait(id).State, job.Succeeded)
 }
 
-func TestAStuckHandlerKeepsItsSlot(t *testing.T) {
+func TestTemporalStuckHandlerSlot(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	started, release := make(chan struct{}, 8), make(chan struct{})
@@ -613,7 +613,7 @@ func TestAStuckHandlerKeepsItsSlot(t *testing.T) {
 	is.Equal(string(w.wait(id).Result), `"in a free slot"`)
 }
 
-func TestTheRunsOfAJobAreFoundAndDeletedByTheStartOfTheirIDs(t *testing.T) { // follows docs/erasure.md
+func TestTemporalRunsByIDPrefix(t *testing.T) { // follows docs/erasure.md
 	t.Parallel()
 	is := is.New(t)
 	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {

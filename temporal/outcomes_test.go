@@ -24,7 +24,7 @@ var quick = runner.Retry(3, job.Backoff{Base: time.Millisecond, Cap: time.Millis
 
 func nothing(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
 
-func TestPostgreSQLKeepsThePipelinesOfTemporal(t *testing.T) {
+func TestTemporalPipelinesInPostgreSQL(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{
@@ -68,7 +68,7 @@ func TestPostgreSQLKeepsThePipelinesOfTemporal(t *testing.T) {
 	is.Equal(string(undone.Result), `"no printer for {\"total\":121}"`)
 }
 
-func TestAHandlerOfTemporalRetriesSnoozesAndKeepsItsCheckpoint(t *testing.T) {
+func TestTemporalRetrySnoozeCheckpoint(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var fences []int64
@@ -113,7 +113,7 @@ func TestAHandlerOfTemporalRetriesSnoozesAndKeepsItsCheckpoint(t *testing.T) {
 	is.Equal(strings.Join(steps, ", "), "step 0, step 1, step 2")
 }
 
-func TestAttemptsPanicsAndTimeoutsOfTemporalCountAsOnPods(t *testing.T) {
+func TestTemporalAttemptCounts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{
@@ -139,7 +139,7 @@ func TestAttemptsPanicsAndTimeoutsOfTemporalCountAsOnPods(t *testing.T) {
 	}
 }
 
-func TestATransactionOfTheJobIsRefusedInALaneOfTemporal(t *testing.T) {
+func TestTemporalJobTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := open(t, pgtest.Pool(t), temporal.Options{}, map[string]handler{
@@ -161,7 +161,7 @@ func TestATransactionOfTheJobIsRefusedInALaneOfTemporal(t *testing.T) {
 	}
 }
 
-func TestWhatTemporalWouldRejectFailsWithAdvice(t *testing.T) {
+func TestTemporalOversizedPayloads(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	large := `"` + strings.Repeat("x", 900_000) + `"`
@@ -190,7 +190,7 @@ func TestWhatTemporalWouldRejectFailsWithAdvice(t *testing.T) {
 	}
 }
 
-func TestADeferredJobOfTemporalIsCompletedFromOutside(t *testing.T) {
+func TestTemporalDeferredJobCompletion(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	tokens := make(chan string, 1)

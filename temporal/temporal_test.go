@@ -118,7 +118,7 @@ func (w *world) wait(id int64) job.Job {
 	return j
 }
 
-func TestAJobOfALaneOfTemporalRunsAsAnActivity(t *testing.T) {
+func TestTemporalJobAsActivity(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	traces := make(chan string, 1)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/temporal"
 )
 
-func TestAWorkerWithoutADatabaseRunsTheHandlersOfALane(t *testing.T) {
+func TestTemporalWorkerWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	tokens := make(chan string, 1)
@@ -86,7 +86,7 @@ func TestAWorkerWithoutADatabaseRunsTheHandlersOfALane(t *testing.T) {
 	r.Close()
 }
 
-func TestAWorkerWithoutADatabaseDoesNotReadMoreThanAHistoryHolds(t *testing.T) {
+func TestTemporalWorkerHistoryReadLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	large := json.RawMessage(`"` + strings.Repeat("x", 1_000_000) + `"`)

@@ -26,7 +26,7 @@ func set(t *testing.T, values map[string]string) {
 	}
 }
 
-func TestPermissionsAreMissingOnLoopbackOnly(t *testing.T) {
+func TestAuthenticationVariablesByListenAddress(t *testing.T) {
 	for name, c := range map[string]struct {
 		env  map[string]string
 		auth string // empty if the configuration is rejected
@@ -61,7 +61,7 @@ func TestPermissionsAreMissingOnLoopbackOnly(t *testing.T) {
 	}
 }
 
-func TestEveryWrongVariableIsNamedAtOnce(t *testing.T) {
+func TestSeveralInvalidVariables(t *testing.T) {
 	is := is.New(t)
 	wrong := map[string]string{"TRAPEZE_AUTH": "everybody", "TRAPEZE_HTTP_ADDR": "example.org:8080", "TRAPEZE_TRUSTED_PROXIES": "x", "TRAPEZE_TLS_CERT": "f"}
 	set(t, wrong)
@@ -72,7 +72,7 @@ func TestEveryWrongVariableIsNamedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAnInvalidAddressIsTheOnlyMistake(t *testing.T) {
+func TestInvalidListenAddressVariable(t *testing.T) {
 	for name, values := range map[string]map[string]string{
 		"by default": {"TRAPEZE_HTTP_ADDR": "8080"},
 		"none":       {"TRAPEZE_HTTP_ADDR": "8080", "TRAPEZE_AUTH": "none"},
@@ -87,7 +87,7 @@ func TestAnInvalidAddressIsTheOnlyMistake(t *testing.T) {
 	}
 }
 
-func TestAddressesAreListenedOnAsTheyAreGiven(t *testing.T) {
+func TestListenAddressForms(t *testing.T) {
 	for addr, want := range map[string]string{
 		"127.0.0.1:8080": "127.0.0.1:8080", ":0": "127.0.0.1:0", "localhost:80": "127.0.0.1:80", "[::1]:80": "[::1]:80",
 		"0.0.0.0:80": "0.0.0.0:80", "10.0.0.1:80": "10.0.0.1:80", "example.org:80": "", "127.0.0.1": "", "127.0.0.1:99999": "",
@@ -102,7 +102,7 @@ func TestAddressesAreListenedOnAsTheyAreGiven(t *testing.T) {
 	}
 }
 
-func TestATokenOfTheFileSignsIn(t *testing.T) {
+func TestTokenFileLogin(t *testing.T) {
 	is := is.New(t)
 	file := filepath.Join(t.TempDir(), "tokens.json")
 	set(t, map[string]string{"TRAPEZE_TOKENS_FILE": file})
@@ -125,7 +125,7 @@ func TestATokenOfTheFileSignsIn(t *testing.T) {
 	is.Equal(who.Name, "ana")
 }
 
-func TestAnAPIWithoutPermissionsIsForThisMachineAlone(t *testing.T) {
+func TestUnauthenticatedAPIOnLoopback(t *testing.T) {
 	is := is.New(t)
 	set(t, nil)
 	c, err := env.Load()
@@ -136,7 +136,7 @@ func TestAnAPIWithoutPermissionsIsForThisMachineAlone(t *testing.T) {
 	is.Equal(len(c.Warnings()), 1)
 }
 
-func TestTheHeaderOfAProxyIsNamedToCallersWithoutIt(t *testing.T) {
+func TestProxyHeaderChallenge(t *testing.T) {
 	is := is.New(t)
 	set(t, map[string]string{"TRAPEZE_AUTH": "header", "TRAPEZE_TRUSTED_PROXIES": "10.1.0.0/16"})
 	c, err := env.Load()
@@ -146,7 +146,7 @@ func TestTheHeaderOfAProxyIsNamedToCallersWithoutIt(t *testing.T) {
 	is.Equal(o.Challenge, `X-Forwarded-User realm="trapeze"`)
 }
 
-func TestACertificateIsReadFromItsFiles(t *testing.T) {
+func TestServerCertificateFiles(t *testing.T) {
 	is := is.New(t)
 	set(t, map[string]string{"TRAPEZE_TOKENS_FILE": "f"})
 	c, err := env.Load()
@@ -183,7 +183,7 @@ func TestWorldReadableSecretFiles(t *testing.T) {
 	}
 }
 
-func TestTheStreamsOfAPrincipalAreLimitedUnlessAllRequestsAreTheSamePrincipal(t *testing.T) {
+func TestStreamsPerPrincipalVariable(t *testing.T) {
 	is := is.New(t)
 	file := filepath.Join(t.TempDir(), "tokens.json")
 	is.NoErr(os.WriteFile(file, []byte(`{"tokens":[]}`), 0o600))

@@ -10,7 +10,7 @@ import (
 )
 
 // A drained pod is alive but does not add to a lane's limit.
-func TestTheLimitOfALaneCountsPodsThatClaim(t *testing.T) {
+func TestDashboardLaneLimitDrainedPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	l := lane{job.LaneUse{Name: "slow", Enabled: true, Engine: job.EnginePostgreSQL, SlotsPerPod: new(2), Running: 2}}

@@ -29,7 +29,7 @@ func TestLengthsAndNumbersAreShort(t *testing.T) {
 	is.Equal(ago(now, (*time.Time)(nil)), moment{})
 }
 
-func TestTextOfOthersIsMadePlain(t *testing.T) {
+func TestUntrustedTextFormatting(t *testing.T) {
 	is := is.New(t)
 	is.Equal(plain("a\u202eb\x00c\nd"), "a\ufffdb\ufffdc d")
 	is.Equal(short(4, "äöüß!"), "äöü…")
@@ -38,7 +38,7 @@ func TestTextOfOthersIsMadePlain(t *testing.T) {
 	is.True(len(long) < mostJSON+100 && strings.HasSuffix(long, "more bytes"))
 }
 
-func TestAttemptsAreDrawnFromTheEvents(t *testing.T) {
+func TestAttemptTimelineFromEvents(t *testing.T) {
 	is := is.New(t)
 	began := time.Now()
 	event := func(no int, at time.Duration, from, to job.State, fence int64, name string) job.Event {
@@ -64,7 +64,7 @@ func TestAttemptsAreDrawnFromTheEvents(t *testing.T) {
 	is.Equal(attemptsOf(history{}, began), nil) // the job was never claimed
 }
 
-func TestAPipelineIsDrawnInColumns(t *testing.T) {
+func TestPipelineGraphColumns(t *testing.T) {
 	is := is.New(t)
 	one := func(id int64) job.TreeJob {
 		return job.TreeJob{Job: job.Job{ID: id, Kind: "k", State: job.Succeeded}}

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestTheTimelineOfAPipelineShowsWhenItsJobsWaitedAndRan(t *testing.T) {
+func TestPipelineTimeline(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	start := time.Date(2025, 1, 31, 8, 0, 0, 0, time.UTC)

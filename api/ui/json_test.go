@@ -19,7 +19,7 @@ func unfolded(list []fold) (text string) {
 	return text
 }
 
-func TestFoldedJSONKeepsEveryLine(t *testing.T) {
+func TestFoldedJSONLines(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for _, raw := range []string{`1`, `"{"`, `{}`, `{"a":[{"b":{}},[],"["],"c":{"d":12345678901234567890}}`, `["{","}"]`, strings.Repeat("[", 200) + strings.Repeat("]", 200),

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 )
 
-func TestALoginLeadsBackToAPageOfTheDashboardAndNowhereElse(t *testing.T) {
+func TestLoginRedirectTargets(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for next, want := range map[string]string{
@@ -28,7 +28,7 @@ func TestALoginLeadsBackToAPageOfTheDashboardAndNowhereElse(t *testing.T) {
 	}
 }
 
-func FuzzALoginNeverLeadsOutOfTheDashboard(f *testing.F) {
+func FuzzLoginRedirectTarget(f *testing.F) {
 	for _, next := range []string{"jobs/7?a=b", "//evil.example", "jobs/../..", "javascript:alert(1)", `\\x`, "jobs?%zz"} {
 		f.Add(next)
 	}
@@ -49,7 +49,7 @@ func FuzzALoginNeverLeadsOutOfTheDashboard(f *testing.F) {
 	})
 }
 
-func TestTheFormOfALoginHoldsThePageThatWasAskedFor(t *testing.T) {
+func TestLoginFormRequestedPage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	nobody := func(*http.Request) (access.Principal, error) { return access.Principal{}, access.ErrUnauthenticated }

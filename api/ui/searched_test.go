@@ -10,7 +10,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAPageThatFoundNothingYetSaysHowFarTheSearchWent(t *testing.T) {
+func TestDashboardIncompleteSearch(t *testing.T) {
 	is := is.New(t)
 	until := time.Now().Add(-72 * time.Hour)
 	set, next := &filters{Values: url.Values{"name": {"seldom"}}}, "jobs?name=seldom&cursor=c"

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestASparkSaysWhatBecameOfEachFireByShapeAndInWords(t *testing.T) {
+func TestScheduleSparklineOccurrences(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	second, hour := job.Seconds(time.Second), job.Seconds(time.Hour)
@@ -38,7 +38,7 @@ func TestASparkSaysWhatBecameOfEachFireByShapeAndInWords(t *testing.T) {
 	is.Equal(len(sparkOf(many).Marks), sparkMost)
 }
 
-func TestAScheduleSaysHowItIs(t *testing.T) {
+func TestScheduleStateLabels(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	now := time.Now()

@@ -77,7 +77,7 @@ func get(h http.Handler, path string, header ...string) *httptest.ResponseRecord
 	return w
 }
 
-func TestAPageWithoutADatabaseSaysSoAndLooksAgain(t *testing.T) {
+func TestDashboardPageWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := away(t, Options{})
@@ -102,7 +102,7 @@ func TestProblemPageWithoutFreeConnections(t *testing.T) {
 	is.True(strings.Contains(w.Body.String(), "max_connections"))
 }
 
-func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {
+func TestDashboardUnknownPagesAndFilters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := away(t, Options{})
@@ -119,7 +119,7 @@ func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotLoggedInGetsTheFormOnlyWhereItWouldHelp(t *testing.T) {
+func TestLoginFormOnUnauthenticatedPage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	nobody := func(*http.Request) (access.Principal, error) { return access.Principal{}, access.ErrUnauthenticated }
@@ -144,7 +144,7 @@ func everyScript() (text string) {
 	return text
 }
 
-func TestFilesAreKeptForGoodUnderTheirHash(t *testing.T) {
+func TestStaticFileCaching(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := away(t, Options{})
@@ -166,7 +166,7 @@ func TestFilesAreKeptForGoodUnderTheirHash(t *testing.T) {
 	is.Equal(get(h, "/static/ui.go").Code, http.StatusNotFound)
 }
 
-func TestPagesForbidWhatIsNotTheirs(t *testing.T) {
+func TestDashboardFilesWithoutInlineCode(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := get(away(t, Options{}), "/login")

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAWorkerNeedsHandlersAndSaysWhatKeepsIt(t *testing.T) {
+func TestWorkerCommandHandlerRegistration(t *testing.T) {
 	is := is.New(t)
 	arguments := []string{"worker", "--server", "http://127.0.0.1:1"}
 	is.Equal(Run(t.Context(), Command(Options{}), arguments), exit.CodeUsage) // no handlers are registered
@@ -32,7 +32,7 @@ func TestAWorkerNeedsHandlersAndSaysWhatKeepsIt(t *testing.T) {
 }
 
 // This test guards against a limitation of cobra, which runs only the nearest PersistentPreRun.
-func TestAProgramsOwnCommandMayHaveAHook(t *testing.T) {
+func TestCustomCommandPreRunHook(t *testing.T) {
 	is := is.New(t)
 	root, hooked := Command(Options{}), 0
 	root.AddCommand(&cobra.Command{
@@ -45,7 +45,7 @@ func TestAProgramsOwnCommandMayHaveAHook(t *testing.T) {
 	is.Equal(Run(t.Context(), root, []string{"cancel", "7", "--children"}), exit.CodeUsage) // this flag selects among many jobs
 }
 
-func TestTheVersionIsTheReleaseOfTheProgram(t *testing.T) {
+func TestVersionOfProgram(t *testing.T) {
 	is := is.New(t)
 	root := Command(Options{Name: "greeter", Release: "v1.2.3"})
 	var out bytes.Buffer
@@ -67,7 +67,7 @@ func answering(t *testing.T, sent func(body string), answers ...string) string {
 	return s.URL
 }
 
-func TestAFollowedPipelineIsPrintedAsJSONOnlyWhenItChanges(t *testing.T) {
+func TestFollowedPipelineAsJSON(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	running, ended := `{"id":"1","status":"running","jobs":[]}`, `{"id":"1","status":"succeeded","jobs":[]}`
@@ -79,7 +79,7 @@ func TestAFollowedPipelineIsPrintedAsJSONOnlyWhenItChanges(t *testing.T) {
 	is.Equal(strings.Count(out.String(), "\n"), 2)
 }
 
-func TestAPartIsCompletedWithAnEmptyErrorAsFailed(t *testing.T) {
+func TestCompleteCommandEmptyError(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		flags []string
@@ -99,7 +99,7 @@ func TestAPartIsCompletedWithAnEmptyErrorAsFailed(t *testing.T) {
 	}
 }
 
-func TestTextsShowTheNameOfTheProgram(t *testing.T) {
+func TestProgramNameInHelpTexts(t *testing.T) {
 	is := is.New(t)
 	root := Command(Options{Name: "greeter"})
 	var check func(c *cobra.Command)

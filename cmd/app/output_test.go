@@ -52,13 +52,13 @@ func aJob() job.Job {
 	}
 }
 
-func TestAJobIsShownLineByLine(t *testing.T) {
+func TestJobTextOutput(t *testing.T) {
 	golden(t, "job.txt", func(c *cobra.Command) error {
 		return printJob(c, aJob(), "web-1 (boot 79e1bf4c-8247-44ef-b442-9ddb90e322f0)", "")
 	})
 }
 
-func TestAFailureIsShownWithItsStackInLines(t *testing.T) {
+func TestFailureTextOutputWithStack(t *testing.T) {
 	golden(t, "job_failed.txt", func(c *cobra.Command) error {
 		j := aJob()
 		reason, outcome := job.Reason("error"), job.OutcomeStatus("error")
@@ -70,7 +70,7 @@ func TestAFailureIsShownWithItsStackInLines(t *testing.T) {
 	})
 }
 
-func TestTheAuditIsReadByPeople(t *testing.T) {
+func TestAuditTextOutput(t *testing.T) {
 	golden(t, "audit.txt", func(c *cobra.Command) error {
 		return show.Table(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", [][]string{
 			auditCells(admin.AuditRow{ID: 2, At: noon, Actor: "bo", Source: "10.0.0.7", Action: "lane.set", Target: "lane default", Reason: "it needs the permission workers:manage"}),

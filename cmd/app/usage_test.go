@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func TestArgumentsAreRefusedInTheWordsOfThisProgram(t *testing.T) {
+func TestInvalidCommandArgumentMessages(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args []string
@@ -38,7 +38,7 @@ func TestArgumentsAreRefusedInTheWordsOfThisProgram(t *testing.T) {
 	}
 }
 
-func TestAnInvalidFlagValueIsRefusedInTheWordsOfThisProgram(t *testing.T) {
+func TestInvalidFlagValueMessages(t *testing.T) {
 	t.Parallel()
 	var check func(*cobra.Command, []string)
 	check = func(c *cobra.Command, path []string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAJobThatAwaitsApprovalRunsOnceApproved(t *testing.T) {
+func TestApproveCommand(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -32,7 +32,7 @@ func TestAJobThatAwaitsApprovalRunsOnceApproved(t *testing.T) {
 	is.Equal(decoded[map[string]any](t, db.ok("approve", strings.TrimSpace(db.ok("enqueue", "demo.noop")), "--json"))["state"], "pending")
 }
 
-func TestWithFourEyesACommandDoesNotApproveWhatItsUserSubmitted(t *testing.T) {
+func TestApproveCommandOfSubmitter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -46,7 +46,7 @@ func TestWithFourEyesACommandDoesNotApproveWhatItsUserSubmitted(t *testing.T) {
 	is.Equal(trapeze(t, strict, "approve", id).code, 0)
 }
 
-func TestACommandApprovesOnlyTheArgumentsThatWereSeen(t *testing.T) {
+func TestApproveCommandAfterArgumentsChange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

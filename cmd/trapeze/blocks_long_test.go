@@ -17,7 +17,7 @@ import (
 )
 
 // TestEveryShellBlockRuns runs each page's shell blocks in order and in a single shell, while a pod with the demo kinds is running. A block
-// marked no-run needs another machine, another program or the reader's own IDs. TestWhatTheDocumentsTellToTypeExists checks the commands in
+// marked no-run needs another machine, another program or the reader's own IDs. TestCommandsInDocuments checks the commands in
 // such blocks.
 func TestEveryShellBlockRuns(t *testing.T) {
 	t.Parallel()

@@ -48,9 +48,9 @@ func blocks(t *testing.T, page, language string) (all []block) {
 
 type block struct{ mark, text string }
 
-// TestEveryGoBlockIsAnExcerptOfCodeThatCompiles checks that the tokens of each Go block in the documentation occur in a Go file of the
+// TestGoBlocksInDocuments checks that the tokens of each Go block in the documentation occur in a Go file of the
 // repository. Comments and indentation may differ.
-func TestEveryGoBlockIsAnExcerptOfCodeThatCompiles(t *testing.T) {
+func TestGoBlocksInDocuments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var code []string
@@ -108,9 +108,9 @@ func tokens(code []byte) string {
 	}
 }
 
-// TestEveryLinkOfAPageExists checks that the files and headings that pages link to exist. `make docs` also checks links to the site's
+// TestDocumentLinks checks that the files and headings that pages link to exist. `make docs` also checks links to the site's
 // files.
-func TestEveryLinkOfAPageExists(t *testing.T) {
+func TestDocumentLinks(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	all := append(pages(t), "../../CONTRIBUTING.md", "../../AGENTS.md", "../../SECURITY.md", "../../CHANGELOG.md", "../../examples/orders/README.md", "../../examples/sql/README.md")
@@ -146,7 +146,7 @@ func anchors(page string) (all []string) {
 	return all
 }
 
-func TestTheNightlyRunHasEveryLeg(t *testing.T) {
+func TestNightlyRunLegs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	list := func(file, pattern, separator string) []string {

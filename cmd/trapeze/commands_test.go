@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestWaitFollowsAPipelineAndExitsByItsResult(t *testing.T) {
+func TestWaitCommandForPipeline(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -39,7 +39,7 @@ func TestWaitFollowsAPipelineAndExitsByItsResult(t *testing.T) {
 	is.Equal(strings.Count(bad.out, "\n"), 1)                              // stdout contains only the ID
 }
 
-func TestExportsAreOneObjectALine(t *testing.T) {
+func TestExportCommandLineFormat(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -68,7 +68,7 @@ func TestExportsAreOneObjectALine(t *testing.T) {
 	is.Equal(strings.TrimSpace(rest), history[2]) // continues from the cursor without a gap or a duplicate
 }
 
-func TestKeysMakeASubmissionSafeToRepeat(t *testing.T) {
+func TestRepeatedEnqueueCommandWithKeys(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -97,7 +97,7 @@ func TestMigrateGoesUpAndDown(t *testing.T) {
 	is.True(strings.Contains(db.ok("migrate", "print", "--to", "1"), "create table trapeze.jobs"))
 }
 
-func TestExitCodesSayWhatWentWrong(t *testing.T) {
+func TestCommandExitCodes(t *testing.T) {
 	t.Parallel()
 	unreachable := "DATABASE_URL=postgres://app:secret@127.0.0.1:1/app"
 	for _, c := range []struct {
@@ -133,7 +133,7 @@ func TestExitCodesSayWhatWentWrong(t *testing.T) {
 	}
 }
 
-func TestANegativePriorityNeedsNoDashes(t *testing.T) {
+func TestNiceCommandNegativePriority(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

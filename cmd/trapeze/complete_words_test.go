@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestTheShellCompletesNamesOfThisDatabase(t *testing.T) {
+func TestShellCompletionFromDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := patient{database{t, pgtest.URL(t)}, nil}

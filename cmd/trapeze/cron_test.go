@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
+func TestScheduleCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -62,7 +62,7 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	is.True(!strings.Contains(string(first.After), "2025")) // arguments are not recorded, because they may contain secrets
 }
 
-func TestAScheduleThatCannotBeIsAUsageError(t *testing.T) {
+func TestInvalidScheduleCommand(t *testing.T) {
 	t.Parallel()
 	db := database{t, pgtest.URL(t)}
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 )
 
-func TestTheDemoShowsAHandOffAndATakeoverAndLeavesNothingBehind(t *testing.T) {
+func TestDemoHandOffTakeoverCleanup(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	tmp, err := os.MkdirTemp("", "demo-")
@@ -58,7 +58,7 @@ func checkDemo(t *testing.T, got said) {
 	}
 }
 
-func TestADemoOfAFileThatIsNotThereFailsBeforeAnythingIsStarted(t *testing.T) {
+func TestDemoWithMissingFile(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	got := trapeze(t, []string{"TMPDIR=" + t.TempDir()}, "demo", "--file", "/nowhere/flights.csv")

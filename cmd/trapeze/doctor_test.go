@@ -78,7 +78,7 @@ func (p patient) finds(check string, status health, says string, flags ...string
 	return found
 }
 
-func TestADoctorFindsNothingWrongWithAHealthyDatabase(t *testing.T) {
+func TestDoctorHealthyDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
@@ -94,7 +94,7 @@ func TestADoctorFindsNothingWrongWithAHealthyDatabase(t *testing.T) {
 	}
 }
 
-func TestADoctorFindsWhatHoldsBackTheHorizon(t *testing.T) {
+func TestDoctorHeldBackHorizon(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
@@ -109,7 +109,7 @@ func TestADoctorFindsWhatHoldsBackTheHorizon(t *testing.T) {
 	is.True(p.finds("horizon", failing, "idle in transaction", "--transactions", "0s"))
 }
 
-func TestADoctorFindsTablesThatAutovacuumDoesNotKeepUpWith(t *testing.T) {
+func TestDoctorLaggingAutovacuum(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
@@ -130,7 +130,7 @@ func TestADoctorFindsTablesThatAutovacuumDoesNotKeepUpWith(t *testing.T) {
 	pgtest.Wait(t, "the statistics show the dead rows", func() bool { return p.finds("tables", warning, "trapeze.parked has 12000 dead rows") })
 }
 
-func TestADoctorFindsMaintenanceThatIsLateOrFails(t *testing.T) {
+func TestDoctorLateOrFailedMaintenance(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
@@ -142,7 +142,7 @@ func TestADoctorFindsMaintenanceThatIsLateOrFails(t *testing.T) {
 	is.True(p.finds("maintenance", warning, "failed on web-1: permission denied"))
 }
 
-func TestADoctorFindsAServerThatForgets(t *testing.T) {
+func TestDoctorSynchronousCommitOff(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
@@ -150,7 +150,7 @@ func TestADoctorFindsAServerThatForgets(t *testing.T) {
 	is.True(p.finds("durability", failing, "synchronous_commit is off"))
 }
 
-func TestADoctorHearsWhetherNotificationsArrive(t *testing.T) {
+func TestDoctorNotificationDelivery(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
@@ -173,7 +173,7 @@ func TestADoctorCountsConnections(t *testing.T) {
 	is.True(strings.Contains(said.out, "one more pod may be refused"))
 }
 
-func TestADoctorFindsProducersWithTheRightsOfASuperuser(t *testing.T) {
+func TestDoctorSuperuserProducers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
@@ -186,7 +186,7 @@ func TestADoctorFindsProducersWithTheRightsOfASuperuser(t *testing.T) {
 	is.True(!p.finds("producers", warning, "superuser"))
 }
 
-func TestADoctorProposesLimitsWhereThereAreNone(t *testing.T) {
+func TestDoctorMissingLimits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

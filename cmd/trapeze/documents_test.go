@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWhatTheDocumentsTellToTypeExists checks every `trapeze …` command that occurs as code in a document.
-func TestWhatTheDocumentsTellToTypeExists(t *testing.T) {
+// TestCommandsInDocuments checks every `trapeze …` command that occurs as code in a document.
+func TestCommandsInDocuments(t *testing.T) {
 	t.Parallel()
 	code := regexp.MustCompile("(?s)```.*?```|`[^`]+`")
 	typed := regexp.MustCompile(`(?m)(?:^|[\x60(;|/] ?)trapeze ([a-z][^\x60|#;\n]*)`)

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestEnqueueWarnsThatNoLivePodHandlesTheKind(t *testing.T) {
+func TestEnqueueCommandWithUnhandledKind(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -43,7 +43,7 @@ func TestEnqueueWarnsThatNoLivePodHandlesTheKind(t *testing.T) {
 }
 
 // Each command reserves only one ID, so the next command's job gets the next ID.
-func TestACommandThatSubmitsAJobUsesOneID(t *testing.T) {
+func TestEnqueueCommandReservedIDs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestEraseRefusesUntilTheJobsOfTheSubjectHaveEnded(t *testing.T) {
+func TestEraseCommandWithUnfinishedJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestFailuresListsGroupsAndRetryTakesOne(t *testing.T) {
+func TestFailuresAndRetryCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAnInterruptedWaitIsAnUnknownOutcome(t *testing.T) {
+func TestInterruptedWaitCommand(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -32,7 +32,7 @@ func TestAnInterruptedWaitIsAnUnknownOutcome(t *testing.T) {
 	is.Equal(db.job(strings.TrimSpace(line)).State, job.Pending) // the job is still pending
 }
 
-func TestFollowedEventsOfAJobEndWithIt(t *testing.T) {
+func TestFollowedJobEventsUntilEnd(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

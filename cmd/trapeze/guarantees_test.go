@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestEveryGuaranteeNamesTestsAndStatementsThatExist checks the names of tests and statements in docs/guarantees.md and docs/testing.md.
-func TestEveryGuaranteeNamesTestsAndStatementsThatExist(t *testing.T) {
+// TestTestNamesInGuarantees checks the names of tests and statements in docs/guarantees.md and docs/testing.md.
+func TestTestNamesInGuarantees(t *testing.T) {
 	t.Parallel()
 	declaration := regexp.MustCompile(`func (Test\w+)\(t \*testing\.T\)|\b(\w+SQL)\s+= `)
 	declared := map[string]bool{}
@@ -83,7 +83,7 @@ func TestGuaranteesMarkLongTests(t *testing.T) {
 		name, mark := found[1], found[2] != ""
 		expression, ok := constraints[name]
 		if !ok {
-			continue // reported by TestEveryGuaranteeNamesTestsAndStatementsThatExist
+			continue // reported by TestTestNamesInGuarantees
 		}
 		inFast := isBuilt(expression, nil)
 		if mark {

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestLanesAreSetFromTheCommandLine(t *testing.T) {
+func TestLaneCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -55,7 +55,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"lane.set", "cli", "month's end", client.Operator()})
 }
 
-func TestALaneIsMovedToAnotherEngineFromTheCommandLine(t *testing.T) {
+func TestLaneEngineMoveCommand(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -84,7 +84,7 @@ func TestALaneIsMovedToAnotherEngineFromTheCommandLine(t *testing.T) {
 	is.Equal(db.ok("lane", "set", "video", "--engine", "postgres"), "lane video runs on postgres\n")
 }
 
-func TestASettingThatCannotBeIsAUsageError(t *testing.T) {
+func TestInvalidLaneSettingCommands(t *testing.T) {
 	t.Parallel()
 	db := database{t, pgtest.URL(t)}
 	for args, says := range map[string]string{
@@ -113,7 +113,7 @@ func TestASettingThatCannotBeIsAUsageError(t *testing.T) {
 	}
 }
 
-func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
+func TestPauseDrainFreezeCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -155,7 +155,7 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	is.Equal(db.run("drain", "--pod", "nobody").code, 1)
 }
 
-func TestLanesOfTheEnvironmentAreChecked(t *testing.T) {
+func TestInvalidLanesVariable(t *testing.T) {
 	t.Parallel()
 	for value, says := range map[string]string{
 		"one=2:a,two=1:b+a": `kind "a" is in lanes "one" and "two"`,
@@ -176,7 +176,7 @@ func TestLanesOfTheEnvironmentAreChecked(t *testing.T) {
 	}
 }
 
-func TestALaneRequiresApprovalByAnotherPersonFromTheCommandLine(t *testing.T) {
+func TestFourEyesLaneSettingCommand(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

@@ -16,7 +16,7 @@ import (
 )
 
 // A container's health check has the pod's environment but no token.
-func TestPingReportsWhetherThePodOfTheEnvironmentIsAliveAndReady(t *testing.T) {
+func TestPingCommandPodHealth(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	dir := t.TempDir()

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
+func TestPipelineCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -104,7 +104,7 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	is.Equal(db.run("abort", "99999999").code, 1) // no such pipeline
 }
 
-func TestTheFailedChildrenOfAPartialPipelineAreRetriedByACommand(t *testing.T) {
+func TestPartialPipelineRetryCommand(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

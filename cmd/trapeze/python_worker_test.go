@@ -15,7 +15,7 @@ import (
 
 // This test runs the Python example. It is skipped unless gRPC for Python is installed (Debian: python3-grpcio protobuf-compiler
 // protobuf-compiler-grpc libprotobuf-dev).
-func TestAWorkerInPythonRunsJobs(t *testing.T) {
+func TestPythonWorkerExample(t *testing.T) {
 	is := is.New(t)
 	python := ""
 	for _, candidate := range []string{"python3", "/usr/bin/python3"} {

@@ -34,8 +34,8 @@ import (
 
 const generated = "<!-- Generated from the code: go test ./cmd/trapeze -run ReferencePages -update -->\n\n"
 
-// TestReferencePagesAreUpToDate compares the generated pages docs/reference-*.md with the code. The -update flag rewrites the pages.
-func TestReferencePagesAreUpToDate(t *testing.T) {
+// TestGeneratedReferencePages compares the generated pages docs/reference-*.md with the code. The -update flag rewrites the pages.
+func TestGeneratedReferencePages(t *testing.T) {
 	t.Parallel()
 	for name, page := range map[string]func(*testing.T) string{
 		"commands": commandsPage, "environment": environmentPage, "http": httpPage, "metrics": metricsPage, "errors": errorsPage,

@@ -82,7 +82,7 @@ func TestReferenceListsEveryErrorCode(t *testing.T) {
 	same(t, "error codes", names(t, "### Error codes", "code"), codes)
 }
 
-func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
+func TestReferenceFormatFields(t *testing.T) {
 	t.Parallel()
 	types := map[string]any{
 		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
@@ -118,7 +118,7 @@ func fieldsOf(t reflect.Type) (fields []string) {
 	return fields
 }
 
-func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
+func TestReferenceStatesReasonsEvents(t *testing.T) {
 	t.Parallel()
 	const heading = "## States, reasons, events"
 	var states []string
@@ -152,7 +152,7 @@ func TestReferenceListsEveryKind(t *testing.T) {
 	same(t, "kinds", rows, append(literals(t, "handlers/*.go", kind), literals(t, "internal/demokinds/*.go", kind)...))
 }
 
-func TestReferenceListsEveryPermissionAndRole(t *testing.T) {
+func TestReferencePermissionsAndRoles(t *testing.T) {
 	t.Parallel()
 	var permissions []string
 	for _, one := range access.Permissions {

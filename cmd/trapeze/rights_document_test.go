@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 )
 
-func TestTheOperatingGuideSaysWhoMayWhat(t *testing.T) {
+func TestOperatingGuidePermissionTable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	head, below := "| permission |", "|---|"

@@ -24,7 +24,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestServeAsksForTokensOverTLS(t *testing.T) {
+func TestServeTokenAuthenticationOverTLS(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	dir := t.TempDir()
@@ -63,7 +63,7 @@ func TestServeAsksForTokensOverTLS(t *testing.T) {
 	is.Equal(p.end(), 0)
 }
 
-func TestServeDoesNotStartWithAWrongFileOfTokens(t *testing.T) {
+func TestServeWithInvalidTokenFile(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	tokens := filepath.Join(t.TempDir(), "tokens.json")

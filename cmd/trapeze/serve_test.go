@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestServeMigratesAnnouncesItselfAndDrains(t *testing.T) {
+func TestServeMigrationRegistrationDrain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.EmptyURL(t)}
@@ -36,7 +36,7 @@ func TestServeMigratesAnnouncesItselfAndDrains(t *testing.T) {
 	is.Equal(*pods.Closed, "left") // the pod's row is closed
 }
 
-func TestAStreamDoesNotKeepServeFromStopping(t *testing.T) {
+func TestServeShutdownWithOpenStream(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -52,7 +52,7 @@ func TestAStreamDoesNotKeepServeFromStopping(t *testing.T) {
 	is.Equal(p.end(), 0)
 }
 
-func TestTheSecondSignalHandsJobsBackAtOnce(t *testing.T) {
+func TestServeSecondSignal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -83,7 +83,7 @@ func TestAPasswordIsNeverShown(t *testing.T) {
 	}
 }
 
-func TestAStuckHandlerDoesNotKeepThePodFromEnding(t *testing.T) {
+func TestServeShutdownWithStuckHandler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

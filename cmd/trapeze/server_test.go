@@ -19,7 +19,7 @@ func through(t *testing.T, server string, args ...string) said {
 	return trapeze(t, []string{"TRAPEZE_SERVER=" + server}, args...)
 }
 
-func TestWhatAServerAnswersIsAnExitCode(t *testing.T) {
+func TestExitCodesOfServerResponses(t *testing.T) {
 	t.Parallel()
 	answer := func(status int, code, detail string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -68,7 +68,7 @@ func TestWhatAServerAnswersIsAnExitCode(t *testing.T) {
 	}
 }
 
-func TestATokenIsSentAndNeverShown(t *testing.T) {
+func TestCommandTokenNotShown(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	asked := make(chan *http.Request, 1)
@@ -103,7 +103,7 @@ func TestServeInKubernetesWithoutDatabase(t *testing.T) {
 	is.Equal(got, said{code: 2, err: "trapeze: DATABASE_URL is not set: set it, or name the data of a private PostgreSQL with --data-dir\n"})
 }
 
-func TestACommandActsOnTheServerThatItNamesOrRefuses(t *testing.T) {
+func TestServerFlagOnDatabaseCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.EmptyURL(t)}

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestStatsShowsTheNumbersOfEndedJobs(t *testing.T) {
+func TestStatsCommand(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestARoutesListIsWhatTheProgramServes(t *testing.T) {
+func TestRoutesCommand(t *testing.T) {
 	is := is.New(t)
 	said := trapeze(t, nil, "routes", "--json")
 	is.Equal(said.code, 0) // the command needs no database
@@ -24,7 +24,7 @@ func TestARoutesListIsWhatTheProgramServes(t *testing.T) {
 }
 
 // The script program runs the command in a terminal and writes its output to a file.
-func TestPsDrawsInPlaceOnATerminal(t *testing.T) {
+func TestPsCommandOnTerminal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	if _, err := exec.LookPath("script"); err != nil {
@@ -44,7 +44,7 @@ func TestPsDrawsInPlaceOnATerminal(t *testing.T) {
 	_ = command.Wait()
 }
 
-func TestManyJobsAreCancelledAtATerminalOnlyAfterAYes(t *testing.T) {
+func TestBulkCancelTerminalConfirmation(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	if _, err := exec.LookPath("script"); err != nil {

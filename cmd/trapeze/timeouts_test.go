@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestTheTimeoutsOfTheEmbeddingGuideAreThoseOfServe(t *testing.T) {
+func TestEmbeddingGuideTimeouts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	settings := func(file string) []string {

@@ -22,9 +22,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone calls each procedure of the worker protocol with each role. A similar test
+// TestRemoteWorkerCallsByRole calls each procedure of the worker protocol with each role. A similar test
 // exists for the API routes.
-func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T) {
+func TestRemoteWorkerCallsByRole(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -86,7 +86,7 @@ func workerDoors(t *testing.T, o api.Options) (*runner.Runner, http.Handler) {
 	return r, server.Handler(r, o)
 }
 
-func TestAWorkerThatAsksForKindsThatItIsNotBoundToIsInTheAudit(t *testing.T) {
+func TestRemoteWorkerUnboundKindsAudit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, doors := workerDoors(t, api.Options{ChangesPerSecond: -1})

@@ -57,7 +57,7 @@ func startSaying(t *testing.T, server string, env ...string) (*exec.Cmd, *saying
 }
 
 // If a server address is wrong, or a proxy in front of the pod does not forward gRPC, the worker logs the cause and keeps trying.
-func TestARemoteWorkerSaysWhatKeepsItFromItsPods(t *testing.T) {
+func TestRemoteWorkerUnreachablePods(t *testing.T) {
 	t.Parallel()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(plain.Close)
@@ -86,7 +86,7 @@ func TestARemoteWorkerSaysWhatKeepsItFromItsPods(t *testing.T) {
 	}
 }
 
-func TestARemoteWorkerThatCannotBeRightEndsAtOnceAndSaysWhy(t *testing.T) {
+func TestRemoteWorkerInvalidConfiguration(t *testing.T) {
 	t.Parallel()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()

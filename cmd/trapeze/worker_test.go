@@ -92,7 +92,7 @@ func TestRemoteWorkerTokenAndKinds(t *testing.T) {
 }
 
 // On a pod, demo.retry_later writes its checkpoints in one of two ways, depending on whether the job's ID is even.
-func TestARemoteWorkerCanSnoozeADemoJob(t *testing.T) {
+func TestDemoJobSnoozeRemoteWorker(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	startFar(t, dispatcher(t, db).HTTP)
@@ -102,7 +102,7 @@ func TestARemoteWorkerCanSnoozeADemoJob(t *testing.T) {
 	}
 }
 
-func TestARemoteWorkerWithoutAServerOrHandlersIsTold(t *testing.T) {
+func TestRemoteWorkerWithoutServerHandlers(t *testing.T) {
 	is := is.New(t)
 	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker").code, exit.CodeUsage)
 	is.Equal(trapeze(t, nil, "worker", "--server", "http://127.0.0.1:1").code, exit.CodeUsage)

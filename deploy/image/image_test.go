@@ -73,7 +73,7 @@ func contents(t *testing.T, path string) (*v1.ConfigFile, map[string]*tar.Header
 	}
 }
 
-func TestTheImageContainsAStaticProgramAnUnprivilegedUserAndCertificateAuthorities(t *testing.T) {
+func TestImageContents(t *testing.T) {
 	is := is.New(t)
 	first := built(t)
 	config, headers, files := contents(t, first)
@@ -197,7 +197,7 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-func TestTheImageRunsJobsAsAUserThatCannotWriteToItsFiles(t *testing.T) {
+func TestImageUserWithoutWritePermission(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
 	database, err := pgx.ParseConfig(url) // reads the password file, which does not exist in the container

@@ -91,7 +91,7 @@ func placeOrder(ctx context.Context, pool *pgxpool.Pool, r *runner.Runner, order
 	})
 }
 
-func TestTheCodeOfTheGuidesRuns(t *testing.T) {
+func TestGuideCode(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
 	_, err := pool.Exec(t.Context(), `create table orders (id bigint primary key); create table bills (order_id bigint, cents bigint);

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func TestTheServiceDeliversWhatItWasAsked(t *testing.T) {
+func TestEmbeddedServiceDelivery(t *testing.T) {
 	is := is.New(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	is.NoErr(err)
@@ -38,7 +38,7 @@ func TestTheServiceDeliversWhatItWasAsked(t *testing.T) {
 	is.NoErr(<-ended) // the program drains and exits
 }
 
-func TestTheServiceIsUnderSixtyLines(t *testing.T) {
+func TestEmbeddedServiceLineCount(t *testing.T) {
 	is := is.New(t)
 	source, err := os.ReadFile("main.go")
 	is.NoErr(err)

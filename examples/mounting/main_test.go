@@ -111,7 +111,7 @@ func TestRoutersWithPrefix(t *testing.T) {
 	}
 }
 
-func TestTheServiceRunsAsTheEnvironmentSays(t *testing.T) {
+func TestMountedServiceEnvironment(t *testing.T) {
 	is := is.New(t)
 	for name, value := range map[string]string{"TRAPEZE_SLOTS": "none", "TRAPEZE_AUTH": "maybe"} {
 		t.Setenv(name, value)

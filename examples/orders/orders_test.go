@@ -159,7 +159,7 @@ func TestOrderChargeKillsEveryPod(t *testing.T) {
 	s.settled()
 }
 
-func TestAnOrderPlacedManyTimesAtOnceIsOneOrder(t *testing.T) {
+func TestConcurrentSameOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := open(t)
@@ -176,7 +176,7 @@ func TestAnOrderPlacedManyTimesAtOnceIsOneOrder(t *testing.T) {
 	s.settled()
 }
 
-func TestAWebhookThatComesTwiceOrWithAWrongTokenChangesNothing(t *testing.T) {
+func TestWebhookRepeatedOrWrongToken(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := open(t)

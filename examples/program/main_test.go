@@ -126,7 +126,7 @@ func TestProgramCommandsAndHandlers(t *testing.T) {
 }
 
 // A program can add middleware to both its pods and its workers.
-func TestAProgramSetsOptionsThatHaveNoVariable(t *testing.T) {
+func TestProgramOptionsWithoutVariables(t *testing.T) {
 	seen := make(chan string, 10)
 	o := app.Options{
 		Register: func(_ context.Context, r *runner.Runner, _ *pgxpool.Pool) error {

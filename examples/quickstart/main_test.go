@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-func TestTheReadmesProgramRunsAsItIsOnAnEmptyDatabase(t *testing.T) {
+func TestReadmeProgramOnEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	readme, err := os.ReadFile("../../README.md")

@@ -33,7 +33,7 @@ func certificate(commonName string, uris ...string) *x509.Certificate {
 	return leaf
 }
 
-func TestACertificateOfTheFileSaysWhoAsks(t *testing.T) {
+func TestClientCertificateInTokenFile(t *testing.T) {
 	is := is.New(t)
 	tokens, err := TokenFile(written(t, `{"tokens":[`+line(anasToken, "ana")+`,
 		{"certificate":"gpu-1","name":"gpu","roles":["worker"],"kinds":["gpu.*"],"lanes":["gpu"]},
@@ -52,7 +52,7 @@ func TestACertificateOfTheFileSaysWhoAsks(t *testing.T) {
 	is.Equal(p.Name, "ana") // the token takes precedence over the certificate
 }
 
-func TestACertificateThatIsNotOfTheFileIsRefused(t *testing.T) {
+func TestClientCertificateMissingFromFile(t *testing.T) {
 	is := is.New(t)
 	tokens, err := TokenFile(written(t, `{"tokens":[`+line(anasToken, "ana")+`,{"certificate":"gpu-1","name":"gpu","roles":["worker"]},
 		{"certificate":"spiffe://example.org/ocr","name":"ocr","roles":["worker"]}]}`))
@@ -82,7 +82,7 @@ func TestACertificateThatIsNotOfTheFileIsRefused(t *testing.T) {
 	is.True(errors.Is(err, ErrUnknownCertificate) && strings.Contains(err.Error(), `"gpu-2"`)) // the error names the certificate
 }
 
-func TestWrongLinesOfCertificatesAreAllNamed(t *testing.T) {
+func TestTokenFileInvalidCertificateEntries(t *testing.T) {
 	is := is.New(t)
 	_, err := TokenFile(written(t, `{"tokens":[{"certificate":"a","token":"`+anasToken+`","name":"a"},{"certificate":" b","name":"b"},
 		{"certificate":"c","name":"c"},{"certificate":"c","name":"c"},{"certificate":"d","name":"","kinds":["["]}]}`))

@@ -16,7 +16,7 @@ import (
 )
 
 // A token file is either accepted, in which case each of its tokens works, or rejected with an error that reveals no token.
-func FuzzAFileOfTokensIsUnderstoodOrRefused(f *testing.F) {
+func FuzzTokenFile(f *testing.F) {
 	for _, text := range []string{
 		`{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`, `{"tokens":[` + line(anasToken, "ana") + `,` + line(anasToken, "bob") + `]}`,
 		`{"tokens":[` + line("short", "ana") + `]}`, `{"tokens":[` + line(anasToken, "") + `]}`, `{"tokens":[` + line(anasToken, "system") + `]}`,
@@ -60,7 +60,7 @@ func FuzzAFileOfTokensIsUnderstoodOrRefused(f *testing.F) {
 	})
 }
 
-func FuzzAFileOfKeysIsUnderstoodOrRefused(f *testing.F) {
+func FuzzJWTKeysFile(f *testing.F) {
 	secret := strings.Repeat("s", 32)
 	for _, text := range []string{
 		`{"issuer":"i","audience":"a","keys":[{"kid":"1","alg":"HS256","key":"` + secret + `"}]}`,
@@ -90,7 +90,7 @@ func FuzzAFileOfKeysIsUnderstoodOrRefused(f *testing.F) {
 }
 
 // A request is authenticated only as the principal for which its token was signed, regardless of the rest of the token.
-func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
+func FuzzSignedJWT(f *testing.F) {
 	secret, edwards := []byte(strings.Repeat("s", 32)), ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 	k := &keys{Issuer: "https://id.example.org", Audience: "trapeze", NameClaim: "sub", RolesClaim: "roles", Keys: []*key{
 		{ID: "hs", Algorithm: "HS256", key: secret}, {ID: "ed", Algorithm: "EdDSA", key: edwards.Public()},
@@ -128,7 +128,7 @@ func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
 }
 
 // Every accepted session belongs to a token in the file and has not expired.
-func FuzzASessionIsOneThatBeganOrIsRefused(f *testing.F) {
+func FuzzSession(f *testing.F) {
 	file, err := parseTokens([]byte(`{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`))
 	if err != nil {
 		f.Fatal(err)
@@ -156,7 +156,7 @@ func FuzzASessionIsOneThatBeganOrIsRefused(f *testing.F) {
 }
 
 // Parsing proxy addresses loses no information. A sender that is not a trusted proxy cannot spoof its address.
-func FuzzAProxyIsAnAddressOrRefused(f *testing.F) {
+func FuzzTrustedProxyAddress(f *testing.F) {
 	f.Add("10.1.0.0/16", "10.1.2.3:80", "1.2.3.4, 10.1.9.9")
 	f.Add("::1", "[::1]:80", "fe80::1%eth0")
 	f.Add("::ffff:10.0.0.1", "10.0.0.1:1", ",,")
@@ -182,7 +182,7 @@ func FuzzAProxyIsAnAddressOrRefused(f *testing.F) {
 }
 
 // Any value that a handler would decode as the secret is masked, no matter how its member name is spelled. The output is always valid JSON.
-func FuzzASecretIsHiddenHoweverItIsWritten(f *testing.F) {
+func FuzzMaskedMemberSpelling(f *testing.F) {
 	for _, text := range []string{`{"password":"p"}`, `{"PASSWORD":{"a":1}}`, `{"pa\u0073sword":[1]}`, `{"paſſword":1}`, `{"password":1,"password":2}`,
 		`{"a":{"password":1},"password":null}`, `[{"password":1}]`, `{"\ud800":1,"password":1e400}`, `{"password"`, `{"a":"<&>\u2028"}`, `1`, ``} {
 		f.Add([]byte(text))

@@ -66,7 +66,7 @@ func accepts(s *Signed, token string) bool {
 	return err == nil && p.Name == "ana"
 }
 
-func TestAJWKSFromAFileIsReadAgainWhenItsKeysRotate(t *testing.T) {
+func TestJWKSFileKeyRotation(t *testing.T) {
 	is := is.New(t)
 	i := newIssuer(t)
 	path := written(t, jwks(t, "ec", i.ec.Public()))
@@ -83,7 +83,7 @@ func TestAJWKSFromAFileIsReadAgainWhenItsKeysRotate(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), "/nowhere/jwks.json")) // a missing file is a configuration error
 }
 
-func TestAJWKSFromAURLIsCachedAndRotates(t *testing.T) {
+func TestJWKSURLCacheRotation(t *testing.T) {
 	is := is.New(t)
 	i := newIssuer(t)
 	p := newProvider(t, jwks(t, "rsa", &i.rsa.PublicKey))
@@ -114,7 +114,7 @@ func TestAJWKSFromAURLIsCachedAndRotates(t *testing.T) {
 	is.True(accepts(signed, ec))
 }
 
-func TestAJWKSThatDoesNotRespondLeavesThePreviousKeysInUse(t *testing.T) {
+func TestUnresponsiveJWKSPreviousKeys(t *testing.T) {
 	is := is.New(t)
 	i := newIssuer(t)
 	token := i.token(jwt.SigningMethodES256, "ec", i.ec, claims())
@@ -153,7 +153,7 @@ func TestHangingJWKSTimeout(t *testing.T) {
 	is.True(time.Since(began) < 3*keySetTimeout)
 }
 
-func TestAJWKSIsReadFromPlainHTTPOnLoopbackOnly(t *testing.T) {
+func TestJWKSPlainHTTPLoopback(t *testing.T) {
 	is := is.New(t)
 	for _, source := range []string{"http://id.example.org/certs", "http://10.0.0.1/certs", "http://127.0.0.1.example.org/certs", "ftp://127.0.0.1/certs",
 		"file:///etc/jwks.json", "https:///certs", "https://user:hunter2@id.example.org/certs"} {
@@ -192,7 +192,7 @@ func TestJWKSSigningKeys(t *testing.T) {
 	is.True(accepts(signed, i.token(jwt.SigningMethodEdDSA, "good", i.ed, claims())))
 }
 
-func FuzzAJWKSIsUnderstoodOrRefused(f *testing.F) {
+func FuzzJWKS(f *testing.F) {
 	f.Add([]byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`))
 	f.Add([]byte(`{"keys":[{"kty":"oct","k":"c3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3M"}]}`))
 	f.Add([]byte(`{"keys":[{"kty":"EC","crv":"P-256","x":"","y":""},{"kty":"RSA","n":"AQ","e":"AQAB"},null,7]}`))
@@ -212,7 +212,7 @@ func FuzzAJWKSIsUnderstoodOrRefused(f *testing.F) {
 
 // When the keys file is edited, an unchanged key set keeps its keys even if its provider does not respond. An edit that names a key set
 // that cannot be read is invalid.
-func TestAnEditOfTheKeysFileKeepsTheKeysOfAJWKS(t *testing.T) {
+func TestKeysFileEditUnchangedJWKS(t *testing.T) {
 	is := is.New(t)
 	i := newIssuer(t)
 	p := newProvider(t, jwks(t, "ec", i.ec.Public()))
@@ -232,7 +232,7 @@ func TestAnEditOfTheKeysFileKeepsTheKeysOfAJWKS(t *testing.T) {
 	is.True(accepts(signed, token))
 }
 
-func TestATokenThatNamesAnUnknownKeyWaitsOnlyBrieflyForAnotherRead(t *testing.T) {
+func TestUnknownKeyJWKSReadTimeout(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	i := newIssuer(t)

@@ -87,7 +87,7 @@ func (i *issuer) token(method jwt.SigningMethod, id any, key any, c jwt.MapClaim
 	return text
 }
 
-func TestASignedTokenSaysWhoAsks(t *testing.T) {
+func TestSignedTokenIdentity(t *testing.T) {
 	i := newIssuer(t)
 	for name, token := range map[string]string{
 		"RS256":                   i.token(jwt.SigningMethodRS256, "rsa", i.rsa, claims()),
@@ -112,7 +112,7 @@ func TestASignedTokenSaysWhoAsks(t *testing.T) {
 	}
 }
 
-func TestAForgedOrStaleSignedTokenIsRefused(t *testing.T) {
+func TestForgedOrStaleSignedToken(t *testing.T) {
 	i := newIssuer(t)
 	stranger, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -158,7 +158,7 @@ func TestAForgedOrStaleSignedTokenIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFileOfKeysIsCheckedWhole(t *testing.T) {
+func TestKeysFileValidation(t *testing.T) {
 	is := is.New(t)
 	_, err := KeysFile(written(t, `{"issuer":"i","audience":"","keys":[{"kid":"a","alg":"none","key":""},{"kid":"a","alg":"HS256","key":"short"},null]}`))
 	is.True(err != nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/shape"
 )
 
-func TestSecretsAreHiddenWhereThePointersLead(t *testing.T) {
+func TestSecretsMaskedByPointer(t *testing.T) {
 	for name, c := range map[string]struct {
 		pointers []string
 		raw      string
@@ -108,14 +108,14 @@ func TestStrictMaskHidesUndeclaredMembers(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyKnowsIsHiddenButForItsNames(t *testing.T) {
+func TestMaskAllValues(t *testing.T) {
 	is := is.New(t)
 	got := MaskAll.JSON(json.RawMessage(`{"a":"s","b":[1,true,null,{"c":-1.5}],"d":{}}`))
 	is.Equal(string(got), `{"a":"***","b":["***","***",null,{"c":"***"}],"d":{}}`)
 	is.Equal(string(MaskAll.JSON(json.RawMessage(`"s"`))), `"***"`)
 }
 
-func TestAPointerThatIsNoneIsAnError(t *testing.T) {
+func TestInvalidMaskPointer(t *testing.T) {
 	is := is.New(t)
 	for _, wrong := range []string{"", "password", "a/b"} {
 		_, err := MaskOf(wrong)
@@ -123,7 +123,7 @@ func TestAPointerThatIsNoneIsAnError(t *testing.T) {
 	}
 }
 
-func FuzzAMaskedValueIsJSONAndHoldsNoSecret(f *testing.F) {
+func FuzzMaskedJSONValue(f *testing.F) {
 	f.Add(`{"password":"hunter2","x":[{"password":1}]}`)
 	f.Add(`[[["hunter2"]]]`)
 	m, err := MaskOf("/password", "/*/password")

@@ -14,7 +14,7 @@ func from(addr string, header ...string) *http.Request {
 	return r
 }
 
-func TestOnlyATrustedProxySaysWhoAsks(t *testing.T) {
+func TestTrustedProxyIdentity(t *testing.T) {
 	is := is.New(t)
 	proxies, err := ParseProxies([]string{"10.1.0.0/16", "192.0.2.7", "fd00::/8"})
 	is.NoErr(err)
@@ -45,7 +45,7 @@ func TestOnlyATrustedProxySaysWhoAsks(t *testing.T) {
 	is.True(err != nil)
 }
 
-func TestTheClientIsTheLastAddressThatNoProxyHas(t *testing.T) {
+func TestClientAddressBehindProxies(t *testing.T) {
 	is := is.New(t)
 	proxies, err := ParseProxies([]string{"10.1.0.0/16"})
 	is.NoErr(err)

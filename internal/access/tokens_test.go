@@ -42,7 +42,7 @@ func asking(header ...string) *http.Request {
 	return r
 }
 
-func TestATokenOfTheFileSaysWhoAsks(t *testing.T) {
+func TestFileTokenIdentity(t *testing.T) {
 	is := is.New(t)
 	tokens, err := TokenFile(written(t, `{"tokens":[`+line(anasToken, "ana")+`,`+line(bobsToken, "bob")+`]}`))
 	is.NoErr(err)
@@ -52,7 +52,7 @@ func TestATokenOfTheFileSaysWhoAsks(t *testing.T) {
 	is.Equal(p.Roles, []string{"operator"})
 }
 
-func TestWhatIsNoTokenOfTheFileIsRefused(t *testing.T) {
+func TestInvalidFileToken(t *testing.T) {
 	is := is.New(t)
 	tokens, err := TokenFile(written(t, `{"tokens":[`+line(anasToken, "ana")+`]}`))
 	is.NoErr(err)
@@ -77,7 +77,7 @@ func TestWhatIsNoTokenOfTheFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFileOfTokensIsCheckedWhole(t *testing.T) {
+func TestTokensFileValidation(t *testing.T) {
 	is := is.New(t)
 	_, err := TokenFile(written(t, `{"tokens":[`+line("short", "ana")+`,`+line(anasToken, "")+`,`+line(anasToken, "system")+`,`+line("", "bob")+`,`+line(strings.Repeat("x", maxToken+1), "bob")+`]}`))
 	is.True(err != nil)
@@ -91,7 +91,7 @@ func TestAFileOfTokensIsCheckedWhole(t *testing.T) {
 }
 
 // A secret that was written in the place of a field's name must not appear in a log.
-func TestAFieldThatMayBeASecretIsNotQuoted(t *testing.T) {
+func TestTokensFileSecretAsField(t *testing.T) {
 	for name, parse := range map[string]func() error{
 		"tokens": func() error { _, err := parseTokens([]byte(`{"tokens":[{"` + anasToken + `":"ana"}]}`)); return err },
 		"keys":   func() error { _, err := parseKeys([]byte(`{"keys":[{"` + anasToken + `":"HS256"}]}`)); return err },
@@ -105,7 +105,7 @@ func TestAFieldThatMayBeASecretIsNotQuoted(t *testing.T) {
 	}
 }
 
-func TestAnotherFileOfTokensIsInForceWithoutARestart(t *testing.T) {
+func TestTokensFileReload(t *testing.T) {
 	is := is.New(t)
 	path := written(t, `{"tokens":[`+line(anasToken, "ana")+`]}`)
 	tokens, err := TokenFile(path)
@@ -130,7 +130,7 @@ func TestAnotherFileOfTokensIsInForceWithoutARestart(t *testing.T) {
 	is.True(errors.Is(err, ErrUnauthenticated)) // the removed token's session is rejected too
 }
 
-func TestASessionStandsForItsToken(t *testing.T) {
+func TestSessionTokenIdentity(t *testing.T) {
 	is := is.New(t)
 	file := `{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`
 	tokens, err := TokenFile(written(t, file))

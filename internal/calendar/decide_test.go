@@ -11,7 +11,7 @@ import (
 )
 
 // Of ten missed occurrences, the latest three submit jobs, oldest first. The others become a single entry.
-func TestMissedOccurrencesAreCaughtUpOldestFirst(t *testing.T) {
+func TestMissedOccurrencesCatchUpOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	hour := func(n int) time.Time { return time.Date(2026, 11, 1, n, 0, 0, 0, time.UTC) }

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // Many schedules are due at noon, and missed occurrences are skipped. An occurrence counts as on time if it is late because the pod was
 // busy with the others, but not if it is late because the pod was frozen.
-func TestAFireIsNotMissedBecausePodsAreBusyWithOthers(t *testing.T) {
+func TestLateOccurrenceOnBusyPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

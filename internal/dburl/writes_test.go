@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/dburl"
 )
 
-func TestOnlyAServerThatAcceptsNoWritesIsReportedAsReadOnly(t *testing.T) {
+func TestReadOnlyServerDetection(t *testing.T) {
 	for found, readOnly := range map[error]bool{
 		pgconn.ErrReadOnlyConnection:  true,
 		pgconn.ErrStandbyConnection:   true,

@@ -114,7 +114,7 @@ func (b *bench) ended(id int64) (j job.Job) {
 	return j
 }
 
-func TestEveryKindEndsAsItSays(t *testing.T) {
+func TestDemoKindOutcomes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for _, c := range []struct {
@@ -164,7 +164,7 @@ func TestEveryKindEndsAsItSays(t *testing.T) {
 	}
 }
 
-func TestTheLedgerHearsEachClaimFromStartToEnd(t *testing.T) {
+func TestLedgerClaimReports(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -181,7 +181,7 @@ func TestTheLedgerHearsEachClaimFromStartToEnd(t *testing.T) {
 	is.Equal(line["job"], line["pipeline"]) // IDs are strings, and a single job is its own pipeline
 }
 
-func TestARefusedEffectStopsTheHandlerForGood(t *testing.T) {
+func TestRejectedLedgerEffect(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -192,7 +192,7 @@ func TestARefusedEffectStopsTheHandlerForGood(t *testing.T) {
 	is.Equal(b.heard(), []string{"start", "effect", "end"}) // no effect after the rejection
 }
 
-func TestTheLedgerHearsOfACancelBeforeTheEnd(t *testing.T) {
+func TestLedgerCancelReport(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -205,7 +205,7 @@ func TestTheLedgerHearsOfACancelBeforeTheEnd(t *testing.T) {
 	is.Equal(b.lines[1]["cause"], job.ErrCancelled.Error())
 }
 
-func TestAHandlerThatCannotReportDoesNotBegin(t *testing.T) {
+func TestUnreachableLedgerAtHandlerStart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -226,7 +226,7 @@ func TestAHandlerThatCannotReportDoesNotBegin(t *testing.T) {
 	is.NoErr(<-ended)
 }
 
-func TestRowsAreWrittenWithTheFinishOrNotAtAll(t *testing.T) {
+func TestDemoRowsAtomicWithFinish(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -242,7 +242,7 @@ func TestRowsAreWrittenWithTheFinishOrNotAtAll(t *testing.T) {
 	is.Equal(count(undone), 0)
 }
 
-func TestStepsOfAChainKeepWhatTheyAreGiven(t *testing.T) {
+func TestDemoChainStepOptions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -274,7 +274,7 @@ func TestStepsOfAChainKeepWhatTheyAreGiven(t *testing.T) {
 	is.Equal(string(steps[3].Result), `{"n":3}`)
 }
 
-func TestChildrenHaveNoSubjectUnlessGivenOneAndAreJoinedOnce(t *testing.T) {
+func TestDemoChildrenSubjectAndJoin(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
@@ -292,7 +292,7 @@ func TestChildrenHaveNoSubjectUnlessGivenOneAndAreJoinedOnce(t *testing.T) {
 	is.Equal(told, "1 demo.echo parent, 1 demo.fanout parent, 3 demo.fanout, 6 demo.noop own") // the join inherits its parent's subject
 }
 
-func TestPodsThatStartTogetherMakeTheTableOnce(t *testing.T) {
+func TestConcurrentDemoTableCreation(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

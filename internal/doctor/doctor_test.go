@@ -72,7 +72,7 @@ func TestFindingsHaveARemedy(t *testing.T) {
 	is.Equal(d.findings, want)
 }
 
-func TestAFindingDoesNotNameHostsAndUsersOfTheConnection(t *testing.T) {
+func TestFindingHidesConnectionDetails(t *testing.T) {
 	is := is.New(t)
 	denied := &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied for table live"}
 	is.True(strings.Contains(reason(fmt.Errorf("count waiting jobs: %w", denied)), "permission denied for table live"))
@@ -85,7 +85,7 @@ func TestAFindingDoesNotNameHostsAndUsersOfTheConnection(t *testing.T) {
 
 // Anyone who can submit jobs can choose their kinds. Findings for unknown kinds must not crowd out those for kinds that the fleet is known
 // to handle.
-func TestUnknownKindsOfASubmitterDoNotDrownTheOtherFindings(t *testing.T) {
+func TestManyUnknownKindFindings(t *testing.T) {
 	is := is.New(t)
 	d := &examination{now: time.Now()}
 	oldest := d.now.Add(-time.Hour)

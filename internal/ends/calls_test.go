@@ -30,7 +30,7 @@ func started(hook Hook) (hooked, *strings.Builder) {
 	return hooked{newCalls(log, telemetry.NewDamped(log)), hook}, text
 }
 
-func TestTheHookIsCalledWithOneEndAfterTheOther(t *testing.T) {
+func TestEndHookSequentialCalls(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var told []int64
@@ -47,7 +47,7 @@ func TestTheHookIsCalledWithOneEndAfterTheOther(t *testing.T) {
 	is.Equal(told, append(want, 100)) // calls continue after a pause
 }
 
-func TestAHookThatIsTooSlowMissesSuccessesBeforeFailures(t *testing.T) {
+func TestSlowEndHookDropOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	begun, open := make(chan struct{}, 2*waitAtMost), make(chan struct{})
@@ -71,7 +71,7 @@ func TestAHookThatIsTooSlowMissesSuccessesBeforeFailures(t *testing.T) {
 	is.Equal(strings.Count(log.String(), tooSlow), 2) // once when skipping starts, and once when it is over
 }
 
-func TestAHookThatPanicsOrEndsItsGoroutineIsCalledWithTheNextEnd(t *testing.T) {
+func TestEndHookPanicOrGoexit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var told []int64
@@ -91,7 +91,7 @@ func TestAHookThatPanicsOrEndsItsGoroutineIsCalledWithTheNextEnd(t *testing.T) {
 	is.True(strings.Contains(log.String(), "out of order"))
 }
 
-func TestAProcessThatStopsDoesNotWaitForAHookForEver(t *testing.T) {
+func TestHangingEndHookAtShutdown(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	ended := make(chan error, 1)

@@ -2,7 +2,7 @@ package engine
 
 import "testing"
 
-func TestASlotThatBecomesFreeDuringAClaimIsWorthAnotherOnlyIfThatLeftSome(t *testing.T) {
+func TestSlotFreedDuringClaim(t *testing.T) {
 	t.Parallel()
 	var b backlog
 	if b.hasMore() || b.slotFreed() {

@@ -12,7 +12,7 @@ import (
 
 // A claim shares a commit with completions only if no more jobs are running than the lane's limit allows, no other claim is in progress,
 // and no lane is being swept.
-func TestClaimsAreNotJoinedBeyondALoweredLimitOrDuringASweep(t *testing.T) {
+func TestJoinedClaimConditions(t *testing.T) {
 	t.Parallel()
 	limit := 1
 	lane := store.Lane{Name: "default", Enabled: true}

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-func TestAKindWhoseStatementsWereRefusedIsCommittedAloneForAMinute(t *testing.T) {
+func TestRejectedStatementsKindCommittedAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)

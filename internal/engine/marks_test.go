@@ -26,7 +26,7 @@ func (w wakes) MarkLimit() (time.Duration, func()) {
 
 // A claim starts at an expired mark instead of waiting for the mark to be reread. After the read, the engine is woken for jobs that the
 // mark has hidden. A failed read does not wake the engine, because the next read would fail immediately.
-func TestAClaimDoesNotWaitForTheReadOfAnExpiredMark(t *testing.T) {
+func TestClaimDuringExpiredMarkRead(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	st, err := store.New(t.Context(), pgtest.Pool(t), store.Options{Connections: 1, StatementTimeout: time.Minute})

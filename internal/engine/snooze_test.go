@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAJobThatSnoozesWithBackoffWaitsTwiceAsLongEachTimeUpToALimit(t *testing.T) {
+func TestSnoozeBackoffDelayLimit(t *testing.T) {
 	is := is.New(t)
 	for n, want := range map[int]time.Duration{-1: time.Minute, 1: time.Minute, 2: 2 * time.Minute, 4: 8 * time.Minute,
 		5: 10 * time.Minute, 1 << 30: 10 * time.Minute} {

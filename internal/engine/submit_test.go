@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-func TestASubmissionTakesNoSlotForWhichAClaimWaits(t *testing.T) {
+func TestSubmissionBehindClaimedAheadJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	i := &Identity{handled: handled{Handled: map[string]bool{"k": true}}, Lanes: slots.NewLanes(1, time.Minute, nil), ahead: slots.NewAhead(), Lease: lease.New("a")}

@@ -35,7 +35,7 @@ func TestNoItemWaitsForAnother(t *testing.T) {
 }
 
 // Short items reuse goroutines, an item that makes its goroutine exit does not affect others, and Close waits for idle goroutines.
-func TestGoroutinesAreUsedAgainAndNoneIsLeft(t *testing.T) {
+func TestWorkerPoolGoroutineReuse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const items = 10000

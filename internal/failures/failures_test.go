@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAnErrorIsNormalizedWithoutItsVariableParts(t *testing.T) {
+func TestErrorTextNormalization(t *testing.T) {
 	for in, want := range map[string]string{
 		"connection refused":  "connection refused",
 		"user 42 not found":   "user # not found",
@@ -70,7 +70,7 @@ func FuzzNormalize(f *testing.F) {
 	})
 }
 
-func TestJobsAreGroupedByKindAndError(t *testing.T) {
+func TestFailureGrouping(t *testing.T) {
 	is := is.New(t)
 	now := time.Date(2025, 1, 31, 12, 0, 0, 0, time.UTC)
 	var jobs []Job
@@ -95,7 +95,7 @@ func TestJobsAreGroupedByKindAndError(t *testing.T) {
 	is.Equal(l.OfKind("b").Jobs, 1)
 }
 
-func TestASetIsExactlyTheJobsThatItsGroupHad(t *testing.T) {
+func TestFailureSetMembers(t *testing.T) {
 	is := is.New(t)
 	now := time.Now().Truncate(time.Microsecond)
 	jobs := []Job{{ID: 3, Kind: "k", FailedAt: now, Error: "e 1"}, {ID: 9, Kind: "k", FailedAt: now.Add(-time.Second), Error: "e 2"}, {ID: 4, Kind: "k", FailedAt: now.Add(-time.Minute), Error: "other"}}

@@ -46,7 +46,7 @@ func rows(t *testing.T, c *pgx.Conn) (n int) {
 
 const insert = "insert into mine values ($1)"
 
-func TestTheReplyToAPreparedStatementIsCutWhenItHasDoneItsWork(t *testing.T) {
+func TestCutPreparedStatementReply(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p, conn, direct := through(t)
@@ -63,7 +63,7 @@ func TestTheReplyToAPreparedStatementIsCutWhenItHasDoneItsWork(t *testing.T) {
 	pgtest.Wait(t, "the row is there all the same", func() bool { return rows(t, direct) == 3 })
 }
 
-func TestTheReplyToTheCommitIsCutOfATransactionThatHeldTheStatement(t *testing.T) {
+func TestCutCommitReply(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p, conn, direct := through(t)
@@ -77,7 +77,7 @@ func TestTheReplyToTheCommitIsCutOfATransactionThatHeldTheStatement(t *testing.T
 	pgtest.Wait(t, "it was committed", func() bool { return rows(t, direct) == 1 })
 }
 
-func TestARollbackToASavepointDoesNotEndTheTransaction(t *testing.T) {
+func TestCutAfterSavepointRollback(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p, conn, direct := through(t)
@@ -94,7 +94,7 @@ func TestARollbackToASavepointDoesNotEndTheTransaction(t *testing.T) {
 	pgtest.Wait(t, "it was committed", func() bool { return rows(t, direct) == 1 })
 }
 
-func TestACutThatWasDisarmedDoesNotHappen(t *testing.T) {
+func TestDisarmedCut(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p, conn, direct := through(t)
@@ -107,7 +107,7 @@ func TestACutThatWasDisarmedDoesNotHappen(t *testing.T) {
 	is.Equal(rows(t, direct), 1)
 }
 
-func TestOneWayCanBeDeadAlone(t *testing.T) {
+func TestFaultProxySingleDirection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p, conn, direct := through(t)
@@ -128,7 +128,7 @@ func TestOneWayCanBeDeadAlone(t *testing.T) {
 	is.NoErr(<-answered) // nothing was lost
 }
 
-func TestBytesTakeLongerWhenTheyAreDelayedOrThrottled(t *testing.T) {
+func TestFaultProxyDelayAndThrottle(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p, conn, _ := through(t)
@@ -142,7 +142,7 @@ func TestBytesTakeLongerWhenTheyAreDelayedOrThrottled(t *testing.T) {
 	}
 }
 
-func TestAConnectionBreaksAfterSoManyBytes(t *testing.T) {
+func TestFaultProxyByteLimit(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p, conn, _ := through(t)
@@ -152,7 +152,7 @@ func TestAConnectionBreaksAfterSoManyBytes(t *testing.T) {
 	is.True(conn.QueryRow(t.Context(), "select repeat('x', 500)").Scan(&text) != nil) // beyond the limit
 }
 
-func TestNewConnectionsAreRefusedWhileTheOldOnesStay(t *testing.T) {
+func TestFaultProxyNewConnectionsRefused(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]func(*faultnet.Proxy){
 		"all":            (*faultnet.Proxy).Refuse,
@@ -176,7 +176,7 @@ func TestNewConnectionsAreRefusedWhileTheOldOnesStay(t *testing.T) {
 }
 
 // A restarted program has a new port. The proxy connects to the address that is current when the connection arrives.
-func TestAProxyInFrontOfAnythingAsksWhereItIs(t *testing.T) {
+func TestFaultProxyDynamicTarget(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var target atomic.Value

@@ -96,7 +96,7 @@ func TestAPodThatIsToldToStopHandsItsJobsBackUnspent(t *testing.T) {
 	}
 }
 
-func TestASecondSignalEndsTheGraceAtOnce(t *testing.T) {
+func TestSecondSignalDuringGrace(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t, pgtest.URL(t))

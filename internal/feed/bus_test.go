@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestWhoeverListensToATopicGetsWhatIsPublishedUnderIt(t *testing.T) {
+func TestBusTopicDelivery(t *testing.T) {
 	is := is.New(t)
 	b := NewBus[string, int]()
 	first, second, other := b.Listen("a", 2), b.Listen("a", 2), b.Listen("b", 2)
@@ -20,7 +20,7 @@ func TestWhoeverListensToATopicGetsWhatIsPublishedUnderIt(t *testing.T) {
 	b.Publish("nobody", 3) // publishing to a topic without listeners is allowed
 }
 
-func TestASlowListenerIsCutOffAndNobodyWaitsForIt(t *testing.T) {
+func TestBusSlowListener(t *testing.T) {
 	is := is.New(t)
 	b := NewBus[string, int]()
 	slow, quick := b.Listen("a", 2), b.Listen("a", 8)
@@ -46,7 +46,7 @@ func TestASlowListenerIsCutOffAndNobodyWaitsForIt(t *testing.T) {
 	is.True(errors.Is(last.Err(), closing)) // Err returns the reason
 }
 
-func TestListenersComeAndGoWhileMessagesArePublished(t *testing.T) {
+func TestBusConcurrentListeners(t *testing.T) {
 	is := is.New(t)
 	b := NewBus[int, int]()
 	var all sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestCursorsAreReadAsTheyWereWritten(t *testing.T) {
+func TestStreamCursorRoundTrip(t *testing.T) {
 	is := is.New(t)
 	_, no, err := ofJob(cursor{"5f0c2a91", aJob, "7"}.String(), 3)
 	is.NoErr(err)
@@ -39,7 +39,7 @@ func TestCursorsAreReadAsTheyWereWritten(t *testing.T) {
 }
 
 // A valid cursor survives being parsed and formatted. Any other cursor is reported as the client's error.
-func FuzzACursorOfAStreamSaysTheSameAgainOrIsRefused(f *testing.F) {
+func FuzzStreamCursor(f *testing.F) {
 	for _, text := range []string{"", "0", "now", "1.2.3", "5f0c2a91-j7", "5f0c2a91-g1.2.3", "5f0c2a91-p12_3_7~20_13~3.9", "5f0c2a91-p12~20~",
 		"5f0c2a91-p1_2", "5f0c2a91-j2147483648", "5f0c2a91-g", "\xff\xff\xff\xff\xff\xff\xff\xff-j1", "5f0c2a91-p0~0~0.0~0"} {
 		f.Add(text)

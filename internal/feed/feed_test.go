@@ -14,7 +14,7 @@ import (
 
 // A client can subscribe while one of the tail's polls hangs. If all streams are then disconnected, the last one to leave stops the tail
 // before the next poll.
-func TestAClientThatSubscribesWhenAllStreamsAreCutGetsAnError(t *testing.T) {
+func TestSubscribeDuringStreamDisconnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -41,7 +41,7 @@ func TestAClientThatSubscribesWhenAllStreamsAreCutGetsAnError(t *testing.T) {
 }
 
 // The API would mistake context.Canceled for a connection closed by the client.
-func TestAClientWhosePollIsStoppedIsNotTakenForOneThatHasGone(t *testing.T) {
+func TestStoppedStreamPollError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none") // never connects

@@ -18,9 +18,9 @@ import (
 // MPL-2.0.
 var licences = []string{"MIT", "BSD-3-Clause", "Apache-2.0", "Unlicense"}
 
-// TestEveryDependencyIsInTheTableWithItsReason compares docs/dependencies.md with go.mod and with the imports. Every dependency needs a
+// TestDocumentedDependencies compares docs/dependencies.md with go.mod and with the imports. Every dependency needs a
 // documented reason.
-func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
+func TestDocumentedDependencies(t *testing.T) {
 	is := is.New(t)
 	dir := root(t)
 	text, err := os.ReadFile(filepath.Join(dir, "docs", "dependencies.md"))
@@ -80,7 +80,7 @@ func importers(t *testing.T, dir string) map[string][]string {
 }
 
 // The engine for Temporal is a separate module, so that programs that do not use it need not download or review its dependencies.
-func TestTheModuleDoesNotDependOnTemporal(t *testing.T) {
+func TestModuleWithoutTemporal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "all")

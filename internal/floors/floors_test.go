@@ -145,7 +145,7 @@ var neverLinked = []string{"testing", "github.com/matryer/is", "pgregory.net/rap
 func TestImportsPointDown(t *testing.T) {
 	for file, imports := range importsOf(t, root(t)) {
 		if _, ok := at(path.Dir(file)); !ok {
-			continue // reported by TestEveryPackageIsOnThePlan
+			continue // reported by TestPackagesInLayerTable
 		}
 		for _, imported := range imports {
 			if wrong := judge(file, imported); wrong != "" {
@@ -155,7 +155,7 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-func TestEveryPackageIsOnThePlan(t *testing.T) {
+func TestPackagesInLayerTable(t *testing.T) {
 	unknown := map[string]bool{}
 	for file := range importsOf(t, root(t)) {
 		if _, ok := at(path.Dir(file)); !ok {

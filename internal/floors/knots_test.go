@@ -16,9 +16,9 @@ import (
 // layered lists the large packages whose files must form layers.
 var layered = []string{"api", "api/ui", "cmd/app", "internal/engine", "internal/store/admin", "internal/store/view", "job", "runner"}
 
-// TestTheFilesOfALargePackageFormLayers fails if more than half of the files of a large package are in one dependency cycle, because none
+// TestLargePackageFileLayers fails if more than half of the files of a large package are in one dependency cycle, because none
 // of these files could be understood without all the others. It also fails if the files depend on more than five others on average.
-func TestTheFilesOfALargePackageFormLayers(t *testing.T) {
+func TestLargePackageFileLayers(t *testing.T) {
 	imports := importing(t, layered)
 	for _, name := range layered {
 		uses := references(t, imports, name)
@@ -35,7 +35,7 @@ func TestTheFilesOfALargePackageFormLayers(t *testing.T) {
 	}
 }
 
-func TestAKnotOfFilesIsFound(t *testing.T) {
+func TestFileDependencyCycleDetection(t *testing.T) {
 	is := is.New(t)
 	is.Equal(largestKnot(map[string]map[string]bool{
 		"a": {"b": true}, "b": {"c": true}, "c": {"a": true, "d": true}, "d": {"e": true}, "e": {"d": true}, "f": {"a": true},

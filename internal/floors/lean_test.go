@@ -19,9 +19,9 @@ const (
 	mostBytes   = 14_150_000
 )
 
-// TestASmallServiceLinksFewModules builds a service that embeds only package runner. If the test fails because of a new module, avoid the
+// TestSmallServiceModuleCount builds a service that embeds only package runner. If the test fails because of a new module, avoid the
 // module or move the code that imports it to a separate package, such as runner/migrate and runner/metrics.
-func TestASmallServiceLinksFewModules(t *testing.T) {
+func TestSmallServiceModuleCount(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	program := filepath.Join(t.TempDir(), "service")

@@ -38,7 +38,7 @@ union select proname from pg_proc where pronamespace = 'trapeze'::regnamespace
 union select conname from pg_constraint where connamespace = 'trapeze'::regnamespace
 union select t.tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid where c.relnamespace = 'trapeze'::regnamespace and not t.tgisinternal`
 
-func TestNoRetiredWordIsAName(t *testing.T) {
+func TestRetiredWordsInNames(t *testing.T) {
 	is := is.New(t)
 	retired, still := map[string]bool{}, map[string]bool{}
 	text, err := os.ReadFile("retired.txt")

@@ -108,7 +108,7 @@ func inBubble(t *testing.T, do func(is *is.I, c *chronicle, s *Events, emit func
 	})
 }
 
-func TestTheFirstEventIsWrittenAtOnceAndThoseThatFollowTogether(t *testing.T) {
+func TestEventBatchAfterFirstEvent(t *testing.T) {
 	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		emit("a", "b", "c")
 		is.Equal(c.written(), []string{"0s: a"})
@@ -124,7 +124,7 @@ func TestTheFirstEventIsWrittenAtOnceAndThoseThatFollowTogether(t *testing.T) {
 	})
 }
 
-func TestTheEndOfARunWritesWhatIsHeldWithoutWaitingForTheMoment(t *testing.T) {
+func TestHeldEventsAtRunEnd(t *testing.T) {
 	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		emit("a", "b", "c")
 		s.Close()
@@ -134,7 +134,7 @@ func TestTheEndOfARunWritesWhatIsHeldWithoutWaitingForTheMoment(t *testing.T) {
 	})
 }
 
-func TestAHandlerThatEmitsTooMuchWaits(t *testing.T) {
+func TestEmitBackpressure(t *testing.T) {
 	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		began := time.Now()
 		for i := range 1 + maxHeldEvents {
@@ -155,7 +155,7 @@ func TestAHandlerThatEmitsTooMuchWaits(t *testing.T) {
 	})
 }
 
-func TestTheErrorOfALateWriteComesWithTheNextEmit(t *testing.T) {
+func TestLateEventWriteError(t *testing.T) {
 	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		torn := errors.New("torn")
 		c.fail(torn)
@@ -172,7 +172,7 @@ func TestTheErrorOfALateWriteComesWithTheNextEmit(t *testing.T) {
 	})
 }
 
-func TestATransactionBeginsWhenWhatWasEmittedBeforeIsWritten(t *testing.T) {
+func TestTransactionAfterHeldEvents(t *testing.T) {
 	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		emit("a", "b")
 		is.NoErr(s.Begin(context.Background()))

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestTheEndOfARunDoesNotWaitForThePaceOfNotes(t *testing.T) {
+func TestHeldProgressAtRunEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		c := new(chronicle)

@@ -7,7 +7,7 @@ import (
 )
 
 // A pod may declare other pods dead only after two consecutive successful heartbeats, and thus not directly after an outage.
-func TestAPodJudgesOthersAfterTwoHeartbeatsInARow(t *testing.T) {
+func TestPodJudgementAfterTwoHeartbeats(t *testing.T) {
 	t.Parallel()
 	l := New("")
 	beat := func(counts bool) { l.Renewed(time.Now(), time.Now(), time.Minute, counts) }

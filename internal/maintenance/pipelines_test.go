@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-func TestPipelinesAreLookedThroughOnlyWhereSomeMayHaveLostTheirJobs(t *testing.T) {
+func TestPipelinePruningAfterRetention(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -148,7 +148,7 @@ func (c *countdown) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-func TestAMigrationThatIsCancelledWithinAStatementLeavesNoLock(t *testing.T) {
+func TestMigrationCancelledDuringStatement(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
@@ -172,7 +172,7 @@ func TestAMigrationThatIsCancelledWithinAStatementLeavesNoLock(t *testing.T) {
 	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 }
 
-func TestDownThenUpGivesTheSameSchema(t *testing.T) {
+func TestMigrateDownThenUp(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
@@ -209,7 +209,7 @@ func ofVersion(t *testing.T, version int64) (url string, pool *pgxpool.Pool) {
 }
 
 // While a migration waits for a table lock, all other statements queue behind it. It must therefore give up quickly.
-func TestAMigrationDoesNotQueueForATable(t *testing.T) {
+func TestMigrationTableLockTimeout(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url, pool := ofVersion(t, 3) // the next migration creates a trigger on done_failed
@@ -234,7 +234,7 @@ func TestAMigrationDoesNotQueueForATable(t *testing.T) {
 	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 }
 
-func TestPrintedSQLGivesTheSameSchemaAsUp(t *testing.T) {
+func TestPrintedMigrationSQL(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"trapeze", "other_1"} {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestPrintedSQLGivesTheSameSchemaAsUp(t *testing.T) {
 	}
 }
 
-func TestASchemaThatIsTooOldOrTooNewIsRefused(t *testing.T) {
+func TestUnsupportedSchemaVersion(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
@@ -274,7 +274,7 @@ func TestASchemaThatIsTooOldOrTooNewIsRefused(t *testing.T) {
 	is.True(errors.Is(schema.Check(t.Context(), pool, "trapeze"), schema.ErrTooNew))
 }
 
-func TestTwoSchemasLiveBesideEachOther(t *testing.T) {
+func TestTwoSchemasInDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
@@ -288,7 +288,7 @@ func TestTwoSchemasLiveBesideEachOther(t *testing.T) {
 	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 }
 
-func TestASchemaNameThatNeedsQuotingIsRefused(t *testing.T) {
+func TestSchemaNameRequiringQuotes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "Upper", "1st", "a-b", `a"b`, "a.b", strings.Repeat("a", 49)} {
 		is := is.New(t)
@@ -349,7 +349,7 @@ func shape(t *testing.T, pool *pgxpool.Pool, schema string) string {
 	return strings.ReplaceAll(strings.Join(lines, "\n"), schema, "schema")
 }
 
-func TestTheStatusOfAnEmptyDatabaseChangesNothing(t *testing.T) {
+func TestMigrationStatusEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)
@@ -364,7 +364,7 @@ func TestTheStatusOfAnEmptyDatabaseChangesNothing(t *testing.T) {
 
 // A busy pod's statements write to several tables that migrations change. A migration that locked these tables one by one would deadlock with
 // one of those statements every time.
-func TestAMigrationGetsItsLocksBesideABusyPod(t *testing.T) {
+func TestMigrationLocksDuringPodLoad(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url, pool := ofVersion(t, 3) // the next migration creates triggers on done_failed, then on done_cancelled
@@ -412,7 +412,7 @@ func TestEveryTriggerIsEnabledAlways(t *testing.T) {
 }
 
 // The comments are the documentation of the schema: psql shows them with \d+ and \di+. The index of a primary key needs none.
-func TestEveryTableAndIndexHasAComment(t *testing.T) {
+func TestTableAndIndexComments(t *testing.T) {
 	is := is.New(t)
 	is.Equal(len(column(t, pgtest.Pool(t), `
 		select format('%s %s', c.relkind, c.relname) from pg_class c

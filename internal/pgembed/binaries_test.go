@@ -29,7 +29,7 @@ func ours(t *testing.T) string {
 	return dir
 }
 
-func TestBinariesAreFoundInPathPgConfigAndPackageFolders(t *testing.T) {
+func TestBinarySearchLocations(t *testing.T) {
 	is := is.New(t)
 	bin := ours(t)
 	link := t.TempDir() // a PATH folder that contains only links
@@ -50,7 +50,7 @@ func TestBinariesAreFoundInPathPgConfigAndPackageFolders(t *testing.T) {
 	}
 }
 
-func TestTheNewestPackageIsTriedFirst(t *testing.T) {
+func TestBinarySearchNewestFirst(t *testing.T) {
 	is := is.New(t)
 	root := t.TempDir()
 	for _, version := range []string{"9.6", "14", "17"} {
@@ -64,7 +64,7 @@ func TestTheNewestPackageIsTriedFirst(t *testing.T) {
 	is.Equal(found, []string{root + "/17/bin", root + "/14/bin", root + "/9.6/bin"})
 }
 
-func TestAChosenFolderIsUsedOrComplainedAbout(t *testing.T) {
+func TestConfiguredBinaryFolder(t *testing.T) {
 	is := is.New(t)
 	bin := ours(t)
 	s := start(t, Options{BinDir: bin})
@@ -78,7 +78,7 @@ func TestAChosenFolderIsUsedOrComplainedAbout(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), "PGBIN"))
 }
 
-func TestOldVersionsAndOtherVersionsThanTheDataAreNotUsed(t *testing.T) {
+func TestUnsuitableBinaryVersions(t *testing.T) {
 	is := is.New(t)
 	me := account{}
 	bin := t.TempDir()
@@ -90,7 +90,7 @@ func TestOldVersionsAndOtherVersionsThanTheDataAreNotUsed(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), "written by version 99"))
 }
 
-func TestWithoutBinariesTheErrorNamesThreeWaysOut(t *testing.T) {
+func TestMissingBinariesError(t *testing.T) {
 	is := is.New(t)
 	unreachable := httptest.NewServer(nil)
 	unreachable.Close()
@@ -130,7 +130,7 @@ func TestBinariesAreDownloadedOnce(t *testing.T) {
 	is.Equal(len(left), 2) // the binaries and the lock file, but no archive
 }
 
-func TestABrokenDownloadLeavesNothingBehind(t *testing.T) {
+func TestBrokenBinaryDownload(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGBIN", "")
 	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -145,7 +145,7 @@ func TestABrokenDownloadLeavesNothingBehind(t *testing.T) {
 	is.Equal(len(left), 0)
 }
 
-func TestADownloadWithAnotherChecksumIsRefused(t *testing.T) {
+func TestBinaryDownloadChecksumMismatch(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGBIN", "")
 	for sum, complaint := range map[string]string{strings.Repeat("0", 64): "checksums do not match", fmt.Sprintf("%x", sha256.Sum256([]byte("not an archive"))): "not a valid zip file"} {

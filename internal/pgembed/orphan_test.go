@@ -16,7 +16,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAServerDiesWithItsOwner(t *testing.T) {
+func TestServerStopAfterOwnerDeath(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux notifies a child when its parent dies")
 	}
@@ -31,7 +31,7 @@ func TestAServerDiesWithItsOwner(t *testing.T) {
 }
 
 // The home is in a folder that only this test sweeps. In the default folder, any other process that starts a server could also remove it.
-func TestAServerThatOutlivedItsOwnerIsSweptUp(t *testing.T) {
+func TestOrphanedServerSweep(t *testing.T) {
 	is := is.New(t)
 	dir := filepath.Dir(openDir(t))
 	sweepThere := func() {
@@ -59,7 +59,7 @@ func removed(t *testing.T, dir string) {
 	})
 }
 
-func TestAnOrphanedServerIsStoppedBeforeItsDataIsUsedAgain(t *testing.T) {
+func TestOrphanedServerDataReuse(t *testing.T) {
 	is := is.New(t)
 	dir := openDir(t)
 	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN="+dir, "PGEMBED_OUTLIVES=1") })
@@ -75,7 +75,7 @@ func TestAnOrphanedServerIsStoppedBeforeItsDataIsUsedAgain(t *testing.T) {
 	is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42")
 }
 
-func TestAServerStartsAgainAfterOwnerAndServerWereKilled(t *testing.T) {
+func TestStartAfterOwnerServerKill(t *testing.T) {
 	is := is.New(t)
 	dir := openDir(t)
 	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN="+dir, "PGEMBED_OUTLIVES=1") })
@@ -100,7 +100,7 @@ func TestAServerStartsAgainAfterOwnerAndServerWereKilled(t *testing.T) {
 	is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42")
 }
 
-func TestAStalePIDFileWithAStrangersNumberIsOverruled(t *testing.T) {
+func TestStalePIDFileReusedPID(t *testing.T) {
 	if !canListProcesses {
 		t.Skip("needs /proc")
 	}

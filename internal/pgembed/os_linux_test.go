@@ -13,7 +13,7 @@ import (
 
 // A new server does not start while an exiting session still has the old server's shared memory attached. Sessions that used much memory
 // take several milliseconds to exit.
-func TestAServerIsInUseUntilItsLastSessionHasDetachedTheSharedMemory(t *testing.T) {
+func TestServerSharedMemoryInUse(t *testing.T) {
 	is := is.New(t)
 	s := start(t, Options{Settings: map[string]string{"shared_buffers": "256MB"}})
 	ask(t, s.URL(), "CREATE TABLE kept AS SELECT n, repeat('x', 800) FROM generate_series(1, 200000) n")

@@ -73,7 +73,7 @@ func environment(home string) []string {
 //
 // The kernel sends its signal when the thread that started the child ends, not when the parent process dies. A goroutine therefore stays
 // locked to the thread from before the start until after the exit. Otherwise, servers would be killed at random or never (see
-// TestAServerDiesWithItsOwner).
+// TestServerStopAfterOwnerDeath).
 func launch(cmd *exec.Cmd) (*process, error) {
 	p := &process{done: make(chan struct{})}
 	started := make(chan error, 1)

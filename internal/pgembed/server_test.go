@@ -14,7 +14,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAThrowAwayServerAnswersAndLeavesNothing(t *testing.T) {
+func TestTemporaryServerCleanup(t *testing.T) {
 	is := is.New(t)
 	s := start(t, Options{Settings: map[string]string{"work_mem": "5MB"}})
 	is.Equal(ask(t, s.URL(), "SELECT current_user::text"), "postgres")
@@ -51,7 +51,7 @@ func TestADataDirectoryIsKept(t *testing.T) {
 	is.Equal(ask(t, second.URL(), "SELECT n::text FROM kept"), "42")
 }
 
-func TestASecondUserOfADataDirectoryIsRefused(t *testing.T) {
+func TestDataDirectoryInUse(t *testing.T) {
 	is := is.New(t)
 	dir := openDir(t)
 	first := start(t, Options{DataDir: dir})
@@ -61,7 +61,7 @@ func TestASecondUserOfADataDirectoryIsRefused(t *testing.T) {
 	is.Equal(ask(t, first.URL(), "SELECT 'unharmed'"), "unharmed")
 }
 
-func TestAForeignDataDirectoryIsRefused(t *testing.T) {
+func TestForeignDataDirectory(t *testing.T) {
 	is := is.New(t)
 	dir := t.TempDir()
 	is.NoErr(os.WriteFile(dir+"/PG_VERSION", []byte("15\n"), 0o600))
@@ -72,7 +72,7 @@ func TestAForeignDataDirectoryIsRefused(t *testing.T) {
 	is.Equal(len(entries), 1) // nothing was added to the directory
 }
 
-func TestAHomeBehindAClosedDoorIsExplained(t *testing.T) {
+func TestInaccessibleServerHome(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a server started by an ordinary user runs as that user, who can access all files")
 	}
@@ -97,7 +97,7 @@ func TestRestartKeepsWhatWasCommitted(t *testing.T) {
 	}
 }
 
-func TestRestartAfterTheServerWasKilled(t *testing.T) {
+func TestRestartAfterServerKill(t *testing.T) {
 	is := is.New(t)
 	s := start(t, Options{})
 	ask(t, s.URL(), "CREATE TABLE kept AS SELECT 42 AS n")
@@ -106,7 +106,7 @@ func TestRestartAfterTheServerWasKilled(t *testing.T) {
 	is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42")
 }
 
-func TestAFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
+func TestFailedServerStart(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("TMPDIR", filepath.Dir(openDir(t))) // a separate folder, so that leftover files can be counted
 	_, err := Start(t.Context(), Options{Settings: map[string]string{"shared_buffers": "nonsense"}})
@@ -117,7 +117,7 @@ func TestAFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
 	is.Equal(len(entries), 0)
 }
 
-func TestAnOrdinaryUserCanRunAServer(t *testing.T) {
+func TestServerAsUnprivilegedUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("all tests run as an ordinary user already")
 	}

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-func TestEachTestHasADatabaseOfItsOwn(t *testing.T) {
+func TestSeparateTestDatabases(t *testing.T) {
 	is := is.New(t)
 	a, b := Pool(t), Pool(t)
 	_, err := a.Exec(t.Context(), "CREATE TABLE mine (n int)")
@@ -31,7 +31,7 @@ func TestAPoolIsMigrated(t *testing.T) {
 	is.True(tables > 1)
 }
 
-func TestAnEmptyDatabaseIsEmptyAndCanBeMigrated(t *testing.T) {
+func TestEmptyTestDatabase(t *testing.T) {
 	is := is.New(t)
 	url := EmptyURL(t)
 	pool := Connect(t, url)
@@ -69,7 +69,7 @@ func TestDatabasesEndWithTheirTest(t *testing.T) {
 	is.Equal(left, 0)
 }
 
-func TestAPrivateServerCanBeRestarted(t *testing.T) {
+func TestPrivateServerRestart(t *testing.T) {
 	is := is.New(t)
 	s := Server(t, "work_mem", "5MB")
 	conn, err := pgx.Connect(t.Context(), s.URL())
@@ -83,14 +83,14 @@ func TestAPrivateServerCanBeRestarted(t *testing.T) {
 	is.Equal(workMem, "5MB")
 }
 
-func TestWaitSucceedsOnceTheConditionHolds(t *testing.T) {
+func TestWaitForCondition(t *testing.T) {
 	is := is.New(t)
 	calls := 0
 	Wait(t, "three calls", func() bool { calls++; return calls == 3 })
 	is.Equal(calls, 3)
 }
 
-func TestDatabasesOfTheServerAreNotTouched(t *testing.T) {
+func TestOtherDatabasesUntouched(t *testing.T) {
 	is := is.New(t)
 	var others int
 	err := Pool(t).QueryRow(t.Context(), `SELECT count(*) FROM pg_database

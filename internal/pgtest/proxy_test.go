@@ -10,7 +10,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAReplyIsCutAfterTheServerHasCommitted(t *testing.T) {
+func TestReplyCutAfterCommit(t *testing.T) {
 	is := is.New(t)
 	url := URL(t)
 	proxy := NewProxy(t, url)
@@ -28,7 +28,7 @@ func TestAReplyIsCutAfterTheServerHasCommitted(t *testing.T) {
 	is.Equal(n, 1) // the server has committed the row
 }
 
-func TestABlackholeHoldsBytesBackUntilTheyPassAgain(t *testing.T) {
+func TestProxyBlackholeRelease(t *testing.T) {
 	is := is.New(t)
 	proxy := NewProxy(t, URL(t))
 	conn, err := pgx.Connect(t.Context(), proxy.URL())

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestALineOfALogNamesItsRequestAndItsTrace(t *testing.T) {
+func TestLogRequestAndTraceIDs(t *testing.T) {
 	is := is.New(t)
 	var out bytes.Buffer
 	log := slog.New(contextHandler{slog.NewTextHandler(&out, nil)}).With("pod", "a")

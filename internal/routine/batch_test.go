@@ -56,7 +56,7 @@ func inBubble(t *testing.T, parallel, limit int, do func(is *is.I, f *flushes, a
 	})
 }
 
-func TestItemsThatArriveDuringAFlushShareTheNext(t *testing.T) {
+func TestBatchItemsDuringFlush(t *testing.T) {
 	inBubble(t, 1, 1000, func(is *is.I, f *flushes, add func(int, int, error), sizes func() []int) {
 		add(0, 1, nil)
 		is.Equal(sizes(), []int{1}) // the first item is flushed immediately
@@ -71,7 +71,7 @@ func TestItemsThatArriveDuringAFlushShareTheNext(t *testing.T) {
 	})
 }
 
-func TestAFlushHasALimitAndSomeRunAtTheSameTime(t *testing.T) {
+func TestBatchFlushLimits(t *testing.T) {
 	inBubble(t, 2, 10, func(is *is.I, f *flushes, add func(int, int, error), sizes func() []int) {
 		add(0, 1, nil)
 		add(1, 2, nil)
@@ -91,7 +91,7 @@ func TestAFlushHasALimitAndSomeRunAtTheSameTime(t *testing.T) {
 	})
 }
 
-func TestAnErrorIsForAllItemsOfItsFlush(t *testing.T) {
+func TestBatchFlushError(t *testing.T) {
 	torn := errors.New("torn")
 	inBubble(t, 1, 1000, func(is *is.I, f *flushes, add func(int, int, error), sizes func() []int) {
 		add(0, 1, nil)
@@ -105,7 +105,7 @@ func TestAnErrorIsForAllItemsOfItsFlush(t *testing.T) {
 	})
 }
 
-func TestACallerWhoseContextEndsDoesNotWait(t *testing.T) {
+func TestBatchCallerContextEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		f := &flushes{end: make(chan error)}

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/routine"
 )
 
-func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
+func TestGuardPanic(t *testing.T) {
 	here := func(fn func() error) (err error) {
 		defer routine.Recover(&err)
 		return fn()
@@ -31,12 +31,12 @@ func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
 	}
 }
 
-func TestAGoroutineThatEndsWithoutReturningIsAnError(t *testing.T) {
+func TestGuardGoexit(t *testing.T) {
 	is := is.New(t)
 	is.Equal(routine.Call(func() error { runtime.Goexit(); return nil }), routine.ErrExited)
 }
 
-func TestTheStackOfAnotherGoroutineIsReadAndCut(t *testing.T) {
+func TestOtherGoroutineStack(t *testing.T) {
 	is := is.New(t)
 	number, end, ended := make(chan uint64), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -46,7 +46,7 @@ func TestTheStackOfAnotherGoroutineIsReadAndCut(t *testing.T) {
 	}()
 	n := <-number
 	stack := routine.StackOf(n, 1<<16)
-	is.True(strings.HasPrefix(stack, "goroutine ") && strings.Contains(stack, "TestTheStackOfAnotherGoroutineIsReadAndCut"))
+	is.True(strings.HasPrefix(stack, "goroutine ") && strings.Contains(stack, "TestOtherGoroutineStack"))
 	is.Equal(strings.Count(stack, "\n\n"), 0) // only one goroutine
 	short := routine.StackOf(n, 60)
 	is.True(len(short) <= 60+len("...") && strings.HasSuffix(short, "\n...") && strings.HasPrefix(stack, strings.TrimSuffix(short, "...")))

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/routine"
 )
 
-func TestSignalsBeforeTheReceiverActsAreOne(t *testing.T) {
+func TestSignalCoalescing(t *testing.T) {
 	is := is.New(t)
 	s := routine.NewSignal()
 	is.True(!s.Clear())
@@ -24,7 +24,7 @@ func TestSignalsBeforeTheReceiverActsAreOne(t *testing.T) {
 	is.True(!s.Clear())
 }
 
-func TestABackoffDoublesUpToItsLimit(t *testing.T) {
+func TestBackoffDoublingLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		b := routine.NewBackoff()
@@ -39,7 +39,7 @@ func TestABackoffDoublesUpToItsLimit(t *testing.T) {
 	})
 }
 
-func TestNothingWaitsPastTheEndOfItsContext(t *testing.T) {
+func TestWaitsAfterContextEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -51,7 +51,7 @@ func TestNothingWaitsPastTheEndOfItsContext(t *testing.T) {
 	})
 }
 
-func TestALingeringContextEndsAWhileAfterItsParent(t *testing.T) {
+func TestLingeringContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -15,7 +15,7 @@ func begun(after time.Duration) (p *Watchdog, stale *time.Time) {
 	return p, stale
 }
 
-func TestAWatchdogEndsAHandlerWithoutSignsOfLife(t *testing.T) {
+func TestWatchdogUnresponsiveHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		p, stale := begun(time.Minute)
@@ -30,7 +30,7 @@ func TestAWatchdogEndsAHandlerWithoutSignsOfLife(t *testing.T) {
 	})
 }
 
-func TestAStoppedWatchdogEndsNoHandler(t *testing.T) {
+func TestStoppedWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		p, stale := begun(time.Minute)
@@ -43,7 +43,7 @@ func TestAStoppedWatchdogEndsNoHandler(t *testing.T) {
 	})
 }
 
-func TestAWatchdogWithoutALimitHasNoTimer(t *testing.T) {
+func TestWatchdogWithoutLimit(t *testing.T) {
 	is := is.New(t)
 	p, _ := begun(0)
 	is.True(p.timer == nil) // there is no timer to stop
@@ -51,7 +51,7 @@ func TestAWatchdogWithoutALimitHasNoTimer(t *testing.T) {
 	p.Stop()
 }
 
-func TestALimitThatIsSetDuringARunCountsFromTheLatestSign(t *testing.T) {
+func TestWatchdogLimitSetDuringRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		p, stale := begun(0)

@@ -48,7 +48,7 @@ func TestImitationPostgreSQLVersion(t *testing.T) {
 }
 
 // Vendors that build PostgreSQL themselves add to the output of version(), but keep its format.
-func TestPostgreSQLByAnyVendorIsAccepted(t *testing.T) {
+func TestVendorPostgreSQLVersion(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{
 		"PostgreSQL 17.6 (Debian 17.6-1.pgdg13+1) on x86_64-pc-linux-gnu, compiled by gcc (Debian 14.2.0-19) 14.2.0, 64-bit",

@@ -25,7 +25,7 @@ func many(n int) (ids []int64) {
 	return ids
 }
 
-func TestLanesTakeTurnsAndEachKeepsItsOrder(t *testing.T) {
+func TestClaimedAheadLaneOrder(t *testing.T) {
 	is := is.New(t)
 	a := NewAhead()
 	a.Put(waiting("a", 0, 2, 1))
@@ -47,7 +47,7 @@ func TestLanesTakeTurnsAndEachKeepsItsOrder(t *testing.T) {
 	is.Equal(a.Take(func(lane string) bool { return lane == "b" }), nil) // lane a has no free slot
 }
 
-func TestFewerJobsAreClaimedAheadAfterSomeHaveWaitedForTooLong(t *testing.T) {
+func TestClaimAheadLimitReduction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		a := NewAhead()

@@ -171,7 +171,7 @@ func (c *contest) lapse(n int) {
 
 // The lane never runs more jobs than it has slots, even if replies are lost or late, limits are lowered, or pods die. A job may start under
 // any limit that its pod may know of. Once no more messages are lost, all of the lane's slots become usable again.
-func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
+func TestLimitedLaneRandomEvents(t *testing.T) {
 	t.Parallel()
 	rounds := 12
 	if testing.Short() {

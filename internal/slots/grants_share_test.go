@@ -19,7 +19,7 @@ func ask(l *Lanes, busy string, heard bool, now time.Time) ([]store.Ask, time.Du
 
 // While other pods wait for slots of a lane, a pod that holds more than its share starts no jobs there, and returns each slot that becomes
 // free.
-func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
+func TestReturnOfSlotsAboveShare(t *testing.T) {
 	t.Parallel()
 	four := 4
 	l := NewLanes(10, time.Minute, nil)
@@ -51,7 +51,7 @@ func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 }
 
 // A pod may run more jobs than it has slots after adopting jobs of its previous process.
-func TestAPodWithMoreJobsThanSlotsSearchesNoLanes(t *testing.T) {
+func TestLaneSearchOnOverfullPod(t *testing.T) {
 	t.Parallel()
 	two := 2
 	l := NewLanes(1, time.Minute, func(string) bool { return true })
@@ -67,7 +67,7 @@ func TestAPodWithMoreJobsThanSlotsSearchesNoLanes(t *testing.T) {
 
 // A pod searches its unused limited lanes for jobs, but requests slots in no more lanes than it has free slots. It searches the others
 // again soon, even if nothing else happens.
-func TestLanesWithJobsThatThePodCannotUseAtOnceAreSearchedAgainSoon(t *testing.T) {
+func TestRepeatedSearchOfUnusedLanes(t *testing.T) {
 	t.Parallel()
 	two, none := 2, 0
 	l := NewLanes(1, time.Minute, func(lane string) bool { return lane != "f" })
@@ -121,7 +121,7 @@ func TestLanesWithJobsThatThePodCannotUseAtOnceAreSearchedAgainSoon(t *testing.T
 }
 
 // If a pod holds unused slots in more limited lanes than it has slots, it returns those in lanes where a claim finds no more jobs.
-func TestAPodThatHoldsSlotsOfTooManyLanesReturnsThoseOfLanesWithoutJobs(t *testing.T) {
+func TestUnusedSlotsInManyLanes(t *testing.T) {
 	t.Parallel()
 	two := 2
 	var b store.Beat
@@ -160,7 +160,7 @@ func TestAPodThatHoldsSlotsOfTooManyLanesReturnsThoseOfLanesWithoutJobs(t *testi
 	}
 }
 
-func TestAPodKnowsWhetherItHoldsOrAwaitsSlotsOfLimitedLanes(t *testing.T) {
+func TestHeldOrAwaitedSlots(t *testing.T) {
 	t.Parallel()
 	two := 2
 	l := NewLanes(10, time.Minute, nil)
@@ -182,7 +182,7 @@ func TestAPodKnowsWhetherItHoldsOrAwaitsSlotsOfLimitedLanes(t *testing.T) {
 	}
 }
 
-func TestAJobAdoptedBeforeTheFirstHeartbeatCountsInItsLane(t *testing.T) {
+func TestJobAdoptedBeforeFirstHeartbeat(t *testing.T) {
 	t.Parallel()
 	one := 1
 	l := NewLanes(4, time.Minute, func(string) bool { return true })

@@ -16,7 +16,7 @@ func begins(m *Marks, lane string) time.Time {
 }
 
 // If a mark has been used by the time it expires, everything is reread. An unused mark expires without a read.
-func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
+func TestFullReadAfterUsedMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m Marks
 		again := map[string]int{}
@@ -36,7 +36,7 @@ func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
 	})
 }
 
-func TestAQuickLookLeavesNoMarks(t *testing.T) {
+func TestMarksAfterQuickRead(t *testing.T) {
 	t.Parallel()
 	var m Marks
 	never := func() { t.Error("a pod was woken") }
@@ -47,7 +47,7 @@ func TestAQuickLookLeavesNoMarks(t *testing.T) {
 	}
 }
 
-func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.T) {
+func TestMarkValidityLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ took, poll, want time.Duration }{
 		{10 * time.Millisecond, time.Minute, 300 * time.Millisecond},
@@ -70,7 +70,7 @@ func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.
 }
 
 // A read that starts at the current marks advances them without extending their validity.
-func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
+func TestAdvancedMarkExpiry(t *testing.T) {
 	t.Parallel()
 	var m Marks
 	now := time.Now()
@@ -94,7 +94,7 @@ func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 }
 
 // When a mark expires, everything is read once. Until the read ends, claims and submissions keep using the expired mark.
-func TestAnExpiredMarkIsUsedUntilEverythingWasReadOnce(t *testing.T) {
+func TestExpiredMarkDuringFullRead(t *testing.T) {
 	t.Parallel()
 	for name, ends := range map[string]func(m *Marks, since map[string]time.Time, next time.Time) (mark time.Time){
 		"read": func(m *Marks, since map[string]time.Time, next time.Time) time.Time {
@@ -152,7 +152,7 @@ func TestAnExpiredMarkIsUsedUntilEverythingWasReadOnce(t *testing.T) {
 }
 
 // A worker that is restricted to certain lanes does not change the marks of others.
-func TestMarksOfOneLaneLeaveThoseOfTheOthers(t *testing.T) {
+func TestMarksOfOtherLanes(t *testing.T) {
 	t.Parallel()
 	var m Marks
 	now := time.Now()

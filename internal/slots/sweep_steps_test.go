@@ -23,7 +23,7 @@ func full(c *store.Claimed) store.Claims {
 	return store.Claims{Jobs: []*store.Claimed{c}}
 }
 
-func TestASweepReadsPageAfterPageAndEveryOtherClaimLooksAtWhatIsNew(t *testing.T) {
+func TestSweepPagesAndNewJobs(t *testing.T) {
 	t.Parallel()
 	var m Marks
 	now := time.Now()
@@ -53,7 +53,7 @@ func TestASweepReadsPageAfterPageAndEveryOtherClaimLooksAtWhatIsNew(t *testing.T
 	m.markOf("a").wake.Stop()
 }
 
-func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
+func TestSweepPositionAfterFoundJobs(t *testing.T) {
 	t.Parallel()
 	var m Marks
 	now := time.Now()
@@ -72,7 +72,7 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 }
 
 // New jobs of the sweep's rank start first only as long as the sweep has read nothing but blocked jobs.
-func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
+func TestSweepOlderJobsFirst(t *testing.T) {
 	t.Parallel()
 	var m Marks
 	now := time.Now()
@@ -90,7 +90,7 @@ func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
 	}
 }
 
-func TestASweepOfAFewRowsLeavesNoMark(t *testing.T) {
+func TestMarksAfterShortSweep(t *testing.T) {
 	t.Parallel()
 	var m Marks
 	now := time.Now()
@@ -102,7 +102,7 @@ func TestASweepOfAFewRowsLeavesNoMark(t *testing.T) {
 }
 
 // Jobs submitted after a mark may be blocked too. A sweep then covers only these jobs, and advances the mark without changing its expiry.
-func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
+func TestSweepFromMark(t *testing.T) {
 	t.Parallel()
 	var m Marks
 	now := time.Now()
@@ -122,7 +122,7 @@ func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 
 // Jobs that were handed back may be behind the sweep's position. A sweep that keeps finding work, or that cannot continue because no slot
 // is free, therefore starts over once a mark would have expired. A sweep that meets only blocked jobs first runs to its end.
-func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
+func TestSweepRestartAtMarkExpiry(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	position := &store.LanePosition{ReadyAt: now, ID: 7}

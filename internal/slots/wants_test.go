@@ -10,7 +10,7 @@ import (
 
 // With fewer free slots than lanes, a round takes several claims. Each includes only lanes that no earlier one has included, so every lane
 // is read exactly once.
-func TestASweepAsksForEveryLaneOnce(t *testing.T) {
+func TestSweepReadsLanesOnce(t *testing.T) {
 	t.Parallel()
 	l := NewLanes(1, time.Minute, nil)
 	l.Apply(store.Beat{Lanes: []store.Lane{{Name: "a", Enabled: true}, {Name: "b", Enabled: true}, {Name: "c", Enabled: true}}})

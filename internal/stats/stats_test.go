@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestADurationIsCountedInTheBucketOfItsLimits(t *testing.T) {
+func TestDurationBuckets(t *testing.T) {
 	for _, c := range []struct {
 		d      time.Duration
 		bucket int
@@ -35,7 +35,7 @@ func TestADurationIsCountedInTheBucketOfItsLimits(t *testing.T) {
 	is.True(!known)
 }
 
-func TestQuantilesAreAtMostAFactorOfRootTwoOff(t *testing.T) {
+func TestQuantileAccuracy(t *testing.T) {
 	is := is.New(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -71,7 +71,7 @@ func TestQuantilesAreAtMostAFactorOfRootTwoOff(t *testing.T) {
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func TestEachMinuteIsWrittenOnceAndACrashLosesOnlyTheCurrentOne(t *testing.T) {
+func TestMinuteStatsWrittenOnce(t *testing.T) {
 	is := is.New(t)
 	c := NewCounter()
 	c.Rows(noon.Add(20*time.Second), "pod", false)
@@ -112,7 +112,7 @@ func TestMinutesAfterClockSetBack(t *testing.T) {
 	is.Equal(*rows[0].Boot, "pod")
 }
 
-func TestRowsAreReturnedUntilTheyAreWritten(t *testing.T) {
+func TestUnwrittenStatsRows(t *testing.T) {
 	is := is.New(t)
 	c := NewCounter()
 	c.Rows(noon, "pod", false)
@@ -136,7 +136,7 @@ func TestRowsAreReturnedUntilTheyAreWritten(t *testing.T) {
 	is.Equal(len(c.Rows(noon.Add(2*time.Hour), "pod", false)), 1)
 }
 
-func TestKindsBeyondTheLimitAreCountedTogether(t *testing.T) {
+func TestStatsKindLimit(t *testing.T) {
 	is := is.New(t)
 	c := NewCounter()
 	c.Rows(noon, "pod", false)
@@ -150,7 +150,7 @@ func TestKindsBeyondTheLimitAreCountedTogether(t *testing.T) {
 	is.Equal(rows["0"].Jobs, int64(2))
 }
 
-func TestJobsAreCountedWhileRowsAreTaken(t *testing.T) {
+func TestConcurrentStatsCounting(t *testing.T) {
 	is := is.New(t)
 	c := NewCounter()
 	c.Rows(noon, "pod", false)

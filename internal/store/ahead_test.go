@@ -26,7 +26,7 @@ func (w *world) ahead(boot string, n, ahead int) (slots, spare []int64) {
 	return slots, spare
 }
 
-func TestAClaimAheadTakesPlainJobsOfShortKindsBehindTheSlots(t *testing.T) {
+func TestClaimAheadJobSelection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	while := "active"
@@ -48,7 +48,7 @@ func TestAClaimAheadTakesPlainJobsOfShortKindsBehindTheSlots(t *testing.T) {
 	}
 }
 
-func TestAJobThatAnotherTransactionLocksLeavesItsSlotToTheNext(t *testing.T) {
+func TestClaimAheadSkipsLockedJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ids := w.put(plain, func(n *store.NewJob) { n.Kind = "long" }, plain, plain)
@@ -101,7 +101,7 @@ func TestClaimAheadCrashLimit1(t *testing.T) {
 	w.is.Equal(w.at(id).State, job.Failed)
 }
 
-func TestTheStartOfAJobThatWasClaimedAheadIsThatOfItsHandler(t *testing.T) {
+func TestClaimedAheadJobStartTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, by := w.pod("a"), w.pod("by")

@@ -17,7 +17,7 @@ import (
 
 func approval(n *store.NewJob) { n.NeedsApproval = true }
 
-func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
+func TestClaimAfterApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -50,7 +50,7 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 		[]any{job.AwaitingApproval, "job.approved", job.AwaitingApproval, job.Pending, "bob"})
 }
 
-func TestOfTwoApprovalsAtOnceOneIsRefused(t *testing.T) {
+func TestConcurrentApprovals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(approval)[0]
@@ -65,7 +65,7 @@ func TestOfTwoApprovalsAtOnceOneIsRefused(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.job_event where event = 'job.approved'`), 1)
 }
 
-func TestAnApprovalOrRejectionMeansTheEpochThatWasSeen(t *testing.T) {
+func TestApprovalOfStaleEpoch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(approval)[0]
@@ -94,7 +94,7 @@ func TestAnApprovalOrRejectionMeansTheEpochThatWasSeen(t *testing.T) {
 	w.is.True(errors.Is(cancel(1), job.ErrAlreadyTerminal))
 }
 
-func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndStepsThatAreNotExempt(t *testing.T) {
+func TestApprovalLaneNonExemptSteps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -124,7 +124,7 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndStepsThatAreNotExem
 	w.is.Equal(w.at(w.put(plain)[0]).State, job.Pending)
 }
 
-func TestABulkForALaneThatRequiresApprovalIsLeftToTheStatement(t *testing.T) {
+func TestBulkInApprovalLane(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
@@ -147,7 +147,7 @@ func TestABulkForALaneThatRequiresApprovalIsLeftToTheStatement(t *testing.T) {
 	w.is.True(!store.Bulky(list))
 }
 
-func TestAnApprovedJobStillWaitsForItsDelay(t *testing.T) {
+func TestApprovedJobDelay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -163,7 +163,7 @@ func TestAnApprovedJobStillWaitsForItsDelay(t *testing.T) {
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{late}) // the delay had passed before the approval
 }
 
-func TestWhatNobodyApprovesIsCancelledAndFreesItsKey(t *testing.T) {
+func TestUnapprovedJobExpiryFreesKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	keyed := func(id int64) (holder int64) {
@@ -200,7 +200,7 @@ func TestWhatNobodyApprovesIsCancelledAndFreesItsKey(t *testing.T) {
 	w.is.Equal(keyed(ids[2]), ids[2]) // the key is free
 }
 
-func TestACancelOfWhatAwaitsApprovalIsAtOnce(t *testing.T) {
+func TestCancelJobAwaitingApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(approval)[0]

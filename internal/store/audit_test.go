@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestTheAuditSaysWhoFromWhereAndWhy(t *testing.T) {
+func TestAuditActorOriginAndReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx := job.WithOrigin(w.ctx(), job.Origin{Source: "cli", RequestID: "r-1", Reason: "the provider is down"})
@@ -38,7 +38,7 @@ func TestTheAuditSaysWhoFromWhereAndWhy(t *testing.T) {
 	w.is.Equal(len(list), 1) // the next page has one entry
 }
 
-func TestTheAuditIsOnlyAddedTo(t *testing.T) {
+func TestAuditAppendOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.is.NoErr(admin.Audit(w.ctx(), w.Store, admin.AuditEntry{Actor: "ana", Action: "gate.pause", Target: "gate"}))

@@ -23,7 +23,7 @@ func (w *world) why(id int64) (list []job.BlockerType) {
 	return list
 }
 
-func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
+func TestWaitingJobBlockers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	only := func(why ...job.BlockerType) []job.BlockerType { return why }
@@ -63,7 +63,7 @@ func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 		job.BlockerPodsDrained)) // all blockers are reported together
 }
 
-func TestAJobThatIsDueSaysWhoseSlotsAreFull(t *testing.T) {
+func TestDueJobSlotBlockers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pod := w.pod("web-1")

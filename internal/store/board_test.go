@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
+func TestBoardWaitingReasons(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pod := w.pod("web-1")
@@ -48,7 +48,7 @@ func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
 	w.is.Equal(approvals[0].ID, why["approval"].First)
 }
 
-func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
+func TestBoardJobCounts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pod := w.pod("web-1")
@@ -104,7 +104,7 @@ func TestViewsWithoutQueueStateRow(t *testing.T) {
 	w.is.Equal(w.why(w.put(plain)[0]), []job.BlockerType{job.BlockerPaused})
 }
 
-func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
+func TestBoardRemoteWorkers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pod("web-1")

@@ -25,7 +25,7 @@ func mixed(i int) func(*store.NewJob) {
 	}
 }
 
-func TestABulkIsWhatTheStatementInserts(t *testing.T) {
+func TestBulkMatchesStatementInsert(t *testing.T) {
 	t.Parallel()
 	const n = 250
 	changes := make([]func(*store.NewJob), n)
@@ -66,7 +66,7 @@ from trapeze.jobs j join trapeze.live l using (id) order by j.id`
 	}
 }
 
-func TestABulkGoesInWholeOrNotAtAll(t *testing.T) {
+func TestBulkInsertAtomicity(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	changes := make([]func(*store.NewJob), 300)

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestClaimsComeByPriorityThenFirstReadyFirstOut(t *testing.T) {
+func TestClaimOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -23,7 +23,7 @@ func TestClaimsComeByPriorityThenFirstReadyFirstOut(t *testing.T) {
 	w.is.Equal(len(w.claims(boot, 5)), 0)                     // no job is claimed twice
 }
 
-func TestAClaimTakesAsManyAsAreWantedOfEachLaneAndOnlyKnownKinds(t *testing.T) {
+func TestClaimLaneCountsAndKinds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -69,7 +69,7 @@ func TestClaimBatchSameSubject(t *testing.T) {
 	w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of s can be claimed while this one is running
 }
 
-func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T) {
+func TestClaimBySubjectIndex(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -92,7 +92,7 @@ func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T)
 }
 
 // now() is fixed before a statement is planned, but the statement also sees jobs that are committed while it is being planned.
-func TestAJobDoesNotStartBeforeItIsReady(t *testing.T) {
+func TestClaimBeforeReadyTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.pod("a")
@@ -150,7 +150,7 @@ func (w *world) promote(n int) {
 func first[A, B any](a A, _ B) A { return a }
 
 // PostgreSQL returns the rows of a statement before it commits. If the commit fails, the statement is resent.
-func TestTheRowsOfAClaimWhoseCommitFailedAreNotCounted(t *testing.T) {
+func TestClaimFailedCommitRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

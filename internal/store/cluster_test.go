@@ -138,7 +138,7 @@ func TestHistoryAfterDumpOrMove(t *testing.T) {
 	}
 }
 
-func TestADatabaseWhoseTablesWereTruncatedNamesTheMissingRow(t *testing.T) {
+func TestTruncatedTablesMissingRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

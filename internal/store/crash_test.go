@@ -48,7 +48,7 @@ func TestTransactionIDReusedAfterCrash(t *testing.T) {
 	is.Equal(writes, 0) // the transaction was not committed and can be repeated
 }
 
-func TestACommitInDoubtIsWaitedFor(t *testing.T) {
+func TestCommitInDoubt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestASchemaWithAnotherNameWorksToo(t *testing.T) {
+func TestStoreInCustomSchema(t *testing.T) {
 	t.Parallel()
 	url := pgtest.EmptyURL(t)
 	if err := migrate.Up(t.Context(), url, "other_home"); err != nil {
@@ -29,7 +29,7 @@ func TestASchemaWithAnotherNameWorksToo(t *testing.T) {
 	w.is.Equal(n, 0)
 }
 
-func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
+func TestStoreBehindTransactionPooler(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	w := newWorldOn(t, pgtest.Connect(t, url), store.Options{BehindPooler: true})

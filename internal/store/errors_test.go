@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-func TestADatabaseThatRefusesConnectionsIsWorthAnotherTry(t *testing.T) {
+func TestTransientConnectionRefusal(t *testing.T) {
 	is := is.New(t)
 	_, err := pgx.Connect(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable")
 	is.True(err != nil)
@@ -22,7 +22,7 @@ func TestADatabaseThatRefusesConnectionsIsWorthAnotherTry(t *testing.T) {
 	is.Equal(store.Class(err), "conn")
 }
 
-func TestAConnectionThatBreaksUnderAMigrationIsWorthAnotherTry(t *testing.T) {
+func TestTransientMigrationConnectionLoss(t *testing.T) {
 	is := is.New(t)
 	err := fmt.Errorf("migrate schema trapeze: %w", driver.ErrBadConn)
 	is.True(store.Transient(err))
@@ -47,7 +47,7 @@ func TestTransactionTimeoutAsLostConnection(t *testing.T) {
 	is.Equal(store.Class(err), "25")
 }
 
-func TestAPoolerWithoutAConnectionExecutedNothing(t *testing.T) {
+func TestPoolerWithoutServerConnection(t *testing.T) {
 	is := is.New(t)
 	err := &pgconn.PgError{Severity: "FATAL", Code: "08P01", Message: "query_wait_timeout"}
 	is.True(store.Transient(err))

@@ -28,7 +28,7 @@ func (w *world) history(id int64) string {
 }
 
 // Each of these ways to end a claim writes its event to a row that is shared with other jobs.
-func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
+func TestJobHistoryClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -63,7 +63,7 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 }
 
 // A page of the feed may end between two events that were written by the same statement.
-func TestTheFeedHasEveryEventOnceWhateverItsPages(t *testing.T) {
+func TestFeedPageBoundaries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

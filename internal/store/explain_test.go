@@ -44,7 +44,7 @@ func (s *statement) InOrder(literals map[string]string) (list []string) {
 
 // While a snapshot is held for hours, the table and its indexes grow large, but the statistics count only the few rows that are not dead.
 // The planner then considers reading a whole index cheaper than one lookup for each job of a batch.
-func TestHotStatementsReadByKeyThoughAlmostAllRowsAreDead(t *testing.T) {
+func TestHotStatementPlansDeadRows(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -113,7 +113,7 @@ func TestConcurrentBranchEnds(t *testing.T) {
 }
 
 // A job that waits for parts has no branches to cancel. If it ends before its parts, its fan-out does not have to be settled.
-func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
+func TestDeferredJobEndsBeforeParts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -141,7 +141,7 @@ func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
 }
 
 // If a part is completed while its job is being cancelled, the part is either counted before the cancellation or rejected after it.
-func TestAPartThatMeetsACancelLeavesNothingOffBalance(t *testing.T) {
+func TestPartCompletionDuringCancel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -163,7 +163,7 @@ func TestAPartThatMeetsACancelLeavesNothingOffBalance(t *testing.T) {
 }
 
 // Retrying a deferred job whose parts failed runs its handler again, because only the handler can restart the work.
-func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
+func TestFailedDeferredJobRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -213,7 +213,7 @@ func TestAPartIsNoChild(t *testing.T) {
 }
 
 // An ending that was computed before its job was retried is rejected.
-func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
+func TestEndingBeforeRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -239,7 +239,7 @@ func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
 }
 
 // An ending computed before its job's priority or lane was changed is rejected, because its next step still carries the old values.
-func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
+func TestEndingBeforePriorityChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -259,7 +259,7 @@ func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
 }
 
 // A fan-out with deleted branches cannot be retried, because the missing branches would be mistaken for successful ones.
-func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
+func TestFanOutRetryDeletedBranches(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -283,7 +283,7 @@ func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
 }
 
 // When retention determines which results a large fan-out still needs, it must not read all of the children once per child.
-func TestADayIsForgottenBesideALargeFanOut(t *testing.T) {
+func TestRetentionWithLargeFanOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

@@ -21,7 +21,7 @@ func (w *world) finishAndClaim(boot string, list []*store.Claimed, next ...*stor
 	return w.FinishAndClaim(w.ctx(), boot, ends, store.Want{Lane: "default", Ahead: len(list)}, []string{"k"}, true)
 }
 
-func TestEndsAndTheNextClaimShareACommit(t *testing.T) {
+func TestFinishAndClaimCommit(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2} { // covers both the statement for one job and the statement for many
 		w := newWorld(t)
@@ -40,7 +40,7 @@ func TestEndsAndTheNextClaimShareACommit(t *testing.T) {
 	}
 }
 
-func TestAClaimWithEndsStopsBeforeJobsWhoseClaimMayWait(t *testing.T) {
+func TestFinishAndClaimBlockingJobs(t *testing.T) {
 	t.Parallel()
 	for name, other := range map[string]func(*store.NewJob){
 		"a subject": about("s"), "a unique key": func(n *store.NewJob) { while := "active"; n.UniqueWhile = &while },
@@ -66,7 +66,7 @@ func TestARefusedEndClaimsNothing(t *testing.T) {
 	w.is.Equal(w.at(ids[1]).State, job.Pending)
 }
 
-func TestAClaimWithEndsDoesNotWaitForALockedTable(t *testing.T) {
+func TestFinishAndClaimLockedTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

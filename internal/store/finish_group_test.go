@@ -12,7 +12,7 @@ import (
 
 // The group waits for a row that another transaction is changing, and then sees the changed row. It writes nothing for a claim that was
 // lost or cancelled in the meantime.
-func TestAGroupPassesOverWhatChangesWhileItWaits(t *testing.T) {
+func TestFinishGroupConcurrentChanges(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"a cancel": `update trapeze.live set cancel_requested = true where id = $1`,

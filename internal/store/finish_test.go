@@ -50,7 +50,7 @@ func TestSubjectMutexHandOff(t *testing.T) {
 	w.is.Equal(len(w.claims(boot, 5)), 1) // now the next job of the subject can run
 }
 
-func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
+func TestNextStepBehindOtherJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -141,7 +141,7 @@ func big(n int) string {
 	return string(b)
 }
 
-func TestADayWithoutAPartitionIsTheServersFaultNotTheJobs(t *testing.T) {
+func TestFinishMissingPartition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -160,7 +160,7 @@ func TestADayWithoutAPartitionIsTheServersFaultNotTheJobs(t *testing.T) {
 	w.is.True(ok)
 }
 
-func TestAFinishInTheCallersTransactionStandsAndFallsWithIt(t *testing.T) {
+func TestFinishInCallersTransaction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -191,7 +191,7 @@ func TestAFinishInTheCallersTransactionStandsAndFallsWithIt(t *testing.T) {
 	w.is.True(errors.Is(run(true), job.ErrLeaseLost))
 }
 
-func TestAClaimsOutcomeIsReadBack(t *testing.T) {
+func TestClaimOutcomeReadBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -224,7 +224,7 @@ func TestAClaimsOutcomeIsReadBack(t *testing.T) {
 
 // A job with fence 1 that this pod holds may have been inserted as pending and claimed afterwards. The code that inserted such a job must
 // not start it, because the claim starts it.
-func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
+func TestClaimedJobVersusBornRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -281,7 +281,7 @@ func TestEnqueueSentTwice(t *testing.T) {
 	w.is.Equal(found, map[int64]bool{list[0].ID: true}) // a matching id alone is not sufficient
 }
 
-func TestAnEnqueueInTheCallersTransactionIsPending(t *testing.T) {
+func TestEnqueueInCallersTransaction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pod("a")

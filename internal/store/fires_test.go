@@ -31,7 +31,7 @@ func (w *world) countFires(name string) (n int) {
 	return n
 }
 
-func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
+func TestOldOccurrenceRetention(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.fire("old", 60, 30, 1)

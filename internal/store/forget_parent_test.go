@@ -10,7 +10,7 @@ import (
 )
 
 // A next step can still read its parent's result even if it waits for longer than the parent's retention.
-func TestTheResultOfAParentIsKeptAsLongAsItsChildWaits(t *testing.T) {
+func TestParentResultRetention(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.pod("a")

@@ -11,7 +11,7 @@ import (
 )
 
 // A job that starts while the pods' states are being read must be counted. Otherwise, the count could miss both the job and its pod.
-func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
+func TestRunningJobCountOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -43,7 +43,7 @@ func (w *world) drainedNow(name string) string {
 	return list
 }
 
-func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
+func TestPodRegistrationDuringDrain(t *testing.T) {
 	t.Parallel()
 	t.Run("the drain comes first", func(t *testing.T) {
 		t.Parallel()

@@ -51,7 +51,7 @@ func TestLaneSlotGrants(t *testing.T) {
 	w.is.Equal(w.settle(b, 1, 4, 1).Held, -1) // a lane without a limit has no slots to hold
 }
 
-func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
+func TestSlotGrantsForWaitingJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.pod("a")
@@ -68,7 +68,7 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	w.is.True(!w.settle(a, 1, 1, 1).Wake)    // no job waits for the returned slot
 }
 
-func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
+func TestSlotGrantBelowShareFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b, c := w.pod("a"), w.pod("b"), w.pod("c")
@@ -90,7 +90,7 @@ func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
 	w.is.Equal(w.settle(a, 1, 1, 0).Held, 1) // a came before b
 }
 
-func TestTheSlotsOfAClosedPodAreTakenBackAndThoseOfAnOpenOneAreNot(t *testing.T) {
+func TestClosedPodSlotRecovery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -108,7 +108,7 @@ func TestTheSlotsOfAClosedPodAreTakenBackAndThoseOfAnOpenOneAreNot(t *testing.T)
 	w.is.Equal(w.settle(b, 2, 2, 0).Held, 2)
 }
 
-func TestALimitThatIsLoweredKillsNothingAndStartsNothing(t *testing.T) {
+func TestLaneLimitLowered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -124,7 +124,7 @@ func TestALimitThatIsLoweredKillsNothingAndStartsNothing(t *testing.T) {
 	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // jobs running without a grant are counted, for example after a limit has just been set
 }
 
-func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
+func TestSlotsHeldAboveLaneLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -148,7 +148,7 @@ func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
 }
 
 // A request whose connection was abandoned can still reach the server long after a later request was answered.
-func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
+func TestLateSlotRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -165,7 +165,7 @@ func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 }
 
 // Pods request and return slots concurrently, and some are closed in between. Meanwhile, snapshots are checked against the limit.
-func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
+func TestConcurrentSlotRequestsLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const limit, pods, rounds = 5, 6, 60
@@ -206,7 +206,7 @@ func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 }
 
 // If each tenant has a lane, a pod searches spans of lanes for jobs, and finds no more lanes than it can use.
-func TestASearchFindsTheLanesOfItsSpansThatHaveJobs(t *testing.T) {
+func TestLaneSearchBySpans(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	put := func(lane, kind string) {

@@ -26,7 +26,7 @@ func (w *world) oneID(s *store.Store) int64 {
 
 func (w *world) first() int64 { return w.oneID(w.process()) }
 
-func TestTheFirstJobsOfProcessesShareABlockOfIDs(t *testing.T) {
+func TestIDBlockSharedByProcesses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const processes = 8

@@ -51,7 +51,7 @@ func (w *world) deadlocks() int {
 	return w.count(`select deadlocks from pg_stat_database where datname = current_database()`)
 }
 
-func TestTwoFinishesWithCrossingParentsDoNotDeadlock(t *testing.T) {
+func TestFinishDeadlockCrossingParents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -76,7 +76,7 @@ func TestTwoFinishesWithCrossingParentsDoNotDeadlock(t *testing.T) {
 	w.is.Equal(len(w.claims(boot, 5)), 2) // both children can run now
 }
 
-func TestTwoFinishesWhoseChildrenWantTheSameSubjectsDoNotDeadlock(t *testing.T) {
+func TestFinishDeadlockSameSubjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -140,7 +140,7 @@ func TestCancelCommittedBeforeFinish(t *testing.T) {
 	w.is.Equal(len(w.claims(boot, 5)), 1) // the subject is free
 }
 
-func TestACancelThatWaitedForAFinishFindsTheEnd(t *testing.T) {
+func TestCancelWaitingForFinish(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -161,7 +161,7 @@ func TestACancelThatWaitedForAFinishFindsTheEnd(t *testing.T) {
 	w.is.Equal(got.State, job.Succeeded)
 }
 
-func TestACancelThatWaitedForAClaimTellsTheNewOwner(t *testing.T) {
+func TestCancelWaitingForClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.pod("a")

@@ -42,7 +42,7 @@ func (w *world) oldDays() int {
 		and right(c.relname, 8) < to_char((now() at time zone 'UTC')::date - 1, 'YYYYMMDD')`)
 }
 
-func TestAKindIsKeptForItsOwnTimeAndTheChangeOfThatHoldsAtOnce(t *testing.T) {
+func TestKindRetentionChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	forget := func(keep time.Duration) int {
@@ -73,7 +73,7 @@ func TestAKindIsKeptForItsOwnTimeAndTheChangeOfThatHoldsAtOnce(t *testing.T) {
 	w.is.Equal(w.oldDays(), 0)          // the day is dropped once its last job has been deleted
 }
 
-func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T) {
+func TestRetentionInterruptedBetweenBatches(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first, last := w.ended("k", 4_000+10)
@@ -96,7 +96,7 @@ func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T
 	w.is.Equal(w.oldDays(), 0)
 }
 
-func TestARowThatIsHeldOrRefusedHoldsUpNoRetention(t *testing.T) {
+func TestRetentionLockedOrRefusedRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first, last := w.ended("k", 50)
@@ -121,7 +121,7 @@ func TestARowThatIsHeldOrRefusedHoldsUpNoRetention(t *testing.T) {
 	w.is.Equal([]int{jobs, ends}, []int{0, 0})
 }
 
-func TestAJobThatWaitsForWeeksKeepsWhatItReadsAndNothingElse(t *testing.T) {
+func TestRetentionForDelayedNextStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -147,7 +147,7 @@ func TestAJobThatWaitsForWeeksKeepsWhatItReadsAndNothingElse(t *testing.T) {
 	w.is.Equal(w.oldDays(), 0)
 }
 
-func TestUniqueKeysOfJobsThatAreGoneAreFreeAndThoseInForceStay(t *testing.T) {
+func TestUniqueKeyCleanup(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(plain)[0]
@@ -167,7 +167,7 @@ func TestUniqueKeysOfJobsThatAreGoneAreFreeAndThoseInForceStay(t *testing.T) {
 	w.exec(`delete from trapeze.unique_keys`)
 }
 
-func TestASubjectThatNobodyRunsIsFreedAndOneThatRunsIsNot(t *testing.T) {
+func TestSubjectCleanup(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -185,7 +185,7 @@ func TestASubjectThatNobodyRunsIsFreedAndOneThatRunsIsNot(t *testing.T) {
 	w.exec(`delete from trapeze.current_runs where subject = 'stray'`)
 }
 
-func TestGrantedSlotsAreSummedUpAnewAndThoseOfNobodyTakenBack(t *testing.T) {
+func TestGrantedSlotsReconciliation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -205,7 +205,7 @@ func TestGrantedSlotsAreSummedUpAnewAndThoseOfNobodyTakenBack(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.slot_grants`), 2)
 }
 
-func TestOfPodsThatAskForATurnOneGetsItUntilItIsOverdue(t *testing.T) {
+func TestMaintenanceTaskExclusiveTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	take := func(pod string, within time.Duration) bool {
@@ -241,7 +241,7 @@ func TestOfPodsThatAskForATurnOneGetsItUntilItIsOverdue(t *testing.T) {
 	w.is.Equal(runs[0].Pod, "b")
 }
 
-func TestATableThatAutovacuumDoesNotKeepUpWithIsVacuumed(t *testing.T) {
+func TestVacuumBehindAutovacuum(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	behind := func() []upkeep.Behind {
@@ -268,7 +268,7 @@ func TestATableThatAutovacuumDoesNotKeepUpWithIsVacuumed(t *testing.T) {
 
 }
 
-func TestForHowLongAKindIsKeptIsSetWithARowInTheAudit(t *testing.T) {
+func TestKindRetentionAudit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	set := func(keep *job.Seconds) job.RetentionChanged {

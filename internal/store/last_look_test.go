@@ -7,7 +7,7 @@ import (
 )
 
 // If the last scheduled sweep for a closed pod's jobs skips a locked row, another sweep must follow.
-func TestARowThatIsLockedDuringTheLastLookIsNotForgotten(t *testing.T) {
+func TestLastSweepLockedRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")

@@ -40,7 +40,7 @@ func TestRecoveryDuringHeartbeat(t *testing.T) {
 	w.is.Equal(len(closed), 0) // the heartbeat has renewed the lease
 }
 
-func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
+func TestLeaseFarInFuture(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -135,7 +135,7 @@ func TestADrainedPodClaimsNothing(t *testing.T) {
 
 func second[A, B any](_ A, b B) B { return b }
 
-func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
+func TestBornRunningInClosedPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")

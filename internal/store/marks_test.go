@@ -23,7 +23,7 @@ func (w *world) ready(id int64, ago time.Duration) time.Time {
 	return at
 }
 
-func TestAClaimFromAMarkOnTakesTheMostUrgentFirst(t *testing.T) {
+func TestClaimFromMarkOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -43,7 +43,7 @@ func TestAClaimFromAMarkOnTakesTheMostUrgentFirst(t *testing.T) {
 	w.is.Equal(claim(9), []int64{})
 }
 
-func TestAClaimPassesByWhatBecameReadyBeforeItsMark(t *testing.T) {
+func TestClaimSkipsJobsBeforeMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -55,7 +55,7 @@ func TestAClaimPassesByWhatBecameReadyBeforeItsMark(t *testing.T) {
 	w.is.Equal(idsOf(w.claims(boot, 9)), ids[:1]) // a claim without a mark finds the older job
 }
 
-func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
+func TestMarkClaimableJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -90,7 +90,7 @@ func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
 	w.is.True(mark(running).Equal(first)) // the mark ignores the waiting job of a running subject, because that job is found through its subject
 }
 
-func TestASubmissionFromAMarkOnWaitsBehindWhatIsReadySince(t *testing.T) {
+func TestSubmissionFromMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -109,7 +109,7 @@ func TestASubmissionFromAMarkOnWaitsBehindWhatIsReadySince(t *testing.T) {
 	w.is.Equal(submit(19, at.Add(time.Minute)), store.PlacedPending) // this job waits behind the first job submitted in this test
 }
 
-func TestTheRanksAreThoseOfThePriorities(t *testing.T) {
+func TestRankRange(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var least, most int

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-func TestSlowReadsLeaveAConnectionToCommands(t *testing.T) {
+func TestSlowReadsReserveConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorldOn(t, pgtest.Pool(t), store.Options{Connections: 3})

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAMoveKeepsEveryTurnAndPassesByWhatSomebodyHolds(t *testing.T) {
+func TestMoveOrderAndLockedJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name) values ('other')`)
@@ -38,7 +38,7 @@ func TestAMoveKeepsEveryTurnAndPassesByWhatSomebodyHolds(t *testing.T) {
 }
 
 // A claim skips a row that is being moved, and no longer finds it in the lane afterwards.
-func TestAClaimDoesNotTakeAJobThatIsMovedMeanwhile(t *testing.T) {
+func TestClaimDuringMove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name) values ('other')`)
@@ -53,7 +53,7 @@ func TestAClaimDoesNotTakeAJobThatIsMovedMeanwhile(t *testing.T) {
 	w.is.Equal(w.at(id).Lane, "other")
 }
 
-func TestAJobOfNoLaneGoesToItsKinds(t *testing.T) {
+func TestMoveStrandedJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name) values ('careful')`)
@@ -73,7 +73,7 @@ func TestAJobOfNoLaneGoesToItsKinds(t *testing.T) {
 
 // All lanes, including the default lane to which a deleted lane's kinds move, are locked before kinds. Otherwise, two changes could
 // deadlock.
-func TestADeletedLanesKindsAreNotLockedBeforeTheLaneTheyGoTo(t *testing.T) {
+func TestDeletedLaneLockOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name) values ('old')`)

@@ -87,7 +87,7 @@ func TestPipelineStreamResumption(t *testing.T) {
 	w.is.Equal(len(none), 0)
 }
 
-func TestTheFeedOfOneSubmitterHasHisJobsOnly(t *testing.T) {
+func TestFeedForSingleSubmitter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.pod("a")
@@ -109,7 +109,7 @@ func TestTheFeedOfOneSubmitterHasHisJobsOnly(t *testing.T) {
 	w.is.True(now.Oldest <= all[0].Xid && now.Oldest > 0 && now.Next > now.Last.Xid)
 }
 
-func TestSetsOfTransactionsAreWrittenAndJoined(t *testing.T) {
+func TestTransactionSets(t *testing.T) {
 	is := is.New(t)
 	for _, text := range []string{"0", "12", "12_3_7"} {
 		s, err := view.ParseSeen(text)

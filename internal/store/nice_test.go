@@ -14,7 +14,7 @@ import (
 )
 
 // A mark covers all ranks. Claims and submissions that start at a mark still find a job whose priority has since changed.
-func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
+func TestMarkAfterPriorityChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -38,7 +38,7 @@ func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 
 // Changing a priority re-inserts the row, so the statement must list all columns. Otherwise, a column added by a later migration would be
 // lost.
-func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
+func TestPriorityChangePreservesColumns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -72,7 +72,7 @@ func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 }
 
 // If a chain's priority changes during a claim, the claim skips the job, because the claim would otherwise return the old plan.
-func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
+func TestClaimDuringPriorityChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.ShortWait(time.Minute) // otherwise, on a busy machine, the priority change could time out before the claim and be retried after it
@@ -95,7 +95,7 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 }
 
 // A delete locks a job's row in jobs before its row in done. A retry must lock them in the same order, so that the two cannot deadlock.
-func TestARetryThatWaitsForADeleteKeepsNothingFromIt(t *testing.T) {
+func TestRetryWaitingForDelete(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.failing(w.pod("a"))
@@ -109,7 +109,7 @@ func TestARetryThatWaitsForADeleteKeepsNothingFromIt(t *testing.T) {
 }
 
 // If a delete and a retry run concurrently, one of them is rejected, and no partial changes are left behind.
-func TestADeleteAndARetryTakeTurns(t *testing.T) {
+func TestConcurrentDeleteAndRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -137,7 +137,7 @@ func TestADeleteAndARetryTakeTurns(t *testing.T) {
 	}
 }
 
-func TestAPodReadsRequestsInTheOrderInWhichTheyWereMade(t *testing.T) {
+func TestPodRequestOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

@@ -116,7 +116,7 @@ func scenes(do func(scene)) {
 	}
 }
 
-func TestTheEndOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
+func TestSingleFinishMatchesBatch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -239,7 +239,7 @@ func BenchmarkOneJob(b *testing.B) {
 	}
 }
 
-func TestOneJobIsNotInsertedUnderAnIDThatIsInUse(t *testing.T) {
+func TestSingleInsertIDInUse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	tx, err := pgtest.Pool(t).Begin(t.Context())

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
+func TestRareOpenJobsList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

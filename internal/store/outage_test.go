@@ -239,7 +239,7 @@ func TestPoolerSessionsToStandby(t *testing.T) {
 }
 
 // PgBouncer rejects session settings that it does not track, unless it is configured to ignore them.
-func TestAPoolerThatRefusesOurSettingsIsNamed(t *testing.T) {
+func TestPoolerRejectsSessionSettings(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

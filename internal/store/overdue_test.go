@@ -36,7 +36,7 @@ func (w *world) due(hours int, ids ...int64) {
 	w.exec(`update trapeze.live set ready_at = now() - $1::int * interval '1 hour' where id = any($2)`, hours, ids)
 }
 
-func TestAJobThatIsTooOldFailsWhereverItStands(t *testing.T) {
+func TestOverdueJobInEveryState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -66,7 +66,7 @@ func TestAJobThatIsTooOldFailsWhereverItStands(t *testing.T) {
 	w.is.Equal(len(ended)+len(passed), 0)
 }
 
-func TestALaneHasAnAgeOfItsOwn(t *testing.T) {
+func TestLaneMaxAge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name, max_age_s) values ('quick', 3600), ('patient', 0), ('slow', 360000)`)
@@ -86,7 +86,7 @@ func TestALaneHasAnAgeOfItsOwn(t *testing.T) {
 	w.is.Equal(w.at(ids[1]).State, job.Pending)
 }
 
-func TestARecoveredJobAgesFromItsLatestClaim(t *testing.T) {
+func TestRecoveredJobAge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -100,7 +100,7 @@ func TestARecoveredJobAgesFromItsLatestClaim(t *testing.T) {
 	w.is.Equal(ended, []int64{id})
 }
 
-func TestAnOverdueJobWhoseRowIsHeldIsToldAndEndedLater(t *testing.T) {
+func TestOverdueJobWithLockedRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -121,7 +121,7 @@ func TestAnOverdueJobWhoseRowIsHeldIsToldAndEndedLater(t *testing.T) {
 	w.is.Equal(ended, []int64{id})
 }
 
-func TestAnOverdueJobThatWasToBeCancelledIsCancelled(t *testing.T) {
+func TestOverdueJobWithCancelRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -135,7 +135,7 @@ func TestAnOverdueJobThatWasToBeCancelledIsCancelled(t *testing.T) {
 	w.is.Equal([]any{j.State, *j.Reason, j.Error == nil}, []any{job.Cancelled, job.ReasonCancelled, true})
 }
 
-func TestOverdueJobsEndInBoundedPagesAndFreeTheirKeys(t *testing.T) {
+func TestOverdueJobPagesAndKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.new(plain)[0].ID

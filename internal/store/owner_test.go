@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
+func TestOwnJobAndPipelinePages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for i := range 12 {

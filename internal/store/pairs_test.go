@@ -81,7 +81,7 @@ var begin = map[string][]operation{
 // Every pair of operations runs concurrently on the same row. The first operation writes everything and is then held just before it
 // commits. The second operation starts, and either waits, skips the row, or is unaffected. Then the first operation commits or rolls back.
 // Both results and the tables' contents must be the same as if the transactions had run one after the other, in some order.
-func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
+func TestOperationPairsOnSameRow(t *testing.T) {
 	t.Parallel()
 	ran := &tally{how: map[string]int{}, pairs: map[[2]string]int{}}
 	var free stages

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestPromotionKeepsOrderFencePriorityAndLane(t *testing.T) {
+func TestPromotedJobFields(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -39,7 +39,7 @@ func TestPromotionKeepsOrderFencePriorityAndLane(t *testing.T) {
 	w.is.Equal(w.at(ids[3]).State, job.Pending)
 }
 
-func TestTwoPromotionsMoveEachJobOnce(t *testing.T) {
+func TestConcurrentPromotions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -82,7 +82,7 @@ func TestCancelledJobRetryHandBack(t *testing.T) {
 	w.is.Equal(len(beat.Cancels), 0) // no notification is left
 }
 
-func TestAStopEndsARunningJobAtOnce(t *testing.T) {
+func TestStopOfRunningJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-func TestAStatementOutlivesAChangeOfItsTable(t *testing.T) {
+func TestPreparedStatementAfterTableChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`create table changing (a int)`)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAJobThatIsPutOffIsCountedAndSpendsNoAttempt(t *testing.T) {
+func TestSnoozeCountAndAttempts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -54,7 +54,7 @@ func TestAJobThatIsPutOffIsCountedAndSpendsNoAttempt(t *testing.T) {
 	w.is.Equal(counts, []int{1, 3_600_000, 2, 0})
 }
 
-func TestARetryIsNotCountedAsPutOff(t *testing.T) {
+func TestSnoozeCountAfterRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -68,7 +68,7 @@ func TestARetryIsNotCountedAsPutOff(t *testing.T) {
 	w.is.Equal([]int{c.Attempt, c.Snoozes}, []int{2, 0})
 }
 
-func TestAPutOffThatCameTooLateIsRefusedAndNotCounted(t *testing.T) {
+func TestLateSnooze(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")

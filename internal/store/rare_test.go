@@ -15,7 +15,7 @@ func (w *world) seedEnded(n, every int) {
 	plantest.SeedEnded(w.t, w.pool, n, every)
 }
 
-func TestRareEndedJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
+func TestRareEndedJobList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)

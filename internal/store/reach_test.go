@@ -223,7 +223,7 @@ func TestClaimFromScanPosition(t *testing.T) {
 	w.is.True(time.Since(found.Reached["default"].Fresh) < time.Minute)
 }
 
-func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
+func TestClaimAboveRank(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -237,7 +237,7 @@ func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
 	w.is.Equal(len(found.Jobs), 0) // no jobs are claimed ahead of time either
 }
 
-func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {
+func TestLanePositionOrder(t *testing.T) {
 	is := is.New(t)
 	now := time.Now()
 	order := []store.LanePosition{{-1, now, 9}, {0, now, 1}, {0, now, 2}, {0, now.Add(1), 1}, {1, now, 1}}
@@ -269,7 +269,7 @@ func TestClaimRowLocks(t *testing.T) {
 }
 
 // If a claim that may take nothing reported a position, a sweep would continue behind that position and leave the jobs before it for later.
-func TestAClaimThatMayTakeNothingReportsNoPosition(t *testing.T) {
+func TestForbiddenClaimPosition(t *testing.T) {
 	w := newWorld(t)
 	closed := w.pod("closed")
 	w.exec(`update trapeze.pods set closed_at = now() where boot = $1`, closed)

@@ -29,7 +29,7 @@ func TestRecoveredJobWithSubject(t *testing.T) {
 	w.is.True(ok)
 }
 
-func TestARecoveredJobGoesAheadOfItsLanesBacklog(t *testing.T) {
+func TestRecoveredJobAheadOfBacklog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -41,7 +41,7 @@ func TestARecoveredJobGoesAheadOfItsLanesBacklog(t *testing.T) {
 	w.is.Equal(w.one(b).ID, id)
 }
 
-func TestAJobBornRunningBehindABacklogIsRecoveredInOneSweep(t *testing.T) {
+func TestRecoveryBehind3000Jobs(t *testing.T) {
 	t.Parallel()
 	testRecoveryBehindBacklog(t, 3000)
 }
@@ -119,7 +119,7 @@ func TestCrashLimitAndIsolation(t *testing.T) {
 	}
 }
 
-func TestAClaimTakesOneIsolatedJobOrNone(t *testing.T) {
+func TestClaimOfIsolatedJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -154,7 +154,7 @@ func TestACheckpointForgivesCrashes(t *testing.T) {
 	w.is.Equal(again.Fence, c.Fence+1)
 }
 
-func TestAJobToBeCancelledIsCancelledByItsRecovery(t *testing.T) {
+func TestRecoveryWithCancelRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -169,7 +169,7 @@ func TestAJobToBeCancelledIsCancelledByItsRecovery(t *testing.T) {
 	w.is.Equal(*w.at(id).Reason, job.ReasonCancelled)
 }
 
-func TestAPodThatClosedWhenNobodyWasThereIsSweptByTheNextOne(t *testing.T) {
+func TestPodClosedWithoutOtherPods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.pod("a")
@@ -186,7 +186,7 @@ func TestAPodThatClosedWhenNobodyWasThereIsSweptByTheNextOne(t *testing.T) {
 	w.is.Equal(len(boots), 0) // after a day, one sweep is enough
 }
 
-func TestTwoPodsRecoverTheSameJobsOnce(t *testing.T) {
+func TestConcurrentRecoveryByTwoPods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -207,7 +207,7 @@ func TestTwoPodsRecoverTheSameJobsOnce(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.live where crashes = 1`), 4)
 }
 
-func TestAPodThatLeavesLeavesItsJobsToTheSweep(t *testing.T) {
+func TestSweepAfterPodLeaves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")

@@ -26,7 +26,7 @@ func (d *discards) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tr
 
 func (*discards) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
+func TestReplanAfterSlowStatement(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	config, err := pgxpool.ParseConfig(pgtest.URL(t))

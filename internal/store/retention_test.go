@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
+func TestConcurrentPartitionCreation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pgtest.AllDays(t, w.pool)
@@ -30,7 +30,7 @@ func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
 	w.is.Equal(made, 2*4) // two more days are created for each of four tables
 }
 
-func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
+func TestUTCDayBoundaries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pgtest.AllDays(t, w.pool)
@@ -65,7 +65,7 @@ func (w *world) age(ids ...int64) {
 	w.is.NoErr(ageEvents(w.ctx(), w.pool, ids, at))
 }
 
-func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
+func TestForgetOldDays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pgtest.AllDays(t, w.pool)
@@ -111,7 +111,7 @@ func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 	w.exec(`delete from trapeze.done where id = any($1)`, failed)
 }
 
-func TestTwoPodsMayForgetAtOnce(t *testing.T) {
+func TestConcurrentForgetByTwoPods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -130,7 +130,7 @@ func TestTwoPodsMayForgetAtOnce(t *testing.T) {
 
 // PostgreSQL looks up a partition before it locks it for dropping. If another session drops the partition in between, the error is "could
 // not find tuple for parent of relation".
-func TestSeveralPodsMayDropTheSameDaysAtOnce(t *testing.T) {
+func TestConcurrentDropsOfSameDays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for n := range 20 {
@@ -150,7 +150,7 @@ func TestSeveralPodsMayDropTheSameDaysAtOnce(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from pg_class where relname like 'job\_events\_2020%'`), 0)
 }
 
-func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
+func TestForgottenClosedPods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")

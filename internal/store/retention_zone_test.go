@@ -29,7 +29,7 @@ func (w *world) endedAt(moments ...time.Time) []int64 {
 }
 
 // UTC days have 24 hours regardless of the session's time zone. In Zurich, one of these days has 23 hours and the other has 25.
-func TestRetentionForgetsWholeDaysOfUTCWhereTheClockOfTheSessionWasPutForwardOrBack(t *testing.T) {
+func TestRetentionAcrossDaylightSavingChanges(t *testing.T) {
 	t.Parallel()
 	for name, day := range map[string]time.Time{
 		"forward": time.Date(2026, 3, 29, 0, 0, 0, 0, time.UTC),

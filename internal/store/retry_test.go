@@ -25,7 +25,7 @@ func (w *world) failing(boot string, changes ...func(*store.NewJob)) int64 {
 }
 
 // If a job is retried while retention is processing the job's batch, everything that the job needs is kept.
-func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
+func TestRetentionOfRetriedJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.ShortWait(time.Minute)
@@ -50,7 +50,7 @@ func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 }
 
 // A job that has already been deleted cannot be retried.
-func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
+func TestRetryOfForgottenJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -66,7 +66,7 @@ func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
 }
 
 // An abort that runs concurrently with a retry of the same fan-out ends either all of the retried jobs or none of them.
-func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
+func TestAbortDuringFanOutRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -109,7 +109,7 @@ func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 
 // Even if the retention is zero, retention deletes nothing that a waiting job or an open join still needs. Once both have finished, no rows
 // are left behind.
-func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
+func TestRetentionDuringReads(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -186,7 +186,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 }
 
 // When a fan-out is retried, its finished branches are kept for its join, even if retention has already selected them for deletion.
-func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
+func TestRetentionOfRetriedBranches(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.ShortWait(time.Minute)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAClaimTakesAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
+func TestClaimSnapshotRowTouched(t *testing.T) {
 	t.Parallel()
 	for name, subject := range map[string]string{"without a subject": "", "with a subject": "s"} {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestAClaimTakesAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
 	}
 }
 
-func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
+func TestClaimSnapshotJobTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
@@ -57,7 +57,7 @@ func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
 	w.is.Equal(w.at(again[0]).State, job.Pending)
 }
 
-func TestAFinishLeavesOutAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
+func TestFinishSnapshotRowTouched(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.pod("a")
@@ -82,7 +82,7 @@ func TestAFinishLeavesOutAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
 	w.is.Equal(w.at(c.ID).State, job.Succeeded)
 }
 
-func TestAFinishWhoseChildsSubjectWasTakenSinceItsSnapshotLeavesItPending(t *testing.T) {
+func TestFinishSnapshotSubjectTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.pod("a")

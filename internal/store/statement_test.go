@@ -6,7 +6,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAnArgumentHasOneNumberWhereverItOccurs(t *testing.T) {
+func TestRepeatedStatementArgument(t *testing.T) {
 	is := is.New(t)
 	s := newStatement(with(`a as (select @from::int)`, `b as (select @to::int, @from::int)`), `select * from a, b where @to > 0 and '{1}' @> null`)
 	is.Equal(s.text, "with a as (select $1::int), b as (select $2::int, $1::int)\nselect * from a, b where $2 > 0 and '{1}' @> null")
@@ -15,7 +15,7 @@ func TestAnArgumentHasOneNumberWhereverItOccurs(t *testing.T) {
 	is.Equal(values, []any{1, 2})
 }
 
-func TestArgumentsThatAreNotTheStatementsAreRefused(t *testing.T) {
+func TestForeignStatementArguments(t *testing.T) {
 	is := is.New(t)
 	s := newStatement(`select @from, @to`)
 	for _, wrong := range []args{nil, {{"from", 1}}, {{"from", 1}, {"from", 2}}, {{"from", 1}, {"until", 2}}, {{"from", 1}, {"to", 2}, {"by", 3}}} {
@@ -24,7 +24,7 @@ func TestArgumentsThatAreNotTheStatementsAreRefused(t *testing.T) {
 	}
 }
 
-func TestBindingArgumentsAllocatesTheirListAlone(t *testing.T) {
+func TestArgumentBindingAllocations(t *testing.T) {
 	var c columns
 	c.add(NewJob{ID: 1})
 	by := append(c.named(nil), args{{"boot", nil}}...)

@@ -48,7 +48,7 @@ func (w *world) sumStats() int {
 	return n
 }
 
-func TestTheNumbersOfTwoPodsAddUp(t *testing.T) {
+func TestStatsOfTwoPods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	now := time.Now()
@@ -88,7 +88,7 @@ func TestTheNumbersOfTwoPodsAddUp(t *testing.T) {
 	w.is.True(err != nil) // this period is not supported
 }
 
-func TestNumbersThatAreSentAgainAreAddedOnce(t *testing.T) {
+func TestStatsSentTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	row := counted(time.Now(), podA, "default", "mail", job.Succeeded, 3, time.Second)
@@ -98,7 +98,7 @@ func TestNumbersThatAreSentAgainAreAddedOnce(t *testing.T) {
 	w.is.Equal(w.stats(time.Hour, view.ByKind).Total.Finished, int64(3))
 }
 
-func TestNumbersByHourAreTheSumsOfTheMinutes(t *testing.T) {
+func TestHourlyStats(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old := time.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour)
@@ -155,7 +155,7 @@ func TestOldNumbersAreDeleted(t *testing.T) {
 	w.is.Equal(w.stats(30*24*time.Hour, view.ByKind).Total.Finished, int64(2))
 }
 
-func TestKindsBeyondTheMostFrequentShareAGroup(t *testing.T) {
+func TestStatsOfInfrequentKinds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var rows []stats.Row

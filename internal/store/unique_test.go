@@ -47,7 +47,7 @@ func TestClaimDuringUncommittedNoOp(t *testing.T) {
 	w.is.Equal(w.one(boot).ID, id)
 }
 
-func TestAKeyWhilePendingIsFreeFromTheClaimOn(t *testing.T) {
+func TestPendingUniqueKeyAfterClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -63,7 +63,7 @@ func TestAKeyWhilePendingIsFreeFromTheClaimOn(t *testing.T) {
 	w.is.Equal(len(w.claims(boot, 5)), 2) // a job that was handed back no longer needs its key
 }
 
-func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
+func TestActiveUniqueKeyAfterEnd(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *world, boot string, c *store.Claimed){
 		"finished": func(w *world, boot string, c *store.Claimed) { w.end(boot, ending(c)) },
@@ -99,7 +99,7 @@ func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 	}
 }
 
-func TestAnEndDoesNotWaitForATransactionThatLocksItsKey(t *testing.T) {
+func TestEndWithLockedUniqueKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -120,7 +120,7 @@ func TestAnEndDoesNotWaitForATransactionThatLocksItsKey(t *testing.T) {
 	w.is.Equal(holder, next)
 }
 
-func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
+func TestSubmissionAwaitingFreedKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -140,7 +140,7 @@ func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
 	}
 }
 
-func TestASubmissionWithTheSameKeyIsAnsweredWithTheFirstJob(t *testing.T) {
+func TestSubmissionWithTakenUniqueKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	reserve := func(id int64, content string) (holder int64, err error) {

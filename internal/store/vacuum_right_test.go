@@ -9,7 +9,7 @@ import (
 
 // A runner whose role may not vacuum the tables can find that out beforehand. If it tries anyway, PostgreSQL skips the table without an
 // error.
-func TestARoleThatDoesNotOwnTheTablesIsToldThatItMayNotVacuum(t *testing.T) {
+func TestVacuumWithoutTableOwnership(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`alter table trapeze.submissions set (autovacuum_enabled = off)`)

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
+func TestEndedJobsByLatestEpoch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")

@@ -40,7 +40,7 @@ func (w *world) truth(where string) []int64 {
 	return ids
 }
 
-func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
+func TestJobsByPipelineOrParent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
@@ -66,7 +66,7 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 	}
 }
 
-func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
+func TestPipelinePageScanPosition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(600, 20)

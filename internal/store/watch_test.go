@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-func TestEffectsNamesStatementsAsTheyAreSent(t *testing.T) {
+func TestEffectsInOtherSchema(t *testing.T) {
 	is := is.New(t)
 	effects := store.Effects("elsewhere")
 	is.Equal(len(effects), 11) // all statements are distinct

@@ -15,7 +15,7 @@ import (
 // large is 1 MiB of JSON.
 var large = json.RawMessage(`"` + strings.Repeat("x", job.MaxArgsBytes-2) + `"`)
 
-func TestAPageOfPipelinesWithLargePlansEndsEarlyToo(t *testing.T) {
+func TestPipelinePageOfLargePlans(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t)

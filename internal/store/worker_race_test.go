@@ -10,7 +10,7 @@ import (
 )
 
 // If a worker's stream breaks while it is being opened, the worker immediately opens another, so pods may handle both concurrently.
-func TestTwoStreamsOfANewWorkerAreBothReceived(t *testing.T) {
+func TestConcurrentStreamsOfNewWorker(t *testing.T) {
 	w := newWorld(t)
 	for range 40 {
 		boot, errs := uuid.NewString(), make([]error, 3)

@@ -39,7 +39,7 @@ func keys(t *testing.T) map[string]string {
 	return found
 }
 
-func TestEveryLogLineUsesTheKeysOfThisPackage(t *testing.T) {
+func TestLogKeys(t *testing.T) {
 	is := is.New(t)
 	known, lines := keys(t), 0
 	for _, dir := range []string{"runner", "api", "cmd/app", "cmd/trapeze", "handlers", "poller", "scheduler", "internal", "remote"} {
@@ -55,7 +55,7 @@ func TestEveryLogLineUsesTheKeysOfThisPackage(t *testing.T) {
 	is.True(lines > 40) // log lines were found
 }
 
-func TestAKeyThatIsNotInTheListIsFound(t *testing.T) {
+func TestUnlistedLogKey(t *testing.T) {
 	for line, wrong := range map[string]bool{
 		`r.log.WarnContext(ctx, "message", "job_id", 1)`:                              false,
 		`r.log.WarnContext(ctx, "message", telemetry.JobID, 1, telemetry.Err, err)`:   false,

@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAnyFormOfAddressGetsAParameter(t *testing.T) {
+func TestParameterInAddressForms(t *testing.T) {
 	for in, want := range map[string]string{
 		"postgres://h/d":                 "postgres://h/d?role=r",
 		"postgres://h/d?sslmode=disable": "postgres://h/d?sslmode=disable&role=r",
@@ -19,7 +19,7 @@ func TestAnyFormOfAddressGetsAParameter(t *testing.T) {
 	}
 }
 
-func TestAnyFormOfAddressGetsAnotherDatabase(t *testing.T) {
+func TestDatabaseInAddressForms(t *testing.T) {
 	for in, want := range map[string]string{
 		"postgres://u:p@h:5432/old?sslmode=disable": "postgres://u:p@h:5432/new?sslmode=disable",
 		"postgresql://h": "postgresql://h/new",

@@ -3,7 +3,7 @@ package text
 import "testing"
 
 // A cursor that was encoded for one list is accepted by that list and by no other.
-func FuzzACursorOfAListIsOursOrRefused(f *testing.F) {
+func FuzzListCursor(f *testing.F) {
 	f.Add("1700000000000000.42", EncodeCursor("jobs", "1700000000000000.42"))
 	f.Add("", "")
 	f.Add("\xff", EncodeCursor("pipelines", "\x00"))

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/text"
 )
 
-func TestACursorOpensForItsOwnListOnly(t *testing.T) {
+func TestCursorOfOtherList(t *testing.T) {
 	is := is.New(t)
 	given := text.EncodeCursor("jobs", "1700000000.7")
 	at, err := text.DecodeCursor("jobs", given)

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/text"
 )
 
-func FuzzAnIDIsAPositiveNumberOrRefused(f *testing.F) {
+func FuzzIDParsing(f *testing.F) {
 	for _, given := range []string{"1", "9223372036854775807", "9223372036854775808", "0", "-1", "+7", "007", "1e3", "0x1", " 1", "1_000", "٣", ""} {
 		f.Add(given)
 	}
@@ -26,7 +26,7 @@ func FuzzAnIDIsAPositiveNumberOrRefused(f *testing.F) {
 }
 
 // An accepted time survives being formatted as RFC 3339, the format in which commands send it to a server.
-func FuzzAMomentSaysTheSameAgainOrIsRefused(f *testing.F) {
+func FuzzTimeParsing(f *testing.F) {
 	for _, given := range []string{"2025-01-31T08:00:00Z", "2025-01-31T08:00:00.123456789+05:45", "90m", "1h30m0.5s", "2562047h47m16.854775807s",
 		"0s", "-1h", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:60Z", "9999-12-31T23:59:59-23:59", "now", "1", ""} {
 		f.Add(given)

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-func TestAProcessThatEndsOfItsOwnIsAccused(t *testing.T) {
+func TestVerdictUnexpectedProcessExit(t *testing.T) {
 	t.Parallel()
 	quiet := time.Now()
 	ready, late := quiet.Add(-time.Minute), quiet.Add(time.Second)
@@ -49,7 +49,7 @@ func TestAProcessThatEndsOfItsOwnIsAccused(t *testing.T) {
 	}
 }
 
-func TestARunWhoseWritesAreAllLostIsAccused(t *testing.T) {
+func TestVerdictAllWritesLost(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	dir := t.TempDir()
@@ -74,14 +74,14 @@ func TestARunWhoseWritesAreAllLostIsAccused(t *testing.T) {
 	is.Equal(lost(), 1) // the rows were exported, but there were none
 }
 
-func TestADataRaceBreaksTheVerdict(t *testing.T) {
+func TestVerdictDataRace(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	is.Equal(len(noRaces(&history.Run{Pods: []history.Process{{}, {}}}).Violations), 0)
 	is.Equal(len(noRaces(&history.Run{Pods: []history.Process{{}, {Races: 2}}}).Violations), 1)
 }
 
-func TestAnInvariantThatCheckedNothingBreaksTheVerdictUnlessTheRunWasNarrowed(t *testing.T) {
+func TestVerdictUncheckedInvariant(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	empty := checker.Finding{Invariant: "I1"}
@@ -92,7 +92,7 @@ func TestAnInvariantThatCheckedNothingBreaksTheVerdictUnlessTheRunWasNarrowed(t 
 	is.Equal(v.Broken(), []checker.Finding{broken})
 }
 
-func TestARunThatCouldNotAskTheFleetAtRestHasCheckedNothingThere(t *testing.T) {
+func TestVerdictFleetUnavailableAtRest(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	question := history.Act{No: -1, Fault: "F34", Verb: lostWakeUp}

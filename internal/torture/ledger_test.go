@@ -34,7 +34,7 @@ func report(t *testing.T, l *ledger, job, fence int, event string) (status int) 
 	return response.StatusCode
 }
 
-func TestTheLedgerRefusesAnEffectBelowTheHighestFenceOfItsJob(t *testing.T) {
+func TestLedgerEffectBelowHighestFence(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	l, dir := startTestLedger(t)
@@ -54,7 +54,7 @@ func TestTheLedgerRefusesAnEffectBelowTheHighestFenceOfItsJob(t *testing.T) {
 	}
 }
 
-func TestTheLedgerGivesATotalOrder(t *testing.T) {
+func TestLedgerTotalOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	l, dir := startTestLedger(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/overlay"
 )
 
-func TestEveryMutantAndBugCanBePlanted(t *testing.T) {
+func TestPlantingMutantsAndBugs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	text, err := os.ReadFile("../../.ci/planted/bugs.txt")
@@ -31,7 +31,7 @@ func TestEveryMutantAndBugCanBePlanted(t *testing.T) {
 	}
 }
 
-func TestEveryMutantSaysWhatIsWrongAndWhichInvariantsNoticeIt(t *testing.T) {
+func TestMutantDescriptions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	known := map[string]bool{}
@@ -51,7 +51,7 @@ func TestEveryMutantSaysWhatIsWrongAndWhichInvariantsNoticeIt(t *testing.T) {
 }
 
 // The page that explains the mutants must contain a row for each mutant that names the mutant's tests from mutants.txt.
-func TestEveryMutantIsOnThePageWithItsTests(t *testing.T) {
+func TestMutantsOnDocumentationPage(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	page, err := os.ReadFile("../../docs/testing.md")

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-func TestAPlanOfAnotherFleetIsRefusedBeforeAnythingIsDone(t *testing.T) {
+func TestPlanForOtherFleet(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]history.Act{
 		"a verb that is not known": {No: 1, Verb: "love"},

@@ -29,7 +29,7 @@ func TestASeedHasOnePlan(t *testing.T) {
 	is.Equal(len(seen), 50) // different seeds produce different plans
 }
 
-func TestAPlanIsBusyAndEndsInTime(t *testing.T) {
+func TestPlanActivityAndDuration(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	used := map[string]int{}
@@ -53,7 +53,7 @@ func TestAPlanIsBusyAndEndsInTime(t *testing.T) {
 	t.Log(used)
 }
 
-func TestSomePodIsLeftAloneExceptForMoments(t *testing.T) {
+func TestPlanOutageOfAllPods(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		o := PlanOptions{For: 3 * time.Minute, Pods: 3 + int(seed%4), Workers: 2}
@@ -108,7 +108,7 @@ func TestPlanForRequestedFault(t *testing.T) {
 	}
 }
 
-func TestEveryFaultIsListedOnceWithItsWayOrItsReason(t *testing.T) {
+func TestFaultTableEntries(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var want []string

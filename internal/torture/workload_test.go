@@ -28,7 +28,7 @@ func TestASeedHasOneWorkload(t *testing.T) {
 	is.True(text(1, 1) != text(1, 2)) // so does another client
 }
 
-func TestTheWorkloadHoldsEverythingAtItsPace(t *testing.T) {
+func TestWorkloadMixAndPace(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	kinds, ends := map[string]int{}, map[string]int{}
@@ -77,7 +77,7 @@ func TestTheWorkloadHoldsEverythingAtItsPace(t *testing.T) {
 	}
 }
 
-func TestAClientKnowsOnlyWhatItWasTold(t *testing.T) {
+func TestClientOutcomeByResponse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		status  int

@@ -42,7 +42,7 @@ func claims(pods []*wake.Turns, u wake.Up, wait time.Duration) map[int]time.Dura
 	return found
 }
 
-func TestTwoPodsClaimAtOnceAndTheOthersLate(t *testing.T) {
+func TestImmediateAndDelayedClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		for _, n := range []int{1, 2, 3, 50} {
@@ -65,7 +65,7 @@ func TestTwoPodsClaimAtOnceAndTheOthersLate(t *testing.T) {
 }
 
 // Engines that cannot take all jobs pass the notification on until every pod has claimed exactly once.
-func TestANotificationThatIsPassedOnReachesEveryPodOnce(t *testing.T) {
+func TestForwardedNotification(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		pods := fleet(50)
@@ -95,7 +95,7 @@ func TestANotificationThatIsPassedOnReachesEveryPodOnce(t *testing.T) {
 	})
 }
 
-func TestABusyPodPassesOnOneNotificationUntilItHasTakenAllJobs(t *testing.T) {
+func TestBusyPodForwardedNotification(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		pod := &wake.Turns{}
@@ -116,7 +116,7 @@ func TestABusyPodPassesOnOneNotificationUntilItHasTakenAllJobs(t *testing.T) {
 	})
 }
 
-func TestBusyPodsDoNotNotifyEachOtherEndlessly(t *testing.T) {
+func TestNotificationsAmongBusyPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		pods := fleet(50)
@@ -143,7 +143,7 @@ func TestBusyPodsDoNotNotifyEachOtherEndlessly(t *testing.T) {
 
 // The rest of the fleet hears of new jobs only from the front. A busy pod of the front therefore keeps notifying the rest, and loses no
 // notification.
-func TestABusyPodOfTheFrontNotifiesTheRestOncePerSecond(t *testing.T) {
+func TestBusyFrontPodNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		for _, c := range []struct {
@@ -188,7 +188,7 @@ func TestABusyPodOfTheFrontNotifiesTheRestOncePerSecond(t *testing.T) {
 	})
 }
 
-func TestAnEngineThatDoesNotKnowItsPlaceOrSharesLimitedLanesClaimsAtOnce(t *testing.T) {
+func TestUnknownPositionOrLimitedLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		for seed := range 50 {
@@ -203,7 +203,7 @@ func TestAnEngineThatDoesNotKnowItsPlaceOrSharesLimitedLanesClaimsAtOnce(t *test
 	})
 }
 
-func TestABurstOfNotificationsCausesFewClaims(t *testing.T) {
+func TestNotificationBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		var near, far atomic.Int32
@@ -218,7 +218,7 @@ func TestABurstOfNotificationsCausesFewClaims(t *testing.T) {
 	})
 }
 
-func TestPayloadsOfOtherProgramsAreUnderstood(t *testing.T) {
+func TestForeignNotificationPayloads(t *testing.T) {
 	is := is.New(t)
 	is.Equal(wake.Parse("", 4711), wake.Up{Seed: "4711"}) // from a program in another language
 	is.Equal(wake.Parse("9+4", 1), wake.Up{Seed: "9", Skip: 4})
@@ -229,7 +229,7 @@ func TestPayloadsOfOtherProgramsAreUnderstood(t *testing.T) {
 	}
 }
 
-func TestASenderMergesNotificationsAndLosesNone(t *testing.T) {
+func TestSenderNotificationMerging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		var sent []wake.Up

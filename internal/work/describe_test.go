@@ -12,7 +12,7 @@ import (
 )
 
 // A new field of Submission must be added to its public form or to this list.
-func TestEveryFieldOfASubmissionIsDescribed(t *testing.T) {
+func TestSubmissionFieldDescriptions(t *testing.T) {
 	is := is.New(t)
 	ours := []string{"Plan", "MaxCrashes", "Emitted", "KindAttempts"} // set or applied by the engine
 	one, text := 1, "pending"

@@ -11,7 +11,7 @@ import (
 )
 
 // Accepted arguments are storable and valid JSON, and do not change when encoded again, for example as part of a chain's plan.
-func FuzzArgumentsStayAsTheyAreOrAreRefused(f *testing.F) {
+func FuzzJobArguments(f *testing.F) {
 	for _, text := range []string{``, ` `, `{}`, `{ "a" : [ 1e400 , -0.10 , "<b>&\/" ] }`, `"\u0000"`, `"\\u0000"`, `"\ud83d"`, `"\ud83d\ude00"`, "\"\xff\"",
 		"\"\u2028\u2029\"", `{"a":1,"a":2}`, `nul`, `1 2`, "\ufeff{}", "\x00", strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth),
 		strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1), `"\"` + strings.Repeat("[", maxDepth+1) + `"`, `"` + strings.Repeat("x", 100) + `"`} {

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "note from which protocol the code was generated (make proto)")
 
-func TestTheGeneratedCodeIsOfTheProtocolAsItIs(t *testing.T) {
+func TestGeneratedProtocolCode(t *testing.T) {
 	is := is.New(t)
 	source, err := os.ReadFile("../trapeze/v1/workers.proto")
 	is.NoErr(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/internal/host"
 )
 
-func TestNoAnswerToAWorkerSaysWhereTheDatabaseIs(t *testing.T) {
+func TestDatabaseAddressInWorkerErrors(t *testing.T) {
 	is := is.New(t)
 	const driver = "failed to connect to `user=app database=prod`: write tcp 10.9.8.7:5432: %w"
 	for _, c := range []struct {
@@ -32,7 +32,7 @@ func TestNoAnswerToAWorkerSaysWhereTheDatabaseIs(t *testing.T) {
 	}
 }
 
-func TestAWorkerIsToldInOneWordWhatItActsOn(t *testing.T) {
+func TestWorkerErrorCodes(t *testing.T) {
 	is := is.New(t)
 	for word, cause := range map[string]error{
 		"worker_closed": host.ErrClosed, "superseded": host.ErrSuperseded, "wrong_token": host.ErrWrongToken, "stale_fence": job.ErrLeaseLost,

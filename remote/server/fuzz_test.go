@@ -100,7 +100,7 @@ func submissions(o *work.Outcome) (list []*work.Submission) {
 }
 
 // A worker's report is either decoded or rejected. No input makes a pod panic, and the plans of every decoded report can be stored.
-func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
+func FuzzWorkerReport(f *testing.F) {
 	for _, raw := range reports() {
 		f.Add(raw)
 	}
@@ -131,7 +131,7 @@ func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 }
 
 // A worker's registration is either accepted or rejected. The worker is never sent jobs of kinds that its principal may not run.
-func FuzzTheKindsOfAWorkerAreThoseThatItIsBoundTo(f *testing.F) {
+func FuzzWorkerKinds(f *testing.F) {
 	for _, m := range []*remotepb.StreamJobsRequest{
 		{}, {Topics: []string{"gpu.a", "gpu.a", ""}, Slots: 1}, {Topics: []string{"gpu.a", "secret"}}, {Topics: []string{"\x00\n"}, Slots: math.MinInt32},
 		{Kinds: []*remotepb.Kind{{Name: "gpu.a", Timeout: &durationpb.Duration{Seconds: math.MaxInt64}, MaxAttempts: -1, MaxCrashes: math.MaxInt32, StaleAfter: &durationpb.Duration{Seconds: -1}, Backoff: &remotepb.Backoff{First: durationpb.New(-1)}}, {}}},
@@ -162,7 +162,7 @@ func FuzzTheKindsOfAWorkerAreThoseThatItIsBoundTo(f *testing.F) {
 	})
 }
 
-func TestNoReportTakesMoreRoomOrTimeThanItMay(t *testing.T) {
+func TestReportSizeAndTimeLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		raw  []byte
 		want error

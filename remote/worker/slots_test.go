@@ -16,7 +16,7 @@ import (
 
 // A pod that has lost contact with its worker may send another job in place of a stopped one while the stopped job's handler is still
 // running.
-func TestAWorkerRunsNoMoreHandlersThanItsSlotsWhateverItIsSent(t *testing.T) {
+func TestWorkerSentExcessJobs(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)

@@ -42,7 +42,7 @@ func (p *silentPod) ReportResult(context.Context, *connect.Request[remotepb.Repo
 }
 
 // A worker's lease may expire while the worker is waiting for the reply to a heartbeat. Its jobs may then run elsewhere.
-func TestAHandlerIsCancelledWhileAHeartbeatIsUnderWay(t *testing.T) {
+func TestRemoteCancelDuringHeartbeat(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)

@@ -62,14 +62,14 @@ func TestInvalidVariablesReportedTogether(t *testing.T) {
 	}
 }
 
-func TestVariablesOfOtherPartsAreKnown(t *testing.T) {
+func TestEnvironmentVariablesOfOtherParts(t *testing.T) {
 	is := is.New(t)
 	set(t, map[string]string{"TRAPEZE_AUTH": "token", "TRAPEZE_TOKENS_FILE": "tokens.json", "TRAPEZE_LOG": "debug"})
 	_, err := env.Load()
 	is.NoErr(err)
 }
 
-func TestAnEmptyEnvironmentGivesTheDefaultsOfTheRunner(t *testing.T) {
+func TestEmptyEnvironment(t *testing.T) {
 	is := is.New(t)
 	set(t, nil)
 	c, err := env.Load()
@@ -143,7 +143,7 @@ func TestListsAcceptSpaces(t *testing.T) {
 }
 
 // GOMAXPROCS follows the CPU limit of a container; the number of the machine's CPUs does not.
-func TestDefaultSlotsFollowGOMAXPROCS(t *testing.T) {
+func TestDefaultSlots(t *testing.T) {
 	is := is.New(t)
 	set(t, nil)
 	before := runtime.GOMAXPROCS(runtime.NumCPU() + 3)
@@ -220,7 +220,7 @@ func TestEachVariableSetsItsOption(t *testing.T) {
 }
 
 // Load also reports values that New would reject, together with all other mistakes.
-func TestAValueThatNoRunnerTakesIsRefusedAtOnce(t *testing.T) {
+func TestEnvironmentValuesBeyondRunnerLimits(t *testing.T) {
 	is := is.New(t)
 	set(t, map[string]string{"TRAPEZE_SLOTS": "1000000", "TRAPEZE_MAX_ATTEMPTS": "3000000000"})
 	_, err := env.Load()
@@ -228,7 +228,7 @@ func TestAValueThatNoRunnerTakesIsRefusedAtOnce(t *testing.T) {
 	is.True(strings.Contains(err.Error(), "TRAPEZE_MAX_ATTEMPTS=3000000000: want 1 to 2147483647"))
 }
 
-func TestAHostsRunnerIsMadeOfItsEnvironment(t *testing.T) {
+func TestHostRunnerFromEnvironment(t *testing.T) {
 	is := is.New(t)
 	set(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t), "TRAPEZE_SCHEMA": "jobs_of_host", "TRAPEZE_POD": "web-1"})
 	config, err := env.Load()
@@ -246,7 +246,7 @@ func TestAHostsRunnerIsMadeOfItsEnvironment(t *testing.T) {
 	is.True(there) // the tables are in the schema from the variable
 }
 
-func TestAPoolIsOpenedOnAServerThatAcceptsWritesOnly(t *testing.T) {
+func TestPoolOnReadOnlyServer(t *testing.T) {
 	is := is.New(t)
 	_, err := env.Config{}.Open(t.Context())
 	is.True(errors.Is(err, env.ErrDatabaseURL)) // the variable is not set

@@ -14,7 +14,7 @@ import (
 )
 
 // For the same events, Trapeze's metrics must yield exactly the same values as the Prometheus client library's.
-func TestOurInstrumentsReadAsPrometheusOwn(t *testing.T) {
+func TestMetricsMatchPrometheusClient(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var set instrument.Set
@@ -64,7 +64,7 @@ func text(registry *prometheus.Registry) string {
 	return w.Body.String()
 }
 
-func TestNothingIsLostWhereManyCountAtOnce(t *testing.T) {
+func TestConcurrentMetricUpdates(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var set instrument.Set

@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // A service whose role may not create anything can still call Up at every start, as long as nothing is missing.
-func TestWhereNothingIsMissingARoleThatMayCreateNothingMigrates(t *testing.T) {
+func TestMigrateUpWithoutCreateRight(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -40,7 +40,7 @@ func TestWhereNothingIsMissingARoleThatMayCreateNothingMigrates(t *testing.T) {
 
 // An administrator creates an empty schema that the role owns. The role can then create the tables in it without permission to create
 // schemas.
-func TestARoleMakesTheTablesInASchemaOfItsOwn(t *testing.T) {
+func TestMigrateIntoOwnedSchema(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.EmptyURL(t)

@@ -26,7 +26,7 @@ func scheduled(calls *atomic.Int64, expression string, options ...runner.Schedul
 	}
 }
 
-func TestAScheduleFiresWhenTheClockIsAdvanced(t *testing.T) {
+func TestHarnessScheduleAfterClockAdvance(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64
@@ -48,7 +48,7 @@ func TestAScheduleFiresWhenTheClockIsAdvanced(t *testing.T) {
 	is.Equal(fires[0].FireAt.In(zone).Hour(), 9) // in the schedule's time zone
 }
 
-func TestAScheduleThatAnOperatorSetsBeginsAtTheTestsNow(t *testing.T) {
+func TestHarnessOperatorScheduleStart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := runnertest.New(t, effects(t), runner.Options{}, steps)
@@ -71,7 +71,7 @@ func TestAScheduleThatAnOperatorSetsBeginsAtTheTestsNow(t *testing.T) {
 	is.Equal(len(h.Jobs("last")), 2) // the schedule resumes without catching up
 }
 
-func TestNoScheduleFiresByTheRealTime(t *testing.T) {
+func TestHarnessSchedulesIgnoreRealTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)
@@ -98,7 +98,7 @@ func TestNoScheduleFiresByTheRealTime(t *testing.T) {
 	is.Equal(len(h.Jobs("first")), 0)
 }
 
-func TestAScheduleWhosePodDiesFiresOnce(t *testing.T) {
+func TestHarnessOccurrenceAcrossPodDeath(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64
@@ -110,7 +110,7 @@ func TestAScheduleWhosePodDiesFiresOnce(t *testing.T) {
 	is.Equal(len(h.Jobs("first")), 1)
 }
 
-func TestAScheduleThatCannotBeEndsTheTest(t *testing.T) {
+func TestHarnessInvalidSchedule(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)

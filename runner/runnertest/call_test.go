@@ -27,7 +27,7 @@ func returns(o *runner.Outcome, err error) runner.Func[step] {
 	return func(context.Context, *runner.Job[step]) (*runner.Outcome, error) { return o, err }
 }
 
-func TestCallReturnsTheEndOfAJob(t *testing.T) {
+func TestCallResult(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		handler runner.Func[step]
@@ -180,7 +180,7 @@ func TestCallReturnsWhatFollows(t *testing.T) {
 	is.Equal(run.Code, "busy")
 }
 
-func TestCallKeepsWhatAHandlerWritesMeanwhile(t *testing.T) {
+func TestCallRecordsHandlerWrites(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	page := &pgx.Batch{}
@@ -215,7 +215,7 @@ func TestCallKeepsWhatAHandlerWritesMeanwhile(t *testing.T) {
 	is.True(errors.Is(run.Err, job.ErrInvalid)) // a pod refuses it, too
 }
 
-func TestAGoroutineThatOutlivesItsHandlerWritesNothing(t *testing.T) {
+func TestCallWithLeftoverGoroutine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var left *runner.Job[step]
@@ -230,7 +230,7 @@ func TestAGoroutineThatOutlivesItsHandlerWritesNothing(t *testing.T) {
 	is.Equal(len(run.Progress)+len(run.Events)+len(run.Checkpoints)+len(run.Batches), 0)
 }
 
-func TestTheWritesOfAHandlerRunInTheTestsTransaction(t *testing.T) {
+func TestCallInTestTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)
@@ -243,7 +243,7 @@ func TestTheWritesOfAHandlerRunInTheTestsTransaction(t *testing.T) {
 	is.Equal(count(t, pool, "b"), 1)
 }
 
-func TestAHandlerThatNeedsADatabaseSaysHowToTestIt(t *testing.T) {
+func TestCallOfDatabaseHandler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	run := runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
@@ -253,7 +253,7 @@ func TestAHandlerThatNeedsADatabaseSaysHowToTestIt(t *testing.T) {
 	is.True(strings.Contains(run.Err.Error(), "test this handler with runnertest.New"))
 }
 
-func TestCallEncodesTheArgumentsAsAStoredJobHasThem(t *testing.T) {
+func TestCallArgumentEncoding(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	seen := time.Now()
@@ -284,7 +284,7 @@ func (broken) Kind() string { return "broken" }
 
 func nothing(context.Context, *runner.Job[broken]) (*runner.Outcome, error) { return nil, nil }
 
-func TestARunThatIsNotAsRequiredSaysWhy(t *testing.T) {
+func TestCallFailureMessages(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	said := failing(t, func(t testing.TB) {
@@ -306,7 +306,7 @@ var full = claim{
 }
 
 // This test calls every method of Job, including any added in the future, on a job with default values and on a job with every field set.
-func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
+func TestJobMethodsWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for field, value := range reflect.ValueOf(full).Fields() {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-func TestADelayedJobRunsWhenItsTimeHasCome(t *testing.T) {
+func TestHarnessDelayedJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := runnertest.New(t, effects(t), runner.Options{}, steps)
@@ -29,7 +29,7 @@ func TestADelayedJobRunsWhenItsTimeHasCome(t *testing.T) {
 	is.Equal(h.Transitions(id), []job.State{job.Pending, job.Running, job.Succeeded})
 }
 
-func TestAJobThatSnoozesWithBackoffComesBackLaterEachTime(t *testing.T) {
+func TestHarnessSnoozeBackoff(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	calls := 0
@@ -53,7 +53,7 @@ func TestAJobThatSnoozesWithBackoffComesBackLaterEachTime(t *testing.T) {
 	h.RequireState(id, job.Succeeded)
 }
 
-func TestAFailedAttemptIsRepeatedAfterItsBackOff(t *testing.T) {
+func TestHarnessRetryBackoff(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := runnertest.New(t, effects(t), runner.Options{}, func(r *runner.Runner) {
@@ -73,7 +73,7 @@ func TestAFailedAttemptIsRepeatedAfterItsBackOff(t *testing.T) {
 	is.Equal(h.Job(id).Attempt, 2)
 }
 
-func TestWhatNobodyApprovesInTimeExpires(t *testing.T) {
+func TestHarnessApprovalExpiry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := runnertest.New(t, effects(t), runner.Options{ApprovalTTL: 2 * time.Hour}, steps)
@@ -89,7 +89,7 @@ func TestWhatNobodyApprovesInTimeExpires(t *testing.T) {
 	is.Equal(*h.Job(late).Reason, job.ReasonExpired)
 }
 
-func TestAJobThatIsTooOldFails(t *testing.T) {
+func TestHarnessMaxAge(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := runnertest.New(t, effects(t), runner.Options{MaxAge: time.Hour}, steps)
@@ -102,7 +102,7 @@ func TestAJobThatIsTooOldFails(t *testing.T) {
 	h.RequireState(young, job.Succeeded)
 }
 
-func TestADeferredJobWaitsUntilItIsCompleted(t *testing.T) {
+func TestHarnessDeferredJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var token string

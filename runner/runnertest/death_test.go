@@ -21,7 +21,7 @@ var points = []runnertest.Point{
 	runnertest.AfterClaim, runnertest.MidStep, runnertest.BeforeFinish, runnertest.InFlush, runnertest.AfterFinish,
 }
 
-func TestAChainIsTakenOverWhereverThePodDies(t *testing.T) {
+func TestHarnessChainTakeover(t *testing.T) {
 	t.Parallel()
 	for _, at := range points {
 		for _, kind := range chainDeaths(at) {
@@ -46,7 +46,7 @@ func TestAChainIsTakenOverWhereverThePodDies(t *testing.T) {
 	}
 }
 
-func TestAPodCanDieOfAPanic(t *testing.T) {
+func TestHarnessPodDeathByPanic(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := runnertest.New(t, effects(t), runner.Options{}, func(r *runner.Runner) {
@@ -64,7 +64,7 @@ func TestAPodCanDieOfAPanic(t *testing.T) {
 	is.Equal(h.Deaths(), 1)
 }
 
-func TestAHandlerGoesOnFromItsCheckpointAfterADeathMidStep(t *testing.T) {
+func TestHarnessCheckpointAfterPodDeath(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)
@@ -97,7 +97,7 @@ func TestAHandlerGoesOnFromItsCheckpointAfterADeathMidStep(t *testing.T) {
 	h.RequireState(id, job.Succeeded)
 }
 
-func TestNothingOfADeadPodCounts(t *testing.T) {
+func TestHarnessDeadPodLateWrites(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)
@@ -143,7 +143,7 @@ func (o onMessage) Handle(_ context.Context, r slog.Record) error {
 
 // The test sees the commit of the last job before the pod receives the reply. The pod dies while it is shutting down. Its claims must not
 // stay blocked until its lease expires.
-func TestAPodThatDiesAsItStopsIsTakenOver(t *testing.T) {
+func TestHarnessPodDeathDuringShutdown(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)

@@ -46,7 +46,7 @@ func connect(t *testing.T) *pgxpool.Pool {
 }
 
 // docs:begin
-func TestAnOrderIsChargedOnceWhateverDies(t *testing.T) {
+func TestDocsOrderChargePodDeaths(t *testing.T) {
 	pool := connect(t) // any pool for a test database
 	h := runnertest.New(t, pool, runner.Options{}, register)
 
@@ -90,7 +90,7 @@ type Refund struct{ Order int }
 func (Refund) Kind() string { return "refund" }
 
 // docs:begin
-func TestARefundIsPaidWhenTheBankIsOpen(t *testing.T) {
+func TestDocsRefundAfterClockAdvance(t *testing.T) {
 	charged := map[string]int{"Cents": 250} // the result of the previous step
 
 	run := runnertest.Call(t, refund, Refund{Order: 7}, runnertest.Claim{PreviousResult: charged})
@@ -115,7 +115,7 @@ func cancelOrder(ctx context.Context, tx pgx.Tx, r *runner.Runner, order int) er
 }
 
 // docs:begin
-func TestACancelledOrderIsRemindedOf(t *testing.T) {
+func TestDocsCancelledOrderReminder(t *testing.T) {
 	pool := connect(t)
 	h := runnertest.New(t, pool, runner.Options{}, register)
 
@@ -163,7 +163,7 @@ func (f *fake) Enqueue(_ context.Context, args runner.Args, options ...runner.En
 
 // docs:end
 
-func TestAFakeOfTheDocumentationKeepsTheOptions(t *testing.T) {
+func TestDocsFakeEnqueuerOptions(t *testing.T) {
 	is := is.New(t)
 	f := &fake{}
 	_, err := enqueuer(f).Enqueue(t.Context(), Remind{7}, runner.Delay(time.Hour))
@@ -172,7 +172,7 @@ func TestAFakeOfTheDocumentationKeepsTheOptions(t *testing.T) {
 	is.Equal(f.jobs[0].Delay, time.Hour)
 }
 
-func TestTheDocumentationShowsATestThatPasses(t *testing.T) {
+func TestDocsCodeMatchesTestFile(t *testing.T) {
 	is := is.New(t)
 	source, err := os.ReadFile("documented_test.go")
 	is.NoErr(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-func TestAJobIsSeenInsideTheTransactionThatEnqueuesIt(t *testing.T) {
+func TestRequireEnqueuedInTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)
@@ -35,7 +35,7 @@ func TestAJobIsSeenInsideTheTransactionThatEnqueuesIt(t *testing.T) {
 	h.RequireNotEnqueued(step{Name: "a"})
 }
 
-func TestAJobIsFoundByItsArgumentsWhateverItsState(t *testing.T) {
+func TestRequireEnqueuedInAnyState(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)
@@ -49,7 +49,7 @@ func TestAJobIsFoundByItsArgumentsWhateverItsState(t *testing.T) {
 	h.RequireNotEnqueued(runner.Raw{Name: "first"})
 }
 
-func TestAFailureListsWhatIsEnqueuedInstead(t *testing.T) {
+func TestRequireEnqueuedFailureList(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)

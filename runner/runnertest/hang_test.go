@@ -47,7 +47,7 @@ func failing(t *testing.T, test func(t testing.TB)) string {
 	return strings.Join(d.said, "\n")
 }
 
-func TestADeathThatNeverComesFailsTheTest(t *testing.T) {
+func TestHarnessDeathNotReached(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	said := failing(t, func(t testing.TB) {
@@ -59,7 +59,7 @@ func TestADeathThatNeverComesFailsTheTest(t *testing.T) {
 	is.Equal(said, "runnertest: no pod died mid-step of no such kind: no job reached that point")
 }
 
-func TestWhatIsNotAsRequiredIsSaid(t *testing.T) {
+func TestHarnessFailureMessages(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)
@@ -78,7 +78,7 @@ func TestWhatIsNotAsRequiredIsSaid(t *testing.T) {
 	is.True(strings.HasSuffix(said, `: step {"Name":"a"}, pending`))
 }
 
-func TestAJobThatMayNotRunIsNoReasonToWait(t *testing.T) {
+func TestHarnessIdleWithBlockedJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := effects(t)

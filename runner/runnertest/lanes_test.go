@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-func TestTheLanesOfTheOptionsExistBeforeAnythingRuns(t *testing.T) {
+func TestHarnessOptionLanes(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := runnertest.New(t, effects(t), runner.Options{Lanes: []runner.LaneSetup{{Name: "slow", Slots: new(1), Kinds: []string{"last"}}, {Name: "vip", Slots: new(2)}}},
@@ -30,7 +30,7 @@ func TestTheLanesOfTheOptionsExistBeforeAnythingRuns(t *testing.T) {
 }
 
 // A harness is idle even if a drained lane or a frozen queue is holding back a job.
-func TestClosedLanesAndQueuesAreIdle(t *testing.T) {
+func TestHarnessIdleWithClosedLanes(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := runnertest.New(t, effects(t), runner.Options{Lanes: []runner.LaneSetup{{Name: "slow"}}}, steps)

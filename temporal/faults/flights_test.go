@@ -16,7 +16,7 @@ import (
 // flights makes the example slow enough to be killed halfway. Its handlers write under their jobs' fences.
 var flights = handlers.Options{BatchRows: 1000, BatchPause: 50 * time.Millisecond, Fenced: true}
 
-func TestTheFlightsHaveTheSameTotalOnBothEnginesWithWorkersKilled(t *testing.T) {
+func TestFlightTotalsWithWorkersKilled(t *testing.T) {
 	is := is.New(t)
 	want := fly(t, job.EnginePostgreSQL)
 	is.True(len(want) > 100) // the pipeline read the real file

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/temporal"
 )
 
-func TestEachJobEndsOnceAlthoughItsWorkersAreKilled(t *testing.T) {
+func TestTemporalJobsWithWorkersKilled(t *testing.T) {
 	w := newWorld(t, temporal.Name)
 	w.start("pod-0", "")
 	w.start("pod-1", "")
@@ -22,7 +22,7 @@ func TestEachJobEndsOnceAlthoughItsWorkersAreKilled(t *testing.T) {
 	w.finish()
 }
 
-func TestEachJobEndsOnceAlthoughAllPodsAreKilledTogether(t *testing.T) {
+func TestTemporalJobsAllPodsKilled(t *testing.T) {
 	w := newWorld(t, temporal.Name)
 	w.start("pod-0", "")
 	w.start("pod-1", "")
@@ -34,7 +34,7 @@ func TestEachJobEndsOnceAlthoughAllPodsAreKilledTogether(t *testing.T) {
 	w.finish()
 }
 
-func TestEachJobEndsOnceAlthoughTheServerIsKilled(t *testing.T) {
+func TestTemporalJobsServerKilled(t *testing.T) {
 	w := newWorld(t, temporal.Name)
 	w.start("pod-0", "")
 	w.start("pod-1", "")
@@ -49,7 +49,7 @@ func TestEachJobEndsOnceAlthoughTheServerIsKilled(t *testing.T) {
 	w.finish()
 }
 
-func TestEachJobEndsOnceAlthoughTheServerLosesItsData(t *testing.T) {
+func TestTemporalJobsServerDataLost(t *testing.T) {
 	w := newWorld(t, temporal.Name)
 	w.start("pod-0", "")
 	w.load(2, 300)

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/temporal/internal/steps"
 )
 
-func TestEachJobEndsOnceAlthoughAPodDiesAtAnyStep(t *testing.T) {
+func TestTemporalPodDeathPerStep(t *testing.T) {
 	for _, step := range steps.All {
 		t.Run(step, func(t *testing.T) {
 			w := newWorld(t, temporal.Name)

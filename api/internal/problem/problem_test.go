@@ -23,7 +23,7 @@ type counts struct{}
 func (counts) Error() string        { return "connect to host=db user=admin: refused" }
 func (counts) Is(target error) bool { return target == job.ErrOutcomeUnknown }
 
-func TestAServerErrorDoesNotShowTheTextOfTheDriver(t *testing.T) {
+func TestDriverTextInServerError(t *testing.T) {
 	is := is.New(t)
 	p := Of(counts{})
 	is.Equal(p.Status, http.StatusServiceUnavailable)

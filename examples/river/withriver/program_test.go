@@ -28,7 +28,7 @@ func begin(t *testing.T) (*river.Client[pgx.Tx], pgx.Tx) {
 	return client, tx
 }
 
-func TestAParcelOnItsWayIsLookedForAgain(t *testing.T) {
+func TestParcelInTransitSnooze(t *testing.T) {
 	is := is.New(t)
 	_, tx := begin(t)
 	worker := rivertest.NewWorker(t, riverpgxv5.New(nil), &river.Config{}, &trackWorker{w: &world.World{}})
@@ -37,7 +37,7 @@ func TestAParcelOnItsWayIsLookedForAgain(t *testing.T) {
 	is.Equal(result.EventKind, river.EventKindJobSnoozed)
 }
 
-func TestAWelcomeIsInsertedWithItsAddress(t *testing.T) {
+func TestWelcomeInsertedInTransaction(t *testing.T) {
 	is := is.New(t)
 	client, tx := begin(t)
 	p := &Program{client: client}

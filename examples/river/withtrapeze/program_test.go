@@ -14,14 +14,14 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func TestAParcelOnItsWayIsLookedForAgain(t *testing.T) {
+func TestParcelInTransitSnooze(t *testing.T) {
 	is := is.New(t)
 	run := runnertest.Call(t, handlers{&world.World{}}.track, Track{Parcel: "1"})
 	is.NoErr(run.Err)
 	is.Equal(run.Snooze.Wait, 10*time.Millisecond)
 }
 
-func TestAWelcomeIsEnqueuedWithItsAddress(t *testing.T) {
+func TestWelcomeEnqueuedInTransaction(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
 	is.NoErr(Migrate(t.Context(), pool))

@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAListIsReadPageByPageUpToItsLimit(t *testing.T) {
+func TestPagedListLimit(t *testing.T) {
 	var asked []string
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.RawQuery)
@@ -44,7 +44,7 @@ func TestAListIsReadPageByPageUpToItsLimit(t *testing.T) {
 	}
 }
 
-func TestAPathHoldsItsValuesEscaped(t *testing.T) {
+func TestPathValueEscaping(t *testing.T) {
 	is := is.New(t)
 	is.Equal(Path("/admin/workers/retention/:kind/:state", "a/kind?", "failed"), "/admin/workers/retention/a%2Fkind%3F/failed")
 	is.Equal(Path("/jobs/:id/retry", int64(7)), "/jobs/7/retry")

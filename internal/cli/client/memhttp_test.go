@@ -20,7 +20,7 @@ func clientOf(handler http.HandlerFunc) (*http.Client, *client.Transport) {
 	return &http.Client{Transport: transport}, transport
 }
 
-func TestAHandlerSeesTheRequestAndTheClientItsAnswer(t *testing.T) {
+func TestMemoryHTTPRoundTrip(t *testing.T) {
 	is := is.New(t)
 	web, transport := clientOf(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -87,7 +87,7 @@ func TestContextEndDuringResponse(t *testing.T) {
 	transport.Close()
 }
 
-func TestAnAnswerThatIsBrokenOffIsNotTakenForWhole(t *testing.T) {
+func TestTruncatedMemoryHTTPResponse(t *testing.T) {
 	is := is.New(t)
 	web, transport := clientOf(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/part" {

@@ -29,7 +29,7 @@ func TestFindingsAreReadByPeople(t *testing.T) {
 	is.Equal(printed.String(), string(want))
 }
 
-func TestFindingsOfTheConnectionAndOfTheAPIAreInOneOrder(t *testing.T) {
+func TestConnectionAndAPIFindingsOrder(t *testing.T) {
 	is := is.New(t)
 	var findings []doctor.Finding
 	for _, check := range []string{"server", "notify", "schema", "durability", "connections", "clock", "horizon", "history", "tables", "new"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func TestWhatIsWatchedIsShownAgainUntilItIsInterrupted(t *testing.T) {
+func TestWatchRedrawUntilInterrupt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	ctx, stop := context.WithCancel(t.Context())

@@ -7,7 +7,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestAPsOfLongNamesFitsTheTerminal(t *testing.T) {
+func TestPsTableLongNames(t *testing.T) {
 	is := is.New(t)
 	names := strings.Fields("JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS")
 	row := []string{"4711", "a_kind_with_a_long_name", "maintenance", "travel/2025/quarter/1", "10", "web-7f9c5d-abcde", "1h02m", "1", "30/120 (25%) rows of the second quarter"}

@@ -7,7 +7,7 @@ import (
 )
 
 // A pod has applied a command once two of its heartbeats have begun after the command. The next poll sees the command's results.
-func TestAPodHasHeardAfterTwoHeartbeatsAndALook(t *testing.T) {
+func TestCommandAppliedAfterTwoHeartbeats(t *testing.T) {
 	is := is.New(t)
 	h := Heard{}
 	confirmed := func(a, b string) bool { return h.Record(map[string]string{"a": a, "b": b}) == 0 }

@@ -7,7 +7,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestANewPriorityKeepsAllOtherFieldsOfAPlan(t *testing.T) {
+func TestPriorityChangePreservesPlanFields(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	text, n, err := nicePlan([]byte(`[{"kind":"a","args":{"less":"<","n":1.50},"emitted":true},{"kind":"b","args":null,"later":[1],"priority":3}]`), -5)

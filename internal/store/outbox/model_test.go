@@ -20,10 +20,10 @@ var (
 	histories = flag.Int("outbox.histories", 12, "number of random histories")
 )
 
-// TestEachJobEndsOnceInAnyHistory plays random histories of forwarders, runs, operators and an in-memory workflow service. The service
+// TestRandomEngineHistories plays random histories of forwarders, runs, operators and an in-memory workflow service. The service
 // accepts each workflow id once, forgets closed runs after a retention period, and sometimes loses an open run. Each actor takes one step
 // at a time, so that it can pause or die between any two steps.
-func TestEachJobEndsOnceInAnyHistory(t *testing.T) {
+func TestRandomEngineHistories(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	happened := map[string]int{}

@@ -100,7 +100,7 @@ func (w *world) end(i Item, e End) job.State {
 
 var succeeded = End{State: job.Succeeded, Result: json.RawMessage(`"r"`)}
 
-func TestAJobOfAnotherEngineIsStartedOnceAndEnded(t *testing.T) {
+func TestEngineJobStartAndEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(func(n *store.NewJob) { n.Planned, n.Trace = json.RawMessage(`[{"kind":"next"}]`), "00-aa-bb-01" })[0]
@@ -124,7 +124,7 @@ func TestAJobOfAnotherEngineIsStartedOnceAndEnded(t *testing.T) {
 	w.is.True(errors.Is(w.Started(t.Context(), id, i.Epoch(), "run 2"), ErrStale)) // started after the engine has forgotten run 1
 }
 
-func TestTwoRunsOfAnEpochDoNotBothStart(t *testing.T) {
+func TestConcurrentRunsOfEpoch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
@@ -133,7 +133,7 @@ func TestTwoRunsOfAnEpochDoNotBothStart(t *testing.T) {
 	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 2"), ErrStale))
 }
 
-func TestFencesRiseWhileAJobMovesBetweenPodsAndEngines(t *testing.T) {
+func TestFencesAcrossPodsAndEngines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := uuid.NewString()
@@ -176,7 +176,7 @@ func (w *world) handBack(boot string, c *store.Claimed) {
 	w.is.NoErr(err)
 }
 
-func TestAnEndOfAnEarlierEpochIsRefused(t *testing.T) {
+func TestEndOfEarlierEpoch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
@@ -193,7 +193,7 @@ func TestAnEndOfAnEarlierEpochIsRefused(t *testing.T) {
 	w.is.Equal(w.end(again, succeeded), job.Succeeded)
 }
 
-func TestALostRunCountsAsACrash(t *testing.T) {
+func TestLostEngineRunCrashCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var ended []job.End
@@ -209,7 +209,7 @@ func TestALostRunCountsAsACrash(t *testing.T) {
 	w.is.Equal(ended[0].ErrorClass, job.ClassCrashLimit)
 }
 
-func TestOnlyOneJobOfASubjectRunsInAnEngine(t *testing.T) {
+func TestSubjectMutexInEngine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ids := w.put(about("s"), about("s"), about("other"))
@@ -220,7 +220,7 @@ func TestOnlyOneJobOfASubjectRunsInAnEngine(t *testing.T) {
 	w.is.Equal(w.one().ID, ids[1])
 }
 
-func TestAPodDoesNotClaimTheSubjectOfAJobInAnEngine(t *testing.T) {
+func TestPodClaimOfEngineSubject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(about("s"))
@@ -233,7 +233,7 @@ func TestAPodDoesNotClaimTheSubjectOfAJobInAnEngine(t *testing.T) {
 	w.is.Equal(len(found.Jobs), 0)
 }
 
-func TestALimitedLaneStartsNoMoreThanItsSlots(t *testing.T) {
+func TestEngineLaneSlotLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`update trapeze.lanes set slots = 2 where name = 'video'`)
@@ -250,7 +250,7 @@ func TestALimitedLaneStartsNoMoreThanItsSlots(t *testing.T) {
 	w.is.Equal(len(w.due()), 1) // a stopped job frees its slot
 }
 
-func TestNothingStartsInALaneThatIsClosed(t *testing.T) {
+func TestClosedEngineLane(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
@@ -265,7 +265,7 @@ func TestNothingStartsInALaneThatIsClosed(t *testing.T) {
 	w.one()
 }
 
-func TestACancelledRunIsDeliveredUntilTheEngineKnows(t *testing.T) {
+func TestCancelledEngineRunDelivery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
@@ -302,7 +302,7 @@ func TestAStoppedRunIsTerminated(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.outbox`), 0) // removed by the last call
 }
 
-func TestAnEngineIsNotAskedForAStack(t *testing.T) {
+func TestStackRequestForEngineJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
@@ -315,7 +315,7 @@ func TestAnEngineIsNotAskedForAStack(t *testing.T) {
 	w.is.True(IsEngine(Boot("far")) && !IsEngine(uuid.NewString()))
 }
 
-func TestACancelBeforeTheStartEndsTheJob(t *testing.T) {
+func TestCancelBeforeEngineStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
@@ -330,7 +330,7 @@ func TestACancelBeforeTheStartEndsTheJob(t *testing.T) {
 	w.is.True(errors.Is(w.Started(t.Context(), i.ID, i.Epoch(), "run 1"), ErrStale))
 }
 
-func TestANextStepReturnsToPostgreSQLWithTheEnd(t *testing.T) {
+func TestEngineNextStepInPostgres(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.put(func(n *store.NewJob) { n.Submitter, n.Pipeline = "ana", nil })[0]
@@ -356,7 +356,7 @@ func TestAnEndCountsItsBranch(t *testing.T) {
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, group), 1)
 }
 
-func TestALockedLaneMakesItsMoveWait(t *testing.T) {
+func TestEngineMoveOfLockedLane(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(plain)
@@ -375,7 +375,7 @@ func TestALockedLaneMakesItsMoveWait(t *testing.T) {
 	}))
 }
 
-func TestScansSkipRunningJobsButFindAllOthersLater(t *testing.T) {
+func TestEngineScanPastRunningJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var c scan
@@ -399,7 +399,7 @@ func TestScansSkipRunningJobsButFindAllOthersLater(t *testing.T) {
 	is.Equal(c.begin().InfinityModifier, pgtype.NegativeInfinity)
 }
 
-func TestALaterJobDoesNotOvertakeOneThatWaitsForASlot(t *testing.T) {
+func TestJobOrderAtSlotLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`update trapeze.lanes set slots = 1 where name = 'video'`)
@@ -421,7 +421,7 @@ func TestALaterJobDoesNotOvertakeOneThatWaitsForASlot(t *testing.T) {
 	}
 }
 
-func TestALaneWithoutSlotsHandsOverABoundedNumberOfJobs(t *testing.T) {
+func TestUnlimitedLaneHandOffBound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.o.MaxOpen = 2
@@ -441,7 +441,7 @@ func TestALaneWithoutSlotsHandsOverABoundedNumberOfJobs(t *testing.T) {
 }
 
 // An engine's run can settle its job with the statements that pods use, because they accept an epoch's lease just as they accept a claim's.
-func TestAnEpochIsAClaimThatTheStatementsOfPodsAccept(t *testing.T) {
+func TestEpochAsPodClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name, engine, next_engine) values ('leaves', 'far', 'postgres'), ('other', 'near', null)`)
@@ -471,7 +471,7 @@ func TestAnEpochIsAClaimThatTheStatementsOfPodsAccept(t *testing.T) {
 }
 
 // A job with an older due time may become claimable after a scan has read its lane.
-func TestAScanThatIsForgottenWhileItRunsDoesNotSetTheMark(t *testing.T) {
+func TestScanForgottenWhileRunning(t *testing.T) {
 	var c scan
 	c.whole = time.Now().Add(time.Hour)
 	c.end(c.begin(), time.Now(), true)

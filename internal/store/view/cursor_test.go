@@ -11,7 +11,7 @@ import (
 
 // An accepted cursor works in queries, and formatting its parsed value yields an equivalent cursor. Any other cursor is rejected as the
 // caller's error.
-func FuzzACursorOfAPageIsUsableOrRefused(f *testing.F) {
+func FuzzPageCursor(f *testing.F) {
 	for _, text := range []string{"", "1700000000000000.42", "-1.-1", "0.0", "1.", ".1", "1.2.3", "9223372036854775807.1", "-9223372036854775808.1",
 		"9223371331200000000.1", "-210866803200000001.7", "+1.+1", "0x1.1", "1 .1", "é.1", "\x00.1"} {
 		f.Add(text)
@@ -40,7 +40,7 @@ func FuzzACursorOfAPageIsUsableOrRefused(f *testing.F) {
 	})
 }
 
-func FuzzACursorOfEventsIsUsableOrRefused(f *testing.F) {
+func FuzzEventCursor(f *testing.F) {
 	for _, text := range []string{"", "0.0.0", "750.12.3", "18446744073709551615.9223372036854775807.2147483647", "18446744073709551616.0.0",
 		"0.-1.-1", "1.2", "1.2.3.4", "007.007.007", "+1.+2.+3", "1e3.0.0", "-1.0.0", "1. 2.3", "٣.0.0"} {
 		f.Add(text)
@@ -75,7 +75,7 @@ func FuzzACursorOfEventsIsUsableOrRefused(f *testing.F) {
 }
 
 // Cursors that pageAfter generates are accepted, and parsing them yields the same time with PostgreSQL's microsecond precision.
-func FuzzACursorThatWeMakeIsTaken(f *testing.F) {
+func FuzzGeneratedPageCursor(f *testing.F) {
 	f.Add(int64(0), int64(1))
 	f.Add(time.Date(2025, 1, 31, 8, 0, 0, 999_999_000, time.UTC).UnixMicro(), int64(1)<<62)
 	f.Add(int64(-1), int64(-1))

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
-func TestFailuresAreReadUpToALimitAndStateHowFar(t *testing.T) {
+func TestFailureReadLimit(t *testing.T) {
 	t.Parallel()
 	is, s := is.New(t), newStore(t)
 	plantest.SeedEnded(t, s.Pool(), 2*tooManyFailures, 2)
@@ -32,7 +32,7 @@ func TestFailuresAreReadUpToALimitAndStateHowFar(t *testing.T) {
 // tooManyFailures is a number of failed jobs that is too large for one read.
 const tooManyFailures = MostFailures + 1000
 
-func TestFailuresOfAnOwnerAreAmongTheOwnersNewestJobs(t *testing.T) {
+func TestFailuresOfOwner(t *testing.T) {
 	t.Parallel()
 	is, s := is.New(t), newStore(t)
 	plantest.SeedEnded(t, s.Pool(), 1200, 3) // ana submitted a quarter of the jobs, and a third of hers have failed

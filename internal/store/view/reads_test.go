@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
-func TestAListOfRareEndsReadsNoMoreOfALongHistory(t *testing.T) {
+func TestRareEndListReads(t *testing.T) {
 	t.Parallel()
 	look := func(n int) map[string]plantest.Touched {
 		s := newStore(t)
@@ -60,7 +60,7 @@ func TestCurrentRunWithoutHistory(t *testing.T) {
 	plantest.LongAsShort(t, look(400), look(20_000))
 }
 
-func TestTheJobsOfAPipelineAreFoundWithoutItsHistory(t *testing.T) {
+func TestPipelineJobReads(t *testing.T) {
 	t.Parallel()
 	look := func(n int) map[string]plantest.Touched {
 		s := newStore(t)
@@ -72,7 +72,7 @@ func TestTheJobsOfAPipelineAreFoundWithoutItsHistory(t *testing.T) {
 	plantest.LongAsShort(t, look(500), look(20_000))
 }
 
-func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
+func TestWalkPartReads(t *testing.T) {
 	t.Parallel()
 	is, s := is.New(t), newStore(t)
 	plantest.SeedEnded(t, s.Pool(), 20_000, 20)
@@ -90,7 +90,7 @@ func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
 
 // One statement may finish thousands of jobs and store a single shared event for them. Reading the history of one of these jobs must read
 // only that event's row, found through an index.
-func TestTheHistoryOfAJobIsFoundByIndex(t *testing.T) {
+func TestJobHistoryReads(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	plantest.Exec(t, s.Pool(), `insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (1, 'k', 'default', '{}', 1)`)

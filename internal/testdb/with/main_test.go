@@ -25,7 +25,7 @@ func seen(t *testing.T) (url string) {
 	return string(text)
 }
 
-func TestACommandHasAServerThatEndsWithIt(t *testing.T) {
+func TestCommandServerLifetime(t *testing.T) {
 	is := is.New(t)
 	t.Setenv(testdb.ServerVar, "")
 	t.Setenv("DATABASE_URL", "")
@@ -35,7 +35,7 @@ func TestACommandHasAServerThatEndsWithIt(t *testing.T) {
 	is.True(err != nil) // the server is gone
 }
 
-func TestACommandUsesTheServerOfASuperuser(t *testing.T) {
+func TestCommandOnSuperuserServer(t *testing.T) {
 	is := is.New(t)
 	t.Setenv(testdb.ServerVar, "")
 	server, err := testdb.Start(t.Context())
@@ -56,7 +56,7 @@ func TestACommandUsesTheServerOfASuperuser(t *testing.T) {
 	is.True(seen(t) != "") // a new server was started
 }
 
-func TestACommandThatCannotBeStartedIsAnError(t *testing.T) {
+func TestUnstartableCommand(t *testing.T) {
 	is := is.New(t)
 	for _, command := range [][]string{nil, {"/nowhere/command"}} {
 		code, err := run(command)

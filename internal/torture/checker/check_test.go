@@ -121,7 +121,7 @@ func eventful(t *testing.T) *past {
 	return p
 }
 
-func TestARunInWhichNothingIsWrongIsGreenAndEveryInvariantIsJudged(t *testing.T) {
+func TestInvariantsOfCorrectRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	findings := Check(eventful(t).done())

@@ -184,7 +184,7 @@ var fleetInnocents = []struct {
 	}},
 }
 
-func TestALimitedLaneIsNotAccusedOfWhatItMayDo(t *testing.T) {
+func TestLimitedLanePermittedBehavior(t *testing.T) {
 	t.Parallel()
 	for _, one := range fleetInnocents {
 		t.Run(one.name, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestALimitedLaneIsNotAccusedOfWhatItMayDo(t *testing.T) {
 	}
 }
 
-func TestALimitedLaneIsJudgedByEventsAndBySamples(t *testing.T) {
+func TestLimitedLaneEventsAndSamples(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := uneventful(t)

@@ -42,7 +42,7 @@ func eventsOf(r *history.Run, id int64) (list []*job.Event) {
 	return list
 }
 
-func TestEveryWayToBreakAnInvariantIsCaught(t *testing.T) {
+func TestEveryInvariantViolation(t *testing.T) {
 	t.Parallel()
 	crimes := slices.Concat(lostCrimes, fenceCrimes, ownerCrimes, chainCrimes, historyCrimes, commandCrimes, podCrimes, fleetCrimes, orderCrimes,
 		scheduleCrimes, remoteCrimes)

@@ -62,7 +62,7 @@ var remoteCrimes = []crime{
 	}, nil},
 }
 
-func TestNobodyIsAccusedOfWhatMayHappenToARemoteWorker(t *testing.T) {
+func TestRemoteWorkerPermittedBehavior(t *testing.T) {
 	t.Parallel()
 	for name, live := range map[string]func(p *past){
 		"a job that never arrived is handed back": func(p *past) {

@@ -83,7 +83,7 @@ var scheduleCrimes = []crime{
 
 func ofCalendar(e job.Event) bool { return e.Event == "schedule.fired" }
 
-func TestFiresAreThoseOfTheExpression(t *testing.T) {
+func TestOccurrencesOfExpression(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	anchor := time.Date(2026, 1, 2, 3, 4, 58, 500_000_000, time.UTC)

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-func TestABusyMachineIsNoFaultOfThePods(t *testing.T) {
+func TestBusyMachineStalls(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	began := time.Now()
@@ -23,7 +23,7 @@ func TestABusyMachineIsNoFaultOfThePods(t *testing.T) {
 	is.Equal(stallsOf(run), []span{{at(0.5), at(2)}, {at(0.1), at(3.1)}, {at(1.2), at(9)}}) // a slow sample, a slow commit, and a gap
 }
 
-func TestAPodThatGetsNoProcessorIsInTrouble(t *testing.T) {
+func TestPodWithoutProcessorTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	began := time.Now()

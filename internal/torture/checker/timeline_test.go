@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-func TestATimelineTellsWhatAllRecordsSayOfAJobInTheOrderOfTime(t *testing.T) {
+func TestJobTimelineOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := begin(t)
@@ -38,14 +38,14 @@ func TestATimelineTellsWhatAllRecordsSayOfAJobInTheOrderOfTime(t *testing.T) {
 	}
 }
 
-func TestOfWhatIsNotThereATimelineTellsNothing(t *testing.T) {
+func TestTimelineOfUnknownJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	is.Equal(Timeline(&history.Run{}, 0), "") // job 0 has no timeline
 	is.Equal(Timeline(&history.Run{}, 7), "") // an unknown job has no timeline either
 }
 
-func TestJSONIsComparedByValueAndNumbersByTheirDigits(t *testing.T) {
+func TestTimelineJSONComparison(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for _, same := range [][2]string{
@@ -62,7 +62,7 @@ func TestJSONIsComparedByValueAndNumbersByTheirDigits(t *testing.T) {
 	}
 }
 
-func TestALongRunIsJudgedInSeconds(t *testing.T) {
+func TestLongRunCheckDuration(t *testing.T) {
 	t.Parallel()
 	p := begin(t)
 	for n := range 10_000 { // every tenth job has a second claim

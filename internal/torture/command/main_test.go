@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-func TestAWrongCommandLineIsOneLineThatSaysWhatToDo(t *testing.T) {
+func TestTortureWrongCommandLine(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string]string{
 		"-nosuch":                     "-help",
@@ -47,7 +47,7 @@ func TestHelpIsNoError(t *testing.T) {
 	is.True(strings.Contains(stderr.String(), "Exit codes"))
 }
 
-func TestEveryFaultIsListedWithItsVerbsOrAReason(t *testing.T) {
+func TestFaultListOutput(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var stdout, stderr bytes.Buffer
@@ -58,7 +58,7 @@ func TestEveryFaultIsListedWithItsVerbsOrAReason(t *testing.T) {
 	}
 }
 
-func TestAReplayIsAsLargeAndAsLongAsItsPlan(t *testing.T) {
+func TestReplaySizeAndDuration(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ func TestAReplayIsAsLargeAndAsLongAsItsPlan(t *testing.T) {
 	is.True(c.o.Duration > 130*time.Second)
 }
 
-func TestTheLineToReplayARunHasItsFlags(t *testing.T) {
+func TestReplayCommandFlags(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r := &history.Run{Pods: []history.Process{{Pod: "pod1"}, {Pod: "pod1"}, {Pod: "pod2"}, {Pod: "worker1", Via: []string{"pod1"}}}}

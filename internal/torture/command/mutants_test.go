@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture"
 )
 
-func TestMutantsAreChosenByNameOrAllOfThem(t *testing.T) {
+func TestMutantSelection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for text, want := range map[string][]string{
@@ -26,7 +26,7 @@ func TestMutantsAreChosenByNameOrAllOfThem(t *testing.T) {
 	}
 }
 
-func TestAMatrixHasItsOwnDefaultsAndStandsAlone(t *testing.T) {
+func TestMutantMatrixFlags(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var stderr bytes.Buffer
@@ -47,7 +47,7 @@ func TestAMatrixHasItsOwnDefaultsAndStandsAlone(t *testing.T) {
 	}
 }
 
-func TestALineOfTheTableSaysWhoCaughtItOrThatNobodyDid(t *testing.T) {
+func TestMutantTableLine(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	one := caught{Mutant: "no_fence", Runs: 3, Seconds: 400}

@@ -26,7 +26,7 @@ b.go
 ! it is an example
 `
 
-func TestABlockHasItsEditsTestsAndInvariants(t *testing.T) {
+func TestOverlayBlockParts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	bugs, err := Parse(list)
@@ -38,7 +38,7 @@ func TestABlockHasItsEditsTestsAndInvariants(t *testing.T) {
 	}})
 }
 
-func TestAnIncompleteBlockIsAnError(t *testing.T) {
+func TestIncompleteOverlayBlock(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"name", "name\na.go\n= ./a", "name\n- old\n+ new\n= ./a", "name\na.go\n- old\n+ new", "name\na.go\n+ new\n= ./a"} {
 		_, err := Parse(text)
@@ -48,7 +48,7 @@ func TestAnIncompleteBlockIsAnError(t *testing.T) {
 	}
 }
 
-func TestABugIsPlantedInCopies(t *testing.T) {
+func TestBugPlantedInCopies(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	root, dir := t.TempDir(), t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-func TestWorkersThatComeTogetherShareAPassOverTheTable(t *testing.T) {
+func TestConcurrentWorkerAdoptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		finish := make(chan struct{})

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
+func TestReportOfJobRunningAgain(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
@@ -64,7 +64,7 @@ func TestJobTimeoutAcrossWorkerStreams(t *testing.T) {
 	is.Equal(podtest.Why(podtest.Get(t, r, a.ID)), job.ReasonTimeout)
 }
 
-func TestAReportToAPodWithoutTheStreamMayNameAnyKindThatTheWorkerHas(t *testing.T) {
+func TestReportedKindOnOtherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	first, second := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
@@ -80,7 +80,7 @@ func TestAReportToAPodWithoutTheStreamMayNameAnyKindThatTheWorkerHas(t *testing.
 	is.Equal(w.takes(t, first).Kind, "next")
 }
 
-func TestAnotherResultIsRefusedByThePodOfTheStreamThatHasNotHeardOfTheFirst(t *testing.T) {
+func TestConflictingResultOnStreamPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}

@@ -14,7 +14,7 @@ import (
 
 // A pod that receives no notifications, for example behind a connection pooler, still notices when a job that it finishes makes the next
 // step ready.
-func TestAStepAfterARemoteWorkersIsFoundAtOnceByAPodThatIsDeaf(t *testing.T) {
+func TestRemoteNextStepWithoutNotifications(t *testing.T) {
 	is := is.New(t)
 	r := podtest.Start(t, pgtest.Pool(t), runner.Options{DirectURL: "off", PollEvery: time.Hour}, noKinds)
 	w := newFar()

@@ -23,7 +23,7 @@ func (w *far) hears(t *testing.T, to *runner.Runner, id int64) host.Verdict {
 	return w.beats(t, to)[id]
 }
 
-func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJobs(t *testing.T) {
+func TestJobsOfUnnoticedDepartedWorker(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	seldom := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}
@@ -95,7 +95,7 @@ func TestRemoteWorkerHeartbeatDuringReconnect(t *testing.T) {
 	is.Equal(podtest.Get(t, r, a.ID).State, job.Succeeded)
 }
 
-func TestTheContextOfAHandlerElsewhereEndsForTheCauseThatItHasHere(t *testing.T) {
+func TestRemoteHandlerCancelCause(t *testing.T) {
 	is := is.New(t)
 	r := podtest.Start(t, pgtest.Pool(t), runner.Options{}, noKinds)
 	w := newFar()
@@ -109,7 +109,7 @@ func TestTheContextOfAHandlerElsewhereEndsForTheCauseThatItHasHere(t *testing.T)
 	is.True(errors.Is(v.Cause, job.ErrStopped)) // the same cause as on a pod
 }
 
-func TestAHeartbeatThatMeetsTheOpeningOfAnotherStreamDoesNotEndItsWorker(t *testing.T) {
+func TestHeartbeatDuringSecondStreamOpening(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	first, second := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds), podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute}, noKinds)

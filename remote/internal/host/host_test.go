@@ -160,7 +160,7 @@ func TestRemoteWorkerReportsForeignJob(t *testing.T) {
 	is.Equal(podtest.Get(t, r, a.ID).State, job.Running)
 }
 
-func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
+func TestRemoteCancelAndStop(t *testing.T) {
 	is := is.New(t)
 	r, w := served(t, 2, runner.Options{})
 	foreign(t, r, podtest.Of("far"))

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAWorkersIDIsWrittenInOneWayOnly(t *testing.T) {
+func TestWorkerIDSpelling(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
@@ -37,7 +37,7 @@ func TestAWorkersIDIsWrittenInOneWayOnly(t *testing.T) {
 	is.NoErr(err)
 }
 
-func TestProgressThroughAnotherPodIsKeptAsThroughItsOwn(t *testing.T) {
+func TestProgressThroughOtherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
@@ -54,7 +54,7 @@ func TestProgressThroughAnotherPodIsKeptAsThroughItsOwn(t *testing.T) {
 	}
 }
 
-func TestKindsThatWorkersOnlyNameAreNotMeasured(t *testing.T) {
+func TestMetricsOfUnusedWorkerKinds(t *testing.T) {
 	is := is.New(t)
 	r := podtest.Start(t, pgtest.Pool(t), runner.Options{}, noKinds)
 	w := newFar()

@@ -15,7 +15,7 @@ import (
 // often sets short intervals so that changes reach the other pods quickly.
 var often = runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time.Millisecond}
 
-func TestARemoteWorkerHasItsSlotsOfALimitedLaneOnWhicheverPodItIs(t *testing.T) {
+func TestRemoteWorkerLimitedLaneSlots(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	podtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)
@@ -36,7 +36,7 @@ func TestARemoteWorkerHasItsSlotsOfALimitedLaneOnWhicheverPodItIs(t *testing.T) 
 	is.NoErr(err)
 }
 
-func TestARemoteWorkerThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
+func TestStoppingRemoteWorkerUnusedSlots(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	podtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('gpu', 2)`)

@@ -35,7 +35,7 @@ func TestWorkerHeartbeatToOtherPod(t *testing.T) {
 }
 
 // A send can fail even though the job has arrived, because gRPC makes no promise about messages on a stream that breaks.
-func TestAJobThatArrivedByASendThatFailedStaysWithItsWorker(t *testing.T) {
+func TestJobAfterFailedSend(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	for _, through := range []string{"the pod that sent it", "another pod"} {
@@ -59,7 +59,7 @@ func TestAJobThatArrivedByASendThatFailedStaysWithItsWorker(t *testing.T) {
 	}
 }
 
-func TestAJobThatWasReportedToAnotherPodBeforeItWasListedEndsNoStream(t *testing.T) {
+func TestJobReportedBeforeListing(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
@@ -79,7 +79,7 @@ func TestAJobThatWasReportedToAnotherPodBeforeItWasListedEndsNoStream(t *testing
 	}
 }
 
-func TestASlotIsFreeWithTheHeartbeatAfterItsReportThroughAnotherPod(t *testing.T) {
+func TestSlotAfterReportElsewhere(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
@@ -96,7 +96,7 @@ func TestASlotIsFreeWithTheHeartbeatAfterItsReportThroughAnotherPod(t *testing.T
 	is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3)
 }
 
-func TestARemoteWorkerIsNudgedWhenAHandlerIsToEnd(t *testing.T) {
+func TestNudgeForEndingRemoteHandler(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{}, noKinds)

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
+func TestWorkerKindMetricsBound(t *testing.T) {
 	is := is.New(t)
 	var s Host
 	m := telemetry.New()
@@ -30,7 +30,7 @@ type sweeps chan struct{}
 func (s sweeps) Sweep(context.Context) bool { s <- struct{}{}; return false }
 func (s sweeps) NextDue() time.Time         { return time.Time{} }
 
-func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *testing.T) {
+func TestSharedMarksOfRemoteWorkers(t *testing.T) {
 	t.Parallel()
 	host := &Host{pod: &pod.Pod{Engine: &engine.Engine{Identity: engine.Identity{Opts: engine.Options{PollEvery: time.Minute}}}}}
 	session := func(id string, kinds ...string) (*Session, sweeps) {

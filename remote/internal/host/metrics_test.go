@@ -25,7 +25,7 @@ func collected(t *testing.T, r *runner.Runner) map[string]float64 {
 	return all
 }
 
-func TestTheSlotsOfRemoteWorkersCountAsThoseOfThePodThatServesThem(t *testing.T) {
+func TestRemoteWorkerSlotMetrics(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	podtest.Exec(t, pool, `insert into trapeze.lanes (name, slots) values ('narrow', 4)`)
@@ -44,7 +44,7 @@ func TestTheSlotsOfRemoteWorkersCountAsThoseOfThePodThatServesThem(t *testing.T)
 	is.Equal(now["lane_slots/default/limit"], 5.0) // two on the pod and three on the worker
 }
 
-func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
+func TestRemoteWorkerTrafficMetrics(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	told := make(chan job.End, 10)
@@ -78,7 +78,7 @@ func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	pgtest.Wait(t, "the stream was closed", func() bool { return collected(t, r)["remote_workers"] == 0 })
 }
 
-func TestAWorkerThatLeavesThroughAnotherPodHasNotLostItsLease(t *testing.T) {
+func TestWorkerLeavesThroughOtherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	first, second := podtest.Start(t, pool, often, noKinds), podtest.Start(t, pool, often, noKinds)

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAReportToAPodWithoutTheStreamIsSettledByThePoliciesOfTheWorker(t *testing.T) {
+func TestReportPoliciesOnOtherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	first, second := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
@@ -30,7 +30,7 @@ func TestAReportToAPodWithoutTheStreamIsSettledByThePoliciesOfTheWorker(t *testi
 	is.True(podtest.One[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // the worker's backoff applies
 }
 
-func TestARemoteWorkerMayDeclareMaxAttemptsAndBackoffSeparately(t *testing.T) {
+func TestRemoteMaxAttemptsAndBackoff(t *testing.T) {
 	is := is.New(t)
 	hours := runner.Backoff{Base: time.Hour, Cap: time.Hour}
 	for _, c := range []struct {
@@ -54,7 +54,7 @@ func TestARemoteWorkerMayDeclareMaxAttemptsAndBackoffSeparately(t *testing.T) {
 
 // A stopped job ends immediately, but its handler may keep running. Even a pod that did not send the job must treat the handler's slot as
 // occupied.
-func TestARemoteWorkerIsSentNothingInTheSlotOfAStoppedJobOnAnotherPod(t *testing.T) {
+func TestSlotOfJobStoppedElsewhere(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time.Millisecond}

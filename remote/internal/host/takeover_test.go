@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestTheSlotOfAJobIsFreeWhoseHeartbeatsAndReportReachAnotherPod(t *testing.T) {
+func TestSlotWithHeartbeatsElsewhere(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	first, second := podtest.Start(t, pool, often, noKinds), podtest.Start(t, pool, often, noKinds)
@@ -32,7 +32,7 @@ func TestTheSlotOfAJobIsFreeWhoseHeartbeatsAndReportReachAnotherPod(t *testing.T
 	}
 }
 
-func TestAJobThatWasAcknowledgedThroughAnotherPodOutlivesThePodThatSentIt(t *testing.T) {
+func TestJobAcknowledgedThroughOtherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	first, second := podtest.Make(t, pool, often, noKinds), podtest.Start(t, pool, often, noKinds)
@@ -48,7 +48,7 @@ func TestAJobThatWasAcknowledgedThroughAnotherPodOutlivesThePodThatSentIt(t *tes
 	is.NoErr(err)
 }
 
-func TestARemoteWorkerBeginsAnewOnlyWhenItsRowIsKnownToBeClosed(t *testing.T) {
+func TestRemoteWorkerWithUnreadableRow(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, often, noKinds)
@@ -61,7 +61,7 @@ func TestARemoteWorkerBeginsAnewOnlyWhenItsRowIsKnownToBeClosed(t *testing.T) {
 	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // only the worker's next attempt to open a stream shows which of the two happened
 }
 
-func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
+func TestLateStraySearchNewerStream(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
@@ -94,7 +94,7 @@ func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
 	is.Equal(podtest.Get(t, r, id).State, job.Running)
 }
 
-func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneClaimsNothingForIt(t *testing.T) {
+func TestClaimsForUnnoticedDepartedWorker(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	seldom := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}

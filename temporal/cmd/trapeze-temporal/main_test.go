@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-func TestTheDemoShowsTheSameTotalOnBothEngines(t *testing.T) {
+func TestDemoTotalOnBothEngines(t *testing.T) {
 	is := is.New(t)
 	program := filepath.Join(t.TempDir(), "trapeze-temporal")
 	_, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-func TestTenThousandSmallChildrenFitInAVerdict(t *testing.T) {
+func TestVerdictOfTenThousandChildren(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	fan := &work.FanOut{}
