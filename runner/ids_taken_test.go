@@ -202,10 +202,6 @@ func TestReadBackFindsOtherJob(t *testing.T) {
 			o.LeaseFor = 6 * time.Second
 			r := start(t, pool, o, map[string]does{"kind-a": nothing})
 			ended(t, r, enqueue(t, r, of("kind-a")))
-			what := "args-of-a"
-			if options != nil {
-				what = "commit"
-			}
 			// The commit reaches the server, but a failover discards it before the pod reads it back. A second insert stays.
 			exec(t, direct, `create sequence inserts`)
 			exec(t, direct, `create function take_back() returns trigger language plpgsql as $$
@@ -220,7 +216,12 @@ func TestReadBackFindsOtherJob(t *testing.T) {
 				end $$`)
 			exec(t, direct, `create constraint trigger take_back after insert on trapeze.jobs deferrable initially deferred
 				for each row when (new.args::text like '%args-of-a%') execute function take_back()`)
-			cut := proxy.CutReplyOnce(holds(what))
+			var cut <-chan struct{}
+			if options == nil {
+				cut = proxy.CutReplyOnce(holds("args-of-a"))
+			} else {
+				cut, _ = proxy.CutReply("insert into trapeze.submissions") // the reply to this transaction's commit
+			}
 			got := make(chan int64, 1)
 			go func() {
 				made, err := r.Enqueue(t.Context(), of("kind-a", `"args-of-a"`), options...)
