@@ -84,6 +84,7 @@ func TestLaneEngineRoundTrip(t *testing.T) {
 	engine := "far"
 	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
 	is.NoErr(err)
+	is.True(inside.Of(r).Pod.BeatOnce(t.Context(), true)) // the pod hears of the move, so it does not start the second job
 	second := enqueue(t, r, of("a"), runner.Lane("video"))
 	m, err := r.Admin().MoveOn(t.Context(), "video", 100*time.Millisecond, "ana")
 	is.NoErr(err)
