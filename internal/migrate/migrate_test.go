@@ -394,7 +394,7 @@ func TestReplicaIdentityOfTables(t *testing.T) {
 	pool := pgtest.Pool(t)
 	_, err := pool.Exec(t.Context(), `drop table trapeze.done_failed_`+time.Now().UTC().Format("20060102")+`; select trapeze.ensure_partitions(1)`)
 	is.NoErr(err)
-	is.Equal(len(column(t, pool, `
+	is.Equal(len(pgtest.Column(t, pool, `
 		select c.relname::text from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind = 'r' and not (c.relreplident = 'f'
 			or exists (select from pg_index i where i.indrelid = c.oid and i.indisvalid
 				and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end))
@@ -406,33 +406,20 @@ func TestEveryTriggerIsEnabledAlways(t *testing.T) {
 	pool := pgtest.Pool(t)
 	_, err := pool.Exec(t.Context(), `drop table trapeze.done_failed_`+time.Now().UTC().Format("20060102")+`; select trapeze.ensure_partitions(1)`)
 	is.NoErr(err)
-	is.Equal(len(column(t, pool, `select format('%s on %s', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+	is.Equal(len(pgtest.Column(t, pool, `select format('%s on %s', t.tgname, c.relname) from pg_trigger t join pg_class c on c.oid = t.tgrelid
 		where c.relnamespace = 'trapeze'::regnamespace and t.tgconstraint = 0 and t.tgenabled <> 'A' order by 1`)), 0)
-	is.True(len(column(t, pool, `select tgname::text from pg_trigger where tgenabled = 'A'`)) >= 8)
+	is.True(len(pgtest.Column(t, pool, `select tgname::text from pg_trigger where tgenabled = 'A'`)) >= 8)
 }
 
 // The comments are the documentation of the schema: psql shows them with \d+ and \di+. The index of a primary key needs none.
 func TestTableAndIndexComments(t *testing.T) {
 	is := is.New(t)
-	is.Equal(len(column(t, pgtest.Pool(t), `
+	is.Equal(len(pgtest.Column(t, pgtest.Pool(t), `
 		select format('%s %s', c.relkind, c.relname) from pg_class c
 		where c.relnamespace = 'trapeze'::regnamespace and (c.relkind in ('p', 'v', 'm') or c.relkind in ('r', 'i', 'I') and not c.relispartition)
 			and not exists (select from pg_index i where i.indexrelid = c.oid and (i.indisprimary or i.indrelid in (select inhrelid from pg_inherits)))
 			and coalesce(obj_description(c.oid, 'pg_class'), '') !~ case when c.relkind in ('i', 'I') then '[?]' else '[.]$' end
 		order by 1`)), 0)
-}
-
-func column(t *testing.T, pool *pgxpool.Pool, sql string) []string {
-	t.Helper()
-	rows, err := pool.Query(t.Context(), sql)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
 }
 
 // pg_restore --schema-only creates the tables, but not the rows of the migrations table.

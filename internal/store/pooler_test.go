@@ -105,7 +105,7 @@ func TestForeignFunctionsInSearchPath(t *testing.T) {
 			var path string
 			is.NoErr(host.QueryRow(t.Context(), `select current_setting('search_path')`).Scan(&path))
 			is.Equal(path, "evil,pg_catalog") // the host's connections keep theirs
-			is.Equal(strings.Join(columnOf(t, admin, `select proname::text from pg_proc where pronamespace = 'trapeze'::regnamespace
+			is.Equal(strings.Join(pgtest.Column(t, admin, `select proname::text from pg_proc where pronamespace = 'trapeze'::regnamespace
 				and not coalesce(proconfig[1] ~ '^search_path=pg_catalog, (trapeze, )?pg_temp$', false) order by 1`), " "), "") // each function sets its path
 		})
 	}
@@ -120,17 +120,4 @@ func TestEmptySearchPath(t *testing.T) {
 	t.Cleanup(s.Close)
 	_, err = view.Pods(t.Context(), s, true)
 	is.NoErr(err)
-}
-
-func columnOf(t *testing.T, pool *pgxpool.Pool, sql string) []string {
-	t.Helper()
-	rows, err := pool.Query(t.Context(), sql)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
 }
