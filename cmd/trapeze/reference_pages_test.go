@@ -309,9 +309,14 @@ func httpPage(t *testing.T) string {
 	var doc document
 	is.NoErr(json.Unmarshal(answer.Body.Bytes(), &doc))
 
+	shared := sharedParameters(doc)
 	var b strings.Builder
 	b.WriteString("# HTTP API\n\n`trapeze serve` has these routes at its root; `api.Mount` and `api.Handler` put them below any prefix. `GET /openapi.json` is the same in OpenAPI 3.1.\n" +
-		"[The overview](reference.md#http) describes paging, lost answers, error codes and permissions.\n")
+		"[The overview](reference.md#http) describes paging, lost answers, error codes and permissions. Fields without a type are strings.\n" +
+		"`Idempotency-Key` and `X-Reason` are headers; the other parameters are in the query. Parameters of several routes:\n\n")
+	for _, name := range slices.Sorted(maps.Keys(shared)) {
+		fmt.Fprintf(&b, "- `%s`: %s\n", name, cell(shared[name]))
+	}
 	for _, route := range api.Routes() {
 		path := regexp.MustCompile(`:(\w+)`).ReplaceAllString(route.Path, "{$1}")
 		o, ok := doc.Paths[path][strings.ToLower(route.Method)]
@@ -321,48 +326,89 @@ func httpPage(t *testing.T) string {
 			fmt.Fprintf(&b, " Needs `%s`.", strings.Join(o.Permissions, "` and `"))
 		}
 		b.WriteString("\n")
-		if len(o.Parameters) > 0 {
-			b.WriteString("\n| parameter | in | meaning |\n|---|---|---|\n")
-			for _, p := range o.Parameters {
-				fmt.Fprintf(&b, "| `%s` | %s | %s |\n", p.Name, p.In, cell(p.Description))
+		var bare, described []string
+		for _, p := range o.Parameters {
+			switch {
+			case p.In == "path":
+			case p.Description == "" || shared[p.Name] != "":
+				bare = append(bare, p.Name)
+			default:
+				described = append(described, fmt.Sprintf("- `%s`: %s\n", p.Name, cell(p.Description)))
 			}
+		}
+		if len(bare) > 0 {
+			fmt.Fprintf(&b, "\nParameters: `%s`\n", strings.Join(bare, "` `"))
+		}
+		if len(described) > 0 {
+			b.WriteString("\n" + strings.Join(described, ""))
 		}
 		for _, content := range o.RequestBody.Content {
 			optional := ""
 			if !o.RequestBody.Required {
 				optional = ", optional"
 			}
-			fmt.Fprintf(&b, "\nBody%s:\n\n", optional)
-			writeFields(&b, content.Schema)
+			fmt.Fprintf(&b, "\nBody%s: %s\n", optional, strings.Join(content.Schema.fields(), ", "))
 		}
+		var answers []string
 		for _, status := range slices.Sorted(maps.Keys(o.Responses)) {
 			if status == "default" {
 				continue
 			}
-			fmt.Fprintf(&b, "\nAnswer %s", status)
+			answer := status
 			for kind, content := range o.Responses[status].Content {
 				if kind == "application/json" && len(content.Schema.String()) > 2 {
 					kind = "`" + content.Schema.String() + "`"
 				}
-				fmt.Fprintf(&b, ": %s", kind)
+				answer += " " + kind
 			}
-			b.WriteString("\n")
+			answers = append(answers, answer)
 		}
+		fmt.Fprintf(&b, "\nAnswer: %s\n", strings.Join(answers, ", "))
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
-		fmt.Fprintf(&b, "\n## %s\n\n", name)
-		writeFields(&b, doc.Components.Schemas[name])
+		fmt.Fprintf(&b, "\n## %s\n\n- %s\n", name, strings.Join(doc.Components.Schemas[name].fields(), "\n- "))
 	}
 	return b.String()
 }
 
-func writeFields(b *strings.Builder, s shape) {
+// sharedParameters returns the descriptions of the parameters that at least three routes have with the same meaning.
+func sharedParameters(doc document) map[string]string {
+	meanings, count := map[string]map[string]bool{}, map[string]int{}
+	for _, methods := range doc.Paths {
+		for _, o := range methods {
+			for _, p := range o.Parameters {
+				if meanings[p.Name] == nil {
+					meanings[p.Name] = map[string]bool{}
+				}
+				meanings[p.Name][p.Description], count[p.Name] = true, count[p.Name]+1
+			}
+		}
+	}
+	shared := map[string]string{}
+	for name, descriptions := range meanings {
+		if len(descriptions) == 1 && !descriptions[""] && count[name] > 2 {
+			shared[name] = slices.Collect(maps.Keys(descriptions))[0]
+		}
+	}
+	return shared
+}
+
+// fields formats the fields of an object, grouped by type, strings first.
+func (s shape) fields() (groups []string) {
 	if s.Properties == nil {
-		fmt.Fprintf(b, "`%s`\n", s)
-		return
+		return []string{"`" + s.String() + "`"}
 	}
-	b.WriteString("| field | type |\n|---|---|\n")
+	byType := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		fmt.Fprintf(b, "| `%s` | %s |\n", name, cell(s.Properties[name].String()))
+		of := s.Properties[name].String()
+		byType[of] = append(byType[of], "`"+name+"`")
 	}
+	if names := byType["string"]; names != nil {
+		groups = append(groups, strings.Join(names, " "))
+		delete(byType, "string")
+	}
+	for _, of := range slices.Sorted(maps.Keys(byType)) {
+		groups = append(groups, strings.Join(byType[of], " ")+" ("+cell(of)+")")
+	}
+	return groups
 }
