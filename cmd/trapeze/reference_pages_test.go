@@ -60,51 +60,92 @@ func cell(text string) string {
 }
 
 func commandsPage(*testing.T) string {
-	var b strings.Builder
-	b.WriteString("# Commands\n\nThe program is `trapeze`. A program that embeds `cmd/app` has the same commands under another name.\n" +
-		"[The overview](reference.md#commands) describes exit codes, output formats and `--server`.\n")
-	flags := func(heading string, set *pflag.FlagSet) {
-		if !set.HasAvailableFlags() {
-			return
-		}
-		fmt.Fprintf(&b, "\n%s\n|---|---|---|\n", heading)
-		set.VisitAll(func(f *pflag.Flag) {
-			value := f.DefValue
-			if slices.Contains([]string{"[]", "0", "0s", "false", server.DataDir()}, value) { // DataDir differs between machines
-				value = ""
-			}
-			if value != "" {
-				value = "`" + value + "`"
-			}
-			fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.Name, value, cell(f.Usage))
-		})
-	}
+	root := newRootCommand()
+	var commands []*cobra.Command
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			return
 		}
 		if c.HasParent() && !c.HasSubCommands() || c.LocalNonPersistentFlags().HasFlags() {
-			c.DisableFlagsInUseLine = true
-			text := c.Long
-			if text == "" {
-				text = c.Short + "."
-			}
-			fmt.Fprintf(&b, "\n## %s\n\n```\n%s\n```\n\n%s\n", c.CommandPath(), c.UseLine(), strings.ReplaceAll(strings.TrimSpace(text), "<", "&lt;"))
-			flags("| flag | default | meaning |", c.LocalNonPersistentFlags())
-			if c.Example != "" {
-				fmt.Fprintf(&b, "\nExamples:\n\n```\n%s\n```\n", strings.TrimRight(unindent(c.Example), "\n"))
-			}
+			commands = append(commands, c)
 		}
 		for _, below := range c.Commands() {
 			walk(below)
 		}
 	}
-	root := newRootCommand()
 	walk(root)
+
+	shared := sharedFlags(commands)
+	var b strings.Builder
+	b.WriteString("# Commands\n\nThe program is `trapeze`. A program that embeds `cmd/app` has the same commands under another name.\n" +
+		"[The overview](reference.md#commands) describes exit codes, output formats and `--server`.\n")
+	for _, c := range commands {
+		c.DisableFlagsInUseLine = true
+		text := c.Long
+		if text == "" {
+			text = c.Short + "."
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n", c.CommandPath())
+		if c.UseLine() != c.CommandPath() {
+			fmt.Fprintf(&b, "`%s`\n\n", c.UseLine())
+		}
+		b.WriteString(strings.ReplaceAll(strings.TrimSpace(text), "<", "&lt;") + "\n")
+		var elsewhere []string
+		var own []*pflag.Flag
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if shared[f.Name] != nil && flagItem(shared[f.Name]) == flagItem(f) {
+				elsewhere = append(elsewhere, "`--"+f.Name+"`")
+			} else {
+				own = append(own, f)
+			}
+		})
+		if len(elsewhere) > 0 {
+			fmt.Fprintf(&b, "\n[Flags](#flags-of-several-commands): %s\n", strings.Join(elsewhere, " "))
+		}
+		writeFlags(&b, own)
+		if c.Example != "" {
+			fmt.Fprintf(&b, "\n```\n%s\n```\n", strings.TrimRight(unindent(c.Example), "\n"))
+		}
+	}
+	b.WriteString("\n## Flags of several commands\n")
+	writeFlags(&b, slices.SortedFunc(maps.Values(shared), func(a, b *pflag.Flag) int { return strings.Compare(a.Name, b.Name) }))
 	b.WriteString("\n## Flags of every command\n")
-	flags("| flag | default | meaning |", root.PersistentFlags())
+	var all []*pflag.Flag
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { all = append(all, f) })
+	writeFlags(&b, all)
 	return b.String()
+}
+
+// sharedFlags returns the flags that at least two commands have with the same default and meaning, by name.
+func sharedFlags(commands []*cobra.Command) map[string]*pflag.Flag {
+	count, shared := map[string]int{}, map[string]*pflag.Flag{}
+	for _, c := range commands {
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if count[flagItem(f)]++; count[flagItem(f)] == 2 && shared[f.Name] == nil {
+				shared[f.Name] = f
+			}
+		})
+	}
+	return shared
+}
+
+func writeFlags(b *strings.Builder, flags []*pflag.Flag) {
+	for i, f := range flags {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(flagItem(f))
+	}
+}
+
+// flagItem formats a flag as an item of a list.
+func flagItem(f *pflag.Flag) string {
+	value := ""
+	if !slices.Contains([]string{"", "[]", "0", "0s", "false", server.DataDir()}, f.DefValue) { // DataDir differs between machines
+		value = " (`" + f.DefValue + "`)"
+	}
+	return fmt.Sprintf("- `--%s`%s: %s\n", f.Name, value, cell(f.Usage))
 }
 
 // unindent removes two leading spaces from each line of an example.
