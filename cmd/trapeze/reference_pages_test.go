@@ -354,7 +354,8 @@ func httpPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("# HTTP API\n\n`trapeze serve` has these routes at its root; `api.Mount` and `api.Handler` put them below any prefix. `GET /openapi.json` is the same in OpenAPI 3.1.\n" +
 		"[The overview](reference.md#http) describes paging, lost answers, error codes and permissions. Fields without a type are strings.\n" +
-		"`Idempotency-Key` and `X-Reason` are headers; the other parameters are in the query. Parameters of several routes:\n\n")
+		"`Idempotency-Key` and `X-Reason` are headers; the other parameters are in the query. Every route that changes something and needs a permission accepts `X-Reason`.\n" +
+		"Parameters of several routes:\n\n")
 	for _, name := range slices.Sorted(maps.Keys(shared)) {
 		fmt.Fprintf(&b, "- `%s`: %s\n", name, cell(shared[name]))
 	}
@@ -370,7 +371,7 @@ func httpPage(t *testing.T) string {
 		var bare, described []string
 		for _, p := range o.Parameters {
 			switch {
-			case p.In == "path":
+			case p.In == "path" || p.Name == "X-Reason": // see the introduction
 			case p.Description == "" || shared[p.Name] != "":
 				bare = append(bare, p.Name)
 			default:
