@@ -331,7 +331,7 @@ func TestArgumentsAreCommands(t *testing.T) {
 				t.Errorf("%s: no command %q", name, words)
 			}
 			for _, flag := range flags {
-				if !strings.Contains(section, "| `"+flag+"` |") {
+				if !strings.Contains(section, "`"+flag+"`") {
 					t.Errorf("%s: no flag %s of %q", name, flag, words)
 				}
 			}

@@ -60,51 +60,92 @@ func cell(text string) string {
 }
 
 func commandsPage(*testing.T) string {
-	var b strings.Builder
-	b.WriteString("# Commands\n\nThe program is `trapeze`. A program that embeds `cmd/app` has the same commands under another name.\n" +
-		"[The overview](reference.md#commands) describes exit codes, output formats and `--server`.\n")
-	flags := func(heading string, set *pflag.FlagSet) {
-		if !set.HasAvailableFlags() {
-			return
-		}
-		fmt.Fprintf(&b, "\n%s\n|---|---|---|\n", heading)
-		set.VisitAll(func(f *pflag.Flag) {
-			value := f.DefValue
-			if slices.Contains([]string{"[]", "0", "0s", "false", server.DataDir()}, value) { // DataDir differs between machines
-				value = ""
-			}
-			if value != "" {
-				value = "`" + value + "`"
-			}
-			fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.Name, value, cell(f.Usage))
-		})
-	}
+	root := newRootCommand()
+	var commands []*cobra.Command
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			return
 		}
 		if c.HasParent() && !c.HasSubCommands() || c.LocalNonPersistentFlags().HasFlags() {
-			c.DisableFlagsInUseLine = true
-			text := c.Long
-			if text == "" {
-				text = c.Short + "."
-			}
-			fmt.Fprintf(&b, "\n## %s\n\n```\n%s\n```\n\n%s\n", c.CommandPath(), c.UseLine(), strings.ReplaceAll(strings.TrimSpace(text), "<", "&lt;"))
-			flags("| flag | default | meaning |", c.LocalNonPersistentFlags())
-			if c.Example != "" {
-				fmt.Fprintf(&b, "\nExamples:\n\n```\n%s\n```\n", strings.TrimRight(unindent(c.Example), "\n"))
-			}
+			commands = append(commands, c)
 		}
 		for _, below := range c.Commands() {
 			walk(below)
 		}
 	}
-	root := newRootCommand()
 	walk(root)
+
+	shared := sharedFlags(commands)
+	var b strings.Builder
+	b.WriteString("# Commands\n\nThe program is `trapeze`. A program that embeds `cmd/app` has the same commands under another name.\n" +
+		"[The overview](reference.md#commands) describes exit codes, output formats and `--server`.\n")
+	for _, c := range commands {
+		c.DisableFlagsInUseLine = true
+		text := c.Long
+		if text == "" {
+			text = c.Short + "."
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n", c.CommandPath())
+		if c.UseLine() != c.CommandPath() {
+			fmt.Fprintf(&b, "`%s`\n\n", c.UseLine())
+		}
+		b.WriteString(strings.ReplaceAll(strings.TrimSpace(text), "<", "&lt;") + "\n")
+		var elsewhere []string
+		var own []*pflag.Flag
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if shared[f.Name] != nil && flagItem(shared[f.Name]) == flagItem(f) {
+				elsewhere = append(elsewhere, "`--"+f.Name+"`")
+			} else {
+				own = append(own, f)
+			}
+		})
+		if len(elsewhere) > 0 {
+			fmt.Fprintf(&b, "\n[Flags](#flags-of-several-commands): %s\n", strings.Join(elsewhere, " "))
+		}
+		writeFlags(&b, own)
+		if c.Example != "" {
+			fmt.Fprintf(&b, "\n```\n%s\n```\n", strings.TrimRight(unindent(c.Example), "\n"))
+		}
+	}
+	b.WriteString("\n## Flags of several commands\n")
+	writeFlags(&b, slices.SortedFunc(maps.Values(shared), func(a, b *pflag.Flag) int { return strings.Compare(a.Name, b.Name) }))
 	b.WriteString("\n## Flags of every command\n")
-	flags("| flag | default | meaning |", root.PersistentFlags())
+	var all []*pflag.Flag
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { all = append(all, f) })
+	writeFlags(&b, all)
 	return b.String()
+}
+
+// sharedFlags returns the flags that at least two commands have with the same default and meaning, by name.
+func sharedFlags(commands []*cobra.Command) map[string]*pflag.Flag {
+	count, shared := map[string]int{}, map[string]*pflag.Flag{}
+	for _, c := range commands {
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if count[flagItem(f)]++; count[flagItem(f)] == 2 && shared[f.Name] == nil {
+				shared[f.Name] = f
+			}
+		})
+	}
+	return shared
+}
+
+func writeFlags(b *strings.Builder, flags []*pflag.Flag) {
+	for i, f := range flags {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(flagItem(f))
+	}
+}
+
+// flagItem formats a flag as an item of a list.
+func flagItem(f *pflag.Flag) string {
+	value := ""
+	if !slices.Contains([]string{"", "[]", "0", "0s", "false", server.DataDir()}, f.DefValue) { // DataDir differs between machines
+		value = " (`" + f.DefValue + "`)"
+	}
+	return fmt.Sprintf("- `--%s`%s: %s\n", f.Name, value, cell(f.Usage))
 }
 
 // unindent removes two leading spaces from each line of an example.
@@ -309,9 +350,15 @@ func httpPage(t *testing.T) string {
 	var doc document
 	is.NoErr(json.Unmarshal(answer.Body.Bytes(), &doc))
 
+	shared := sharedParameters(doc)
 	var b strings.Builder
 	b.WriteString("# HTTP API\n\n`trapeze serve` has these routes at its root; `api.Mount` and `api.Handler` put them below any prefix. `GET /openapi.json` is the same in OpenAPI 3.1.\n" +
-		"[The overview](reference.md#http) describes paging, lost answers, error codes and permissions.\n")
+		"[The overview](reference.md#http) describes paging, lost answers, error codes and permissions. Fields without a type are strings.\n" +
+		"`Idempotency-Key` and `X-Reason` are headers; the other parameters are in the query. Every route that changes something and needs a permission accepts `X-Reason`.\n" +
+		"Parameters of several routes:\n\n")
+	for _, name := range slices.Sorted(maps.Keys(shared)) {
+		fmt.Fprintf(&b, "- `%s`: %s\n", name, cell(shared[name]))
+	}
 	for _, route := range api.Routes() {
 		path := regexp.MustCompile(`:(\w+)`).ReplaceAllString(route.Path, "{$1}")
 		o, ok := doc.Paths[path][strings.ToLower(route.Method)]
@@ -321,48 +368,89 @@ func httpPage(t *testing.T) string {
 			fmt.Fprintf(&b, " Needs `%s`.", strings.Join(o.Permissions, "` and `"))
 		}
 		b.WriteString("\n")
-		if len(o.Parameters) > 0 {
-			b.WriteString("\n| parameter | in | meaning |\n|---|---|---|\n")
-			for _, p := range o.Parameters {
-				fmt.Fprintf(&b, "| `%s` | %s | %s |\n", p.Name, p.In, cell(p.Description))
+		var bare, described []string
+		for _, p := range o.Parameters {
+			switch {
+			case p.In == "path" || p.Name == "X-Reason": // see the introduction
+			case p.Description == "" || shared[p.Name] != "":
+				bare = append(bare, p.Name)
+			default:
+				described = append(described, fmt.Sprintf("- `%s`: %s\n", p.Name, cell(p.Description)))
 			}
+		}
+		if len(bare) > 0 {
+			fmt.Fprintf(&b, "\nParameters: `%s`\n", strings.Join(bare, "` `"))
+		}
+		if len(described) > 0 {
+			b.WriteString("\n" + strings.Join(described, ""))
 		}
 		for _, content := range o.RequestBody.Content {
 			optional := ""
 			if !o.RequestBody.Required {
 				optional = ", optional"
 			}
-			fmt.Fprintf(&b, "\nBody%s:\n\n", optional)
-			writeFields(&b, content.Schema)
+			fmt.Fprintf(&b, "\nBody%s: %s\n", optional, strings.Join(content.Schema.fields(), ", "))
 		}
+		var answers []string
 		for _, status := range slices.Sorted(maps.Keys(o.Responses)) {
 			if status == "default" {
 				continue
 			}
-			fmt.Fprintf(&b, "\nAnswer %s", status)
+			answer := status
 			for kind, content := range o.Responses[status].Content {
 				if kind == "application/json" && len(content.Schema.String()) > 2 {
 					kind = "`" + content.Schema.String() + "`"
 				}
-				fmt.Fprintf(&b, ": %s", kind)
+				answer += " " + kind
 			}
-			b.WriteString("\n")
+			answers = append(answers, answer)
 		}
+		fmt.Fprintf(&b, "\nAnswer: %s\n", strings.Join(answers, ", "))
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
-		fmt.Fprintf(&b, "\n## %s\n\n", name)
-		writeFields(&b, doc.Components.Schemas[name])
+		fmt.Fprintf(&b, "\n## %s\n\n- %s\n", name, strings.Join(doc.Components.Schemas[name].fields(), "\n- "))
 	}
 	return b.String()
 }
 
-func writeFields(b *strings.Builder, s shape) {
+// sharedParameters returns the descriptions of the parameters that at least three routes have with the same meaning.
+func sharedParameters(doc document) map[string]string {
+	meanings, count := map[string]map[string]bool{}, map[string]int{}
+	for _, methods := range doc.Paths {
+		for _, o := range methods {
+			for _, p := range o.Parameters {
+				if meanings[p.Name] == nil {
+					meanings[p.Name] = map[string]bool{}
+				}
+				meanings[p.Name][p.Description], count[p.Name] = true, count[p.Name]+1
+			}
+		}
+	}
+	shared := map[string]string{}
+	for name, descriptions := range meanings {
+		if len(descriptions) == 1 && !descriptions[""] && count[name] > 2 {
+			shared[name] = slices.Collect(maps.Keys(descriptions))[0]
+		}
+	}
+	return shared
+}
+
+// fields formats the fields of an object, grouped by type, strings first.
+func (s shape) fields() (groups []string) {
 	if s.Properties == nil {
-		fmt.Fprintf(b, "`%s`\n", s)
-		return
+		return []string{"`" + s.String() + "`"}
 	}
-	b.WriteString("| field | type |\n|---|---|\n")
+	byType := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		fmt.Fprintf(b, "| `%s` | %s |\n", name, cell(s.Properties[name].String()))
+		of := s.Properties[name].String()
+		byType[of] = append(byType[of], "`"+name+"`")
 	}
+	if names := byType["string"]; names != nil {
+		groups = append(groups, strings.Join(names, " "))
+		delete(byType, "string")
+	}
+	for _, of := range slices.Sorted(maps.Keys(byType)) {
+		groups = append(groups, strings.Join(byType[of], " ")+" ("+cell(of)+")")
+	}
+	return groups
 }
