@@ -109,7 +109,7 @@ planted: ## plant bugs, one at a time, and expect a test to fail (hours; ARGS='-
 	bin/planted $(ARGS) tools/planted/bugs.txt tools/torture/mutants.txt
 
 example: ## kill the example's pods at random times, SEEDS times, and compare every digit
-	cd tools && EXAMPLE_SEEDS=$(or $(SEEDS),$(SEED),20) $(GO) test -count 1 -timeout $(TIMEOUT) -run 'TestExampleWithRandomPodKills$(if $(SEED),/seed_$(SEED)$$)' ./faults
+	cd tools && EXAMPLE_SEEDS=$(or $(SEEDS),$(SEED),20) $(GO) test -count 1 -tags long -timeout $(TIMEOUT) -run 'TestExampleWithRandomPodKills$(if $(SEED),/seed_$(SEED)$$)' ./faults
 
 e2e: ## click through the dashboard in a headless Chromium (needs node and chromium; as root on Debian it installs them)
 	@GO=$(GO) e2e/run $(ARGS)
