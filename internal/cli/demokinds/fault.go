@@ -81,7 +81,7 @@ func (d *demo) fail(_ context.Context, c *claim[fail]) (*runner.Outcome, error) 
 }
 
 func (d *demo) flaky(_ context.Context, c *claim[flaky]) (*runner.Outcome, error) {
-	if rand.Float64() < c.job.Args.P {
+	if rand.Float64() < c.job.Args.P { // #nosec G404 -- a demo job fails by chance
 		return nil, fmt.Errorf("failed with probability %g", c.job.Args.P)
 	}
 	return nil, nil
