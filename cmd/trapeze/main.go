@@ -15,9 +15,9 @@ import (
 	"github.com/trapeze-run/trapeze/cmd/app"
 	"github.com/trapeze-run/trapeze/handlers"
 	"github.com/trapeze-run/trapeze/internal/cli/demo"
+	"github.com/trapeze-run/trapeze/internal/cli/demokinds"
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/demokinds"
 	"github.com/trapeze-run/trapeze/runner"
 )
 

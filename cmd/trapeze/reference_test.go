@@ -155,7 +155,7 @@ func TestReferenceListsEveryKind(t *testing.T) {
 	t.Parallel()
 	kind := `Kind\(\) string +\{ return "([a-z_.]+)" \}`
 	rows := names(t, "## Kinds that come with `trapeze serve`", "kind")
-	same(t, "kinds", rows, append(literals(t, "handlers/*.go", kind), literals(t, "internal/demokinds/*.go", kind)...))
+	same(t, "kinds", rows, append(literals(t, "handlers/*.go", kind), literals(t, "internal/cli/demokinds/*.go", kind)...))
 }
 
 func TestReferencePermissionsAndRoles(t *testing.T) {

@@ -38,7 +38,7 @@ var plan = []floor{
 	{folder: "internal/failpoint", standardOnly: true},
 	{folder: "internal/routine", imports: "job", standardOnly: true}, // goroutines: signals, waits, group commits, panics as errors, handlers without activity
 	{folder: "internal/wake", standardOnly: true},                    // determines which pods claim after a notification, and when
-	{folder: "internal/faultnet", imports: ""},                       // network faults on demand
+	{folder: "internal/faultnet", testOnly: true},                    // network faults on demand
 	{folder: "internal/lease", imports: "internal/routine"},          // the time for which a pod can rely on owning its jobs
 	{folder: "internal/instrument", standardOnly: true},              // counters, gauges, histograms
 	{folder: "internal/telemetry", imports: "job internal/instrument"},
@@ -97,30 +97,20 @@ var plan = []floor{
 
 	// entry points, which never import each other
 	{folder: "handlers", imports: "runner"},
-	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine in which processes are killed
-	{folder: "internal/ha", testOnly: true},                                     // failover tests, which use only the built program
-	{folder: "internal/demokinds", imports: "job runner"},
 	{folder: "api/ui", imports: "job internal/text internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access"},           // the dashboard's pages
 	{folder: "api/internal/problem", imports: "job internal/store internal/store/admin"},                                                                                       // errors as responses
 	{folder: "api/internal/openapi", imports: "job internal/access"},                                                                                                           // the OpenAPI document
 	{folder: "api/internal/secrets", imports: "job internal/access internal/shape internal/text internal/store internal/store/admin internal/store/view api/internal/problem"}, // hides secrets from callers
 	{folder: "api", imports: "job internal/text api/internal/openapi api/internal/problem api/internal/secrets internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
-	{folder: "internal/environments", imports: "job runner runner/migrate api api/ui internal/testdb", testOnly: true}, // one workload under every setting, role and pooler
-	{folder: "api/env", imports: "internal/envvar api"},                                                                // API options from the environment
+	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
 	{folder: "remote/remotepb"},
 	{folder: "remote/internal/host", imports: "job internal/work internal/engine internal/pod internal/store internal/routine internal/slots internal/telemetry internal/wake", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
 	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/routine remote/internal/host remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/routine remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests that need both ends
 
-	// the torture: its records, its checker and the code that runs it
-	{folder: "internal/torture/history", imports: "job"},
-	{folder: "internal/torture/checker", imports: "job internal/torture/history"},
-	{folder: "internal/torture/overlay", standardOnly: true}, // planted bugs
-	{folder: "internal/torture", imports: "job internal/pgembed internal/faultnet internal/failpoint internal/torture/history internal/torture/checker internal/torture/overlay"},
-	{folder: "internal/torture/command", imports: "internal/torture internal/torture/history internal/torture/checker"},
-
 	// the command line, in packages that each encapsulate one concern of the commands
+	{folder: "internal/cli/demokinds", imports: "job runner"}, // kinds for demos and tests
 	{folder: "internal/cli/exit", imports: "job internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
 	{folder: "internal/cli/env", imports: "api/env runner/env internal/dburl internal/envvar internal/cli/exit"},
 	{folder: "internal/cli/show", imports: "job internal/text internal/cli/exit"},
@@ -201,7 +191,8 @@ func TestForbiddenArrowsAreFound(t *testing.T) {
 		{"remote/worker/worker.go", "github.com/jackc/pgx/v5/pgxpool", "opens no database"},
 		{"cmd/trapeze/main.go", module + "/internal/pgembed", ""},
 		{"cmd/trapeze/main.go", module + "/internal/pgtest", "for tests only"},
-		{"cmd/trapeze/main.go", module + "/cmd/bench", "not on its floor"},
+		{"cmd/trapeze/main.go", module + "/tools/torture", "not on the plan"},
+		{"cmd/trapeze/main_test.go", module + "/tools/torture", "not on the plan"},
 		{"cmd/trapeze/main.go", module + "/examples/embed", ""},
 		{"somewhere/new.go", module + "/job", "not on the plan"},
 	} {

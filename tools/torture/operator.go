@@ -1,0 +1,105 @@
+package torture
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/trapeze-run/trapeze/tools/torture/history"
+)
+
+// narrowLane is a lane with few slots per pod.
+const narrowLane = "narrow"
+
+// narrowSlots is the default number of slots per pod in the narrow lane.
+const narrowSlots = 2
+
+// limitedLane is a lane with few slots across all pods, and limitedSlots is the default number of slots.
+const (
+	limitedLane  = "limited"
+	limitedSlots = 3
+)
+
+// operator changes lanes and the queue state while jobs are running. It writes directly to the database.
+type operator struct {
+	c *Crowd
+	r *rand.Rand
+}
+
+// prepare creates the lanes.
+func (o *operator) prepare(ctx context.Context) error {
+	const sql = `insert into trapeze.lanes (name, slots_per_pod, slots) values ($1, $2, null), ($3, null, $4) on conflict (name) do nothing`
+	_, err := o.c.w.Admin.Exec(ctx, sql, narrowLane, narrowSlots, limitedLane, limitedSlots)
+	o.limit(ctx, limitedSlots) // records the limit
+	return err
+}
+
+// run makes a change every few seconds until ctx is cancelled, and then reopens all lanes and the queue.
+func (o *operator) run(ctx context.Context) {
+	for sleep(ctx, 3*time.Second+time.Duration(o.r.IntN(5000))*time.Millisecond) {
+		switch o.r.IntN(14) {
+		case 0, 1, 2, 3, 4:
+			slots := []int{0, 1, 2, 3, 5, -1}[o.r.IntN(6)]
+			o.lane(ctx, slots, true)
+			if slots == 0 {
+				sleep(ctx, time.Duration(500+o.r.IntN(2500))*time.Millisecond)
+				o.lane(ctx, 1, true)
+			}
+		case 5, 6, 7:
+			o.lane(ctx, narrowSlots, false)
+			sleep(ctx, time.Duration(500+o.r.IntN(2500))*time.Millisecond)
+			o.lane(ctx, narrowSlots, true)
+		case 8, 9, 10, 11:
+			slots := o.r.IntN(5)
+			o.limit(ctx, slots)
+			if slots == 0 {
+				sleep(ctx, time.Second)
+				o.limit(ctx, 1+o.r.IntN(4))
+			}
+		default:
+			o.gate(ctx, true)
+			sleep(ctx, time.Second)
+			o.gate(ctx, false)
+		}
+	}
+	opening, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
+	defer cancel()
+	o.lane(opening, narrowSlots, true)
+	o.limit(opening, limitedSlots)
+	o.gate(opening, false)
+}
+
+// lane sets the narrow lane's number of slots per pod, where -1 means no limit, and enables or disables the lane.
+func (o *operator) lane(ctx context.Context, slots int, enabled bool) {
+	call := history.Call{Verb: "lane", Lane: narrowLane, SlotsPerPod: &slots, Enabled: &enabled}
+	const sql = `update trapeze.lanes set slots_per_pod = nullif($2, -1), enabled = $3 where name = $1`
+	o.do(ctx, call, sql, narrowLane, slots, enabled)
+}
+
+// limit sets the limited lane's number of slots across all pods.
+func (o *operator) limit(ctx context.Context, slots int) {
+	o.do(ctx, history.Call{Verb: "lane", Lane: limitedLane, Slots: &slots}, `update trapeze.lanes set slots = $2 where name = $1`, limitedLane, slots)
+}
+
+func (o *operator) gate(ctx context.Context, paused bool) {
+	o.do(ctx, history.Call{Verb: "gate", Paused: &paused}, `update trapeze.gate set paused = $1`, paused)
+}
+
+// do executes a statement until it succeeds or ctx is cancelled. It records each attempt as a separate call, because even a failed attempt
+// may have taken effect.
+func (o *operator) do(ctx context.Context, call history.Call, sql string, args ...any) {
+	for {
+		call.N, call.Began = int(o.c.calls.Add(1)), time.Now()
+		trying, cancel := context.WithTimeout(ctx, clientPatience)
+		_, err := o.c.w.Admin.Exec(trying, sql, args...)
+		cancel()
+		call.Ended, call.Outcome = time.Now(), history.OK
+		if err != nil {
+			call.Outcome = history.Unknown
+		}
+		o.c.w.Called(call)
+		if err == nil || !sleep(ctx, 300*time.Millisecond) {
+			return
+		}
+	}
+}
