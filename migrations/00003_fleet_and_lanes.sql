@@ -103,7 +103,7 @@ insert into trapeze.gate default values;
 
 -- If the leading pod fails, another pod sees here that its turn has come.
 create table trapeze.maintenance (
-    chore    text primary key,
+    task     text primary key,
     begun_at timestamptz not null,
     done_at  timestamptz,                            -- null: it has never come to its end
     pod      text not null default '',               -- who did it, or is at it
@@ -111,7 +111,7 @@ create table trapeze.maintenance (
     seconds  double precision not null default 0,
     error    text not null default ''                -- of the last time; empty: none
 ) with (fillfactor = 50);
-comment on table trapeze.maintenance is 'One row per chore of maintenance: when it was last done, and by which pod.';
+comment on table trapeze.maintenance is 'One row per maintenance task: when it was last done, and by which pod.';
 
 -- The ids of transactions, by which the feed goes on, start again from a low number if a dump is restored. A materialized view is not dumped but created again, so
 -- a restored database has another value, while a copy of the files, as a standby or a base backup, keeps it. Any role that may read the tables
