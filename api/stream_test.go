@@ -235,7 +235,7 @@ func TestCursorsOfLaneEvents(t *testing.T) {
 	again := h.watch("/events/stream", "Last-Event-ID", drained.id)
 	is.Equal(again.must(t).event, "snapshot")
 	is.Equal(again.must(t).event, "lane.resumed") // the drain is not repeated
-	is.Equal(again.must(t).event, "gate.paused")
+	is.Equal(again.must(t).event, "queue_state.paused")
 }
 
 func TestUnusableStreamCursor(t *testing.T) {

@@ -17,7 +17,7 @@ const (
 	BlockerDue         BlockerType = "due"          // nothing blocks it: the next claim takes it, unless more urgent jobs are waiting
 	BlockerPaused      BlockerType = "paused"       // the queue is paused: no lane claims jobs
 	BlockerFrozen      BlockerType = "frozen"       // the queue is frozen for maintenance
-	BlockerQueue       BlockerType = "gate"         // the queue is paused or frozen
+	BlockerQueue       BlockerType = "queue_state"  // the queue is paused or frozen
 	BlockerDisabled    BlockerType = "disabled"     // its lane is disabled
 	BlockerDrained     BlockerType = "drained"      // its lane is drained
 	BlockerMoving      BlockerType = "moving"       // its lane is moving to another engine

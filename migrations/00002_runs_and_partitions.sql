@@ -59,7 +59,7 @@ create index done_failed_by_end on trapeze.done_failed (finished_at, id);
 comment on index trapeze.done_failed_by_end is 'Which jobs failed last?';
 
 -- The history is append-only and written in the transaction of the change that it describes. A job's events are numbered without gaps under its row's
--- lock. Events of pods and of the gate have no job. Jobs that one statement enqueued, claimed or ended alike share one row, because a row
+-- lock. Events of pods and of the queue state have no job. Jobs that one statement enqueued, claimed or ended alike share one row, because a row
 -- each cost more than the transition itself. The job's row, or the event that ended a claim, names the transaction of the shared row.
 create table trapeze.job_events (
     job        bigint,

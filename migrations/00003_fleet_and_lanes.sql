@@ -93,13 +93,13 @@ comment on table trapeze.slot_grants is 'One row per lane with a limit and pod: 
 create index slot_grants_of_pod on trapeze.slot_grants (boot);
 comment on index trapeze.slot_grants_of_pod is 'Which slots does this pod have?';
 
-create table trapeze.gate (
+create table trapeze.queue_state (
     one    boolean primary key default true check (one),
     paused boolean not null default false,
     frozen boolean not null default false  -- for maintenance: closed like a pause, apart from it
 );
-comment on table trapeze.gate is 'One row: whether the whole fleet is paused or frozen.';
-insert into trapeze.gate default values;
+comment on table trapeze.queue_state is 'One row: whether the whole fleet is paused or frozen.';
+insert into trapeze.queue_state default values;
 
 -- If the leading pod fails, another pod sees here that its turn has come.
 create table trapeze.maintenance (
@@ -270,5 +270,5 @@ drop table trapeze.cluster;
 drop function trapeze.spare_job_id(), trapeze.move_single_job_ids(), trapeze.advance_job_ids(bigint), trapeze.settle_history(),
     trapeze.history(), trapeze.cluster_identity(), trapeze.timeline(), trapeze.applies_subscription();
 drop materialized view trapeze.feed_epoch;
-drop table trapeze.maintenance, trapeze.gate, trapeze.slot_grants, trapeze.lane_kinds, trapeze.lanes, trapeze.cancel_requests,
+drop table trapeze.maintenance, trapeze.queue_state, trapeze.slot_grants, trapeze.lane_kinds, trapeze.lanes, trapeze.cancel_requests,
     trapeze.remote_workers, trapeze.pods;

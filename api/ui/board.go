@@ -50,7 +50,7 @@ func (b *board) overlay() {
 		limit := b.Limit(l)
 		switch {
 		case b.Queue.Paused || b.Queue.Frozen:
-			w.Why = "gate"
+			w.Why = "queue_state"
 		case !l.Enabled:
 			w.Why = "disabled"
 		case l.NextEngine != nil:

@@ -107,19 +107,19 @@ func newFreezeCommand() *cobra.Command {
 }
 
 func newThawCommand() *cobra.Command {
-	return gateCommand("thaw", "End a freeze", "Drained lanes and pods stay drained, and a paused queue stays paused.", "thawed")
+	return queueCommand("thaw", "End a freeze", "Drained lanes and pods stay drained, and a paused queue stays paused.", "thawed")
 }
 
 func newPauseCommand() *cobra.Command {
-	return gateCommand("pause", "Stop starting jobs on all pods, until trapeze unpause",
+	return queueCommand("pause", "Stop starting jobs on all pods, until trapeze unpause",
 		"The pause outlasts restarts. Running jobs continue. For maintenance, and to wait for running jobs, use trapeze freeze.", "paused")
 }
 
 func newUnpauseCommand() *cobra.Command {
-	return gateCommand("unpause", "End a pause", "A frozen queue stays frozen, and drained lanes and pods stay drained.", "unpaused")
+	return queueCommand("unpause", "End a pause", "A frozen queue stays frozen, and drained lanes and pods stay drained.", "unpaused")
 }
 
-func gateCommand(use, short, long, done string) *cobra.Command {
+func queueCommand(use, short, long, done string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Long: short + ".\n\n" + long, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return changeState(c, done, "/admin/workers/"+use) },

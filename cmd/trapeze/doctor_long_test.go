@@ -115,11 +115,11 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 		}, "lanes", warning, "is disabled", nil},
 		{"a pause", func(p patient) {
 			p.enqueue("a.kind")
-			p.exec(`update trapeze.gate set paused = true`)
+			p.exec(`update trapeze.queue_state set paused = true`)
 		}, "lanes", warning, "is paused", nil},
 		{"a freeze", func(p patient) {
 			p.enqueue("a.kind")
-			p.exec(`update trapeze.gate set frozen = true`)
+			p.exec(`update trapeze.queue_state set frozen = true`)
 		}, "lanes", warning, "is frozen", nil},
 		{"a lane without slots", func(p patient) { p.exec(`update trapeze.lanes set slots = 0`) }, "lanes", warning, "has 0 slots", nil},
 		{"a lane whose kinds no pod handles", func(p patient) {

@@ -202,7 +202,7 @@ func TestLaneCommandsThroughServer(t *testing.T) {
 	now := decoded[job.Fleet](t, p.moving("ps", "--json"))
 	is.Equal(len(now.Running), 1)
 	is.Equal([]any{now.Running[0].Pod, now.Queue, len(now.Lanes), len(now.Pods)}, []any{pod, job.QueueState{}, 1, 1})
-	p.reads("audit", "--target", "gate", "--json")
+	p.reads("audit", "--target", "queue_state", "--json")
 }
 
 func TestScheduleCommandsThroughServer(t *testing.T) {

@@ -153,7 +153,7 @@ func (e *examination) lanes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gates, err := view.LaneGates(ctx, e.store)
+	lanes, err := view.LaneStates(ctx, e.store)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (e *examination) lanes(ctx context.Context) error {
 		byLane[w.Lane].add(w, e.now)
 	}
 	all := waits{}
-	for _, g := range gates {
+	for _, g := range lanes {
 		w := byLane[g.Name]
 		if w == nil {
 			w = &waits{}
@@ -176,16 +176,16 @@ func (e *examination) lanes(ctx context.Context) error {
 		delete(byLane, g.Name)
 		e.lane(g, *w)
 	}
-	e.missing(gates, byLane)
+	e.missing(lanes, byLane)
 	if len(e.findings) == before {
-		e.find("lanes", Healthy, fmt.Sprintf("%s open, %s due", text.Count(len(gates), "lane", "lanes"), text.Count(all.jobs, "job", "jobs")), "")
+		e.find("lanes", Healthy, fmt.Sprintf("%s open, %s due", text.Count(len(lanes), "lane", "lanes"), text.Count(all.jobs, "job", "jobs")), "")
 	}
 	return nil
 }
 
 // missing finds that the lane default does not exist, and jobs in lanes that do not exist. strays holds these jobs.
-func (e *examination) missing(gates []view.LaneGate, strays map[string]*waits) {
-	if !slices.ContainsFunc(gates, func(g view.LaneGate) bool { return g.Name == job.DefaultLane }) {
+func (e *examination) missing(lanes []view.LaneState, strays map[string]*waits) {
+	if !slices.ContainsFunc(lanes, func(g view.LaneState) bool { return g.Name == job.DefaultLane }) {
 		of := waits{}
 		if w := strays[job.DefaultLane]; w != nil {
 			of = *w
@@ -248,7 +248,7 @@ func (e *examination) kinds(work []view.WaitingWork) {
 }
 
 // lane examines one lane and its waiting jobs.
-func (e *examination) lane(g view.LaneGate, w waits) {
+func (e *examination) lane(g view.LaneState, w waits) {
 	if why, do := closedBy(g); why != "" {
 		status := Warning
 		switch {
@@ -278,7 +278,7 @@ func (e *examination) lane(g view.LaneGate, w waits) {
 }
 
 // closedBy returns why a lane starts no jobs, and the command that reopens it. Both are empty for an open lane.
-func closedBy(g view.LaneGate) (why, do string) {
+func closedBy(g view.LaneState) (why, do string) {
 	switch {
 	case g.Frozen:
 		return "is frozen with the whole queue", "trapeze thaw, after the maintenance"

@@ -108,7 +108,7 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 // unless another pod has already closed the pod's row to recover its jobs. A closed row stays closed. If a pod serves an older stream of a
 // remote worker, the worker's row appears closed to it; the pod with the latest stream may read without renewing. A lease_until later than
 // now + 2 leases means that a clock has jumped, so that lease counts as expired. Plan: a primary key update of one narrow row; one page
-// each of lanes, gate, pods and schedules; the first row of parked_for_promotion; one row each of cluster and feed_epoch.
+// each of lanes, queue_state, pods and schedules; the first row of parked_for_promotion; one row each of cluster and feed_epoch.
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatRequests, beatMoments, beatWork, beatLeft, beatFire, beatHistory, beatPlace))
 
 // DueAt is an expression for the time of the next occurrence of schedule s. It is -infinity for a schedule that has not been planned yet,
@@ -130,7 +130,7 @@ const (
 )`
 	// beatLease returns whether the beat CTE found the row, the current time, whether the queue is paused or frozen, and whether the pod is
 	// drained.
-	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
+	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.queue_state), true),
 	coalesce((select drained from beat), false)`
 	// beatSettings returns lane_kinds, and lanes by name with the number of slots that the pod holds in each. It reads the grants only of
 	// lanes with granted slots, because there may be thousands of limited lanes. It reports a lane as drained if another engine runs the

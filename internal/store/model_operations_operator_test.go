@@ -149,9 +149,9 @@ func changesLane(l store.Lane) operation {
 }
 
 func pauses(paused bool) operation {
-	return bare(fmt.Sprintf("gate paused %v", paused),
+	return bare(fmt.Sprintf("queue paused %v", paused),
 		func(ctx context.Context, s *store.Store) error {
-			_, err := s.Pool().Exec(ctx, `update trapeze.gate set paused = $1`, paused)
+			_, err := s.Pool().Exec(ctx, `update trapeze.queue_state set paused = $1`, paused)
 			return err
 		},
 		func(m *model) error { m.paused = paused; return nil })

@@ -34,7 +34,7 @@ union all select json_build_array('put off', id, put_off)::text from trapeze.job
 union all select json_build_array('pod', boot, name, draining, closed_at is null and lease_until < now(), closed_at is not null,
 	swept_at is not null)::text from trapeze.pods
 union all select json_build_array('lane', name, slots_per_pod, enabled, drained)::text from trapeze.lanes
-union all select json_build_array('gate', paused)::text from trapeze.gate
+union all select json_build_array('queue_state', paused)::text from trapeze.queue_state
 union all select json_build_array('event', coalesce(job, 0), case when job is null then 0 else event_no end, from_state, to_state,
 	event, boot, fence, actor, level, message, coalesce(fields->>'path', fields->>'crashes', fields->>'attempt', fields->>'count', fields->>'error_code'))::text
 from trapeze.job_event
@@ -102,7 +102,7 @@ func (m *model) table() []string {
 	for _, l := range m.lanes {
 		add("lane", l.Name, l.SlotsPerPod, l.Enabled, l.Drained)
 	}
-	add("gate", m.paused)
+	add("queue_state", m.paused)
 	for _, e := range m.events {
 		add("event", e.job, e.no, e.from, e.to, e.event, none(e.boot), e.fence, e.actor, none(e.level), none(e.text), none(e.note))
 	}

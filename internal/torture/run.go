@@ -226,7 +226,7 @@ const quietSQL = `
 select (select count(*) from trapeze.live), not exists (
 	select from trapeze.live l join trapeze.lanes n on n.name = l.lane
 	where l.state = 'running' or not (n.drained or not n.enabled or coalesce(n.slots_per_pod, 1) = 0 or coalesce(n.slots, 1) = 0
-		or (select paused from trapeze.gate)
+		or (select paused from trapeze.queue_state)
 		or not exists (select from trapeze.pods p where p.closed_at is null and l.kind = any(p.kinds))))
 and not exists (
 	select from trapeze.parked where why in ('scheduled', 'retry', 'retry_later') and run_after < now() + interval '5 minutes')

@@ -17,7 +17,7 @@ select l.id, l.kind, l.state, l.attempt, l.crashes,
 	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.boot = l.pod), '') else '' end as pod
 from trapeze.live l join trapeze.lanes n on n.name = l.lane
 where l.state = 'running' or l.kind = any($1::text[]) and n.enabled and not n.drained and n.slots is distinct from 0 and n.slots_per_pod is distinct from 0
-	and not (select paused or frozen from trapeze.gate)
+	and not (select paused or frozen from trapeze.queue_state)
 union all
 select id, kind, 'due, but not yet in its lane', attempt, crashes, '' from trapeze.parked
 where why in ('scheduled', 'retry', 'retry_later') and run_after <= now()

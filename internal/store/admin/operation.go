@@ -14,8 +14,8 @@ import (
 const operatorEventSQL = `
 insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
 select 1, $1::uuid, e.name, $3, $4, $5::text::json
-from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained', 'pod.resumed', 'gate.paused', 'gate.unpaused',
-	'gate.frozen', 'gate.thawed', 'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed']) as e(name)
+from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained', 'pod.resumed', 'queue_state.paused', 'queue_state.unpaused',
+	'queue_state.frozen', 'queue_state.thawed', 'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed']) as e(name)
 where e.name = $2`
 
 // operation describes one change by an operator, with its audit entry and its event.

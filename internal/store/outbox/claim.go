@@ -41,7 +41,7 @@ select name, $2::int as want from free
 union all
 select name, least(slots, $2::int) from limited`
 	openLane = `n.engine = $1 and n.next_engine is null and n.enabled and not n.drained
-		and not coalesce((select g.paused or g.frozen from trapeze.gate g), true)`
+		and not coalesce((select g.paused or g.frozen from trapeze.queue_state g), true)`
 
 	// roomSQL returns how many more jobs may run in each lane. Its snapshot is newer than the lane locks. For a lane without a slot limit,
 	// it counts outbox rows up to $3, a few of which may belong to jobs that have ended. Plan: outbox_of_lane, and live_pkey for each

@@ -259,9 +259,9 @@ func TestClosedEngineLane(t *testing.T) {
 		w.is.Equal(len(w.due()), 0) // closed
 		w.exec(`update trapeze.lanes set enabled = true, drained = false, engine = 'far', next_engine = null where name = 'video'`)
 	}
-	w.exec(`update trapeze.gate set frozen = true`)
+	w.exec(`update trapeze.queue_state set frozen = true`)
 	w.is.Equal(len(w.due()), 0)
-	w.exec(`update trapeze.gate set frozen = false`)
+	w.exec(`update trapeze.queue_state set frozen = false`)
 	w.one()
 }
 

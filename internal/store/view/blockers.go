@@ -21,7 +21,7 @@ with j as (
 	union all
 	select p.id, p.why, p.run_after, p.lane, p.kind, p.subject, p.isolated from trapeze.parked p where p.id = $1
 )
-select j.why, j.run_after, j.lane, j.kind, j.subject, j.isolated, ` + gateColumns + `,
+select j.why, j.run_after, j.lane, j.kind, j.subject, j.isolated, ` + queueStateColumns + `,
 	coalesce(n.enabled, false), coalesce(n.drained, false), coalesce(n.engine, 'postgres'), coalesce(n.next_engine, ''), p.served, n.slots, n.slots_per_pod, p.alive, p.known,
 	coalesce(p.boots, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(f.open, 0), coalesce(f.branches, 0)
 from j

@@ -47,19 +47,19 @@ func ReadWaitingWork(ctx context.Context, s *store.Store) ([]WaitingWork, error)
 	return list, nil
 }
 
-// laneGatesSQL lists, for each lane, the conditions that may keep it from starting jobs. It also lists the kinds whose default lane it is,
+// laneStatesSQL lists, for each lane, the conditions that may keep it from starting jobs. It also lists the kinds whose default lane it is,
 // and counts the pods that could run any of those kinds. Plan: lanes, lane_kinds and pods are small tables.
-const laneGatesSQL = `
+const laneStatesSQL = `
 select n.name, n.engine, coalesce(n.next_engine, ''),
 	exists (select from trapeze.pods p where n.engine = any(p.engines) and p.closed_at is null and p.lease_until > now()),
-	n.enabled, n.drained, n.slots, n.slots_per_pod, ` + gateColumns + `,
+	n.enabled, n.drained, n.slots, n.slots_per_pod, ` + queueStateColumns + `,
 	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
 	(select count(*) from trapeze.pods p where ` + readyPod + `
 		and p.kinds && coalesce((select array_agg(k.kind) from trapeze.lane_kinds k where k.lane = n.name), p.kinds))::int
 from trapeze.lanes n order by n.name`
 
-// LaneGate describes the conditions that may keep a lane from starting jobs.
-type LaneGate struct {
+// LaneState describes the conditions that may keep a lane from starting jobs.
+type LaneState struct {
 	Name           string
 	Engine         string
 	NextEngine     string // the engine to which the lane is moving; empty if it is not moving
@@ -73,9 +73,9 @@ type LaneGate struct {
 	Pods           int      // number of pods that could currently run any of these kinds or, if Kinds is empty, any kind at all
 }
 
-// LaneGates returns, for each lane, the conditions that may keep the lane from starting jobs.
-func LaneGates(ctx context.Context, s *store.Store) ([]LaneGate, error) {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[LaneGate], laneGatesSQL)
+// LaneStates returns, for each lane, the conditions that may keep the lane from starting jobs.
+func LaneStates(ctx context.Context, s *store.Store) ([]LaneState, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[LaneState], laneStatesSQL)
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the lanes: %w", err)
 	}

@@ -259,7 +259,7 @@ var innocent = []struct {
 			}
 		}
 	}},
-	{"jobs that wait while the gate is closed", func(p *past) {
+	{"jobs that wait while the queue is closed", func(p *past) {
 		p.operate("", 0, false)
 		j := p.submit("demo.noop", `{}`)
 		p.pass(9 * time.Second)

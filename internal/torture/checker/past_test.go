@@ -154,7 +154,7 @@ func (p *past) fault(name, verb, pod string, lasts time.Duration, do func()) {
 func (p *past) operate(lane string, slots int, open bool) {
 	c := history.Call{N: len(p.run.Calls) + 1, Verb: "lane", Lane: lane, SlotsPerPod: &slots, Enabled: &open, Began: p.step(), Ended: p.step(), Outcome: history.OK}
 	if shut := !open; lane == "" {
-		c.Verb, c.SlotsPerPod, c.Enabled, c.Paused = "gate", nil, nil, &shut
+		c.Verb, c.SlotsPerPod, c.Enabled, c.Paused = "queue_state", nil, nil, &shut
 	}
 	p.run.Calls = append(p.run.Calls, c)
 }

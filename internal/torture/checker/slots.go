@@ -69,7 +69,7 @@ func (v *view) limitAt(lane string, c *claim, l *life) (limit int, known bool) {
 	if l.Ready == nil || !v.trouble.calm(l.Pod, from, to) {
 		return 0, false
 	}
-	if gate, ok := during(v.lanes.gate, from, to); ok && !gate.open {
+	if queue, ok := during(v.lanes.queue, from, to); ok && !queue.open {
 		return 0, true
 	}
 	r, ok := v.lanes.known(lane, from, to)

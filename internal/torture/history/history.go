@@ -101,7 +101,7 @@ const (
 type Call struct {
 	N        int             `json:"n"`
 	Client   int             `json:"client"`
-	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, the queue state (gate) or a schedule
+	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, the queue state (queue_state) or a schedule
 	Pod      string          `json:"pod"`  // the pod that received the call
 	Began    time.Time       `json:"began"`
 	Ended    time.Time       `json:"ended"`
@@ -120,7 +120,7 @@ type Call struct {
 	Args     json.RawMessage `json:"args,omitempty"` // as sent
 	Chain    []job.Step      `json:"chain,omitempty"`
 
-	// These are the new values set by a call with the verb lane or gate; nil means unchanged.
+	// These are the new values set by a call with the verb lane or queue_state; nil means unchanged.
 	Enabled     *bool `json:"enabled,omitempty"`
 	Paused      *bool `json:"paused,omitempty"`
 	SlotsPerPod *int  `json:"slots_per_pod,omitempty"` // -1 means no limit
