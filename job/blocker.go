@@ -9,7 +9,7 @@ type BlockerType string
 const (
 	BlockerScheduled   BlockerType = "scheduled"    // it is scheduled for later
 	BlockerRetry       BlockerType = "retry"        // its next attempt is not due yet
-	BlockerSnoozed     BlockerType = "retry_later"  // its handler postponed it
+	BlockerSnoozed     BlockerType = "snooze"       // its handler postponed it
 	BlockerApproval    BlockerType = "approval"     // it needs approval by an operator
 	BlockerChildren    BlockerType = "children"     // branches of its fan-out are unfinished
 	BlockerSubject     BlockerType = "subject"      // another job with the same kind and subject is running

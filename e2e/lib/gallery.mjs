@@ -34,7 +34,7 @@ async function calmed(pod) {
 }
 
 // The kinds that the pods handle. The remote worker handles a different kind.
-export const kinds = ["noop", "sleep", "fail", "flaky", "echo", "chain", "fanout", "retry_later", "progress"].map((name) => "demo." + name).join(",");
+export const kinds = ["noop", "sleep", "fail", "flaky", "echo", "chain", "fanout", "snooze", "progress"].map((name) => "demo." + name).join(",");
 
 // furnish fills a fresh database, and returns the IDs of the jobs to show. Besides the first pod, a second pod and a remote worker are
 // running. Another worker was killed while it ran a job, which is retried.
@@ -88,7 +88,7 @@ export async function furnish(pod) {
   for (const n of [6, 7, 8]) ids.waits = await pod.submit("demo.sleep", { ms: 900_000 }, { lane: "reports", subject: `report/2025-0${n}` });
   await pod.submit("demo.noop", {}, { lane: "imports", subject: "flights/2025-06", delay: "3h" });
   for (const n of ["2025", "2026"]) await pod.submit("demo.noop", {}, { lane: "letters", subject: `budget/${n}` });
-  await pod.submit("demo.retry_later", { times: 5, delay_ms: 600_000 }, { lane: "imports", subject: "gpu" });
+  await pod.submit("demo.snooze", { times: 5, delay_ms: 600_000 }, { lane: "imports", subject: "gpu" });
 
   // Entries for the audit log.
   await pod.api("POST", "/admin/workers/pause", {}, "operator", { "X-Reason": "a look at the load" });

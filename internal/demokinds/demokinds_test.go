@@ -138,7 +138,7 @@ func TestDemoKindOutcomes(t *testing.T) {
 		{"demo.spin", `{"ms":5}`, job.Succeeded, "", ""},
 		{"demo.leak", `{"n":3}`, job.Succeeded, "", ""},
 		{"demo.hog", `{"mb":2}`, job.Succeeded, `{"mb":2}`, ""},
-		{"demo.retry_later", `{"times":2,"delay_ms":10}`, job.Succeeded, `{"times":2}`, ""},
+		{"demo.snooze", `{"times":2,"delay_ms":10}`, job.Succeeded, `{"times":2}`, ""},
 		{"demo.effect", `{"n":2}`, job.Succeeded, `{"effects":2}`, ""},
 		{"demo.chain", `{"steps":[]}`, job.Succeeded, "", ""},
 		{"demo.fanout", `{"n":3}`, job.Succeeded, `{"n":3}`, ""},

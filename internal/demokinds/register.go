@@ -61,7 +61,7 @@ func (d *demo) register(r *runner.Runner) {
 	handle(r, d, d.hog)
 	handle(r, d, d.chain)
 	handle(r, d, d.fanOut)
-	handle(r, d, d.retryLater)
+	handle(r, d, d.snooze)
 	handle(r, d, d.effect)
 }
 

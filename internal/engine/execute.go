@@ -219,7 +219,7 @@ func (x *executor) conclude(run *Run, o *work.Outcome, err error) (next *Run, un
 		err = o.Validate()
 	}
 	if err == nil && o.Snooze != nil && !errors.Is(cause, job.ErrCancelled) {
-		run.span.Event("job.retry_later")
+		run.span.Event("job.snoozed")
 		x.finisher.snooze(run, *o.Snooze)
 		return nil, false
 	}

@@ -374,7 +374,7 @@ var (
 	coalesce(c.ready_at, now()),
 	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
 	j.group_id, j.child_no, coalesce(j.impaired, false),
-	coalesce(case when c.fence % 10000000000 > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0),
+	coalesce(case when c.fence % 10000000000 > 1 then (select g.snoozes from trapeze.job_progress g where g.id = c.id) end, 0),
 	j.traceparent, coalesce(j.created_at, now()), coalesce(c.ahead, false)
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 )

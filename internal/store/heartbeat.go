@@ -157,7 +157,7 @@ const (
 	// beatMoments returns the time at which the next job becomes due, from the first row of parked_for_promotion, and the time at which the
 	// next lease expires.
 	beatMoments = `
-	(select p.run_after from trapeze.parked p where p.why in ('scheduled', 'retry', 'retry_later')
+	(select p.run_after from trapeze.parked p where p.why in ('scheduled', 'retry', 'snooze')
 		order by p.run_after limit 1),
 	(select min(least(p.lease_until, case when p.lease_until > now() + 2 * @lease::bigint * interval '1 millisecond'
 			then now() end)) from trapeze.pods p where p.closed_at is null and p.boot <> @boot)`

@@ -61,7 +61,7 @@ func (b *bench) drawFail(t *rapid.T) []operation {
 }
 
 func (b *bench) drawPark(t *rapid.T) []operation {
-	return []operation{parks(b.drawLease(t), draw(t, "why", "retry", "retry_later"), draw(t, "wait", int64(0), 3_600_000))}
+	return []operation{parks(b.drawLease(t), draw(t, "why", "retry", "snooze"), draw(t, "wait", int64(0), 3_600_000))}
 }
 
 func (b *bench) drawHandBack(t *rapid.T) []operation {
@@ -107,7 +107,7 @@ func (b *bench) drawStale(t *rapid.T) []operation {
 	return []operation{
 		harmless(finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})),
 		harmless(finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "late"})),
-		harmless(parks(l, "retry", 0)), harmless(parks(l, "retry_later", 0)), harmless(handsBack(l.Pod, l)),
+		harmless(parks(l, "retry", 0)), harmless(parks(l, "snooze", 0)), harmless(handsBack(l.Pod, l)),
 		harmless(progresses(l, job.Progress{Done: ptr(int64(1))})), harmless(emits(l, 2)),
 		harmless(checkpoints(l, json.RawMessage(`{"line": 99}`))), harmless(keeps(l, json.RawMessage(`{"line": 98}`))), harmless(readsBack(l)),
 		notesStale(l), // the only write that a former owner may make, if the job has a newer claim

@@ -107,7 +107,7 @@ type modelClaim struct {
 	Attempt, Crashes, Priority, Step int
 	Isolated                         bool
 	Kind, Lane, Subject, Checkpoint  string
-	PutOff                           int
+	Snoozes                          int
 }
 
 type modelClaims struct {
@@ -162,7 +162,7 @@ func (m *model) take(boot string, picked []*modelJob) modelClaims {
 		m.start(j, boot, "")
 		claims.Jobs = append(claims.Jobs, modelClaim{ID: j.ID, Fence: j.fence, Attempt: j.attempt, Crashes: j.crashes,
 			Priority: j.Priority, Step: j.Step, Isolated: j.isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
-			Checkpoint: j.checkpoint, PutOff: j.putOff})
+			Checkpoint: j.checkpoint, Snoozes: j.snoozes})
 	}
 	slices.SortFunc(claims.Jobs, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
 	return claims

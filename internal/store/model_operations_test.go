@@ -115,7 +115,7 @@ func claimsOf(c store.Claims, err error) (modelClaims, error) {
 	for _, j := range c.Jobs {
 		found.Jobs = append(found.Jobs, modelClaim{ID: j.ID, Fence: j.Fence, Attempt: j.Attempt, Crashes: j.Crashes,
 			Priority: j.Priority, Step: j.Step, Isolated: j.Isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
-			Checkpoint: string(j.Checkpoint), PutOff: j.Snoozes})
+			Checkpoint: string(j.Checkpoint), Snoozes: j.Snoozes})
 	}
 	slices.SortFunc(found.Jobs, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
 	return found, err
@@ -133,7 +133,7 @@ func parks(l job.Lease, why string, millis int64) operation {
 	return bare(fmt.Sprintf("%s %+v after %d ms", why, l, millis),
 		func(ctx context.Context, s *store.Store) error {
 			wait := time.Duration(millis) * time.Millisecond
-			if why == "retry_later" { // any number of snoozes will do, so use the fence
+			if why == "snooze" { // any number of snoozes will do, so use the fence
 				_, err := s.Snooze(ctx, l, int(l.Fence), wait, store.Retry{Message: "boom"})
 				return err
 			}

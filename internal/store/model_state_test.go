@@ -45,7 +45,7 @@ type modelJob struct {
 	result, failure, checkpoint string
 	class, code                 string
 	finished                    bool // ended by its own pod, not by a command or recovery
-	putOff                      int  // number of snoozes
+	snoozes                     int  // number of snoozes
 	progress                    *job.Progress
 	old                         bool // the job ended on a day that retention may drop
 }

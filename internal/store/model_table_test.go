@@ -30,7 +30,7 @@ union all select json_build_array('run', kind, subject, job_id, fence, state)::t
 union all select json_build_array('unique', kind, key, job_id)::text from trapeze.unique_keys
 union all select json_build_array('cancel', job_id, fence, pod, reason)::text from trapeze.cancel_requests
 union all select json_build_array('checkpoint', id, checkpoint::text)::text from trapeze.job_progress where checkpoint is not null
-union all select json_build_array('put off', id, put_off)::text from trapeze.job_progress where put_off > 0
+union all select json_build_array('snoozes', id, snoozes)::text from trapeze.job_progress where snoozes > 0
 union all select json_build_array('pod', boot, name, draining, closed_at is null and lease_until < now(), closed_at is not null,
 	swept_at is not null)::text from trapeze.pods
 union all select json_build_array('lane', name, slots_per_pod, enabled, drained)::text from trapeze.lanes
@@ -73,8 +73,8 @@ func (m *model) table() []string {
 		if j.checkpoint != "" {
 			add("checkpoint", j.ID, j.checkpoint)
 		}
-		if j.putOff > 0 {
-			add("put off", j.ID, j.putOff)
+		if j.snoozes > 0 {
+			add("snoozes", j.ID, j.snoozes)
 		}
 	}
 	places := map[string]int{}

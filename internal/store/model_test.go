@@ -68,7 +68,7 @@ func TestRandomStoreHistories(t *testing.T) {
 			t.Errorf("no history had the step %q, so it was not tested", s.name)
 		}
 	}
-	for _, what := range []string{"job.enqueued", "job.claimed", "job.promoted", "job.retried", "job.retry_later", "job.handed_back",
+	for _, what := range []string{"job.enqueued", "job.claimed", "job.promoted", "job.retried", "job.snoozed", "job.handed_back",
 		"job.recovered", "job.succeeded", "job.failed", "job.cancelled", "job.cancel_requested", "job.stale_result", "job.niced", "job.operator_retry", "my.event",
 		"pod.joined", "pod.lapsed", "pod.left", "lease lost"} {
 		if happened[what] == 0 {

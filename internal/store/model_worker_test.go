@@ -60,14 +60,14 @@ func (m *model) Park(l job.Lease, why string, millis int64, message string) erro
 	if j == nil || j.cancel {
 		return job.ErrLeaseLost
 	}
-	event := of(l, "job.retry_later")
+	event := of(l, "job.snoozed")
 	event.actor, event.level, event.text = "handler", "warn", message
 	if why == "retry" {
 		event.event, event.note = "job.retried", number(j.attempt)
 	} else {
 		j.attempt--
-		j.putOff = int(l.Fence)
-		event.note = number(j.putOff)
+		j.snoozes = int(l.Fence)
+		event.note = number(j.snoozes)
 	}
 	m.rest(j)
 	m.move(j, job.Pending, event)

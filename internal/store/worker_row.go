@@ -136,7 +136,7 @@ var claimsToAdoptSQL = newStatement(`
 select l.id, l.kind, l.lane, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.planned, j.max_attempts, j.max_crashes,
 	j.submitter, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at, l.ready_at, j.created_at,
 	(select g.checkpoint from trapeze.job_progress g where g.id = l.id), j.group_id, j.child_no, j.impaired,
-	coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0), coalesce(j.traceparent, ''), l.cancel_requested,
+	coalesce((select g.snoozes from trapeze.job_progress g where g.id = l.id), 0), coalesce(j.traceparent, ''), l.cancel_requested,
 	(extract(epoch from now() - l.claimed_at) * 1000)::bigint
 from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
 join trapeze.live l on l.id = any(array[w.id])

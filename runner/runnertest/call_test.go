@@ -48,7 +48,7 @@ func TestCallResult(t *testing.T) {
 			job.Failed, job.ReasonAttemptsExhausted, job.ClassError},
 		"panic": {func(context.Context, *runner.Job[step]) (*runner.Outcome, error) { panic("oh") }, claim{Attempt: 5},
 			job.Failed, job.ReasonAttemptsExhausted, job.ClassPanic},
-		"snooze":           {returns(runner.Snooze(time.Hour, "closed"), nil), claim{}, job.Pending, job.ReasonRetryLater, ""},
+		"snooze":           {returns(runner.Snooze(time.Hour, "closed"), nil), claim{}, job.Pending, job.ReasonSnooze, ""},
 		"snooze with InTx": {returns(runner.Snooze(time.Hour, "closed").InTx(leave("x")), nil), claim{}, job.Failed, job.ReasonError, job.ClassError},
 		"fan-out":          {returns(runner.FanOut(step{}), nil), claim{}, job.Waiting, job.ReasonChildren, ""},
 		"empty fan-out":    {returns(runner.FanOut(), nil), claim{}, job.Succeeded, job.ReasonOK, ""},

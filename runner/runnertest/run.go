@@ -20,7 +20,7 @@ where l.state = 'running' or l.kind = any($1::text[]) and n.enabled and not n.dr
 	and not (select paused or frozen from trapeze.queue_state)
 union all
 select id, kind, 'due, but not yet in its lane', attempt, crashes, '' from trapeze.parked
-where why in ('scheduled', 'retry', 'retry_later') and run_after <= now()
+where why in ('scheduled', 'retry', 'snooze') and run_after <= now()
 union all
 select f.id, j.kind, 'waiting, although its branches have ended or failed', 0, 0, '' from trapeze.fan_outs f join trapeze.jobs j using (id)
 where (f.open = 0) <> f.ended or f.fail_fast and f.failed > 0 and not f.ended

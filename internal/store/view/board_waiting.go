@@ -14,7 +14,7 @@ import (
 type BoardWait struct {
 	Lane    string
 	Kind    string     // empty if the group combines several kinds
-	Why     string     // due, subject, no_handler or pods_drained; if parked, scheduled, retry, retry_later, approval or children
+	Why     string     // due, subject, no_handler or pods_drained; if parked, scheduled, retry, snooze, approval or children
 	Subject string     // the busy subject that the jobs are waiting for, if any
 	Blocker *int64     // the job that is running for that subject
 	Jobs    int        // number of jobs, up to the limit

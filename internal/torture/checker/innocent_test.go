@@ -132,7 +132,7 @@ var innocent = []struct {
 		j.recover().claim("pod1").succeed()
 	}, nil},
 	{"crashes that a checkpoint forgives", func(p *past) {
-		j := p.submit("demo.retry_later", `{"times":3,"delay_ms":10}`)
+		j := p.submit("demo.snooze", `{"times":3,"delay_ms":10}`)
 		for range 4 {
 			j.claim("pod2")
 			p.kill("pod2")
@@ -142,7 +142,7 @@ var innocent = []struct {
 			p.pass(10 * time.Millisecond)
 			j.claim("pod3")
 			j.row.Crashes = 0 // the job's checkpoint reset the count
-			j.retryLater(10 * time.Millisecond)
+			j.snooze(10 * time.Millisecond)
 		}
 		j.claim("pod1").succeed()
 	}, nil},

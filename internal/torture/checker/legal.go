@@ -23,7 +23,7 @@ var moves = map[string][][2]job.State{
 	"job.failed":           {{job.Running, job.Failed}, {job.Waiting, job.Failed}},
 	"job.cancelled":        {{job.Running, job.Cancelled}, {job.Pending, job.Cancelled}, {job.Waiting, job.Cancelled}},
 	"job.retried":          {{job.Running, job.Pending}},
-	"job.retry_later":      {{job.Running, job.Pending}},
+	"job.snoozed":          {{job.Running, job.Pending}},
 	"job.handed_back":      {{job.Running, job.Pending}},
 	"job.recovered":        {{job.Running, job.Pending}},
 	"job.cancel_requested": {{job.Running, job.Running}},

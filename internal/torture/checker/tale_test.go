@@ -254,9 +254,9 @@ func (t *tale) retry(wait time.Duration) *tale {
 	return t.line("end", "no").fields(t.leave("job.retried", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds()).promote(wait)
 }
 
-// retryLater records a snooze, which does not use up an attempt.
-func (t *tale) retryLater(wait time.Duration) *tale {
-	t.line("end", "ok").fields(t.leave("job.retry_later", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds())
+// snooze records a snooze, which does not use up an attempt.
+func (t *tale) snooze(wait time.Duration) *tale {
+	t.line("end", "ok").fields(t.leave("job.snoozed", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds())
 	t.row.Attempt--
 	return t.promote(wait)
 }

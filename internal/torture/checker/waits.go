@@ -82,7 +82,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 			if !(next < len(s.events) && claims(s.events[next])) && !atOnce() {
 				continue
 			}
-		case e.Event == "job.retried" || e.Event == "job.retry_later":
+		case e.Event == "job.retried" || e.Event == "job.snoozed":
 			ready, ranked = e.At.Add(time.Duration(fieldsOf(e).DelayMS)*time.Millisecond), true
 			continue // the wait begins when the job is promoted
 		case e.Event == "job.recovered":
