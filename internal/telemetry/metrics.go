@@ -58,7 +58,7 @@ func New() *Metrics {
 	m.Finished = m.Set.Counters("trapeze_jobs_finished_total", "Jobs ended by this pod, for any reason.", ErrorClass, Kind, "outcome")
 	m.Handoffs = m.Set.Counters("trapeze_handoffs_total", "Starts of jobs: on insert (fast) or by the poller (poll).", "path")
 	m.HandoffSeconds = m.Set.Histogram("trapeze_handoff_seconds", "Time from the commit that started a job in this process to the call of its handler.", short)
-	m.Recovered = m.Set.Counters("trapeze_orphans_recovered_total", "Jobs that this pod recovered from dead or lapsed pods.", "reason")
+	m.Recovered = m.Set.Counters("trapeze_jobs_recovered_total", "Jobs that this pod recovered from dead or lapsed pods.", "reason")
 	m.RecoverySeconds = m.Set.Histogram("trapeze_recovery_seconds", "Time from the expiry of a pod's lease to the recovery of its jobs.", long)
 	m.Fires = m.Set.Counters("trapeze_schedule_fires_total", "Schedule occurrences handled by this pod, by outcome.", "outcome")
 	m.FireLateness = m.Set.Histogram("trapeze_schedule_lateness_seconds", "Time from a schedule occurrence to the submission of its job.", long)

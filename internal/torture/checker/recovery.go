@@ -2,10 +2,10 @@ package checker
 
 import "time"
 
-// orphansRecovered (I10) checks recovery. A pod whose lease has expired must be declared dead, and its jobs must be taken back, within one
+// jobsRecovered (I10) checks recovery. A pod whose lease has expired must be declared dead, and its jobs must be taken back, within one
 // poll interval, as long as another pod is working normally. A recovered job must run as soon as a pod that can run it has a free slot. The
 // expiry of a lease is known only if a sample shows it and no later heartbeat can have extended the lease.
-func orphansRecovered(v *view, f *Finding) {
+func jobsRecovered(v *view, f *Finding) {
 	for _, b := range v.boots {
 		if !b.lapsed || b.leaseSeen.IsZero() || !b.closed.Before(b.seen.Add(v.run.Settings.Lease)) || v.skewedAt(b.closed) {
 			continue
