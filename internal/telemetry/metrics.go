@@ -86,8 +86,8 @@ func New() *Metrics {
 	m.RemoteSent = m.Set.Counter("trapeze_remote_jobs_sent_total", "Jobs sent to remote workers by this pod.")
 	m.RemoteReturned = m.Set.Counters("trapeze_remote_jobs_returned_total", "Jobs of remote workers that this pod handed back without an outcome.", Reason)
 	m.RemoteReports = m.Set.Counters("trapeze_remote_reports_total", "Reports of remote workers answered by this pod.", Status)
-	m.StreamClients = m.Set.Gauge("trapeze_sse_clients", "Event streams served by this pod.")
-	m.StreamsDropped = m.Set.Counter("trapeze_sse_dropped_total", "Event streams that this pod closed because their clients were too slow.")
+	m.StreamClients = m.Set.Gauge("trapeze_streams", "Event streams served by this pod.")
+	m.StreamsDropped = m.Set.Counter("trapeze_streams_dropped_total", "Event streams that this pod closed because their clients were too slow.")
 	m.FeedLag = m.Set.Gauge("trapeze_feed_lag_seconds", "Delay of the event feed caused by open transactions; 0 without readers.")
 	return m
 }
