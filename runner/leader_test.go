@@ -112,5 +112,5 @@ func TestFrozenLeaderTasksTakenOver(t *testing.T) {
 		return one[int](t, pool, `select count(*) from trapeze.maintenance where task in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
 	})
 	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where task = 'deadline'`), "frozen") // this task is not overdue yet, so no other pod has taken it over
-	is.Equal(len(leading(t, r)), 0)                                                                          // the pod does not report that it is the leader
+	is.Equal(len(leading(t, r)), 0)                                                                         // the pod does not report that it is the leader
 }

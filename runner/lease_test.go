@@ -90,7 +90,7 @@ func TestFrozenPodsJobsTakenOver(t *testing.T) {
 		is.Equal(j.Attempt, 1) // the death of a pod does not use up an attempt
 	}
 	is.Equal(value(t, b, "trapeze_jobs_recovered_total"), 2.0) // the recovery is counted
-	is.True(value(t, b, "trapeze_recovery_seconds") >= 1)         // the delay of the recovery is measured
+	is.True(value(t, b, "trapeze_recovery_seconds") >= 1)      // the delay of the recovery is measured
 	quiet(t, direct)
 	before := one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`)
 	proxy.Pass()

@@ -141,9 +141,9 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 			"schedules", failing, "nightly has been due for 2m", nil},
 		{"a schedule whose lane is gone", func(p patient) { p.schedule("a.kind", `lane = 'slow', next_at = now() + interval '1 hour'`) },
 			"schedules", failing, `nightly names the lane "slow"`, nil},
-		{"a schedule that is planned beyond its next fires", func(p patient) { p.schedule("a.kind", `next_at = now() + interval '3 days'`) },
+		{"a schedule that is planned beyond its next occurrences", func(p patient) { p.schedule("a.kind", `next_at = now() + interval '3 days'`) },
 			"schedules", failing, "nightly fires next at", nil},
-		{"an interval schedule that is planned beyond its next fires", func(p patient) {
+		{"an interval schedule that is planned beyond its next occurrences", func(p patient) {
 			p.schedule("a.kind", `expression = '@every 1h', zone = 'Europe/Zurich'`) // a new expression resets the planned column
 			p.exec(`update trapeze.schedules set planned = true, next_at = now() + interval '62 minutes'`)
 		}, "schedules", failing, "skips the earlier occurrences of its expression", nil},

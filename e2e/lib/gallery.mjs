@@ -28,7 +28,7 @@ async function calendar(pod) {
 
 // calmed waits until the schedules have fired twenty times, and then gives them realistic expressions.
 async function calmed(pod) {
-  await until("they have fired", async () => (await pod.api("GET", at("reports-hourly"))).last_fires.length >= 20, 40_000);
+  await until("they have fired", async () => (await pod.api("GET", at("reports-hourly"))).last_occurrences.length >= 20, 40_000);
   await pod.api("PATCH", at("flights-nightly"), { expression: "30 2 * * *" }, "admin");
   await pod.api("PATCH", at("reports-hourly"), { expression: "0 6-18 * * 1-5" }, "admin");
 }

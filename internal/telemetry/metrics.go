@@ -13,7 +13,7 @@ type Metrics struct {
 	HandoffSeconds  *instrument.Histogram
 	Recovered       *instrument.Vec[*instrument.Counter] // reason
 	RecoverySeconds *instrument.Histogram
-	Fires           *instrument.Vec[*instrument.Counter] // outcome
+	Occurrences     *instrument.Vec[*instrument.Counter] // outcome
 	FireLateness    *instrument.Histogram
 	StaleWrites     *instrument.Counter
 	LeasesLost      *instrument.Counter
@@ -60,7 +60,7 @@ func New() *Metrics {
 	m.HandoffSeconds = m.Set.Histogram("trapeze_handoff_seconds", "Time from the commit that started a job in this process to the call of its handler.", short)
 	m.Recovered = m.Set.Counters("trapeze_jobs_recovered_total", "Jobs that this pod recovered from dead or lapsed pods.", "reason")
 	m.RecoverySeconds = m.Set.Histogram("trapeze_recovery_seconds", "Time from the expiry of a pod's lease to the recovery of its jobs.", long)
-	m.Fires = m.Set.Counters("trapeze_schedule_fires_total", "Schedule occurrences handled by this pod, by outcome.", "outcome")
+	m.Occurrences = m.Set.Counters("trapeze_schedule_occurrences_total", "Schedule occurrences handled by this pod, by outcome.", "outcome")
 	m.FireLateness = m.Set.Histogram("trapeze_schedule_lateness_seconds", "Time from a schedule occurrence to the submission of its job.", long)
 	m.StaleWrites = m.Set.Counter("trapeze_stale_writes_rejected_total", "Writes of this pod that were rejected because the lease was lost.")
 	m.LeasesLost = m.Set.Counter("trapeze_leases_lost_total", "Leases lost by this pod.")

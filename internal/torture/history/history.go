@@ -25,9 +25,9 @@ const (
 	EventsFile   = "events.jsonl"  // [job.Event], in the same snapshot
 	RowsFile     = "rows.jsonl"    // [Row], in the same snapshot
 
-	PipelinesFile = "pipelines.jsonl" // [Pipeline], in the same snapshot
-	FiresFile     = "fires.jsonl"     // [Fire], in the same snapshot
-	SchedulesFile = "schedules.jsonl" // [Schedule], written by the torture's own trigger
+	PipelinesFile   = "pipelines.jsonl"   // [Pipeline], in the same snapshot
+	OccurrencesFile = "occurrences.jsonl" // [Fire], in the same snapshot
+	SchedulesFile   = "schedules.jsonl"   // [Schedule], written by the torture's own trigger
 )
 
 // Settings holds the parameters of a run.
