@@ -83,7 +83,7 @@ func TestLanePodQueueStateAPI(t *testing.T) {
 	now := h.send("GET", "/admin/workers/status", "").body
 	is.Equal([]any{now["queue_state"].(map[string]any)["paused"], now["queue_state"].(map[string]any)["frozen"]}, []any{false, true})
 	slot := now["running"].([]any)[0].(map[string]any)
-	is.Equal([]any{slot["job"], slot["kind"], slot["lane"], slot["boot"]}, []any{id, "wait", "default", h.Boot()})
+	is.Equal([]any{slot["job"], slot["kind"], slot["lane"], slot["pod_id"]}, []any{id, "wait", "default", h.Boot()})
 	h.send("POST", "/jobs/"+id+"/cancel", "")
 	h.until(id, job.Cancelled)
 	is.Equal(h.send("POST", "/admin/workers/freeze?wait=20s", "").body["quiet"], true)

@@ -51,7 +51,7 @@ create table trapeze.live (
     claimed_at       timestamptz,          -- of the latest claim
     started_at       timestamptz,          -- of the first claim
     fence            bigint not null default 0,
-    pod              uuid,                 -- the owner's boot id; null when pending
+    pod              uuid,                 -- the owner's id; null when pending
     event_no         integer not null,     -- the number of this job's latest event
     writes           integer not null default 0,  -- transactions of its handlers that held it
     epoch            integer not null default 1,

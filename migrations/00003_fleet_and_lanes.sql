@@ -3,9 +3,9 @@
 -- +goose Up
 
 -- The lease belongs to the pod, not to the job. A closed row never opens again: a pod that finds its own row closed registers again under
--- a new boot id.
+-- a new id.
 create table trapeze.pods (
-    boot         uuid primary key,
+    id           uuid primary key,
     name         text not null,
     version      text not null default '',
     kinds        text[] not null default '{}',
@@ -26,13 +26,13 @@ create index pods_open on trapeze.pods (lease_until) where closed_at is null;
 comment on index trapeze.pods_open is 'Which pods are in the fleet, and whose lease lapses first?';
 create index pods_closed on trapeze.pods (closed_at) where closed_at is not null;
 comment on index trapeze.pods_closed is 'Which pods closed so long ago that their rows can be deleted?';
-create index pods_to_sweep on trapeze.pods (boot)
+create index pods_to_sweep on trapeze.pods (id)
     where closed_at is not null and (swept_at is null or swept_at - closed_at < interval '10 minutes');
 comment on index trapeze.pods_to_sweep is 'Whose jobs are still to be looked for?';
 
 -- A worker without a database is a pod as well. The pod that serves its stream renews its lease. Its row of pods stays as narrow as any other.
 create table trapeze.remote_workers (
-    boot         uuid primary key references trapeze.pods (boot) on delete cascade,
+    pod          uuid primary key references trapeze.pods (id) on delete cascade,
     owner        text not null,              -- who may speak for it: a principal
     stream       bigint not null default 1,  -- rises with every stream: whoever serves an older one is superseded
     stream_key   bytea not null,             -- assignments are signed with it
@@ -82,15 +82,15 @@ comment on table trapeze.lane_kinds is 'One row per kind with a lane of its own;
 -- A pod asks for slots and gives them back; those of a pod that was closed are deleted when its jobs have been recovered.
 create table trapeze.slot_grants (
     lane        text not null references trapeze.lanes (name) on delete cascade,
-    boot        uuid not null,
+    pod         uuid not null,
     slots       integer not null check (slots >= 0),
     was         integer not null default 0,               -- before the latest change, so that the sum can follow it
     asked       bigint not null default 0,                -- the number of the question that was answered last
     wants_since timestamptz,                              -- it waits for its share; null: it has it, or needs none
-    primary key (lane, boot)
+    primary key (lane, pod)
 ) with (fillfactor = 50);
 comment on table trapeze.slot_grants is 'One row per lane with a limit and pod: how many of its jobs the pod may run.';
-create index slot_grants_of_pod on trapeze.slot_grants (boot);
+create index slot_grants_of_pod on trapeze.slot_grants (pod);
 comment on index trapeze.slot_grants_of_pod is 'Which slots does this pod have?';
 
 create table trapeze.queue_state (

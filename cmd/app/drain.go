@@ -56,7 +56,7 @@ pod. A drained pod is alive but not ready. It stays drained when its process res
 
 --wait waits until no job runs there. After the timeout the exit code is 1, no job is stopped, and the lane or pod stays drained.`,
 		Example: `  trapeze drain reports --wait 5m
-  trapeze drain --pod web-3 --reason "disk is full"   # by name or boot id; trapeze pods shows the reason`,
+  trapeze drain --pod web-3 --reason "disk is full"   # by name or id; trapeze pods shows the reason`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := t.read(args); err != nil {
@@ -65,7 +65,7 @@ pod. A drained pod is alive but not ready. It stays drained when its process res
 			return awaitIdle(c, t.String()+" drained", t.path("drain"), wait)
 		},
 	}
-	c.Flags().StringVar(&t.pod, "pod", "", "name or boot id of a pod")
+	c.Flags().StringVar(&t.pod, "pod", "", "name or id of a pod")
 	c.Flags().DurationVar(&wait, "wait", 0, "maximum time to wait until no job runs there")
 	return c
 }
@@ -84,7 +84,7 @@ func newResumeCommand() *cobra.Command {
 			return changeState(c, t.String()+" resumed", t.path("resume"))
 		},
 	}
-	c.Flags().StringVar(&t.pod, "pod", "", "name or boot id of a pod")
+	c.Flags().StringVar(&t.pod, "pod", "", "name or id of a pod")
 	return c
 }
 

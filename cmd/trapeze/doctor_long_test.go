@@ -76,7 +76,7 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 		{"a job on a pod that is gone", func(p patient) { p.runs("web-1", 1, 1, "closed_at = now() - interval '5 minutes', closed = 'lapsed'") },
 			"running", failing, "1 job is running on web-1", nil},
 		{"a job on a pod that has just gone", func(p patient) { p.runs("web-1", 1, 1, "closed_at = now(), closed = 'lapsed'") }, "running", healthy, "", nil},
-		{"a job on a pod without a row", func(p patient) { p.runs("web-1", 1, 1, "boot = gen_random_uuid()") }, "running", failing, "1 job is running on", nil},
+		{"a job on a pod without a row", func(p patient) { p.runs("web-1", 1, 1, "pod = gen_random_uuid()") }, "running", failing, "1 job is running on", nil},
 		{"pods with different leases", func(p patient) {
 			p.join("web-1", 8)
 			p.join("web-2", 60)
@@ -85,17 +85,17 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 		{"a pod that lapses", func(p patient) { p.join("web-1", -30) }, "pods", warning, "web-1", nil},
 		{"a remote worker whose stream is gone", func(p patient) {
 			p.join("gpu-1", -30)
-			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key) select boot, 'gpu', 'a key' from trapeze.pods`)
+			p.exec(`insert into trapeze.remote_workers (pod, owner, stream_key) select id, 'gpu', 'a key' from trapeze.pods`)
 		}, "pods", warning, "remote worker gpu-1", nil},
 		{"a remote worker that repeatedly loses its stream", func(p patient) {
 			p.join("gpu-1", 600)
 			p.exec(`update trapeze.pods set started_at = now() - interval '2 minutes'`)
-			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key, stream) select boot, 'gpu', 'a key', 50 from trapeze.pods`)
+			p.exec(`insert into trapeze.remote_workers (pod, owner, stream_key, stream) select id, 'gpu', 'a key', 50 from trapeze.pods`)
 		}, "pods", warning, "it opened 50 in 2m", nil},
 		{"healthy pods and remote workers", func(p patient) {
 			p.join("web-1", 600)
 			p.join("gpu-1", 600)
-			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key) select boot, 'gpu', 'a key' from trapeze.pods where name = 'gpu-1'`)
+			p.exec(`insert into trapeze.remote_workers (pod, owner, stream_key) select id, 'gpu', 'a key' from trapeze.pods where name = 'gpu-1'`)
 		}, "pods", healthy, "1 pod and 1 remote worker start jobs", nil},
 		{"a drained pod", func(p patient) {
 			p.join("web-1", 600)
@@ -174,7 +174,7 @@ func (p patient) runs(name string, jobs, known int, set string) {
 	for range jobs {
 		p.enqueue("a.kind")
 	}
-	p.exec(`update trapeze.live set state = 'running', pod = (select boot from trapeze.pods), fence = 1, attempt = 1, claimed_at = now() - interval '10 minutes'`)
+	p.exec(`update trapeze.live set state = 'running', pod = (select id from trapeze.pods), fence = 1, attempt = 1, claimed_at = now() - interval '10 minutes'`)
 	p.exec(`update trapeze.pods set known_claims = $1`, known)
 	p.exec(`update trapeze.pods set ` + set)
 }

@@ -39,7 +39,7 @@ func (p patient) join(name string, seconds int, kinds ...string) {
 	if kinds == nil {
 		kinds = []string{}
 	}
-	p.exec(`insert into trapeze.pods (boot, name, kinds, slots, lease_until) values (gen_random_uuid(), $1, $2, 4, now() + $3::int * interval '1 second')`,
+	p.exec(`insert into trapeze.pods (id, name, kinds, slots, lease_until) values (gen_random_uuid(), $1, $2, 4, now() + $3::int * interval '1 second')`,
 		name, kinds, seconds)
 }
 

@@ -198,7 +198,7 @@ func TestLaneCommandsThroughServer(t *testing.T) {
 	}
 	id := p.db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
 	p.db.inState(id, job.Running)
-	is.True(strings.Contains(p.reads("job", id), "pod            "+pod+" (boot ")) // the pod is shown by name
+	is.True(strings.Contains(p.reads("job", id), "pod            "+pod+" (id ")) // the pod is shown by name
 	now := decoded[job.Fleet](t, p.moving("ps", "--json"))
 	is.Equal(len(now.Running), 1)
 	is.Equal([]any{now.Running[0].Pod, now.Queue, len(now.Lanes), len(now.Pods)}, []any{pod, job.QueueState{}, 1, 1})

@@ -39,7 +39,7 @@ type Options struct {
 	// Kinds returns the kinds whose schedules fire on this pod. They may include kinds that only other pods run, because submitting a job
 	// takes no slot.
 	Kinds func() []string
-	// Boot returns this pod's boot ID, or nil if the pod is not registered.
+	// Boot returns this pod's ID, or nil if the pod is not registered.
 	Boot func() *string
 	// Prepare creates a schedule's jobs in the transaction that processes the schedule. If the jobs cannot be submitted, refused is the
 	// reason.

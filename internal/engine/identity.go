@@ -103,7 +103,7 @@ type member interface {
 	// Open reopens the identity's row after its lease was lost.
 	Open(ctx context.Context) error
 	// Heartbeat renews the lease, and reads the settings and commands that the engine must apply.
-	Heartbeat(ctx context.Context, boot string) (store.Beat, error)
+	Heartbeat(ctx context.Context, podID string) (store.Beat, error)
 	// Apply applies the pod-wide state in a heartbeat's response.
 	Apply(store.Beat)
 	// LeaseLost ends or replaces the identity after other pods have closed its row.
@@ -118,7 +118,7 @@ type member interface {
 	Cancel(c job.Lease, why job.Reason)
 	// Claims returns the claims that the table assigns to the identity. The ok result is false if another process is now responsible for
 	// them.
-	Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error)
+	Claims(ctx context.Context, podID string) (held []store.Held, ok bool, err error)
 	// ClaimMissing tries to release a claim that is missing from the table, and reports whether it did. If not, the engine cancels the
 	// handler.
 	ClaimMissing(*Run) bool

@@ -108,7 +108,7 @@ func (e *Engine) NoteUnknownOutcome() {
 	e.Wake()
 }
 
-// LoseLease gives the identity a new boot id after another pod has closed its row. It cancels the old id's runs and returns the old id.
+// LoseLease gives the identity a new pod id after another pod has closed its row. It cancels the old id's runs and returns the old id.
 func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()

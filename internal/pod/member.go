@@ -20,9 +20,9 @@ type podMember struct{ p *Pod }
 
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
 
-func (m podMember) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+func (m podMember) Heartbeat(ctx context.Context, podID string) (store.Beat, error) {
 	sent := time.Now()
-	b, err := m.p.Heartbeats.Heartbeat(ctx, boot, m.p.opts.LeaseFor, m.p.Closing.Load(), m.p.scheduledKinds()...)
+	b, err := m.p.Heartbeats.Heartbeat(ctx, podID, m.p.opts.LeaseFor, m.p.Closing.Load(), m.p.scheduledKinds()...)
 	if err == nil {
 		m.p.watchClock(ctx, sent, b.Now)
 	}
@@ -42,19 +42,19 @@ func (m podMember) Apply(b store.Beat) {
 	}
 }
 
-// LeaseLost makes this pod rejoin the fleet under a new boot ID, because other pods have declared the old one dead and recovered its jobs.
+// LeaseLost makes this pod rejoin the fleet under a new pod ID, because other pods have declared the old one dead and recovered its jobs.
 func (m podMember) LeaseLost(ctx context.Context) {
 	p := m.p
 	old := p.LoseLease()
 	p.Metrics.LeasesLost.Inc()
-	p.Log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, p.opts.Name, telemetry.Boot, old)
+	p.Log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, p.opts.Name, telemetry.PodID, old)
 	p.BeatOnce(ctx, true)
 }
 
 func (m podMember) HistoryChanged() {
 	m.p.Metrics.HistoryChanges.Inc()
 	m.p.Log.Warn("the database's history has changed: a standby was promoted or a backup restored, and the latest commits may be missing",
-		telemetry.Pod, m.p.opts.Name, telemetry.Boot, m.p.Boot())
+		telemetry.Pod, m.p.opts.Name, telemetry.PodID, m.p.Boot())
 	m.p.Feed.Wake()
 }
 
@@ -73,8 +73,8 @@ func (m podMember) Cancel(claim job.Lease, why job.Reason) {
 	}
 }
 
-func (m podMember) Claims(ctx context.Context, boot string) ([]store.Held, bool, error) {
-	held, err := m.p.Store.Held(ctx, boot)
+func (m podMember) Claims(ctx context.Context, podID string) ([]store.Held, bool, error) {
+	held, err := m.p.Store.Held(ctx, podID)
 	return held, true, err
 }
 

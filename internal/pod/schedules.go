@@ -43,13 +43,13 @@ func (p *Pod) scheduledKinds() []string {
 	return slices.Compact(kinds)
 }
 
-// bootIfRegistered returns this pod's boot ID, or nil if the pod is not registered.
+// bootIfRegistered returns this pod's ID, or nil if the pod is not registered.
 func (p *Pod) bootIfRegistered() *string {
 	if !p.Lease.Registered() {
 		return nil
 	}
-	boot := p.Boot()
-	return &boot
+	podID := p.Boot()
+	return &podID
 }
 
 // prepareScheduled implements the Prepare option of a calendar. See [calendar.Options].

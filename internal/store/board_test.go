@@ -81,9 +81,9 @@ func TestBoardJobCounts(t *testing.T) {
 func TestViewsWithoutQueueStateRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("web-1")
+	podID := w.pod("web-1")
 	w.exec(`delete from trapeze.queue_state`)
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	w.is.True(beat.Paused)
 	status, err := view.ReadStatus(w.ctx(), w.Store)

@@ -19,7 +19,7 @@ var (
 	holdGroupSQL = newStatement(`
 select l.id from unnest(@ids::bigint[], @fences::bigint[]) as c(id, fence)
 cross join lateral (select id from trapeze.live
-	where id = c.id and fence = c.fence and pod = @boot::uuid and not cancel_requested limit 1 for update) l`)
+	where id = c.id and fence = c.fence and pod = @pod::uuid and not cancel_requested limit 1 for update) l`)
 	groupSettingsSQL = newStatement(`
 select set_config('lock_timeout', @locks::bigint::text, true), set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true)`)
 )
@@ -76,7 +76,7 @@ func (h *Holding) beginGroup(ctx context.Context, s *Store, g Group) (held map[i
 	for i, e := range g.Ends {
 		ids[i], fences[i] = e.ID, e.Fence
 	}
-	claims, err := holdGroupSQL.bind(args{{"ids", ids}, {"fences", fences}, {"boot", g.Boot}})
+	claims, err := holdGroupSQL.bind(args{{"ids", ids}, {"fences", fences}, {"pod", g.Boot}})
 	if err != nil {
 		return nil, err
 	}

@@ -129,24 +129,24 @@ func harmless(v operation) operation {
 }
 
 func (b *bench) drawBeat(t *rapid.T) []operation {
-	boot := b.drawPod(t)
-	b.beats[boot] = slices.Collect(maps.Values(b.m.lanes))
-	return []operation{beats(boot, seldom(t, "draining", 3))}
+	podID := b.drawPod(t)
+	b.beats[podID] = slices.Collect(maps.Values(b.m.lanes))
+	return []operation{beats(podID, seldom(t, "draining", 3))}
 }
 
 func (b *bench) drawLapse(t *rapid.T) (list []operation) {
-	for _, boot := range drawSome(t, "lapses", 2, b.openPods()) {
-		list = append(list, lapses(boot))
+	for _, podID := range drawSome(t, "lapses", 2, b.openPods()) {
+		list = append(list, lapses(podID))
 	}
 	return list
 }
 
 func (b *bench) drawRecover(t *rapid.T) []operation {
-	boots := b.openPods()
-	if len(boots) == 0 {
+	podIDs := b.openPods()
+	if len(podIDs) == 0 {
 		return nil
 	}
-	return b.sweep(draw(t, "by", boots...), draw(t, "page", 1000, 1, 3), draw(t, "max crashes", 3, 1, 2))
+	return b.sweep(draw(t, "by", podIDs...), draw(t, "page", 1000, 1, 3), draw(t, "max crashes", 3, 1, 2))
 }
 
 func (b *bench) drawLeave(t *rapid.T) []operation { return []operation{leaves(b.drawPod(t))} }

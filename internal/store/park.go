@@ -15,7 +15,7 @@ import (
 // Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; a retry does not touch job_progress.
 var parkSQL = newStatement(`
 with gone as (
-	delete from trapeze.live where id = @id and fence = @fence and pod = @boot and not cancel_requested
+	delete from trapeze.live where id = @id and fence = @fence and pod = @pod and not cancel_requested
 	returning *
 ), parked as (
 	insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated,
@@ -31,7 +31,7 @@ with gone as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 ), event as (
-	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, actor, level, message,
+	insert into trapeze.job_events (job, event_no, claim_xid, fence, pod, from_state, to_state, event, actor, level, message,
 		fields)
 	select id, event_no + 1, claim_xid, fence, pod, 'running', 'pending', case when @why = 'retry' then 'job.retried' else 'job.snoozed' end,
 		'handler', 'warn', @message, case when @why = 'retry' then json_build_object('attempt', attempt, 'delay_ms', @wait::bigint, 'error_class', @class::text, 'error_code', @code::text)
@@ -60,7 +60,7 @@ func (s *Store) Snooze(ctx context.Context, l job.Lease, times int, wait time.Du
 }
 
 func park(ctx context.Context, s *Store, l job.Lease, place string, times int, wait time.Duration, why Retry) (time.Time, error) {
-	due, err := run(ctx, s, pgx.RowTo[time.Time], parkSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"why", place}, {"started", Some(why.Started)}, {"wait", wait.Milliseconds()}, {"message", why.Message}, {"times", times}, {"class", Some(string(why.Class))}, {"code", Some(why.Code)}})
+	due, err := run(ctx, s, pgx.RowTo[time.Time], parkSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"pod", l.Pod}, {"why", place}, {"started", Some(why.Started)}, {"wait", wait.Milliseconds()}, {"message", why.Message}, {"times", times}, {"class", Some(string(why.Class))}, {"code", Some(why.Code)}})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("park job %d: %w", l.JobID, err)
 	}

@@ -57,14 +57,14 @@ func TestSnoozeCountAndAttempts(t *testing.T) {
 func TestSnoozeCountAfterRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	c := w.one(boot)
-	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, store.Retry{Message: "boom"})
+	c := w.one(podID)
+	_, err := w.Park(w.ctx(), leaseOf(podID, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // a retry after an error writes nothing to job_progress
 	w.promote(1)
-	c = w.one(boot)
+	c = w.one(podID)
 	w.is.Equal([]int{c.Attempt, c.Snoozes}, []int{2, 0})
 }
 

@@ -128,8 +128,8 @@ func count(r *history.Run) Counts {
 func remote(r *history.Run) (claims, crossings int) {
 	far, on := map[string]bool{}, map[int64]bool{}
 	for _, p := range r.Pods {
-		for _, boot := range p.Boots {
-			far[boot] = len(p.Via) > 0
+		for _, podID := range p.Boots {
+			far[podID] = len(p.Via) > 0
 		}
 	}
 	claimed := map[int64]bool{}
@@ -219,7 +219,7 @@ const unavailable = 3
 // deadly lists the kinds of jobs that may kill the process that runs them.
 var deadly = []string{"demo.exit", "demo.panic", "demo.hog"}
 
-// killedByAJob reports whether a process was running a job that may have killed it. A process that takes a new boot ID after losing its
+// killedByAJob reports whether a process was running a job that may have killed it. A process that takes a new pod ID after losing its
 // lease may exit before it has logged the ID, so all of the pod's ledger lines between the process's start and end count.
 func killedByAJob(r *history.Run, p history.Process) bool {
 	open := map[string]bool{}

@@ -30,7 +30,7 @@ func TestVerdictUnexpectedProcessExit(t *testing.T) {
 		"killed by a failpoint":    {p: history.Process{Ready: &ready, StoppedBy: byAFailpoint, Exit: 7}},
 		"ended by its job":         {p: history.Process{Ready: &ready, Exit: 3, Boots: []string{"killer"}}},
 		"its job had ended before": {p: history.Process{Ready: &ready, Exit: 2, Boots: []string{"panicked"}}, accused: true},
-		"ended by the first job of a boot": {p: history.Process{Ready: &ready, Exit: 3, Pod: "hasty", Boots: []string{"its first"},
+		"ended by the first job of a pod ID": {p: history.Process{Ready: &ready, Exit: 3, Pod: "hasty", Boots: []string{"its first"},
 			Started: ready.Add(-time.Second), Ended: ready.Add(time.Second)}},
 		"its pod's former process had the job": {p: history.Process{Ready: &ready, Exit: 3, Pod: "hasty", Started: ready.Add(time.Second),
 			Ended: late}, accused: true},

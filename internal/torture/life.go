@@ -120,7 +120,7 @@ func (l *life) said(line []byte) {
 	}
 }
 
-// introductions lists the log messages that announce a new boot ID.
+// introductions lists the log messages that announce a new pod ID.
 var introductions = []string{"runner started", "pod registered again", "remote worker started", "lease lost: registering again with a new worker id"}
 
 // saidObject processes a line of JSON output, which is either the readiness message or a log entry.
@@ -128,7 +128,7 @@ func (l *life) saidObject(line []byte) {
 	var one struct {
 		Ready bool   `json:"ready"`
 		HTTP  string `json:"http"`
-		Boot  string `json:"boot"`
+		Boot  string `json:"pod_id"`
 		Pod   string `json:"pod"`
 		Msg   string `json:"msg"`
 	}
@@ -145,7 +145,7 @@ func (l *life) saidObject(line []byte) {
 	}
 	if (one.Ready || slices.Contains(introductions, one.Msg)) && one.Boot != "" && !slices.Contains(l.record.Boots, one.Boot) {
 		l.record.Boots = append(l.record.Boots, one.Boot)
-		l.place.boot = one.Boot
+		l.place.podID = one.Boot
 	}
 }
 

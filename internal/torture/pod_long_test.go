@@ -44,7 +44,7 @@ func TestTorturePodRestart(t *testing.T) {
 	is.Equal(p.PID(), 0)             // Kill waited until the process had exited
 	is.Equal(p.Kill(), ErrNoProcess) // there is nothing left to kill
 	until(t, "the next process", isReady)
-	is.True(p.Boot() != first) // a new process has a new boot ID
+	is.True(p.Boot() != first) // a new process has a new pod ID
 
 	release := p.HoldDown()
 	is.NoErr(p.Signal(syscall.SIGSTOP))

@@ -14,7 +14,7 @@ import (
 // drained or without slots, or because the queue is paused or frozen.
 const leftSQL = `
 select l.id, l.kind, l.state, l.attempt, l.crashes,
-	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.boot = l.pod), '') else '' end as pod
+	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.id = l.pod), '') else '' end as pod
 from trapeze.live l join trapeze.lanes n on n.name = l.lane
 where l.state = 'running' or l.kind = any($1::text[]) and n.enabled and not n.drained and n.slots is distinct from 0 and n.slots_per_pod is distinct from 0
 	and not (select paused or frozen from trapeze.queue_state)

@@ -102,7 +102,7 @@ type serving struct {
 type ReadyLine struct {
 	Ready    bool   `json:"ready"`
 	Pod      string `json:"pod"`
-	Boot     string `json:"boot"`
+	Boot     string `json:"pod_id"`
 	HTTP     string `json:"http"`
 	Database string `json:"database"` // without the password; names the password file of an embedded server; empty for [Run]
 }

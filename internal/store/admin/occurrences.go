@@ -118,7 +118,7 @@ from unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) as w(schedule
 where f.schedule = w.schedule and f.fire_at = w.fire_at`
 	// scheduleEventsSQL writes the events of occurrences. Plan: inserts one row per event.
 	scheduleEventsSQL = `
-insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
+insert into trapeze.job_events (event_no, pod, event, actor, message, fields)
 select w.n, $1::uuid, case w.outcome when 'missed' then 'schedule.missed' else 'schedule.fired' end, $2, w.schedule, w.fields::json
 from unnest($3::text[], $4::text[], $5::text[]) with ordinality as w(schedule, outcome, fields, n)`
 )
@@ -177,7 +177,7 @@ func SettleOccurrences(ctx context.Context, s *store.Store, tx pgx.Tx, list []jo
 }
 
 // WriteFireEvents writes events for the occurrences that submitted jobs and for those that were missed.
-func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, actor string, list []job.Fire) error {
+func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, podID *string, actor string, list []job.Fire) error {
 	var names, outcomes, fields []string
 	for _, f := range list {
 		if f.Outcome != job.FireFired && f.Outcome != job.FireMissed {
@@ -197,7 +197,7 @@ func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, boot *strin
 	if len(outcomes) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, s.In(scheduleEventsSQL), boot, actor, names, outcomes, fields); err != nil {
+	if _, err := tx.Exec(ctx, s.In(scheduleEventsSQL), podID, actor, names, outcomes, fields); err != nil {
 		return fmt.Errorf("write the events of schedules: %w", err)
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 // operatorEventSQL writes the event for an operator's change to a lane, a pod, the queue, a schedule or a kind's retention. Plan: one
 // insert.
 const operatorEventSQL = `
-insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
+insert into trapeze.job_events (event_no, pod, event, actor, message, fields)
 select 1, $1::uuid, e.name, $3, $4, $5::text::json
 from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained', 'pod.resumed', 'queue_state.paused', 'queue_state.unpaused',
 	'queue_state.frozen', 'queue_state.thawed', 'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed']) as e(name)

@@ -68,7 +68,7 @@ const (
 select count(*)::int from trapeze.live
 where state = 'running' and ($1::text is null or lane = $1) and ($2::uuid[] is null or pod = any($2::uuid[]))`
 	// beatsSQL reads the lease expiry of each open pod. A later expiry means that the pod has sent another heartbeat. Plan: pods_open.
-	beatsSQL = `select boot::text, lease_until::text from trapeze.pods where closed_at is null and ($1::uuid[] is null or boot = any($1::uuid[]))`
+	beatsSQL = `select id::text, lease_until::text from trapeze.pods where closed_at is null and ($1::uuid[] is null or id = any($1::uuid[]))`
 )
 
 // Scope selects a lane or a set of pods. The zero value selects everything.

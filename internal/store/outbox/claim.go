@@ -98,7 +98,7 @@ with picked as materialized (
 ), freed as (
 	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
 ), events as (
-	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, fields)
+	insert into trapeze.job_events (jobs, event_nos, fences, pod, from_state, to_state, event, fields)
 	select array_agg(id), array_agg(event_no), array_agg(fence), $1::uuid, 'pending', 'running', 'job.claimed',
 		json_build_object('engine', $4::text) from claimed
 	having count(*) > 0
@@ -222,7 +222,7 @@ func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) 
 		for _, l := range rooms {
 			wants[at[l.Name]] = max(l.Want, 0)
 		}
-		list, err = store.Query(ctx, b.s, tx, pgx.RowToStructByPos[Item], takeSQL, b.boot, names, wants, b.o.Engine, since)
+		list, err = store.Query(ctx, b.s, tx, pgx.RowToStructByPos[Item], takeSQL, b.podID, names, wants, b.o.Engine, since)
 		for _, i := range list {
 			wants[at[i.Lane]]--
 		}
@@ -286,5 +286,5 @@ func (b *Outbox) Lost(ctx context.Context, unseen time.Duration, limit int) ([]I
 }
 
 func (b *Outbox) overdue(ctx context.Context, sql string, unseen time.Duration, limit int) ([]Item, error) {
-	return store.Rows(ctx, b.s, pgx.RowToStructByPos[Item], sql, b.boot, b.o.Engine, unseen.Milliseconds(), limit)
+	return store.Rows(ctx, b.s, pgx.RowToStructByPos[Item], sql, b.podID, b.o.Engine, unseen.Milliseconds(), limit)
 }

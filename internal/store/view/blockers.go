@@ -23,12 +23,12 @@ with j as (
 )
 select j.why, j.run_after, j.lane, j.kind, j.subject, j.isolated, ` + queueStateColumns + `,
 	coalesce(n.enabled, false), coalesce(n.drained, false), coalesce(n.engine, 'postgres'), coalesce(n.next_engine, ''), p.served, n.slots, n.slots_per_pod, p.alive, p.known,
-	coalesce(p.boots, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(f.open, 0), coalesce(f.branches, 0)
+	coalesce(p.pods, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(f.open, 0), coalesce(f.branches, 0)
 from j
 left join trapeze.lanes n on n.name = j.lane
 cross join lateral (
 	select count(*)::int as alive, coalesce(bool_or(n.engine = any(p.engines)), false) as served, (count(*) filter (where j.kind = any(p.kinds)))::int as known,
-		array_agg(p.boot::text) filter (where j.kind = any(p.kinds) and ` + readyPod + `) as boots,
+		array_agg(p.id::text) filter (where j.kind = any(p.kinds) and ` + readyPod + `) as pods,
 		array_agg(p.slots) filter (where j.kind = any(p.kinds) and ` + readyPod + `) as slots
 	from trapeze.pods p where p.closed_at is null and p.lease_until > now()
 ) p
@@ -61,7 +61,7 @@ type laneStanding struct {
 // podStanding holds the pods that can run a job.
 type podStanding struct {
 	Alive, Known int      // number of live pods, and number of live pods with a handler
-	Boots        []string // boot ids of the pods that could run the job now
+	Boots        []string // ids of the pods that could run the job now
 	PodSlots     []int    // total slots of each of those pods
 }
 
@@ -157,11 +157,11 @@ func (j standing) turn(used []BoardSlots) []job.Blocker {
 		}
 	}
 	busy, full := 0, 0 // pods without any free slot, and other pods without a free slot for the lane
-	for i, boot := range j.Boots {
+	for i, podID := range j.Boots {
 		switch {
-		case pods[boot] >= j.PodSlots[i]:
+		case pods[podID] >= j.PodSlots[i]:
 			busy++
-		case j.SlotsPerPod != nil && here[boot] >= *j.SlotsPerPod:
+		case j.SlotsPerPod != nil && here[podID] >= *j.SlotsPerPod:
 			full++
 		}
 	}

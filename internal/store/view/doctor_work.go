@@ -84,9 +84,9 @@ func LaneStates(ctx context.Context, s *store.Store) ([]LaneState, error) {
 
 // podHealthSQL lists the open pods, each with the time left on its lease. Plan: one pass over pods and remote_workers, which are small.
 const podHealthSQL = `
-select p.boot::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained,
-	w.boot is not null, coalesce(w.stream, 0), extract(epoch from clock_timestamp() - p.started_at)::float8
-from trapeze.pods p left join trapeze.remote_workers w on w.boot = p.boot where p.closed_at is null order by p.name, p.boot`
+select p.id::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained,
+	w.pod is not null, coalesce(w.stream, 0), extract(epoch from clock_timestamp() - p.started_at)::float8
+from trapeze.pods p left join trapeze.remote_workers w on w.pod = p.id where p.closed_at is null order by p.name, p.id`
 
 // PodHealth describes an open pod's health.
 type PodHealth struct {
@@ -115,14 +115,14 @@ func ReadPodHealth(ctx context.Context, s *store.Store) ([]PodHealth, error) {
 // considers only jobs that have been running for at least two minutes. It excludes live remote workers, which report their jobs themselves,
 // and the jobs that other engines run. Plan: one pass over live; pods_pkey for the running ones.
 const unknownWorkSQL = `
-select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.boot is null or p.closed_at is not null
+select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.id is null or p.closed_at is not null
 from trapeze.live l
-left join trapeze.pods p on p.boot = l.pod
+left join trapeze.pods p on p.id = l.pod
 where l.state = 'running' and l.claimed_at < now() - interval '2 minutes' and not ` + byEngine + `
-	and (p.boot is null or p.closed_at < now() - interval '1 minute' or p.closed_at is null and p.lease_until > now()
-		and not exists (select from trapeze.remote_workers w where w.boot = p.boot))
-group by l.pod, p.boot, p.name, p.known_claims, p.closed_at
-having p.boot is null or p.closed_at is not null or count(*) > p.known_claims
+	and (p.id is null or p.closed_at < now() - interval '1 minute' or p.closed_at is null and p.lease_until > now()
+		and not exists (select from trapeze.remote_workers w where w.pod = p.id))
+group by l.pod, p.id, p.name, p.known_claims, p.closed_at
+having p.id is null or p.closed_at is not null or count(*) > p.known_claims
 order by 1, 2`
 
 // UnknownWork counts the running jobs of a pod that is gone, or that knows about fewer jobs than the table assigns to it.

@@ -92,18 +92,18 @@ const (
 select ` + podColumns + `
 from trapeze.pods p left join (
 	select l.pod, count(*)::int as running from trapeze.live l where l.pod is not null group by l.pod
-) u on u.pod = p.boot
-left join trapeze.remote_workers w on w.boot = p.boot
+) u on u.pod = p.id
+left join trapeze.remote_workers w on w.pod = p.id
 where $1 or p.closed_at is null
-order by p.closed_at is not null, p.started_at, p.boot`
+order by p.closed_at is not null, p.started_at, p.id`
 	// boardPodsSQL lists open pods first, then closed ones, most recently closed first. Plan: one pass over pods and remote_workers, which
 	// are small.
 	boardPodsSQL = `
 select ` + podColumns + `
-from trapeze.pods p cross join (select 0 as running) u left join trapeze.remote_workers w on w.boot = p.boot
-order by p.closed_at desc nulls first, p.name, p.started_at, p.boot limit $1`
-	podColumns = `p.boot::text, p.name, p.version, p.kinds, p.slots, coalesce(u.running, 0),
-	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed, w.boot is not null, w.owner, w.stream`
+from trapeze.pods p cross join (select 0 as running) u left join trapeze.remote_workers w on w.pod = p.id
+order by p.closed_at desc nulls first, p.name, p.started_at, p.id limit $1`
+	podColumns = `p.id::text, p.name, p.version, p.kinds, p.slots, coalesce(u.running, 0),
+	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed, w.pod is not null, w.owner, w.stream`
 )
 
 // Pods returns the open pods. If closed is set, it also returns closed pods that still have a row.
@@ -130,7 +130,7 @@ order by l.claimed_at, l.id`
 	slotColumns = `l.id, l.kind, l.lane, l.subject, l.priority, l.attempt, l.fence, l.pod::text,
 	coalesce(p.name, case when ` + byEngine + ` then (select n.engine from trapeze.lanes n where n.name = l.lane) end, ''), l.claimed_at,
 	l.cancel_requested, g.done, g.total, g.message`
-	slotJoins = `left join trapeze.pods p on p.boot = l.pod left join trapeze.job_progress g on g.id = l.id`
+	slotJoins = `left join trapeze.pods p on p.id = l.pod left join trapeze.job_progress g on g.id = l.id`
 )
 
 // byEngine is the condition that an engine other than PostgreSQL runs the job in row l of live. The pod column then contains a version 8
@@ -147,7 +147,7 @@ func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
 	return j, err
 }
 
-// BoardSlots is the number of jobs that a pod, given by its boot id, is running in a lane.
+// BoardSlots is the number of jobs that a pod, given by its id, is running in a lane.
 type BoardSlots struct {
 	Lane, Pod string
 	Running   int

@@ -111,7 +111,7 @@ func eventful(t *testing.T) *past {
 	p.pass(2500 * time.Millisecond)
 	back.line("ctx_done", job.ErrShutdown.Error()).handBack()
 	back.claim("pod2")
-	p.podEvent("pod.left", "pod1", p.pods["pod1"].boot)
+	p.podEvent("pod.left", "pod1", p.pods["pod1"].podID)
 	p.quiet("pod1")
 	p.pods["pod1"].now.Ended = p.step()
 	p.pass(time.Second)

@@ -129,7 +129,7 @@ var podCrimes = []crime{
 			j.succeed()
 		}
 	}, nil},
-	{"I16", "two boots of a process run more than its slots", func(p *past) {
+	{"I16", "two pod IDs of a process run more than its slots", func(p *past) {
 		var open []*tale
 		for i := range 9 {
 			if i == 4 {

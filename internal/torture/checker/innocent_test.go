@@ -219,7 +219,7 @@ var innocent = []struct {
 		former := *j
 		p.fault("F36", "clock_forward", "", time.Second, func() {
 			p.quiet("pod3")
-			p.podEvent("pod.lapsed", "pod3", p.pods["pod3"].boot)
+			p.podEvent("pod.lapsed", "pod3", p.pods["pod3"].podID)
 			p.quietly("pod3")
 			j.recover().claim("pod1")
 		})
@@ -235,7 +235,7 @@ var innocent = []struct {
 		p.kill("pod2")
 		p.lapse("pod2")
 		j.row.Crashes++
-		j.fields(j.leave("job.cancelled", job.Cancelled, "system"), `{"reason":"cancelled","boot":%q,"crashes":1}`, j.boot())
+		j.fields(j.leave("job.cancelled", job.Cancelled, "system"), `{"reason":"cancelled","pod_id":%q,"crashes":1}`, j.podID())
 	}, nil},
 	{"a cancel while the server is frozen", func(p *past) {
 		j := sleeper(p, "pod1")

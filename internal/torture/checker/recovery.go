@@ -6,7 +6,7 @@ import "time"
 // poll interval, as long as another pod is working normally. A recovered job must run as soon as a pod that can run it has a free slot. The
 // expiry of a lease is known only if a sample shows it and no later heartbeat can have extended the lease.
 func jobsRecovered(v *view, f *Finding) {
-	for _, b := range v.boots {
+	for _, b := range v.podIDs {
 		if !b.lapsed || b.leaseSeen.IsZero() || !b.closed.Before(b.seen.Add(v.run.Settings.Lease)) || v.skewedAt(b.closed) {
 			continue
 		}
@@ -34,7 +34,7 @@ func jobsRecovered(v *view, f *Finding) {
 }
 
 // otherCouldRecover reports whether any pod other than b's could perform recovery throughout the given period.
-func (v *view) otherCouldRecover(b *boot, from, to time.Time) bool {
+func (v *view) otherCouldRecover(b *podID, from, to time.Time) bool {
 	for _, l := range v.lives {
 		if l != b.life && !l.remote() && v.able(l, from, to) {
 			return true

@@ -29,8 +29,8 @@ func (p *past) fire(name string, at time.Time, missed int) *tale {
 	p.xid++
 	t.event("job.enqueued", "", job.Pending, "system")
 	p.run.Occurrences = append(p.run.Occurrences, history.Fire{Schedule: name, FireAt: at, DecidedAt: p.now, Outcome: "fired", Missed: missed, Job: &t.row.ID})
-	boot := p.pods["pod1"].boot
-	p.run.Events = append(p.run.Events, job.Event{Cursor: fmt.Sprintf("%d.0.1", p.xid), At: p.now, Actor: "system", Boot: &boot, Event: "schedule.fired", Level: "info",
+	podID := p.pods["pod1"].podID
+	p.run.Events = append(p.run.Events, job.Event{Cursor: fmt.Sprintf("%d.0.1", p.xid), At: p.now, Actor: "system", Boot: &podID, Event: "schedule.fired", Level: "info",
 		Message: &name, Fields: json.RawMessage(fmt.Sprintf(`{"schedule":%q,"fire_at":%q}`, name, at.Format(time.RFC3339Nano)))})
 	return t.claim("pod1").succeed()
 }

@@ -66,10 +66,10 @@ type Act struct {
 type Fault struct {
 	Act
 	Began  time.Time `json:"began"`
-	Healed time.Time `json:"healed"`          // equal to Began if there was nothing to undo
-	Boot   string    `json:"boot,omitempty"`  // boot ID of the pod that was hit, if known
-	Struck int       `json:"struck"`          // number of connections, processes or jobs that were hit; 0 if the fault had no effect
-	Error  string    `json:"error,omitempty"` // why the fault could not be injected
+	Healed time.Time `json:"healed"`           // equal to Began if there was nothing to undo
+	Boot   string    `json:"pod_id,omitempty"` // ID of the pod that was hit, if known
+	Struck int       `json:"struck"`           // number of connections, processes or jobs that were hit; 0 if the fault had no effect
+	Error  string    `json:"error,omitempty"`  // why the fault could not be injected
 }
 
 // Line is one report from a demo handler. The ledger server numbers all lines consecutively.
@@ -77,7 +77,7 @@ type Line struct {
 	N        int64     `json:"n"`
 	T        time.Time `json:"t"`
 	Pod      string    `json:"pod"`
-	Boot     string    `json:"boot"`
+	Boot     string    `json:"pod_id"`
 	Job      int64     `json:"job,string"`
 	Kind     string    `json:"kind"`
 	Subject  string    `json:"subject"`
@@ -136,7 +136,7 @@ type Sample struct {
 	// Commit is the latest of the small commits that the sampler makes about four times a second. It is nil if there is no new commit, for
 	// example because the last attempt failed.
 	Commit *Commit `json:"commit,omitempty"`
-	// Leases maps the boot IDs of open pods to the expiry times of their leases. It comes from the same snapshot.
+	// Leases maps the pod IDs of open pods to the expiry times of their leases. It comes from the same snapshot.
 	Leases map[string]time.Time `json:"leases,omitempty"`
 }
 
@@ -153,7 +153,7 @@ type Running struct {
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Lane    string `json:"lane"`
-	Boot    string `json:"boot"`
+	Boot    string `json:"pod_id"`
 	Fence   int64  `json:"fence"`
 }
 
@@ -214,7 +214,7 @@ type Process struct {
 	Pod       string     `json:"pod"`             // name of the pod or the remote worker
 	Via       []string   `json:"via,omitempty"`   // pods that a remote worker connects to; empty for a pod
 	Slots     int        `json:"slots,omitempty"` // number of slots; 0 means the value from the settings
-	Boots     []string   `json:"boots"`           // boot IDs; a process takes a new one after losing its lease
+	Boots     []string   `json:"pod_ids"`         // pod IDs; a process takes a new one after losing its lease
 	PID       int        `json:"pid"`
 	Race      bool       `json:"race"`
 	Started   time.Time  `json:"started"`

@@ -83,7 +83,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	g.adopt(adopted)
 	go g.live(claiming)
 	h.pod.Metrics.RemoteStreams.Inc()
-	h.pod.Log.InfoContext(ctx, "remote worker accepted", telemetry.Pod, o.Name, telemetry.Boot, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.HandledKinds, telemetry.Running, len(adopted))
+	h.pod.Log.InfoContext(ctx, "remote worker accepted", telemetry.Pod, o.Name, telemetry.PodID, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.HandledKinds, telemetry.Running, len(adopted))
 	return g, nil
 }
 

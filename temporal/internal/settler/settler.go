@@ -186,8 +186,8 @@ type member struct{ s *Settler }
 func (m member) Open(context.Context) error { return nil }
 
 // Heartbeat reads the lanes and the lane of each kind, which determine the lanes in which next steps run.
-func (m member) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
-	b, err := m.s.pod.Heartbeats.Heartbeat(ctx, boot, m.s.Opts.LeaseFor, false)
+func (m member) Heartbeat(ctx context.Context, podID string) (store.Beat, error) {
+	b, err := m.s.pod.Heartbeats.Heartbeat(ctx, podID, m.s.Opts.LeaseFor, false)
 	return store.Beat{Open: true, Now: b.Now, Left: m.s.Opts.LeaseFor, Lanes: b.Lanes, LaneKinds: b.LaneKinds, History: b.History}, err
 }
 
