@@ -68,7 +68,7 @@ func TestManualRetryDuringRecovery(t *testing.T) {
 		}
 		ids, err := s.NewIDs(ctx, 1)
 		crashes := 1
-		if !try(err) || !try(s.Register(ctx, store.PodInfo{Boot: podID, Name: "dead", Kinds: []string{kind}, Slots: 1}, 8*time.Second)) {
+		if !try(err) || !try(s.Register(ctx, store.PodInfo{PodID: podID, Name: "dead", Kinds: []string{kind}, Slots: 1}, 8*time.Second)) {
 			return
 		}
 		_, err = s.Enqueue(ctx, podID, []store.NewJob{{ID: ids[0], Kind: kind, Lane: job.DefaultLane, Args: []byte(`{}`), Priority: 10, MaxCrashes: &crashes}})

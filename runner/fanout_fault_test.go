@@ -129,7 +129,7 @@ func TestUnbalancedFanOutTakeover(t *testing.T) {
 	id := enqueue(t, r, of("parent"))
 	inState(t, r, id, job.Waiting)
 	s, podID := inside.Of(r).Store, uuid.NewString()
-	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: podID, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, o.LeaseFor))
+	is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, o.LeaseFor))
 	claims, err := s.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 2}}, []string{"elsewhere"}, true)
 	is.NoErr(err)
 	is.Equal(len(claims.Jobs), 2)

@@ -21,7 +21,7 @@ func (a Admin) Status(ctx context.Context) (job.Fleet, error) {
 // [job.ErrUnknownPod] if there is no such pod.
 func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, podIDs, err := admin.DrainPod(ctx, a.pod.Commands, pod, true, named(actor))
-	return a.finishDrain(ctx, changed, wait, admin.Scope{Boots: podIDs}, err)
+	return a.finishDrain(ctx, changed, wait, admin.Scope{PodIDs: podIDs}, err)
 }
 
 // ResumePod lets drained pods start jobs again and reports whether any was drained. It returns [job.ErrUnknownPod] if there is no such pod.

@@ -162,7 +162,7 @@ func (e *engine) forward(ctx context.Context, database string) {
 
 // work runs a worker for each of the engine's lanes.
 func (e *engine) work(ctx context.Context, s *settler.Settler) {
-	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, Boot: e.podID, Owns: s.Owns, Reader: func(_ context.Context, in wire.Run) work.Writer {
+	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, PodID: e.podID, Owns: s.Owns, Reader: func(_ context.Context, in wire.Run) work.Writer {
 		return s.Reader(in)
 	}}
 	var (

@@ -39,8 +39,8 @@ type Options struct {
 	// Kinds returns the kinds whose schedules fire on this pod. They may include kinds that only other pods run, because submitting a job
 	// takes no slot.
 	Kinds func() []string
-	// Boot returns this pod's ID, or nil if the pod is not registered.
-	Boot func() *string
+	// PodID returns this pod's ID, or nil if the pod is not registered.
+	PodID func() *string
 	// Prepare creates a schedule's jobs in the transaction that processes the schedule. If the jobs cannot be submitted, refused is the
 	// reason.
 	Prepare func(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs Jobs, refused, err error)

@@ -29,7 +29,7 @@ func TestLateOccurrenceOnBusyPod(t *testing.T) {
 	t.Cleanup(st.Close)
 	c := New(Options{
 		Store: st, Log: slog.New(slog.DiscardHandler), Metrics: telemetry.New(), Kinds: func() []string { return []string{"k"} },
-		Boot: func() *string { return nil }, Wake: func() {}, WakePeers: func() {}, Count: func(err error) error { return err },
+		PodID: func() *string { return nil }, Wake: func() {}, WakePeers: func() {}, Count: func(err error) error { return err },
 		Prepare: func(context.Context, pgx.Tx, job.Schedule) (Jobs, error, error) {
 			return func(_ context.Context, ids []int64) (rows []store.NewJob, ended func(error)) {
 				for _, id := range ids {

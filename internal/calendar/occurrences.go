@@ -142,7 +142,7 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids [
 			return err
 		}
 	}
-	return admin.WriteFireEvents(ctx, c.o.Store, tx, c.o.Boot(), actor, reported)
+	return admin.WriteFireEvents(ctx, c.o.Store, tx, c.o.PodID(), actor, reported)
 }
 
 // active returns the schedules with an unfinished job, including later jobs of a pipeline that the schedule started. It considers only

@@ -26,22 +26,22 @@ func (e *examination) pods(ctx context.Context) error {
 	for _, p := range pods {
 		switch {
 		case p.Lease < 0 && p.Remote:
-			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) does not respond: its stream is closed, and its lease expired %s ago", p.Name, p.Boot, text.Seconds(-p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) does not respond: its stream is closed, and its lease expired %s ago", p.Name, p.PodID, text.Seconds(-p.Lease)),
 				"nothing if it has ended: others run its jobs. If it is alive, check in its log whether it reaches a pod of its --server and whether the pod accepts its token")
 			continue
 		case p.Lease < 0:
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) has not renewed its lease, which expired %s ago", p.Name, p.Boot, text.Seconds(-p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) has not renewed its lease, which expired %s ago", p.Name, p.PodID, text.Seconds(-p.Lease)),
 				"nothing if it died: the other pods take over. If it is alive, check whether it is suspended, starved of CPU, or cut off from the database")
 			continue
 		case p.Lease > time.Hour.Seconds():
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, text.Seconds(p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.PodID, text.Seconds(p.Lease)),
 				"synchronize the database's clock by NTP; the pods treat such a lease as expired")
 		case p.Drained:
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts no jobs", p.Name, p.Boot), "trapeze resume --pod "+text.ShellWord(p.Name)+", after its maintenance")
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts no jobs", p.Name, p.PodID), "trapeze resume --pod "+text.ShellWord(p.Name)+", after its maintenance")
 			continue
 		}
 		if p.Remote && p.Streams > mostStreams && float64(p.Streams) > p.Up/60 {
-			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) loses its stream repeatedly: it opened %d in %s", p.Name, p.Boot, p.Streams, text.Seconds(p.Up)),
+			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) loses its stream repeatedly: it opened %d in %s", p.Name, p.PodID, p.Streams, text.Seconds(p.Up)),
 				"see its log. Check that no proxy closes idle connections, and that no two processes share a worker id")
 		}
 		switch {

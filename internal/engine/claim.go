@@ -143,7 +143,7 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 // send sends a claim, and starts the handlers of jobs for which slots are reserved. Jobs of the kinds in short may also be claimed ahead of
 // time.
 func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, reserved map[string]int) (store.Claims, error) {
-	podID, began := c.Boot(), time.Now()
+	podID, began := c.PodID(), time.Now()
 	_ = failpoint.Hit(failpoint.ClaimSend)
 	// Once a claim has been sent, wait for its reply, but only briefly if the pod is stopping.
 	asking, cancel := routine.Linger(ctx, time.Second)
@@ -257,7 +257,7 @@ func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool
 	for _, k := range asked[least:] {
 		c.freed.add(k) // the next sweep claims it
 	}
-	podID := c.Boot()
+	podID := c.PodID()
 	asking, cancel := routine.Linger(ctx, time.Second)
 	defer cancel()
 	found, err := c.Store.ClaimSubjects(asking, podID, asked[:least], open)

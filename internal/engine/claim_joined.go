@@ -37,7 +37,7 @@ const farAway = time.Millisecond
 // because its lanes take turns using the slots.
 func (c *claimer) joinEnds(podID string, batch []*flush) endsWriter {
 	lanes := c.Lanes.Names()
-	if !c.Opts.ClaimAhead || len(lanes) != 1 || !c.backlog.hasMore() || c.ahead.Any() || c.Closing.Load() || !c.Lease.Trusted() || podID != c.Boot() {
+	if !c.Opts.ClaimAhead || len(lanes) != 1 || !c.backlog.hasMore() || c.ahead.Any() || c.Closing.Load() || !c.Lease.Trusted() || podID != c.PodID() {
 		return nil
 	}
 	n := 0

@@ -37,7 +37,7 @@ func (e *Engine) compare(ctx context.Context) {
 
 // noteStarted stores the start times of jobs that were claimed ahead of time and had already started at the previous comparison.
 func (e *Engine) noteStarted(ctx context.Context) error {
-	podID := e.Boot()
+	podID := e.PodID()
 	var claims []job.Lease
 	var started []time.Time
 	e.Runs.Each(func(run *Run) {
@@ -64,7 +64,7 @@ func (e *Engine) noteStarted(ctx context.Context) error {
 // cancelMissing cancels the handlers of claims that are missing from the table. It checks only claims whose commit has been confirmed, and
 // ignores those that may have finished in the meantime.
 func (e *Engine) cancelMissing(ctx context.Context) error {
-	podID := e.Boot()
+	podID := e.PodID()
 	var asked []job.Lease
 	e.Runs.Each(func(run *Run) {
 		if run.Lease.Pod == podID && run.mustBeHeld() {

@@ -165,7 +165,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 			e.State, e.Outcome, e.Class, e.Result = job.Failed, job.Error, job.ClassChildrenFailed, nil
 		}
 	}
-	podID, reserved := f.Boot(), false
+	podID, reserved := f.PodID(), false
 	if e.State == job.Succeeded {
 		next, err := f.stepAfter(ctx, w, plan, e.Impaired)
 		if err != nil {

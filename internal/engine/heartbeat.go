@@ -57,7 +57,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 		}
 		e.Damped.Over(ctx, notRegistered)
 		e.Damped.Over(ctx, heartbeatFailed)
-		e.Log.InfoContext(ctx, "pod registered again", telemetry.Pod, e.Opts.Name, telemetry.PodID, e.Boot())
+		e.Log.InfoContext(ctx, "pod registered again", telemetry.Pod, e.Opts.Name, telemetry.PodID, e.PodID())
 		e.Wake()
 		return true
 	}
@@ -67,7 +67,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
 	defer cancel()
-	podID := e.Boot()
+	podID := e.PodID()
 	b, err := e.Member.Heartbeat(asking, podID)
 	if err != nil {
 		e.Lease.Missed()

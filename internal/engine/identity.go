@@ -137,7 +137,7 @@ func (i *Identity) Handle(kinds []string) {
 	}
 }
 
-func (i *Identity) Boot() string { return i.Lease.ID() }
+func (i *Identity) PodID() string { return i.Lease.ID() }
 
 // NotificationsDisabled reports whether notifications are disabled, for example because the only connection leads through a pooler.
 func (i *Identity) NotificationsDisabled() bool { return i.Opts.DirectURL == "off" }
@@ -255,7 +255,7 @@ const (
 
 // Options configures an engine. See the Options of package runner.
 type Options struct {
-	Boot                               string                 // a random id if empty
+	PodID                              string                 // a random id if empty
 	MayUse                             func(lane string) bool // all lanes if nil
 	DeclaredLanes                      map[string]string      // by kind; they apply once the database has these lanes
 	Name, Version                      string

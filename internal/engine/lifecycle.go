@@ -61,7 +61,7 @@ func (e *Engine) WriteEnds() (stop func()) {
 // Adopt continues a claim that the identity already holds. It reports false if the engine has stopped.
 func (e *Engine) Adopt(a store.Adopted) bool {
 	e.Lanes.Adopt(a.Lane)
-	run := e.NewRun(&a.Claimed, e.Boot())
+	run := e.NewRun(&a.Claimed, e.PodID())
 	if run == nil {
 		e.Lanes.Release(a.Lane, 1)
 		return false

@@ -17,7 +17,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	if !s.Unknown.Due() {
 		return nil
 	}
-	began, podID := time.Now(), s.Boot()
+	began, podID := time.Now(), s.PodID()
 	known := map[job.Lease]bool{}
 	s.claims.mu.Lock()
 	held, ok, err := s.Member.Claims(ctx, podID)
@@ -65,7 +65,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 
 // AddKnown adds the claims that this process is working on, including claims that a statement in flight may assign to it.
 func (i *Identity) AddKnown(known map[job.Lease]bool) {
-	podID := i.Boot()
+	podID := i.PodID()
 	for _, id := range i.inFlight.all() {
 		known[job.Lease{JobID: id, Fence: 1, Pod: podID}] = true
 	}

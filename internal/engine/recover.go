@@ -74,7 +74,7 @@ const recoverPage = 5000
 func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	spared, left := s.Lease.Spared(s.Opts.LeaseFor)
 	closed := time.Now()
-	lapsed, err := store.CloseLapsed(ctx, s.Store, s.Boot(), s.Opts.LeaseFor, spared)
+	lapsed, err := store.CloseLapsed(ctx, s.Store, s.PodID(), s.Opts.LeaseFor, spared)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 		}
 	}
 	for _, l := range lapsed {
-		s.Log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, telemetry.PodID, l.Boot, telemetry.LeaseUntil, l.LeaseUntil)
+		s.Log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, telemetry.PodID, l.PodID, telemetry.LeaseUntil, l.LeaseUntil)
 		s.Metrics.RecoverySeconds.Observe(max(0, l.Late+time.Since(closed)).Seconds())
 	}
 	if crashed > 0 {

@@ -41,12 +41,12 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 	if len(asks) == 0 {
 		return nil
 	}
-	podID := c.Boot()
+	podID := c.PodID()
 	answers, err := store.SettleSlots(asking, c.Store, podID, asks, c.HandledKinds)
 	if err != nil {
 		return err // the next request reads the current grants
 	}
-	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == podID }) {
+	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.PodID() == podID }) {
 		c.WakePeers()
 	}
 	return nil

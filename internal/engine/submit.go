@@ -214,7 +214,7 @@ func (sub *submitter) LaneAsking(ctx context.Context, ask func(ctx context.Conte
 func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	lane := n.Lane
 	// If the job cannot start in this process, the same statement inserts it as pending.
-	podID, reserved := sub.Boot(), false
+	podID, reserved := sub.PodID(), false
 	if !n.NeedsApproval {
 		podID, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis, n.Priority-1) // Priority-1: wait behind jobs of the same priority
 	}

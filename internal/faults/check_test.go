@@ -32,7 +32,7 @@ type event struct {
 	No           int
 	XID          string
 	Fence        *int64
-	Boot         *string
+	PodID        *string
 	From, To     job.State
 	Event        string
 	At           time.Time
@@ -255,8 +255,8 @@ func (h history) story(id int64) string {
 	text += ")"
 	for _, e := range h.events[id] {
 		text += fmt.Sprintf("\n    %s %2d %s", e.At.Format("05.000"), e.No, e.Event)
-		if e.Fence != nil && e.Boot != nil {
-			text += fmt.Sprintf(" fence %d pod %.8s", *e.Fence, *e.Boot)
+		if e.Fence != nil && e.PodID != nil {
+			text += fmt.Sprintf(" fence %d pod %.8s", *e.Fence, *e.PodID)
 		}
 	}
 	return text + "\n"

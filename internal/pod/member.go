@@ -54,7 +54,7 @@ func (m podMember) LeaseLost(ctx context.Context) {
 func (m podMember) HistoryChanged() {
 	m.p.Metrics.HistoryChanges.Inc()
 	m.p.Log.Warn("the database's history has changed: a standby was promoted or a backup restored, and the latest commits may be missing",
-		telemetry.Pod, m.p.opts.Name, telemetry.PodID, m.p.Boot())
+		telemetry.Pod, m.p.opts.Name, telemetry.PodID, m.p.PodID())
 	m.p.Feed.Wake()
 }
 
@@ -100,17 +100,17 @@ var errClosedAtOnce = errors.New("pod row closed before the first heartbeat")
 // register opens the pod's row and applies the response to the first heartbeat.
 func (p *Pod) register(ctx context.Context) error {
 	sent := time.Now()
-	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Limits: p.Limits(), Engines: p.laneEngines.names(), Before: p.Lease.PreviousID()}
+	info := store.PodInfo{PodID: p.PodID(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Limits: p.Limits(), Engines: p.laneEngines.names(), Before: p.Lease.PreviousID()}
 	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
 		return err
 	}
-	b, err := podMember{p}.Heartbeat(ctx, info.Boot)
+	b, err := podMember{p}.Heartbeat(ctx, info.PodID)
 	if err != nil {
 		return err
 	}
 	if !b.Open {
 		p.Lease.NewBoot() // a closed row never reopens, so the next attempt uses a new one
-		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
+		return fmt.Errorf("register pod %s: %w", info.PodID, errClosedAtOnce)
 	}
 	p.FirstBeat(sent, b)
 	return nil

@@ -50,10 +50,10 @@ func (p *slowPass) rest() {
 // findOrphaned reads the next page of the live table, and notes an unknown outcome if the table assigns a claim to an engine that does not
 // know it. Claims may start or end during the read, so those known before or after it count as known.
 func (p *Pod) findOrphaned(ctx context.Context) error {
-	podIDs, of := []string{p.Boot()}, map[string]*engine.Engine{p.Boot(): p.Engine}
+	podIDs, of := []string{p.PodID()}, map[string]*engine.Engine{p.PodID(): p.Engine}
 	p.sessions().Each(func(e *engine.Engine) {
-		podIDs = append(podIDs, e.Boot())
-		of[e.Boot()] = e
+		podIDs = append(podIDs, e.PodID())
+		of[e.PodID()] = e
 	})
 	known := map[job.Lease]bool{}
 	for _, its := range of {
@@ -85,7 +85,7 @@ type knownClaims struct {
 
 // report writes the count to the pod's row if it has changed.
 func (k *knownClaims) report(ctx context.Context, e *engine.Engine) {
-	if podID := e.Boot(); podID != k.podID {
+	if podID := e.PodID(); podID != k.podID {
 		*k = knownClaims{podID: podID, reported: -1}
 	}
 	now, seen, n := time.Now(), map[engine.ClaimKey]time.Time{}, 0

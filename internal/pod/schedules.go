@@ -26,7 +26,7 @@ func newCalendar(p *Pod) *calendar.Calendar {
 	return calendar.New(calendar.Options{
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
 		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatEvery),
-		Kinds: p.scheduledKinds, Boot: p.bootIfRegistered, Prepare: p.prepareScheduled,
+		Kinds: p.scheduledKinds, PodID: p.bootIfRegistered, Prepare: p.prepareScheduled,
 		Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
 	})
 }
@@ -48,7 +48,7 @@ func (p *Pod) bootIfRegistered() *string {
 	if !p.Lease.Registered() {
 		return nil
 	}
-	podID := p.Boot()
+	podID := p.PodID()
 	return &podID
 }
 

@@ -50,7 +50,7 @@ func (c *contest) note(format string, args ...any) {
 
 func (c *contest) join(p *claimant) {
 	p.podID = uuid.NewString()
-	c.NoErr(c.st.Register(c.ctx, store.PodInfo{Boot: p.podID, Name: "p", Kinds: []string{"k"}, Slots: 4}, time.Hour))
+	c.NoErr(c.st.Register(c.ctx, store.PodInfo{PodID: p.podID, Name: "p", Kinds: []string{"k"}, Slots: 4}, time.Hour))
 }
 
 // step applies a random event to a pod. It returns a message if the pod started a job that it must not start.

@@ -19,7 +19,7 @@ type Row struct {
 	Lane  string    `json:"lane"`
 	Kind  string    `json:"kind"`
 	State job.State `json:"state"`
-	Boot  *string   `json:"pod"` // nil in a row for an hour
+	PodID *string   `json:"pod"` // nil in a row for an hour
 	Jobs  int64     `json:"jobs"`
 	Wait  Histogram `json:"wait"`
 	Run   Histogram `json:"run"`
@@ -91,7 +91,7 @@ func (c *Counter) Rows(now time.Time, podID string, stopping bool) []Row {
 	if !next.Equal(c.minute) || stopping {
 		podID = cmp.Or(c.id, podID)
 		for _, row := range c.cells {
-			row.At, row.Boot = c.minute.UTC(), &podID
+			row.At, row.PodID = c.minute.UTC(), &podID
 			c.pending = append(c.pending, *row)
 		}
 		if next.Before(c.minute) {

@@ -110,7 +110,7 @@ func TestBoardRemoteWorkers(t *testing.T) {
 	w.pod("web-1")
 	worker := uuid.NewString()
 	for range 2 { // the second stream takes over the row
-		_, err := store.OpenWorker(w.ctx(), w.Store, store.PodInfo{Boot: worker, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+		_, err := store.OpenWorker(w.ctx(), w.Store, store.PodInfo{PodID: worker, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 		w.is.NoErr(err)
 	}
 

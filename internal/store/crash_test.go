@@ -26,7 +26,7 @@ func TestTransactionIDReusedAfterCrash(t *testing.T) {
 	is.NoErr(err)
 	defer s.Close()
 	const podID = "00000000-0000-0000-0000-000000000001"
-	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: podID, Name: "a", Kinds: []string{"k"}}, time.Minute))
+	is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}}, time.Minute))
 	ids, err := s.NewIDs(t.Context(), 1)
 	is.NoErr(err)
 	_, err = s.Enqueue(t.Context(), podID, []store.NewJob{{ID: ids[0], Kind: "k", Lane: "default", Args: []byte("{}"), Starts: true}})

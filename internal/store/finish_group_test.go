@@ -26,7 +26,7 @@ func TestFinishGroupConcurrentChanges(t *testing.T) {
 			w.exec(`create table mine (job bigint)`)
 			w.put(plain, plain, plain)
 			claimed := w.claims(podID, 3)
-			g := store.Group{Boot: podID, LockWait: time.Minute, Idle: time.Minute, Sending: func() error { return nil },
+			g := store.Group{PodID: podID, LockWait: time.Minute, Idle: time.Minute, Sending: func() error { return nil },
 				Queue: func(id int64, batch *pgx.Batch) { batch.Queue(`insert into mine values ($1)`, id) }}
 			for _, c := range claimed {
 				g.Ends = append(g.Ends, ending(c))

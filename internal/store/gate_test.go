@@ -52,7 +52,7 @@ func TestPodRegistrationDuringDrain(t *testing.T) {
 		// The drain has been written but not committed yet when the process registers.
 		release := w.freeze(`update trapeze.pods set drained = true where id = $1::uuid`, old)
 		registered := async(func() (bool, error) {
-			return true, w.Register(context.Background(), store.PodInfo{Boot: uuid.NewString(), Name: "web", Kinds: []string{"k"}, Slots: 1}, lease)
+			return true, w.Register(context.Background(), store.PodInfo{PodID: uuid.NewString(), Name: "web", Kinds: []string{"k"}, Slots: 1}, lease)
 		})
 		w.waiting(1)
 		release(true)

@@ -14,7 +14,7 @@ import (
 
 // PodInfo describes a process that is about to run jobs.
 type PodInfo struct {
-	Boot    string
+	PodID   string
 	Name    string
 	Version string
 	Kinds   []string
@@ -42,9 +42,9 @@ select 1, id, 'pod.joined', @name from joined`)
 
 // Register opens a pod's row with a lease of the given length.
 func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) error {
-	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"pod", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"engines", p.Engines}, {"lease", lease.Milliseconds()}, {"before", Some(p.Before)}})
+	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"pod", p.PodID}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"engines", p.Engines}, {"lease", lease.Milliseconds()}, {"before", Some(p.Before)}})
 	if err != nil {
-		return fmt.Errorf("register pod %s: %w", p.Boot, err)
+		return fmt.Errorf("register pod %s: %w", p.PodID, err)
 	}
 	return nil
 }

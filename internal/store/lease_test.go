@@ -63,7 +63,7 @@ func TestLeasesExpiredDuringOutage(t *testing.T) {
 	closed, err := store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Now().Add(-10*time.Second))
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1)
-	w.is.Equal(closed[0].Boot, before)
+	w.is.Equal(closed[0].PodID, before)
 	closed, err = store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 2) // no lease is spared anymore

@@ -45,7 +45,7 @@ func retriesAgain(id int64) operation {
 }
 
 func registers(podID, name string) operation {
-	p := store.PodInfo{Boot: podID, Name: name, Kinds: []string{"k"}, Slots: 8}
+	p := store.PodInfo{PodID: podID, Name: name, Kinds: []string{"k"}, Slots: 8}
 	return bare("register "+podID,
 		func(ctx context.Context, s *store.Store) error { return s.Register(ctx, p, lease) },
 		func(m *model) error { m.Register(p); return nil })
@@ -74,7 +74,7 @@ func closesLapsed(by string) operation {
 		func(ctx context.Context, s *store.Store) (podIDs []string, err error) {
 			list, err := store.CloseLapsed(ctx, s, by, lease, time.Time{})
 			for _, l := range list {
-				podIDs = append(podIDs, l.Boot)
+				podIDs = append(podIDs, l.PodID)
 			}
 			return podIDs, err
 		},

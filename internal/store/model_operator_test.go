@@ -102,8 +102,8 @@ func (m *model) Retry(id int64, actor string) ([]int64, error) {
 
 // Register opens a pod's row.
 func (m *model) Register(p store.PodInfo) {
-	m.pods[p.Boot] = &modelPod{name: p.Name}
-	m.podEvent(p.Boot, "pod.joined", "", p.Name)
+	m.pods[p.PodID] = &modelPod{name: p.Name}
+	m.podEvent(p.PodID, "pod.joined", "", p.Name)
 }
 
 // Leave closes a pod's row.

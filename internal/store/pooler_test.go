@@ -94,7 +94,7 @@ func TestForeignFunctionsInSearchPath(t *testing.T) {
 			is.NoErr(err)
 			t.Cleanup(s.Close)
 			podID := uuid.NewString()
-			is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: podID, Name: "a", Kinds: []string{"mail"}}, time.Minute))
+			is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"mail"}}, time.Minute))
 			is.Equal(found, 1)
 			_, err = s.Enqueue(t.Context(), podID, []store.NewJob{{ID: 7, Kind: "mail", Lane: "default", Args: []byte(`{}`)}})
 			is.NoErr(err)

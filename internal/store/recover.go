@@ -31,7 +31,7 @@ select id::text, name, lease_until, now() - lease_until from closed`)
 
 // Lapsed is a pod whose row was closed because its lease expired.
 type Lapsed struct {
-	Boot       string
+	PodID      string
 	Name       string
 	LeaseUntil time.Time
 	Late       time.Duration // how long ago the lease expired

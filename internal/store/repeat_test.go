@@ -20,7 +20,7 @@ func TestFirstRequestsAfterBrokenConnections(t *testing.T) {
 	is.NoErr(err)
 	defer s.Close()
 	podID := uuid.NewString()
-	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: podID, Name: "a", Kinds: []string{"k"}}, time.Minute))
+	is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}}, time.Minute))
 	// The server closes each connection while it is idle in the pool.
 	breakAll := func() {
 		t.Helper()

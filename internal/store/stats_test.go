@@ -16,7 +16,7 @@ const podA, podB = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2
 
 // counted returns a row for one minute in which n jobs waited for 1 ms to 3 ms and ran for the given time.
 func counted(at time.Time, podID, lane, kind string, state job.State, n int64, run time.Duration) stats.Row {
-	row := stats.Row{At: at.UTC().Truncate(time.Minute), Lane: lane, Kind: kind, State: state, Boot: &podID, Jobs: n, Wait: stats.Histogram{}, Run: stats.Histogram{}}
+	row := stats.Row{At: at.UTC().Truncate(time.Minute), Lane: lane, Kind: kind, State: state, PodID: &podID, Jobs: n, Wait: stats.Histogram{}, Run: stats.Histogram{}}
 	for i := range n {
 		row.Wait.Observe(time.Millisecond + time.Duration(i%3)*time.Millisecond)
 		row.Run.Observe(run)

@@ -17,7 +17,7 @@ func TestConcurrentStreamsOfNewWorker(t *testing.T) {
 		var opening sync.WaitGroup
 		for i := range errs {
 			opening.Go(func() {
-				_, errs[i] = store.OpenWorker(t.Context(), w.Store, store.PodInfo{Boot: podID, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+				_, errs[i] = store.OpenWorker(t.Context(), w.Store, store.PodInfo{PodID: podID, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 			})
 		}
 		opening.Wait()

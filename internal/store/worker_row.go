@@ -56,21 +56,21 @@ select stream, stream_key, @owner::text, true, false, acknowledged from known un
 // [WorkerPolicies]. OpenWorker returns [job.ErrLeaseLost] if the row is closed or belongs to another principal.
 func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (WorkerRow, error) {
 	for last := false; ; last = true {
-		found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], openWorkerSQL, args{{"pod", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"lease", lease.Milliseconds()}, {"owner", owner}, {"key", key}, {"policies", policies}})
+		found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], openWorkerSQL, args{{"pod", p.PodID}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"lease", lease.Milliseconds()}, {"owner", owner}, {"key", key}, {"policies", policies}})
 		if err != nil {
-			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, err)
+			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.PodID, err)
 		}
 		if len(found) > 0 {
 			return found[0], nil
 		}
 		// A concurrent earlier stream may have inserted the row after the statement took its snapshot. The next attempt then takes that row
 		// over.
-		row, err := Worker(ctx, s, p.Boot)
+		row, err := Worker(ctx, s, p.PodID)
 		if err != nil && !errors.Is(err, job.ErrNotFound) {
 			return WorkerRow{}, err
 		}
 		if last || err != nil || !row.Open || row.Owner != owner {
-			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
+			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.PodID, job.ErrLeaseLost)
 		}
 	}
 }

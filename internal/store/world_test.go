@@ -54,7 +54,7 @@ func (w *world) ctx() context.Context { return w.t.Context() }
 func (w *world) pod(name string) string {
 	w.t.Helper()
 	podID := uuid.NewString()
-	w.is.NoErr(w.Register(w.ctx(), store.PodInfo{Boot: podID, Name: name, Kinds: []string{"k"}, Slots: 8}, lease))
+	w.is.NoErr(w.Register(w.ctx(), store.PodInfo{PodID: podID, Name: name, Kinds: []string{"k"}, Slots: 8}, lease))
 	return podID
 }
 

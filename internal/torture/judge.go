@@ -128,7 +128,7 @@ func count(r *history.Run) Counts {
 func remote(r *history.Run) (claims, crossings int) {
 	far, on := map[string]bool{}, map[int64]bool{}
 	for _, p := range r.Pods {
-		for _, podID := range p.Boots {
+		for _, podID := range p.PodIDs {
 			far[podID] = len(p.Via) > 0
 		}
 	}
@@ -224,7 +224,7 @@ var deadly = []string{"demo.exit", "demo.panic", "demo.hog"}
 func killedByAJob(r *history.Run, p history.Process) bool {
 	open := map[string]bool{}
 	for _, l := range r.Ledger {
-		its := slices.Contains(p.Boots, l.Boot) || l.Pod == p.Pod && l.T.After(p.Started) && !p.Ended.IsZero() && !l.T.After(p.Ended)
+		its := slices.Contains(p.PodIDs, l.PodID) || l.Pod == p.Pod && l.T.After(p.Started) && !p.Ended.IsZero() && !l.T.After(p.Ended)
 		if its && slices.Contains(deadly, l.Kind) {
 			open[fmt.Sprint(l.Job, "/", l.Fence)] = l.Event != "end"
 		}

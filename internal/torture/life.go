@@ -128,7 +128,7 @@ func (l *life) saidObject(line []byte) {
 	var one struct {
 		Ready bool   `json:"ready"`
 		HTTP  string `json:"http"`
-		Boot  string `json:"pod_id"`
+		PodID string `json:"pod_id"`
 		Pod   string `json:"pod"`
 		Msg   string `json:"msg"`
 	}
@@ -143,9 +143,9 @@ func (l *life) saidObject(line []byte) {
 	if one.Msg == "remote worker accepted" { // logged by a pod, so the place is the pod's
 		l.place.w.serves(one.Pod, l.place.name)
 	}
-	if (one.Ready || slices.Contains(introductions, one.Msg)) && one.Boot != "" && !slices.Contains(l.record.Boots, one.Boot) {
-		l.record.Boots = append(l.record.Boots, one.Boot)
-		l.place.podID = one.Boot
+	if (one.Ready || slices.Contains(introductions, one.Msg)) && one.PodID != "" && !slices.Contains(l.record.PodIDs, one.PodID) {
+		l.record.PodIDs = append(l.record.PodIDs, one.PodID)
+		l.place.podID = one.PodID
 	}
 }
 

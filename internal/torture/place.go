@@ -62,8 +62,8 @@ func (p *place) PID() int {
 	return p.now.record.PID
 }
 
-// Boot returns the place's latest known pod ID, or an empty string if none is known.
-func (p *place) Boot() string {
+// PodID returns the place's latest known pod ID, or an empty string if none is known.
+func (p *place) PodID() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.podID

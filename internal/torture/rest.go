@@ -168,7 +168,7 @@ func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err
 		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &podID) // fails until the job is running
 	}
 	for _, p := range c.w.Pods() {
-		if p.Boot() != podID {
+		if p.PodID() != podID {
 			if c.end(ctx, 0, p, "cancel", id).Outcome == history.OK {
 				struck++
 			}

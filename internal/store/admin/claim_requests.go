@@ -32,7 +32,7 @@ from trapeze.claim_requests r where r.id = $1`
 // Asked is a request to the pod that holds a claim.
 type Asked struct {
 	ID    int64
-	Boot  string
+	PodID string
 	Fence int64
 	Pod   string // name of the pod or remote worker
 }

@@ -68,8 +68,8 @@ func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, act
 		}
 		var all []string
 		for _, p := range found {
-			if all = append(all, p.Boot); p.Open {
-				podIDs = append(podIDs, p.Boot)
+			if all = append(all, p.PodID); p.Open {
+				podIDs = append(podIDs, p.PodID)
 			}
 			changed = changed || p.Drained != drained
 		}
@@ -84,7 +84,7 @@ func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, act
 		}
 		return operates(ctx, s, tx, operation{
 			AuditEntry: AuditEntry{Actor: actor, Action: action, Target: "pod " + found[0].Name, Before: drains{!drained}, After: drains{drained}},
-			Boot:       &found[0].Boot, Event: event, About: found[0].Name,
+			PodID:      &found[0].PodID, Event: event, About: found[0].Name,
 		})
 	})
 	if err != nil {
@@ -95,7 +95,7 @@ func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, act
 
 // podRow holds the columns that are needed to drain a pod.
 type podRow struct {
-	Boot, Name    string
+	PodID, Name   string
 	Drained, Open bool
 }
 

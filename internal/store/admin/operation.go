@@ -21,7 +21,7 @@ where e.name = $2`
 // operation describes one change by an operator, with its audit entry and its event.
 type operation struct {
 	AuditEntry
-	Boot  *string // the affected pod, if any
+	PodID *string // the affected pod, if any
 	Event string
 	About string // the name of the lane, pod, schedule or kind, or paused or frozen for the queue
 }
@@ -35,7 +35,7 @@ func operates(ctx context.Context, s *store.Store, tx pgx.Tx, o operation) error
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, s.In(operatorEventSQL), o.Boot, o.Event, o.Actor, o.About, fields); err != nil {
+	if _, err := tx.Exec(ctx, s.In(operatorEventSQL), o.PodID, o.Event, o.Actor, o.About, fields); err != nil {
 		return err
 	}
 	return s.NotifySettings(ctx, tx)

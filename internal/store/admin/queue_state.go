@@ -73,8 +73,8 @@ where state = 'running' and ($1::text is null or lane = $1) and ($2::uuid[] is n
 
 // Scope selects a lane or a set of pods. The zero value selects everything.
 type Scope struct {
-	Lane  string
-	Boots []string
+	Lane   string
+	PodIDs []string
 }
 
 // Running returns the number of running jobs, and the lease expiry of each pod that may start more jobs. Once a pod's lease expiry has
@@ -97,20 +97,20 @@ func runningIn(ctx context.Context, s *store.Store, tx pgx.Tx, of Scope) (runnin
 
 // beat is an open pod's lease.
 type beat struct {
-	Boot  string
+	PodID string
 	Until string
 }
 
 func runningOf(beats func(string, ...any) ([]beat, error), counts func(string, ...any) ([]int, error), of Scope) (running int, leases map[string]string, err error) {
-	list, err := beats(beatsSQL, of.Boots)
+	list, err := beats(beatsSQL, of.PodIDs)
 	if err != nil {
 		return 0, nil, fmt.Errorf("count running jobs: %w", err)
 	}
 	leases = make(map[string]string, len(list))
 	for _, b := range list {
-		leases[b.Boot] = b.Until
+		leases[b.PodID] = b.Until
 	}
-	n, err := counts(runningSQL, store.Some(of.Lane), of.Boots)
+	n, err := counts(runningSQL, store.Some(of.Lane), of.PodIDs)
 	if err != nil {
 		return 0, nil, fmt.Errorf("count running jobs: %w", err)
 	}

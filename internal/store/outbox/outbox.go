@@ -32,8 +32,8 @@ func Fence(epoch int64, attempt int) int64 {
 // lastFence returns the fence that the job's row holds during an epoch.
 func lastFence(epoch int64) int64 { return (epoch+1)*fencesPerEpoch - 1 }
 
-// Boot returns the id that represents an engine wherever a pod would have an id.
-func Boot(engine string) string {
+// PodID returns the id that represents an engine wherever a pod would have an id.
+func PodID(engine string) string {
 	h := sha256.Sum256([]byte("trapeze engine " + engine))
 	h[6], h[8] = h[6]&0x0f|0x80, h[8]&0x3f|0x80 // a UUID of version 8
 	return fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
@@ -52,7 +52,7 @@ func NameOf(ctx context.Context, s *store.Store, podID string) (string, error) {
 		return "", fmt.Errorf("list the engines: %w", err)
 	}
 	for _, name := range list {
-		if Boot(name) == podID {
+		if PodID(name) == podID {
 			return name, nil
 		}
 	}
@@ -124,7 +124,7 @@ func New(s *store.Store, o Options) *Outbox {
 	if o.MaxOpen <= 0 {
 		o.MaxOpen = 2000
 	}
-	return &Outbox{s: s, o: o, podID: Boot(o.Engine)}
+	return &Outbox{s: s, o: o, podID: PodID(o.Engine)}
 }
 
 // Item is a job in an epoch.

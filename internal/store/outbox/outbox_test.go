@@ -137,7 +137,7 @@ func TestFencesAcrossPodsAndEngines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	podID := uuid.NewString()
-	w.is.NoErr(w.Register(t.Context(), store.PodInfo{Boot: podID, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
+	w.is.NoErr(w.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
 	onPod := func() int64 {
 		t.Helper()
 		found, err := w.Claim(t.Context(), podID, []store.Want{{Lane: "video", N: 1}}, []string{"k"}, true)
@@ -226,7 +226,7 @@ func TestPodClaimOfEngineSubject(t *testing.T) {
 	w.put(about("s"))
 	w.one()
 	podID := uuid.NewString()
-	w.is.NoErr(w.Register(t.Context(), store.PodInfo{Boot: podID, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
+	w.is.NoErr(w.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
 	w.put(func(n *store.NewJob) { n.Subject, n.Lane = "s", "default" })
 	found, err := w.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
 	w.is.NoErr(err)
@@ -309,10 +309,10 @@ func TestStackRequestForEngineJob(t *testing.T) {
 	i := w.one()
 	_, err := admin.AskStack(t.Context(), w.Store, i.ID, "ana")
 	w.is.True(errors.Is(err, job.ErrNotRunning)) // no pod is running the job
-	name, err := NameOf(t.Context(), w.Store, Boot("far"))
+	name, err := NameOf(t.Context(), w.Store, PodID("far"))
 	w.is.NoErr(err)
 	w.is.Equal(name, "far")
-	w.is.True(IsEngine(Boot("far")) && !IsEngine(uuid.NewString()))
+	w.is.True(IsEngine(PodID("far")) && !IsEngine(uuid.NewString()))
 }
 
 func TestCancelBeforeEngineStart(t *testing.T) {

@@ -61,7 +61,7 @@ type laneStanding struct {
 // podStanding holds the pods that can run a job.
 type podStanding struct {
 	Alive, Known int      // number of live pods, and number of live pods with a handler
-	Boots        []string // ids of the pods that could run the job now
+	PodIDs       []string // ids of the pods that could run the job now
 	PodSlots     []int    // total slots of each of those pods
 }
 
@@ -137,7 +137,7 @@ func (j standing) shared() (list []job.Blocker) {
 		add(true, job.BlockerNoPods, "no pod is alive", "trapeze serve")
 	case j.Known == 0:
 		add(true, job.BlockerNoHandler, fmt.Sprintf("no live pod has a handler of %q", j.Kind), "")
-	case len(j.Boots) == 0:
+	case len(j.PodIDs) == 0:
 		add(true, job.BlockerPodsDrained, fmt.Sprintf("the pods that have a handler of %q are drained or about to stop", j.Kind), "trapeze pods")
 	}
 	return list
@@ -157,7 +157,7 @@ func (j standing) turn(used []BoardSlots) []job.Blocker {
 		}
 	}
 	busy, full := 0, 0 // pods without any free slot, and other pods without a free slot for the lane
-	for i, podID := range j.Boots {
+	for i, podID := range j.PodIDs {
 		switch {
 		case pods[podID] >= j.PodSlots[i]:
 			busy++
@@ -168,9 +168,9 @@ func (j standing) turn(used []BoardSlots) []job.Blocker {
 	switch {
 	case j.Slots != nil && lane >= *j.Slots:
 		return []job.Blocker{{Why: job.BlockerFullLane, Says: fmt.Sprintf("all %d slots of its lane %q are in use", *j.Slots, j.Lane), Do: "trapeze ps"}}
-	case full > 0 && busy+full == len(j.Boots):
+	case full > 0 && busy+full == len(j.PodIDs):
 		return []job.Blocker{{Why: job.BlockerFullLane, Says: fmt.Sprintf("all slots per pod of its lane %q are in use: %d each", j.Lane, *j.SlotsPerPod), Do: "trapeze ps"}}
-	case busy == len(j.Boots):
+	case busy == len(j.PodIDs):
 		return []job.Blocker{{Why: job.BlockerFullPods, Says: "all slots of the pods that have a handler are in use", Do: "trapeze ps"}}
 	case j.Isolated:
 		return []job.Blocker{{Why: job.BlockerIsolated, Says: job.BlockerIsolated.Words()}}

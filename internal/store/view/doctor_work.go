@@ -90,7 +90,7 @@ from trapeze.pods p left join trapeze.remote_workers w on w.pod = p.id where p.c
 
 // PodHealth describes an open pod's health.
 type PodHealth struct {
-	Boot     string
+	PodID    string
 	Name     string
 	Version  string
 	Slots    int
@@ -128,7 +128,7 @@ order by 1, 2`
 // UnknownWork counts the running jobs of a pod that is gone, or that knows about fewer jobs than the table assigns to it.
 type UnknownWork struct {
 	Pod   string // the pod's name, or empty if it has no row
-	Boot  string
+	PodID string
 	Jobs  int   // number of jobs that the pod is running according to the table
 	First int64 // the lowest id of those jobs
 	Known int   // number of jobs that the pod's process knows

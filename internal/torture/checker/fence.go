@@ -69,7 +69,7 @@ func (v *view) startsClaimed(s *story, f *Finding) {
 		if l.Event != "start" {
 			continue
 		}
-		c := s.claim(l.Fence, l.Boot)
+		c := s.claim(l.Fence, l.PodID)
 		if !f.judge(c != nil, s.id, "job %d: a handler started on %s with fence %d, which was never claimed", s.id, l.Pod, l.Fence) {
 			continue
 		}

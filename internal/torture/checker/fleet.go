@@ -75,11 +75,11 @@ func (v *view) fleetSampled(limits map[string]limits, f *Finding) {
 		count, newest := map[string]int{}, map[string]*claim{}
 		for _, r := range sample.Running {
 			s := v.stories[r.Job]
-			_, open := sample.Leases[r.Boot]
+			_, open := sample.Leases[r.PodID]
 			if limits[r.Lane] == nil || !open || s == nil || s.tampered {
 				continue
 			}
-			if c := s.claim(r.Fence, r.Boot); c != nil && c.start() != nil {
+			if c := s.claim(r.Fence, r.PodID); c != nil && c.start() != nil {
 				count[r.Lane]++
 				if newest[r.Lane] == nil || c.event.At.After(newest[r.Lane].event.At) {
 					newest[r.Lane] = c

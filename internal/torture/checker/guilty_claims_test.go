@@ -110,7 +110,7 @@ var fenceCrimes = []crime{
 		r.Ledger = append(r.Ledger, line)
 	}},
 	{"I3", "a handler starts on a pod that has no claim", func(p *past) { sleeper(p, "pod1").succeed() }, func(r *history.Run) {
-		last(r.Ledger).Event, last(r.Ledger).Boot = "start", "pod2-boot1"
+		last(r.Ledger).Event, last(r.Ledger).PodID = "start", "pod2-boot1"
 	}},
 	{"I3", "a handler starts before its claim", func(p *past) { sleeper(p, "pod1").succeed() }, func(r *history.Run) {
 		start := &r.Ledger[len(r.Ledger)-2]

@@ -82,8 +82,8 @@ func historyLegal(v *view, f *Finding) {
 		for _, r := range v.run.Samples[i].Running {
 			s := v.stories[r.Job]
 			if s == nil || !s.tampered {
-				f.judge(s != nil && s.claim(r.Fence, r.Boot) != nil, r.Job, "job %d was seen running with fence %d on pod %s at %s, but no event records that claim",
-					r.Job, r.Fence, short(r.Boot), clock(v.run.Samples[i].T))
+				f.judge(s != nil && s.claim(r.Fence, r.PodID) != nil, r.Job, "job %d was seen running with fence %d on pod %s at %s, but no event records that claim",
+					r.Job, r.Fence, short(r.PodID), clock(v.run.Samples[i].T))
 			}
 		}
 	}

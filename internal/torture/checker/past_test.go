@@ -81,7 +81,7 @@ func (p *past) join(name string) {
 	one := p.pods[name]
 	one.podIDs++
 	one.podID = fmt.Sprintf("%s-boot%d", name, one.podIDs)
-	one.now.Boots = append(one.now.Boots, one.podID)
+	one.now.PodIDs = append(one.now.PodIDs, one.podID)
 	p.podEvent("pod.joined", name, one.podID)
 	one.beats[one.podID] = []span{{from: p.now}}
 }
@@ -188,7 +188,7 @@ func (p *past) sample() {
 			for _, s := range t.spans {
 				if !s.from.After(at) && (s.to.IsZero() || s.to.After(at)) {
 					one.Running = append(one.Running, history.Running{Job: t.row.ID, Kind: t.row.Kind, Subject: t.row.Subject, Lane: t.row.Lane,
-						Boot: s.podID, Fence: s.fence})
+						PodID: s.podID, Fence: s.fence})
 				}
 			}
 		}

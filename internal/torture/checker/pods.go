@@ -65,7 +65,7 @@ func (v *view) assignBoots() {
 	for i := range v.run.Pods {
 		l := &life{Process: &v.run.Pods[i]}
 		v.lives = append(v.lives, l)
-		for _, id := range l.Boots {
+		for _, id := range l.PodIDs {
 			b := v.podID(id)
 			b.life, b.pod = l, l.Pod
 			l.podIDs = append(l.podIDs, b)

@@ -126,7 +126,7 @@ func (t *tale) podID() string {
 
 func (t *tale) line(event, cause string) *tale {
 	r := t.row
-	t.p.run.Ledger = append(t.p.run.Ledger, history.Line{N: int64(len(t.p.run.Ledger) + 1), T: t.p.step(), Pod: t.pod(), Boot: t.podID(), Job: r.ID,
+	t.p.run.Ledger = append(t.p.run.Ledger, history.Line{N: int64(len(t.p.run.Ledger) + 1), T: t.p.step(), Pod: t.pod(), PodID: t.podID(), Job: r.ID,
 		Kind: r.Kind, Subject: r.Subject, Lane: r.Lane, Pipeline: r.PipelineID, Attempt: r.Attempt, Fence: r.Fence, Event: event, Cause: cause})
 	return t
 }

@@ -91,7 +91,7 @@ func (s *story) ownMoments() (list []moment) {
 		list = append(list, moment{e.At, "events", what + " xid " + xid(e)})
 	}
 	for _, l := range s.lines {
-		what := fmt.Sprintf("%s fence %d pod %s of %s", l.Event, l.Fence, short(l.Boot), l.Pod)
+		what := fmt.Sprintf("%s fence %d pod %s of %s", l.Event, l.Fence, short(l.PodID), l.Pod)
 		if l.Cause != "" {
 			what += fmt.Sprintf(" %.100q", l.Cause)
 		}
@@ -125,12 +125,12 @@ func (v *view) sampleMoments(id int64) (list []moment) {
 		}
 		for _, r := range now {
 			if !slices.Contains(seen, r) {
-				list = append(list, moment{sample.T, "samples", fmt.Sprintf("seen running, fence %d pod %s", r.Fence, short(r.Boot))})
+				list = append(list, moment{sample.T, "samples", fmt.Sprintf("seen running, fence %d pod %s", r.Fence, short(r.PodID))})
 			}
 		}
 		for _, r := range seen {
 			if !slices.Contains(now, r) {
-				list = append(list, moment{sample.T, "samples", fmt.Sprintf("no longer seen running, fence %d pod %s", r.Fence, short(r.Boot))})
+				list = append(list, moment{sample.T, "samples", fmt.Sprintf("no longer seen running, fence %d pod %s", r.Fence, short(r.PodID))})
 			}
 		}
 		seen = now

@@ -155,7 +155,7 @@ func (s *story) replay(v *view) {
 		}
 	}
 	for _, l := range s.lines {
-		c := s.claim(l.Fence, l.Boot)
+		c := s.claim(l.Fence, l.PodID)
 		if c == nil {
 			continue
 		}
@@ -222,13 +222,13 @@ func bootOf(e *job.Event) string {
 func claims(e *job.Event) bool { return e.To == job.Running && e.From != job.Running }
 func leaves(e *job.Event) bool { return e.From == job.Running && e.To != job.Running }
 func recovers(e *job.Event) bool {
-	return e.Event == "job.recovered" || leaves(e) && fieldsOf(e).Boot != ""
+	return e.Event == "job.recovered" || leaves(e) && fieldsOf(e).PodID != ""
 }
 
 // fields contains the event fields that the checker reads. Trapeze itself writes these fields. Only recovery events name a pod ID.
 type fields struct {
 	Reason  string `json:"reason"`
-	Boot    string `json:"pod_id"`
+	PodID   string `json:"pod_id"`
 	Crashes int    `json:"crashes"`
 	DelayMS int64  `json:"delay_ms"`
 	Before  int    `json:"before"` // the priority before the change

@@ -118,7 +118,7 @@ func (v *view) slotsOverTime() []freeSlots {
 		sample := &v.run.Samples[i]
 		rows := map[*life]int{}
 		for _, r := range sample.Running {
-			if b := v.podIDs[r.Boot]; b != nil && b.life != nil {
+			if b := v.podIDs[r.PodID]; b != nil && b.life != nil {
 				rows[b.life]++
 			}
 		}

@@ -67,7 +67,7 @@ type Fault struct {
 	Act
 	Began  time.Time `json:"began"`
 	Healed time.Time `json:"healed"`           // equal to Began if there was nothing to undo
-	Boot   string    `json:"pod_id,omitempty"` // ID of the pod that was hit, if known
+	PodID  string    `json:"pod_id,omitempty"` // ID of the pod that was hit, if known
 	Struck int       `json:"struck"`           // number of connections, processes or jobs that were hit; 0 if the fault had no effect
 	Error  string    `json:"error,omitempty"`  // why the fault could not be injected
 }
@@ -77,7 +77,7 @@ type Line struct {
 	N        int64     `json:"n"`
 	T        time.Time `json:"t"`
 	Pod      string    `json:"pod"`
-	Boot     string    `json:"pod_id"`
+	PodID    string    `json:"pod_id"`
 	Job      int64     `json:"job,string"`
 	Kind     string    `json:"kind"`
 	Subject  string    `json:"subject"`
@@ -153,7 +153,7 @@ type Running struct {
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Lane    string `json:"lane"`
-	Boot    string `json:"pod_id"`
+	PodID   string `json:"pod_id"`
 	Fence   int64  `json:"fence"`
 }
 
@@ -214,7 +214,7 @@ type Process struct {
 	Pod       string     `json:"pod"`             // name of the pod or the remote worker
 	Via       []string   `json:"via,omitempty"`   // pods that a remote worker connects to; empty for a pod
 	Slots     int        `json:"slots,omitempty"` // number of slots; 0 means the value from the settings
-	Boots     []string   `json:"pod_ids"`         // pod IDs; a process takes a new one after losing its lease
+	PodIDs    []string   `json:"pod_ids"`         // pod IDs; a process takes a new one after losing its lease
 	PID       int        `json:"pid"`
 	Race      bool       `json:"race"`
 	Started   time.Time  `json:"started"`

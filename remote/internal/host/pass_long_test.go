@@ -57,7 +57,7 @@ func TestUnknownClaimInSlowPass(t *testing.T) {
 		t.Fatalf("job %d is running, not %d", id, known.ID)
 	}
 	var unknown []int64
-	for _, podID := range []string{p.Boot(), worker} {
+	for _, podID := range []string{p.PodID(), worker} {
 		s, err := p.Submit(t.Context(), &work.Submission{Kind: "unknown", Args: []byte("{}"), Foreign: true})
 		if err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ type Settler struct {
 func New(p *pod.Pod, name string, o *outbox.Outbox) *Settler {
 	s := &Settler{pod: p, outbox: o, ready: make(chan struct{})}
 	options := p.Opts
-	options.Boot, options.Name, options.DirectURL, options.ClaimAhead = outbox.Boot(name), name, "off", false
+	options.PodID, options.Name, options.DirectURL, options.ClaimAhead = outbox.PodID(name), name, "off", false
 	s.Engine = engine.New(p.Services, options, member{s})
 	for kind, k := range p.Kinds {
 		settled := *k
@@ -71,7 +71,7 @@ func (s *Settler) first(ctx context.Context) (b store.Beat, err error) {
 	if s.Database, err = s.outbox.Database(ctx); err != nil {
 		return b, err
 	}
-	return member{s}.Heartbeat(ctx, s.Boot())
+	return member{s}.Heartbeat(ctx, s.PodID())
 }
 
 // Ready returns a channel that is closed when the settler knows the lanes of next steps.
