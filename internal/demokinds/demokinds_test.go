@@ -172,7 +172,7 @@ func TestLedgerClaimReports(t *testing.T) {
 	b.ended(id)
 	is.Equal(b.heard(), []string{"start", "effect", "effect", "end"})
 	line := b.lines[0]
-	is.Equal(line["pod_id"], "web-1")
+	is.Equal(line["pod"], "web-1")
 	is.Equal(line["pod_id"], b.Boot())
 	is.Equal(line["kind"], "demo.effect")
 	is.Equal(line["subject"], "s")
