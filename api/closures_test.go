@@ -21,7 +21,7 @@ func TestPauseAndDrainOrigin(t *testing.T) {
 	is.Equal(h.send("POST", "/admin/workers/freeze", "", "X-Who", "bob", "X-Reason", "upgrade").status, http.StatusOK)
 	is.Equal(h.send("POST", "/admin/workers/lanes/default/drain", "", "X-Who", "bob", "X-Reason", "too slow").status, http.StatusOK)
 	now := h.send("GET", "/admin/workers/status", "", "X-Who", "vera").body
-	gate := now["gate"].(map[string]any)
+	queue := now["queue_state"].(map[string]any)
 	says := func(one any, actor, reason string) {
 		t.Helper()
 		c := one.(map[string]any)
@@ -30,8 +30,8 @@ func TestPauseAndDrainOrigin(t *testing.T) {
 		is.True(since.After(before) && since.Before(time.Now().Add(time.Minute)))
 		is.Equal([]any{c["actor"], c["reason"]}, []any{actor, reason})
 	}
-	says(gate["pause"], "ana", "the disk of db-1 is full")
-	says(gate["freeze"], "bob", "upgrade")
+	says(queue["pause"], "ana", "the disk of db-1 is full")
+	says(queue["freeze"], "bob", "upgrade")
 	says(now["lanes"].([]any)[0].(map[string]any)["drain"], "bob", "too slow")
 	says(h.send("GET", "/admin/workers/lanes", "", "X-Who", "vera").body["lanes"].([]any)[0].(map[string]any)["drain"], "bob", "too slow")
 	for _, page := range []string{"/ui/", "/ui/lanes"} {
@@ -42,17 +42,17 @@ func TestPauseAndDrainOrigin(t *testing.T) {
 	is.Equal(h.send("POST", "/admin/workers/unpause", "", "X-Who", "bob").status, http.StatusOK)
 	is.Equal(h.send("POST", "/admin/workers/lanes/default/resume", "", "X-Who", "bob").status, http.StatusOK)
 	now = h.send("GET", "/admin/workers/status", "", "X-Who", "vera").body
-	gate = now["gate"].(map[string]any)
-	is.Equal(gate["pause"], nil)
-	says(gate["freeze"], "bob", "upgrade") // the freeze keeps its own reason
+	queue = now["queue_state"].(map[string]any)
+	is.Equal(queue["pause"], nil)
+	says(queue["freeze"], "bob", "upgrade") // the freeze keeps its own reason
 	is.Equal(now["lanes"].([]any)[0].(map[string]any)["drain"], nil)
 
 	// A pause made in SQL has no audit entry, and the page must not show the entry of the earlier pause instead.
 	is.Equal(h.send("POST", "/admin/workers/thaw", "", "X-Who", "bob").status, http.StatusOK)
-	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `update trapeze.gate set paused = true`)
+	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `update trapeze.queue_state set paused = true`)
 	is.NoErr(err)
-	gate = h.send("GET", "/admin/workers/status", "", "X-Who", "vera").body["gate"].(map[string]any)
-	is.Equal([]any{gate["paused"], gate["pause"]}, []any{true, nil})
+	queue = h.send("GET", "/admin/workers/status", "", "X-Who", "vera").body["queue_state"].(map[string]any)
+	is.Equal([]any{queue["paused"], queue["pause"]}, []any{true, nil})
 }
 
 func TestDrainedPodOrigin(t *testing.T) {

@@ -76,7 +76,7 @@ func TestOverviewOfLargeFleet(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPod(t, api.Options{Authenticate: nameAndRole})
-	p.exec(`insert into trapeze.pods (boot, name, slots, lease_until, closed_at)
+	p.exec(`insert into trapeze.pods (id, name, slots, lease_until, closed_at)
 		select gen_random_uuid(), 'pod-' || n, 8, now(), case when n > 299 then now() end from generate_series(1, 400) n`)
 	pgtest.Wait(t, "all open pods are counted", func() bool {
 		// The test's pod closes pods whose leases have expired or are more than twice as long as its own lease.

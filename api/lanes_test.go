@@ -81,9 +81,9 @@ func TestLanePodQueueStateAPI(t *testing.T) {
 	is.Equal(a.status, http.StatusOK)
 	is.Equal([]any{a.body["timed_out"], a.body["running"], a.body["quiet"]}, []any{true, 1.0, false}) // the running job was not killed
 	now := h.send("GET", "/admin/workers/status", "").body
-	is.Equal([]any{now["gate"].(map[string]any)["paused"], now["gate"].(map[string]any)["frozen"]}, []any{false, true})
+	is.Equal([]any{now["queue_state"].(map[string]any)["paused"], now["queue_state"].(map[string]any)["frozen"]}, []any{false, true})
 	slot := now["running"].([]any)[0].(map[string]any)
-	is.Equal([]any{slot["job"], slot["kind"], slot["lane"], slot["boot"]}, []any{id, "wait", "default", h.Boot()})
+	is.Equal([]any{slot["job"], slot["kind"], slot["lane"], slot["pod_id"]}, []any{id, "wait", "default", h.Boot()})
 	h.send("POST", "/jobs/"+id+"/cancel", "")
 	h.until(id, job.Cancelled)
 	is.Equal(h.send("POST", "/admin/workers/freeze?wait=20s", "").body["quiet"], true)
@@ -129,7 +129,7 @@ func TestInvalidLaneSettingsThroughAPI(t *testing.T) {
 		})
 	}
 	is := is.New(t)
-	is.Equal(h.send("GET", "/admin/workers/status", "").body["gate"], map[string]any{"paused": false, "frozen": false}) // none of the requests had an effect
+	is.Equal(h.send("GET", "/admin/workers/status", "").body["queue_state"], map[string]any{"paused": false, "frozen": false}) // none of the requests had an effect
 }
 
 // printer is an engine served by the test's pod.

@@ -176,7 +176,7 @@ func TestOpenAPIRoutesComplete(t *testing.T) {
 	}
 	for _, route := range api.Routes() {
 		path := route.Path
-		for _, name := range []string{"id", "name", "boot", "pod", "kind", "state"} {
+		for _, name := range []string{"id", "name", "pod_id", "pod", "kind", "state"} {
 			path = strings.ReplaceAll(path, ":"+name, "{"+name+"}")
 		}
 		is.True(described[route.Method+" "+path]) // the document describes every route

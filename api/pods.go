@@ -31,7 +31,7 @@ var podRoutes = []Route{
 
 var healthRoutes = []Route{
 	{Method: http.MethodGet, Path: "/healthz", Needs: access.Nothing, Summary: "Liveness: the process responds; needs no database",
-		out: object("status", textual, "boot", textual), do: health},
+		out: object("status", textual, "pod_id", textual), do: health},
 	{Method: http.MethodGet, Path: "/readyz", Needs: access.Nothing, Summary: "Readiness: whether this pod accepts work, and why not",
 		out:      object("ready", yesNo, "reasons", listOf(textual), "running", whole),
 		statuses: []int{http.StatusOK, http.StatusServiceUnavailable}, do: ready},
@@ -58,7 +58,7 @@ func freeze(c *call) (any, error) {
 
 // health responds as long as the process is running. It does not query the database, so that a database outage does not restart the pods.
 func health(c *call) (any, error) {
-	return map[string]string{"status": "ok", "boot": c.r.Boot()}, nil
+	return map[string]string{"status": "ok", "pod_id": c.r.Boot()}, nil
 }
 
 // ready reports whether this pod may take work.

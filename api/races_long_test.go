@@ -59,7 +59,7 @@ func TestManualRetryDuringRecovery(t *testing.T) {
 	said := map[string]int{}
 	race(t, func(i int) {
 		ctx := t.Context()
-		boot, kind := uuid.NewString(), "foreign"+strconv.Itoa(i) // no pod handles this kind, so only this test claims the job
+		podID, kind := uuid.NewString(), "foreign"+strconv.Itoa(i) // no pod handles this kind, so only this test claims the job
 		try := func(err error) bool {
 			if err != nil {
 				t.Error(err)
@@ -68,28 +68,28 @@ func TestManualRetryDuringRecovery(t *testing.T) {
 		}
 		ids, err := s.NewIDs(ctx, 1)
 		crashes := 1
-		if !try(err) || !try(s.Register(ctx, store.PodInfo{Boot: boot, Name: "dead", Kinds: []string{kind}, Slots: 1}, 8*time.Second)) {
+		if !try(err) || !try(s.Register(ctx, store.PodInfo{PodID: podID, Name: "dead", Kinds: []string{kind}, Slots: 1}, 8*time.Second)) {
 			return
 		}
-		_, err = s.Enqueue(ctx, boot, []store.NewJob{{ID: ids[0], Kind: kind, Lane: job.DefaultLane, Args: []byte(`{}`), Priority: 10, MaxCrashes: &crashes}})
+		_, err = s.Enqueue(ctx, podID, []store.NewJob{{ID: ids[0], Kind: kind, Lane: job.DefaultLane, Args: []byte(`{}`), Priority: 10, MaxCrashes: &crashes}})
 		if !try(err) {
 			return
 		}
-		if found, err := s.Claim(ctx, boot, []store.Want{{Lane: job.DefaultLane, N: 1}}, []string{kind}, true); !try(err) || len(found.Jobs) != 1 {
+		if found, err := s.Claim(ctx, podID, []store.Want{{Lane: job.DefaultLane, N: 1}}, []string{kind}, true); !try(err) || len(found.Jobs) != 1 {
 			t.Errorf("claimed %d jobs", len(found.Jobs))
 			return
 		}
-		if !try(s.Leave(ctx, boot)) { // the pod leaves while it holds a job
+		if !try(s.Leave(ctx, podID)) { // the pod leaves while it holds a job
 			return
 		}
 		id := strconv.FormatInt(ids[0], 10)
 		var a answer
-		together(i, func() { _, err := store.RecoverPage(ctx, s, []string{boot}, ids[0]-1, 1, 3); try(err) }, func() {
+		together(i, func() { _, err := store.RecoverPage(ctx, s, []string{podID}, ids[0]-1, 1, 3); try(err) }, func() {
 			a = h.send("POST", "/jobs/"+id+"/retry", "")
 		})
 		fine(t, a)
 		pgtest.Wait(t, "the job is recovered", func() bool { // h's pod runs recovery too, so one of the two skips the job
-			passed, err := store.RecoverPage(ctx, s, []string{boot}, ids[0]-1, 1, 3)
+			passed, err := store.RecoverPage(ctx, s, []string{podID}, ids[0]-1, 1, 3)
 			return try(err) && passed.Passed == 0
 		})
 		j, err := h.Job(ctx, ids[0])

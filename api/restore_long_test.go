@@ -94,7 +94,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	// Changes after the restore point.
 	fired := func() []string {
 		return podtest.Column[string](t, pool, `select concat_ws(' ', schedule, count(*) filter (where outcome = 'fired' and fire_at < $1::timestamptz),
-			count(*) filter (where missed > 0)) from trapeze.schedule_fires group by schedule order by schedule`, due)
+			count(*) filter (where missed > 0)) from trapeze.schedule_occurrences group by schedule order by schedule`, due)
 	}
 	policies := func() bool {
 		// Depending on its policy, a schedule creates five jobs, one job for all occurrences, or no job. The last missed occurrence may

@@ -34,7 +34,7 @@ func TestScheduleSecretsWithoutPermission(t *testing.T) {
 	h.untilAs(id, job.Succeeded, "X-Who", "root")
 	for _, who := range []string{"ana", "vic"} {
 		for _, path := range []string{
-			"/admin/workers/schedules", nightly, nightly + "/fires", "/admin/workers/schedules/preview?expression=@daily", "/admin/workers/status", "/admin/workers/lanes",
+			"/admin/workers/schedules", nightly, nightly + "/occurrences", "/admin/workers/schedules/preview?expression=@daily", "/admin/workers/status", "/admin/workers/lanes",
 			"/jobs", "/jobs/" + id, "/jobs/" + id + "/events", "/jobs/" + id + "/blockers", "/jobs/" + id + "/stream", "/pipelines", "/pipelines/" + id, "/pipelines/" + id + "/stream",
 			"/events", "/admin/audit", "/admin/export/jobs", "/admin/export/events", "/metrics", "/openapi.json",
 			"/ui/", "/ui/schedules", "/ui/schedules/nightly", "/ui/jobs", "/ui/jobs/" + id, "/ui/pipelines", "/ui/pipelines/" + id, "/ui/audit",
@@ -57,5 +57,5 @@ func TestScheduleSecretsWithoutPermission(t *testing.T) {
 	is.Equal(refused.status, http.StatusUnprocessableEntity)
 	is.True(!strings.Contains(refused.text, secret))
 	is.True(!strings.Contains(h.send("DELETE", nightly, "", "X-Who", "ana").text, secret))
-	is.True(!strings.Contains(h.send("GET", nightly+"/fires", "", "X-Who", "ana").text, secret))
+	is.True(!strings.Contains(h.send("GET", nightly+"/occurrences", "", "X-Who", "ana").text, secret))
 }

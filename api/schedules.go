@@ -22,8 +22,8 @@ var scheduleRoutes = []Route{
 		query: []string{"expression", "zone"}, out: of[job.SchedulePreview](), do: previewSchedule},
 	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name", Needs: access.WorkersView, Summary: "Show a schedule with its next and last occurrences",
 		out: of[job.ScheduleUse](), do: showSchedule},
-	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name/fires", Needs: access.WorkersView, Summary: "List the occurrences of a schedule, newest first",
-		query: []string{"limit", "cursor"}, out: page("fires", of[job.Fire]()), do: listFires},
+	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name/occurrences", Needs: access.WorkersView, Summary: "List the occurrences of a schedule, newest first",
+		query: []string{"limit", "cursor"}, out: page("occurrences", of[job.Fire]()), do: listOccurrences},
 	{Method: http.MethodPut, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Create or replace a schedule",
 		in: scheduleBody{}, query: []string{"dry_run"}, out: of[job.ScheduleChanged](), do: setSchedule(job.ScheduleChange.Whole)},
 	{Method: http.MethodPatch, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Change some settings of a schedule",
@@ -48,15 +48,15 @@ func listSchedules(c *call) (any, error) {
 	return map[string]any{"schedules": shown}, err
 }
 
-// previewFires is the number of occurrences in a preview.
-const previewFires = 5
+// previewOccurrences is the number of occurrences in a preview.
+const previewOccurrences = 5
 
 func previewSchedule(c *call) (any, error) {
 	now, err := storeview.Now(c.ctx(), c.lists)
 	if err != nil {
 		return nil, err
 	}
-	return c.r.Admin().PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), now, previewFires)
+	return c.r.Admin().PreviewSchedule(c.QueryParam("expression"), c.QueryParam("zone"), now, previewOccurrences)
 }
 
 func showSchedule(c *call) (any, error) {
@@ -67,14 +67,14 @@ func showSchedule(c *call) (any, error) {
 	return c.present(schedule)
 }
 
-func listFires(c *call) (any, error) {
+func listOccurrences(c *call) (any, error) {
 	before, limit := time.Time{}, 50
 	err := eachFilter(c, func(name, value string, _ []string) (err error) {
 		switch name {
 		case "limit":
 			limit, err = text.ParseLimit(value)
 		case "cursor":
-			if value, err = text.DecodeCursor("fires", value); err == nil && value != "" {
+			if value, err = text.DecodeCursor("occurrences", value); err == nil && value != "" {
 				before, err = time.Parse(time.RFC3339Nano, value)
 			}
 		}
@@ -84,8 +84,8 @@ func listFires(c *call) (any, error) {
 		return nil, err
 	}
 	found, err := c.r.Admin().ScheduleFires(c.ctx(), c.Param("name"), before, limit)
-	return pageOf("fires", found, limit, func(last job.Fire) string {
-		return text.EncodeCursor("fires", last.FireAt.Format(time.RFC3339Nano))
+	return pageOf("occurrences", found, limit, func(last job.Fire) string {
+		return text.EncodeCursor("occurrences", last.FireAt.Format(time.RFC3339Nano))
 	}), err
 }
 

@@ -24,7 +24,7 @@ func TestLiveScheduleChange(t *testing.T) {
 	other := newHostOn(t, pool, api.Options{Authenticate: as("ann", "platform_admin")})
 
 	is.Equal(h.send("PUT", nightly, `{"expression":"0 0 1 1 *","kind":"echo"}`).status, http.StatusOK)
-	fires := func() []any { return h.send("GET", nightly+"/fires", "").body["fires"].([]any) }
+	fires := func() []any { return h.send("GET", nightly+"/occurrences", "").body["occurrences"].([]any) }
 	is.Equal(len(fires()), 0)
 	changed := time.Now()
 	is.Equal(h.send("PATCH", nightly, `{"expression":"* * * * * *"}`).status, http.StatusOK)
@@ -40,7 +40,7 @@ func TestLiveScheduleChange(t *testing.T) {
 	is.Equal(h.send("POST", nightly+"/pause", "").body["changed"], true)
 	is.Equal(h.send("POST", nightly+"/pause", "").body["changed"], false)
 	paused := h.send("GET", nightly, "").body
-	is.Equal([]any{paused["paused"], paused["next_at"], paused["next_fires"]}, []any{true, nil, []any{}})
+	is.Equal([]any{paused["paused"], paused["next_at"], paused["next_occurrences"]}, []any{true, nil, []any{}})
 	was = len(fires())
 	triggered := h.send("POST", nightly+"/trigger", "")
 	is.Equal(triggered.status, http.StatusOK)
@@ -63,9 +63,9 @@ func TestLiveScheduleChange(t *testing.T) {
 
 	seen, cursor := map[string]bool{}, "" // the history spans several pages
 	for {
-		page := h.send("GET", nightly+"/fires?limit=2&cursor="+cursor, "")
+		page := h.send("GET", nightly+"/occurrences?limit=2&cursor="+cursor, "")
 		is.Equal(page.status, http.StatusOK)
-		for _, f := range page.body["fires"].([]any) {
+		for _, f := range page.body["occurrences"].([]any) {
 			at := f.(map[string]any)["fire_at"].(string)
 			is.True(!seen[at]) // no occurrence is listed twice
 			seen[at] = true
@@ -75,6 +75,6 @@ func TestLiveScheduleChange(t *testing.T) {
 		}
 	}
 	is.Equal(len(seen), len(fires()))
-	is.Equal(h.send("GET", nightly+"/fires?cursor=x", "").status, http.StatusBadRequest)
-	is.Equal(h.send("GET", nightly+"/fires?limit=0", "").status, http.StatusBadRequest)
+	is.Equal(h.send("GET", nightly+"/occurrences?cursor=x", "").status, http.StatusBadRequest)
+	is.Equal(h.send("GET", nightly+"/occurrences?limit=0", "").status, http.StatusBadRequest)
 }

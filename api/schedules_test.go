@@ -24,7 +24,7 @@ func TestScheduleLifecycleThroughAPI(t *testing.T) {
 	dry := h.send("PUT", nightly+"?dry_run=true", `{"expression":"30 2 * * *","zone":"Europe/Zurich","kind":"echo"}`)
 	is.Equal(dry.status, http.StatusOK)
 	is.Equal([]any{dry.body["created"], dry.body["dry_run"], dry.body["before"]}, []any{true, true, nil})
-	is.Equal(len(dry.body["next_fires"].([]any)), 5)
+	is.Equal(len(dry.body["next_occurrences"].([]any)), 5)
 	is.True(strings.Contains(dry.body["words"].(string), "Europe/Zurich"))
 	is.Equal(h.send("PATCH", nightly, `{"zone":"UTC"}`).body["code"], "not_found") // the dry run created nothing
 	made := h.send("PUT", nightly, `{"expression":"30 2 * * *","kind":"echo","args":{"a":"<b>"},"overlap":"skip","priority":7}`)
@@ -37,8 +37,8 @@ func TestScheduleLifecycleThroughAPI(t *testing.T) {
 
 	shown := h.send("GET", nightly, "").body
 	is.Equal([]any{shown["name"], shown["zone"], shown["paused"], shown["from_code"], shown["error"]}, []any{"nightly", "UTC", false, false, ""})
-	is.Equal(len(shown["next_fires"].([]any)), 5)
-	is.Equal(shown["last_fires"], []any{})
+	is.Equal(len(shown["next_occurrences"].([]any)), 5)
+	is.Equal(shown["last_occurrences"], []any{})
 	is.Equal(len(h.send("GET", "/admin/workers/schedules", "").body["schedules"].([]any)), 1)
 	is.Equal(h.send("DELETE", nightly, "").status, http.StatusNoContent)
 	for _, method := range []string{"GET", "DELETE"} {
@@ -95,7 +95,7 @@ func TestInvalidScheduleThroughAPI(t *testing.T) {
 	is.Equal(h.send("PUT", nightly+"?dry=1", `{"expression":"@daily","kind":"echo"}`).status, http.StatusBadRequest)
 	is.Equal(h.send("POST", nightly+"/pause", `{"why":"x"}`).status, http.StatusBadRequest)
 	is.Equal(h.send("PUT", "/admin/workers/schedules/preview", `{"expression":"@daily","kind":"echo"}`).status, http.StatusUnprocessableEntity) // preview is reserved for a route
-	for _, path := range []string{"/admin/workers/schedules/none", "/admin/workers/schedules/none/fires"} {
+	for _, path := range []string{"/admin/workers/schedules/none", "/admin/workers/schedules/none/occurrences"} {
 		is.Equal(h.send("GET", path, "").status, http.StatusNotFound)
 	}
 	for _, command := range []string{"pause", "resume", "trigger"} {
@@ -113,8 +113,8 @@ func TestScheduleExpressionPreview(t *testing.T) {
 	a := preview("30 2 * * *", "Europe/Zurich")
 	is.Equal(a.status, http.StatusOK)
 	is.True(strings.Contains(a.body["words"].(string), "Europe/Zurich"))
-	is.Equal(len(a.body["next_fires"].([]any)), 5)
-	first, err := time.Parse(time.RFC3339, a.body["next_fires"].([]any)[0].(string))
+	is.Equal(len(a.body["next_occurrences"].([]any)), 5)
+	first, err := time.Parse(time.RFC3339, a.body["next_occurrences"].([]any)[0].(string))
 	is.NoErr(err)
 	is.True(first.After(time.Now()))
 	for _, wrong := range []answer{preview("30 2 * *", ""), preview("", ""), preview("@daily", "Nowhere"), preview("@every 10ms", "")} {

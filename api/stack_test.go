@@ -118,7 +118,7 @@ func TestReturnedHandlersStack(t *testing.T) {
 			t.Fatalf("there is a stack: %s", (<-answered).text)
 		}
 		var beats int
-		is.NoErr(pool.QueryRow(t.Context(), `select count(*) from trapeze.claim_requests r join trapeze.pods p on p.boot = r.pod
+		is.NoErr(pool.QueryRow(t.Context(), `select count(*) from trapeze.claim_requests r join trapeze.pods p on p.id = r.pod
 			where p.lease_until > r.created_at + interval '8.3 seconds'`).Scan(&beats))
 		return beats == 1
 	})

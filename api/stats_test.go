@@ -21,7 +21,7 @@ import (
 func addNumbers(t *testing.T, r *runner.Runner) {
 	t.Helper()
 	_, err := inside.Of(r).Store.Pool().Exec(t.Context(), `
-		insert into trapeze.stats (at, lane, kind, state, boot, jobs, wait, run)
+		insert into trapeze.stats (at, lane, kind, state, pod, jobs, wait, run)
 		select date_trunc('minute', now()) - ago * interval '1 minute', lane, kind, state, case when ago < 100 then gen_random_uuid() end, jobs, wait, run
 		from (values (3, 'default', 'mail', 'succeeded', 1200, array[0, 1200], array[0, 0, 0, 0, 0, 0, 0, 1200]),
 			(3, 'default', 'mail', 'failed', 3, array[0, 3], array[0, 0, 0, 0, 0, 0, 0, 3]),

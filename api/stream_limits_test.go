@@ -28,7 +28,7 @@ func TestStalledStreamClient(t *testing.T) {
 	is.NoErr(conn.(*net.TCPConn).SetReadBuffer(4 << 10))
 	_, err = io.WriteString(conn, "GET /trapeze/jobs/"+id+"/stream HTTP/1.1\r\nHost: x\r\n\r\n")
 	is.NoErr(err)
-	pgtest.Wait(t, "it has its stream", func() bool { return sum(t, h, "trapeze_sse_clients") == 1 })
+	pgtest.Wait(t, "it has its stream", func() bool { return sum(t, h, "trapeze_streams") == 1 })
 	other := h.watch("/jobs/" + id + "/stream")
 	is.Equal(other.must(t).event, "snapshot")
 	is.Equal(other.must(t).event, "job.enqueued")
@@ -41,7 +41,7 @@ func TestStalledStreamClient(t *testing.T) {
 		is.Equal(other.must(t).event, "loud") // the other reader still receives everything
 	}
 	pgtest.Wait(t, "the slow client is dropped", func() bool {
-		return sum(t, h, "trapeze_sse_dropped_total") == 1 && sum(t, h, "trapeze_sse_clients") == 1
+		return sum(t, h, "trapeze_streams_dropped_total") == 1 && sum(t, h, "trapeze_streams") == 1
 	})
 }
 

@@ -126,7 +126,7 @@ func TestDisconnectedStreamClients(t *testing.T) {
 		s.must(t)
 		all = append(all, s)
 	}
-	is.Equal(sum(t, h, "trapeze_sse_clients"), 60.0)
+	is.Equal(sum(t, h, "trapeze_streams"), 60.0)
 	pgtest.Wait(t, "a goroutine serves each, and the tail reads", func() bool { return serving() >= 61 })
 	is.True(connections() <= connected+5) // pool connections only; one connection per client would add 60
 	for len(all[2].comments) < 2 {        // an idle stream sends keep-alive comments
@@ -142,7 +142,7 @@ func TestDisconnectedStreamClients(t *testing.T) {
 		s.leave()
 	}
 	pgtest.Wait(t, "all clients have disconnected", func() bool { return serving() == 0 })
-	is.Equal(sum(t, h, "trapeze_sse_clients"), 0.0)
+	is.Equal(sum(t, h, "trapeze_streams"), 0.0)
 }
 
 // serving counts the goroutines that serve streams or read data for them.
@@ -235,7 +235,7 @@ func TestCursorsOfLaneEvents(t *testing.T) {
 	again := h.watch("/events/stream", "Last-Event-ID", drained.id)
 	is.Equal(again.must(t).event, "snapshot")
 	is.Equal(again.must(t).event, "lane.resumed") // the drain is not repeated
-	is.Equal(again.must(t).event, "gate.paused")
+	is.Equal(again.must(t).event, "queue_state.paused")
 }
 
 func TestUnusableStreamCursor(t *testing.T) {
@@ -264,7 +264,7 @@ func TestUnusableStreamCursor(t *testing.T) {
 			is.Equal(h.send("GET", path, "", "Last-Event-ID", garbage).status, http.StatusBadRequest)
 		}
 	}
-	pgtest.Wait(t, "all clients have disconnected", func() bool { return sum(t, h, "trapeze_sse_clients") == 0 })
+	pgtest.Wait(t, "all clients have disconnected", func() bool { return sum(t, h, "trapeze_streams") == 0 })
 	// A dump does not include the contents of the materialized view, so a restore refreshes the view.
 	_, err := pool.Exec(t.Context(), `refresh materialized view trapeze.feed_epoch`)
 	is.NoErr(err)

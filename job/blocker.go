@@ -9,7 +9,7 @@ type BlockerType string
 const (
 	BlockerScheduled   BlockerType = "scheduled"    // it is scheduled for later
 	BlockerRetry       BlockerType = "retry"        // its next attempt is not due yet
-	BlockerSnoozed     BlockerType = "retry_later"  // its handler postponed it
+	BlockerSnoozed     BlockerType = "snooze"       // its handler postponed it
 	BlockerApproval    BlockerType = "approval"     // it needs approval by an operator
 	BlockerChildren    BlockerType = "children"     // branches of its fan-out are unfinished
 	BlockerSubject     BlockerType = "subject"      // another job with the same kind and subject is running
@@ -17,7 +17,7 @@ const (
 	BlockerDue         BlockerType = "due"          // nothing blocks it: the next claim takes it, unless more urgent jobs are waiting
 	BlockerPaused      BlockerType = "paused"       // the queue is paused: no lane claims jobs
 	BlockerFrozen      BlockerType = "frozen"       // the queue is frozen for maintenance
-	BlockerQueue       BlockerType = "gate"         // the queue is paused or frozen
+	BlockerQueue       BlockerType = "queue_state"  // the queue is paused or frozen
 	BlockerDisabled    BlockerType = "disabled"     // its lane is disabled
 	BlockerDrained     BlockerType = "drained"      // its lane is drained
 	BlockerMoving      BlockerType = "moving"       // its lane is moving to another engine

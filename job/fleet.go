@@ -4,7 +4,7 @@ import "time"
 
 // Fleet is a snapshot of all pods: the queue state, the lanes, the open pods and the running jobs.
 type Fleet struct {
-	Queue   QueueState `json:"gate"`
+	Queue   QueueState `json:"queue_state"`
 	Lanes   []LaneUse  `json:"lanes"`
 	Pods    []Pod      `json:"pods"`
 	Running []Slot     `json:"running"`

@@ -139,7 +139,7 @@ type Event struct {
 	From    State           `json:"from"`
 	To      State           `json:"to"`
 	Actor   string          `json:"actor"`
-	Boot    *string         `json:"boot"`
+	Boot    *string         `json:"pod_id"`
 	Pod     *string         `json:"pod"`
 	Fence   *int64          `json:"fence"`
 	Level   string          `json:"level"`
@@ -151,7 +151,7 @@ type Event struct {
 
 // Pod is a process that runs or used to run jobs.
 type Pod struct {
-	Boot       string     `json:"boot"`
+	Boot       string     `json:"pod_id"`
 	Name       string     `json:"name"`
 	Version    string     `json:"version"`
 	Kinds      []string   `json:"kinds"`
@@ -173,7 +173,7 @@ type Pod struct {
 type Stack struct {
 	Job   int64     `json:"job,string"`
 	Fence int64     `json:"fence"`
-	Boot  string    `json:"boot"`
+	Boot  string    `json:"pod_id"`
 	Pod   string    `json:"pod"`
 	At    time.Time `json:"at"`    // when the pod answered
 	Stack string    `json:"stack"` // as formatted by runtime/debug.Stack, truncated to 64 KiB

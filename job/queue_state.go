@@ -38,7 +38,7 @@ type Slot struct {
 	Priority        int       `json:"priority"`
 	Attempt         int       `json:"attempt"`
 	Fence           int64     `json:"fence"`
-	Boot            string    `json:"boot"`
+	Boot            string    `json:"pod_id"`
 	Pod             string    `json:"pod"`
 	Since           time.Time `json:"since"` // when the job was claimed
 	CancelRequested bool      `json:"cancel_requested"`

@@ -115,6 +115,6 @@ type Fire struct {
 type SchedulePreview struct {
 	Expression string      `json:"expression"`
 	Zone       string      `json:"zone"`
-	Words      string      `json:"words"`      // the expression in plain language
-	NextFires  []time.Time `json:"next_fires"` // empty if it never fires again
+	Words      string      `json:"words"`            // the expression in plain language
+	NextFires  []time.Time `json:"next_occurrences"` // empty if it never fires again
 }

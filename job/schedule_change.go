@@ -39,19 +39,19 @@ type ScheduleChanged struct {
 	Schedule  string           `json:"schedule"`
 	Created   bool             `json:"created"`
 	DryRun    bool             `json:"dry_run"`
-	Changed   []string         `json:"changed"`    // the JSON names of the settings that differ
-	Before    *ScheduleSetting `json:"before"`     // nil if the schedule did not exist
-	After     *ScheduleSetting `json:"after"`      // nil if the schedule was deleted
-	Words     string           `json:"words"`      // the expression of After in plain language
-	NextFires []time.Time      `json:"next_fires"` // the next five occurrences; none while it is paused
+	Changed   []string         `json:"changed"`          // the JSON names of the settings that differ
+	Before    *ScheduleSetting `json:"before"`           // nil if the schedule did not exist
+	After     *ScheduleSetting `json:"after"`            // nil if the schedule was deleted
+	Words     string           `json:"words"`            // the expression of After in plain language
+	NextFires []time.Time      `json:"next_occurrences"` // the next five occurrences; none while it is paused
 }
 
 // ScheduleUse is a schedule with its latest and next occurrences.
 type ScheduleUse struct {
 	Schedule
-	Words     string      `json:"words"`      // the expression in plain language
-	NextFires []time.Time `json:"next_fires"` // the next five occurrences; none while it is paused
-	LastFires []Fire      `json:"last_fires"` // the latest twenty occurrences, newest first
+	Words     string      `json:"words"`            // the expression in plain language
+	NextFires []time.Time `json:"next_occurrences"` // the next five occurrences; none while it is paused
+	LastFires []Fire      `json:"last_occurrences"` // the latest twenty occurrences, newest first
 }
 
 // DefaultSchedule returns the default settings for a new schedule.

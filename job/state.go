@@ -90,7 +90,7 @@ const (
 	ReasonExpired           Reason = "expired"         // it was not approved in time
 	ReasonScheduled         Reason = "scheduled"       // pending: waiting for its scheduled time
 	ReasonRetry             Reason = "retry"           // pending: waiting for its next attempt
-	ReasonRetryLater        Reason = "retry_later"     // pending: waiting until the time that its handler requested
+	ReasonSnooze            Reason = "snooze"          // pending: waiting until the time that its handler requested
 	ReasonCancelRequested   Reason = "cancel_requested"
 	ReasonApproval          Reason = "approval"
 	ReasonChildren          Reason = "children"
@@ -100,7 +100,7 @@ var reasons = map[Reason][]State{
 	ReasonOK: {Succeeded}, ReasonError: {Failed}, ReasonAttemptsExhausted: {Failed}, ReasonCrashed: {Failed}, ReasonTimeout: {Failed},
 	ReasonStale: {Failed}, ReasonDeadline: {Failed}, ReasonStopped: {Cancelled}, ReasonCancelled: {Cancelled}, ReasonInvalidArgs: {Failed},
 	ReasonResultTooLarge: {Failed}, ReasonUnstorable: {Failed}, ReasonChildrenFailed: {Succeeded, Failed}, ReasonAborted: {Cancelled},
-	ReasonExpired: {Cancelled}, ReasonScheduled: {Pending}, ReasonRetry: {Pending}, ReasonRetryLater: {Pending},
+	ReasonExpired: {Cancelled}, ReasonScheduled: {Pending}, ReasonRetry: {Pending}, ReasonSnooze: {Pending},
 	ReasonCancelRequested: {Running}, ReasonApproval: {AwaitingApproval}, ReasonChildren: {Waiting},
 }
 

@@ -51,7 +51,7 @@ create table trapeze.live (
     claimed_at       timestamptz,          -- of the latest claim
     started_at       timestamptz,          -- of the first claim
     fence            bigint not null default 0,
-    pod              uuid,                 -- the owner's boot id; null when pending
+    pod              uuid,                 -- the owner's id; null when pending
     event_no         integer not null,     -- the number of this job's latest event
     writes           integer not null default 0,  -- transactions of its handlers that held it
     epoch            integer not null default 1,
@@ -78,7 +78,7 @@ comment on index trapeze.live_for_subject is 'Which job of this subject comes ne
 
 create table trapeze.parked (
     id           bigint primary key,
-    why          text not null check (why in ('scheduled', 'retry', 'retry_later', 'approval', 'children')),
+    why          text not null check (why in ('scheduled', 'retry', 'snooze', 'approval', 'children')),
     run_after    timestamptz,
     started_at   timestamptz,
     fence        bigint not null default 0,
@@ -94,7 +94,7 @@ create table trapeze.parked (
     subject      text not null
 ) with (fillfactor = 70);
 comment on table trapeze.parked is 'One row per job that waits for a moment, for approval or for its branches.';
-create index parked_for_promotion on trapeze.parked (run_after, id) where why in ('scheduled', 'retry', 'retry_later');
+create index parked_for_promotion on trapeze.parked (run_after, id) where why in ('scheduled', 'retry', 'snooze');
 comment on index trapeze.parked_for_promotion is 'Which job becomes due next?';
 -- run_after is when they would have become due.
 create index parked_for_approval on trapeze.parked (run_after, id) where why = 'approval';
@@ -130,9 +130,9 @@ create table trapeze.job_progress (
     message    text,
     checkpoint json,
     updated_at timestamptz not null default now(),
-    put_off    integer not null default 0  -- how often its handler put it off
+    snoozes    integer not null default 0  -- how often its handler snoozed it
 ) with (fillfactor = 50);
-comment on table trapeze.job_progress is 'One row per job whose handler reported progress, saved a checkpoint or put the job off.';
+comment on table trapeze.job_progress is 'One row per job whose handler reported progress, saved a checkpoint or snoozed the job.';
 
 -- An id for a job that the database makes. The advisory lock is held shared while an id is taken, and alone while the sequence is moved, so that no
 -- id is taken between the reading of the sequence and its new value. Each block ends with an error that it catches: PostgreSQL then releases the lock

@@ -59,7 +59,7 @@ create index done_failed_by_end on trapeze.done_failed (finished_at, id);
 comment on index trapeze.done_failed_by_end is 'Which jobs failed last?';
 
 -- The history is append-only and written in the transaction of the change that it describes. A job's events are numbered without gaps under its row's
--- lock. Events of pods and of the gate have no job. Jobs that one statement enqueued, claimed or ended alike share one row, because a row
+-- lock. Events of pods and of the queue state have no job. Jobs that one statement enqueued, claimed or ended alike share one row, because a row
 -- each cost more than the transition itself. The job's row, or the event that ended a claim, names the transaction of the shared row.
 create table trapeze.job_events (
     job        bigint,
@@ -67,7 +67,7 @@ create table trapeze.job_events (
     xid        xid8 not null default pg_current_xact_id(),
     at         timestamptz not null default now(),
     fence      bigint,
-    boot       uuid,
+    pod        uuid,
     from_state text not null default '',
     to_state   text not null default '',
     event      text not null,
@@ -91,7 +91,7 @@ comment on index trapeze.job_events_in_commit_order is 'What was written by this
 -- No index finds the job of a shared row. The history of one job, as "trapeze events" reads it, follows the transactions that its rows name.
 create view trapeze.job_event as
 select coalesce(e.job, b.job) as job, coalesce(e.event_no, b.event_no) as event_no, e.xid, e.at,
-       coalesce(e.fence, b.fence) as fence, e.boot, e.from_state, e.to_state, e.event, e.actor, e.level, e.message, e.fields
+       coalesce(e.fence, b.fence) as fence, e.pod, e.from_state, e.to_state, e.event, e.actor, e.level, e.message, e.fields
 from trapeze.job_events e
 left join lateral unnest(e.jobs, e.event_nos, e.fences) as b(job, event_no, fence) on true;
 comment on view trapeze.job_event is 'One row per event and job; an event without a job has one row.';

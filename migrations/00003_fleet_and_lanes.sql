@@ -3,9 +3,9 @@
 -- +goose Up
 
 -- The lease belongs to the pod, not to the job. A closed row never opens again: a pod that finds its own row closed registers again under
--- a new boot id.
+-- a new id.
 create table trapeze.pods (
-    boot         uuid primary key,
+    id           uuid primary key,
     name         text not null,
     version      text not null default '',
     kinds        text[] not null default '{}',
@@ -26,13 +26,13 @@ create index pods_open on trapeze.pods (lease_until) where closed_at is null;
 comment on index trapeze.pods_open is 'Which pods are in the fleet, and whose lease lapses first?';
 create index pods_closed on trapeze.pods (closed_at) where closed_at is not null;
 comment on index trapeze.pods_closed is 'Which pods closed so long ago that their rows can be deleted?';
-create index pods_to_sweep on trapeze.pods (boot)
+create index pods_to_sweep on trapeze.pods (id)
     where closed_at is not null and (swept_at is null or swept_at - closed_at < interval '10 minutes');
 comment on index trapeze.pods_to_sweep is 'Whose jobs are still to be looked for?';
 
 -- A worker without a database is a pod as well. The pod that serves its stream renews its lease. Its row of pods stays as narrow as any other.
 create table trapeze.remote_workers (
-    boot         uuid primary key references trapeze.pods (boot) on delete cascade,
+    pod          uuid primary key references trapeze.pods (id) on delete cascade,
     owner        text not null,              -- who may speak for it: a principal
     stream       bigint not null default 1,  -- rises with every stream: whoever serves an older one is superseded
     stream_key   bytea not null,             -- assignments are signed with it
@@ -82,28 +82,28 @@ comment on table trapeze.lane_kinds is 'One row per kind with a lane of its own;
 -- A pod asks for slots and gives them back; those of a pod that was closed are deleted when its jobs have been recovered.
 create table trapeze.slot_grants (
     lane        text not null references trapeze.lanes (name) on delete cascade,
-    boot        uuid not null,
+    pod         uuid not null,
     slots       integer not null check (slots >= 0),
     was         integer not null default 0,               -- before the latest change, so that the sum can follow it
     asked       bigint not null default 0,                -- the number of the question that was answered last
     wants_since timestamptz,                              -- it waits for its share; null: it has it, or needs none
-    primary key (lane, boot)
+    primary key (lane, pod)
 ) with (fillfactor = 50);
 comment on table trapeze.slot_grants is 'One row per lane with a limit and pod: how many of its jobs the pod may run.';
-create index slot_grants_of_pod on trapeze.slot_grants (boot);
+create index slot_grants_of_pod on trapeze.slot_grants (pod);
 comment on index trapeze.slot_grants_of_pod is 'Which slots does this pod have?';
 
-create table trapeze.gate (
+create table trapeze.queue_state (
     one    boolean primary key default true check (one),
     paused boolean not null default false,
     frozen boolean not null default false  -- for maintenance: closed like a pause, apart from it
 );
-comment on table trapeze.gate is 'One row: whether the whole fleet is paused or frozen.';
-insert into trapeze.gate default values;
+comment on table trapeze.queue_state is 'One row: whether the whole fleet is paused or frozen.';
+insert into trapeze.queue_state default values;
 
 -- If the leading pod fails, another pod sees here that its turn has come.
 create table trapeze.maintenance (
-    chore    text primary key,
+    task     text primary key,
     begun_at timestamptz not null,
     done_at  timestamptz,                            -- null: it has never come to its end
     pod      text not null default '',               -- who did it, or is at it
@@ -111,7 +111,7 @@ create table trapeze.maintenance (
     seconds  double precision not null default 0,
     error    text not null default ''                -- of the last time; empty: none
 ) with (fillfactor = 50);
-comment on table trapeze.maintenance is 'One row per chore of maintenance: when it was last done, and by which pod.';
+comment on table trapeze.maintenance is 'One row per maintenance task: when it was last done, and by which pod.';
 
 -- The ids of transactions, by which the feed goes on, start again from a low number if a dump is restored. A materialized view is not dumped but created again, so
 -- a restored database has another value, while a copy of the files, as a standby or a base backup, keeps it. Any role that may read the tables
@@ -270,5 +270,5 @@ drop table trapeze.cluster;
 drop function trapeze.spare_job_id(), trapeze.move_single_job_ids(), trapeze.advance_job_ids(bigint), trapeze.settle_history(),
     trapeze.history(), trapeze.cluster_identity(), trapeze.timeline(), trapeze.applies_subscription();
 drop materialized view trapeze.feed_epoch;
-drop table trapeze.maintenance, trapeze.gate, trapeze.slot_grants, trapeze.lane_kinds, trapeze.lanes, trapeze.cancel_requests,
+drop table trapeze.maintenance, trapeze.queue_state, trapeze.slot_grants, trapeze.lane_kinds, trapeze.lanes, trapeze.cancel_requests,
     trapeze.remote_workers, trapeze.pods;

@@ -187,7 +187,7 @@ begin
         exists (select from trapeze.lanes n where n.name = made.lane and n.requires_approval), null, 'system',
         case when made.planned is not null then '' end);
     new.event_no := new.event_no + 1;
-    insert into trapeze.job_events (job, event_no, boot, from_state, to_state, event, fields)
+    insert into trapeze.job_events (job, event_no, pod, from_state, to_state, event, fields)
     values (new.id, new.event_no, new.pod, new.state, new.state, 'job.followed', json_build_object('job', made.id::text, 'kind', made.kind));
     return new;
 end $$;

@@ -1,4 +1,4 @@
--- The calendar: the schedules of operators and of the program, the next fire of each, and the outcome of every fire.
+-- The calendar: the schedules of operators and of the program, the next occurrence of each, and the outcome of every occurrence.
 
 -- +goose Up
 
@@ -21,7 +21,7 @@ create table trapeze.schedules (
     declared   json,                                 -- as the program last declared it; null: by operators only
     removed    boolean not null default false,       -- an operator took away what the program declares
     anchor     timestamptz not null default clock_timestamp() check (anchor >= '0001-01-02' and anchor < '9999-01-01'),
-    -- The first fire that is not decided; null: to be planned, or none.
+    -- The first occurrence that is not decided; null: to be planned, or none.
     next_at    timestamptz check (next_at >= '0001-01-02' and next_at < '9999-01-01'),
     planned    boolean not null default false,       -- next_at is of this expression
     error      text not null default '',
@@ -50,7 +50,7 @@ create trigger schedule_is_planned_anew before update on trapeze.schedules for e
 alter table trapeze.schedules enable always trigger schedule_is_planned_anew;
 
 -- The primary key decides who fires, never a clock or a lock.
-create table trapeze.schedule_fires (
+create table trapeze.schedule_occurrences (
     schedule   text not null,
     fire_at    timestamptz not null,
     decided_at timestamptz not null default clock_timestamp(),
@@ -61,10 +61,10 @@ create table trapeze.schedule_fires (
     message    text not null default '',
     primary key (schedule, fire_at)
 );
-comment on table trapeze.schedule_fires is 'One row per fire of a schedule that was decided, with its outcome.';
-create index schedule_fires_with_jobs on trapeze.schedule_fires (schedule, fire_at) where job_id is not null;
-comment on index trapeze.schedule_fires_with_jobs is 'Which jobs did this schedule submit last?';
+comment on table trapeze.schedule_occurrences is 'One row per occurrence of a schedule that was decided, with its outcome.';
+create index schedule_occurrences_with_jobs on trapeze.schedule_occurrences (schedule, fire_at) where job_id is not null;
+comment on index trapeze.schedule_occurrences_with_jobs is 'Which jobs did this schedule submit last?';
 
 -- +goose Down
-drop table trapeze.schedule_fires, trapeze.schedules;
+drop table trapeze.schedule_occurrences, trapeze.schedules;
 drop function trapeze.schedule_is_planned_anew();

@@ -9,18 +9,18 @@ create table trapeze.stats (
     lane  text not null,
     kind  text not null,
     state text not null check (state in ('succeeded', 'failed', 'cancelled')),
-    boot  uuid,                             -- the pod, or its counter after the clock was set back; null: all pods, in an hour
+    pod   uuid,                             -- the pod, or its counter after the clock was set back; null: all pods, in an hour
     jobs  bigint not null,
     wait  integer[] not null default '{}',   -- histogram: due until claimed
     run   integer[] not null default '{}'    -- histogram: run time of the handler
 );
 comment on table trapeze.stats is 'One row per minute and pod, or per hour, with lane, kind and state: how many jobs ended, and how long they took.';
--- A row that is sent again after a lost reply is added once. Sums of an hour have no boot, so that a late row makes another one.
-create unique index stats_by_time on trapeze.stats (at, lane, kind, state, boot);
+-- A row that is sent again after a lost reply is added once. Sums of an hour have no pod, so that a late row makes another one.
+create unique index stats_by_time on trapeze.stats (at, lane, kind, state, pod);
 comment on index trapeze.stats_by_time is 'How many jobs ended in this time, and was this row added before?';
-create index stats_to_sum on trapeze.stats (at) where boot is not null;
+create index stats_to_sum on trapeze.stats (at) where pod is not null;
 comment on index trapeze.stats_to_sum is 'Which rows are still by minute?';
-alter table trapeze.stats replica identity full; -- its rows are updated and deleted, and boot may be null
+alter table trapeze.stats replica identity full; -- its rows are updated and deleted, and pod may be null
 
 -- A table that was empty when it was last analyzed, and whose file was not, counts as empty for the planner, even if it is full now: it then
 -- reads all of an index for each row. A process that notices a slow statement has such tables analyzed, with the owner's right, which

@@ -182,7 +182,7 @@ func TestArbitraryRemoteWorkerText(t *testing.T) {
 		"a child with an invalid key period": {fan(&remotepb.FanOut{Children: []*remotepb.Step{{Kind: "far", UniqueKey: text, UniqueWhile: "never"}}}), job.Failed},
 		"an error without a message":         {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Permanent: true}}}, job.Failed},
 		"an error with unstorable text":      {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: text, InvalidArgs: true, RetryAfter: far, Permanent: true}}}, job.Failed},
-		"a snooze with a huge delay":         {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: far, Why: text}}}, job.Pending},
+		"a snooze with a huge delay":         {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Snooze{Snooze: &remotepb.Snooze{Wait: far, Why: text}}}, job.Pending},
 		"a retry with a huge delay":          {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: text, Retryable: true, RetryAfter: far}}}, job.Pending},
 	} {
 		id := submit(t, p, raw("far", `{}`), runner.MaxAttempts(2))

@@ -243,7 +243,7 @@ func TestRemoteHandlerFeatures(t *testing.T) {
 	}
 	is.Equal(grown, 10)                            // twice the initial 5 ms
 	is.True(slices.Contains(events, "load.begun")) // the handler's event is in the job's history
-	is.True(slices.Contains(events, "job.retry_later"))
+	is.True(slices.Contains(events, "job.snoozed"))
 	var total job.Job
 	pgtest.Wait(t, "the last step runs on a pod", func() bool {
 		page, err := view.Jobs(t.Context(), inside.Of(p.Runner).Store, job.Filter{Pipeline: id})

@@ -54,13 +54,13 @@ func TestCancelOfRunningJob(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	returns := map[string]func(j *raw) (*runner.Outcome, error){
-		"success":    func(*raw) (*runner.Outcome, error) { return runner.Done("late"), nil },
-		"next-step":  func(*raw) (*runner.Outcome, error) { return runner.Then(of("child")), nil },
-		"writes":     func(j *raw) (*runner.Outcome, error) { return withRow(j, 0) },
-		"error":      func(*raw) (*runner.Outcome, error) { return nil, errors.New("late") },
-		"retryable":  func(*raw) (*runner.Outcome, error) { return nil, job.RetryAfter(0, errors.New("late")) },
-		"retryLater": func(*raw) (*runner.Outcome, error) { return runner.Snooze(0, "late"), nil },
-		"panic":      func(*raw) (*runner.Outcome, error) { panic("late") },
+		"success":   func(*raw) (*runner.Outcome, error) { return runner.Done("late"), nil },
+		"next-step": func(*raw) (*runner.Outcome, error) { return runner.Then(of("child")), nil },
+		"writes":    func(j *raw) (*runner.Outcome, error) { return withRow(j, 0) },
+		"error":     func(*raw) (*runner.Outcome, error) { return nil, errors.New("late") },
+		"retryable": func(*raw) (*runner.Outcome, error) { return nil, job.RetryAfter(0, errors.New("late")) },
+		"snooze":    func(*raw) (*runner.Outcome, error) { return runner.Snooze(0, "late"), nil },
+		"panic":     func(*raw) (*runner.Outcome, error) { panic("late") },
 	}
 	exec(t, pool, `create table rows (job bigint)`)
 	causes := make(chan error, 100)

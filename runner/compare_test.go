@@ -82,10 +82,10 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 
 // claimUnknown creates a job that, according to the table, a pod has claimed, but that the pod does not know about. This happens if the
 // reply to a claim, or the commit of a job's end, is lost.
-func claimUnknown(t *testing.T, by *runner.Runner, boot string) (id int64) {
+func claimUnknown(t *testing.T, by *runner.Runner, podID string) (id int64) {
 	t.Helper()
 	id = enqueue(t, by, of("unknown"), runner.Foreign())
-	found, err := inside.Of(by).Store.Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
+	found, err := inside.Of(by).Store.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
 	if err != nil || len(found.Jobs) != 1 || found.Jobs[0].ID != id {
 		t.Fatal(found, err)
 	}

@@ -106,7 +106,7 @@ func TestLeasesWithoutFreeConnections(t *testing.T) {
 	log := slog.New(listens{slog.DiscardHandler, "heartbeat failed", late})
 	o := runner.Options{LeaseFor: 8 * time.Second, HeartbeatEvery: time.Second, Logger: log}
 	r := start(t, pgtest.Connect(t, server.URL()), o, map[string]does{"k": nothing})
-	boot := r.Boot()
+	podID := r.Boot()
 	ended(t, r, enqueue(t, r, of("k")))
 	is.NoErr(watch.Ping(t.Context()))
 	takeAll(t, server.URL())
@@ -129,7 +129,7 @@ func TestLeasesWithoutFreeConnections(t *testing.T) {
 		return one[bool](t, watch, `select $1 > $2::timestamptz + interval '9 seconds'`, renewed, until)
 	})
 	is.True(one[bool](t, watch, `select exists (select from pg_stat_activity where pid = $1)`, beats)) // the heartbeat uses the same connection
-	is.Equal(r.Boot(), boot)
+	is.Equal(r.Boot(), podID)
 	ended(t, r, enqueue(t, r, of("k"))) // the pod's existing connections are sufficient
 	is.Equal(one[int](t, watch, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
 }

@@ -75,11 +75,11 @@ func TestDatabaseClockJumps(t *testing.T) {
 	logged("clock was set forward")
 	run()
 	is.Equal(ended(t, r, waiting).State, job.Succeeded) // due early
-	fires := func() int { return one[int](t, pool, `select count(*) from trapeze.schedule_fires`) }
+	fires := func() int { return one[int](t, pool, `select count(*) from trapeze.schedule_occurrences`) }
 	before := fires()
 	pgtest.Wait(t, "the schedule continues", func() bool { return fires() > before+2 })
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where missed > 0`), 1) // one occurrence replaces those of ten days
-	is.True(fires() < 90)                                                                          // those of the last minute count as on time
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_occurrences where missed > 0`), 1) // one occurrence replaces those of ten days
+	is.True(fires() < 90)                                                                                // those of the last minute count as on time
 	waiting = enqueue(t, r, of("fine"), runner.Delay(time.Minute))
 	set("+860400") // ten days less an hour
 	logged("clock was set back")

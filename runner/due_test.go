@@ -167,7 +167,7 @@ func TestWakeUpForOtherKinds(t *testing.T) {
 		url := pgtest.URL(t)
 		pool := pgtest.Connect(t, url)
 		b := start(t, pgtest.Connect(t, url), silent, map[string]does{"b": nothing})
-		exec(t, pool, `insert into trapeze.pods (boot, name, version, kinds, slots, limits, lease_until)
+		exec(t, pool, `insert into trapeze.pods (id, name, version, kinds, slots, limits, lease_until)
 			select '00000000-0000-4000-8000-000000000001', 'dead', version, kinds, slots, limits, now() - interval '1 second' from trapeze.pods`)
 		other := make1(t, pool, silent, nil)
 		id, locked := enqueue(t, other, of("dead"), runner.Foreign()), enqueue(t, other, of("dead"), runner.Foreign())

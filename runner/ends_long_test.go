@@ -81,8 +81,8 @@ func TestEndCountByCause(t *testing.T) {
 	is.NoErr(err)
 	id = submit("runs") // this job's pod dies
 	inState(t, a, id, job.Running)
-	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
-	exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead') where id = $1`, id)
+	exec(t, pool, `insert into trapeze.pods (id, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
+	exec(t, pool, `update trapeze.live set pod = (select id from trapeze.pods where name = 'dead') where id = $1`, id)
 	is.Equal(*ended(t, a, id).ErrorClass, job.ClassCrashLimit)
 	chain := enqueue(t, a, runner.Chain(of("fine"), of("fine")), runner.Delay(time.Hour))
 	_, err = a.Admin().AbortPipeline(t.Context(), chain, "me")

@@ -128,16 +128,16 @@ func TestUnbalancedFanOutTakeover(t *testing.T) {
 	})
 	id := enqueue(t, r, of("parent"))
 	inState(t, r, id, job.Waiting)
-	s, boot := inside.Of(r).Store, uuid.NewString()
-	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: boot, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, o.LeaseFor))
-	claims, err := s.Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 2}}, []string{"elsewhere"}, true)
+	s, podID := inside.Of(r).Store, uuid.NewString()
+	is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "b", Kinds: []string{"elsewhere"}, Slots: 2}, o.LeaseFor))
+	claims, err := s.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 2}}, []string{"elsewhere"}, true)
 	is.NoErr(err)
 	is.Equal(len(claims.Jobs), 2)
 	var ends []store.Ending
 	for _, c := range claims.Jobs {
 		ends = append(ends, store.Ending{ID: c.ID, Fence: c.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Branch: c.Branch})
 	}
-	ended, err := s.Finish(t.Context(), boot, ends)
+	ended, err := s.Finish(t.Context(), podID, ends)
 	is.NoErr(err)
 	var parents []int64
 	for _, e := range ended {
@@ -146,7 +146,7 @@ func TestUnbalancedFanOutTakeover(t *testing.T) {
 		}
 	}
 	is.True(slices.Contains(parents, id)) // the reply names the parent, but this pod does not end it
-	is.NoErr(s.Leave(t.Context(), boot))
+	is.NoErr(s.Leave(t.Context(), podID))
 	is.Equal(over(t, pool, id), "succeeded")
 	is.Equal(joined.Load(), int64(1))
 	quiet(t, pool)

@@ -20,8 +20,8 @@ func (a Admin) Status(ctx context.Context) (job.Fleet, error) {
 // under the same name stays drained. If wait is positive, DrainPod blocks until these pods run no jobs, for at most wait. It returns
 // [job.ErrUnknownPod] if there is no such pod.
 func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
-	changed, boots, err := admin.DrainPod(ctx, a.pod.Commands, pod, true, named(actor))
-	return a.finishDrain(ctx, changed, wait, admin.Scope{Boots: boots}, err)
+	changed, podIDs, err := admin.DrainPod(ctx, a.pod.Commands, pod, true, named(actor))
+	return a.finishDrain(ctx, changed, wait, admin.Scope{PodIDs: podIDs}, err)
 }
 
 // ResumePod lets drained pods start jobs again and reports whether any was drained. It returns [job.ErrUnknownPod] if there is no such pod.

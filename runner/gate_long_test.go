@@ -18,7 +18,7 @@ func TestUnreadableQueueState(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
-	exec(t, pool, `delete from trapeze.gate`)
+	exec(t, pool, `delete from trapeze.queue_state`)
 	idle := make1(t, pool, runner.Options{}, nil)
 	operator := idle.Admin()
 	r := make1(t, pool, runner.Options{PollEvery: 100 * time.Millisecond, LeaseFor: time.Minute}, map[string]does{"k": nothing})

@@ -83,7 +83,7 @@ func TestSlotGrantToFullPod(t *testing.T) {
 	waits := start(t, pgtest.Connect(t, url), runner.Options{Name: "waits", Slots: 2}, map[string]does{"long": at(wait), "k": nothing})
 	k := enqueue(t, waits, of("k"), runner.Lane("one"))
 	pgtest.Wait(t, "the second pod is waiting", func() bool {
-		return one[bool](t, pool, `select exists (select from trapeze.slot_grants where boot = $1 and wants_since is not null)`, waits.Boot())
+		return one[bool](t, pool, `select exists (select from trapeze.slot_grants where pod = $1 and wants_since is not null)`, waits.Boot())
 	})
 	begun(t, waits, of("long"))
 	begun(t, waits, of("long"))
@@ -113,7 +113,7 @@ func TestUnusedSlotsOfStoppingPod(t *testing.T) {
 	begun(t, stops, of("long"), runner.Lane("l"))
 	pgtest.Wait(t, "the pod has both slots", func() bool {
 		enqueue(t, stops, of("k"), runner.Lane("l"))
-		return one[bool](t, pool, `select exists (select from trapeze.slot_grants where boot = $1 and slots = 2)`, stops.Boot())
+		return one[bool](t, pool, `select exists (select from trapeze.slot_grants where pod = $1 and slots = 2)`, stops.Boot())
 	})
 	stays := start(t, pgtest.Connect(t, url), runner.Options{Name: "stays", Slots: 4}, handlers)
 	stop()

@@ -112,7 +112,7 @@ func heartbeats(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, n int) {
 	t.Helper()
 	for range n {
 		sent := func() time.Time {
-			return one[time.Time](t, pool, `select lease_until from trapeze.pods where boot = $1`, r.Boot())
+			return one[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, r.Boot())
 		}
 		before := sent()
 		pgtest.Wait(t, "a heartbeat", func() bool { return sent().After(before) })

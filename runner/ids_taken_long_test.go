@@ -23,5 +23,5 @@ func TestScheduledJobIDTaken(t *testing.T) {
 	done(1)
 	occupy(t, pool, 900)
 	done(one[int](t, pool, `select count(*) from trapeze.done`) + 3)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'failed'`), 0)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_occurrences where outcome = 'failed'`), 0)
 }

@@ -105,7 +105,7 @@ func (a Admin) Stack(ctx context.Context, id int64, actor string) (job.Stack, er
 	if err != nil {
 		return job.Stack{}, fmt.Errorf("read the stack of job %d on %s: %w", id, request.Pod, err)
 	}
-	return job.Stack{Job: id, Fence: request.Fence, Boot: request.Boot, Pod: request.Pod, At: *answer.At, Stack: answer.Text}, nil
+	return job.Stack{Job: id, Fence: request.Fence, Boot: request.PodID, Pod: request.Pod, At: *answer.At, Stack: answer.Text}, nil
 }
 
 // Delete deletes a finished job and returns the number of jobs deleted. Given the id of a pipeline's first job, it deletes the whole

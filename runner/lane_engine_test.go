@@ -142,7 +142,7 @@ func TestLaneMoveAwaitingPodConfirmation(t *testing.T) {
 	r, _ := startFar(t, nil)
 	pool := inside.Of(r).Store.Pool()
 	silent := uuid.NewString() // a pod that still starts jobs in the lane because it has not sent a heartbeat since the move began
-	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, slots) values ($1, 'silent', now() + interval '8 seconds', 1)`, silent)
+	exec(t, pool, `insert into trapeze.pods (id, name, lease_until, slots) values ($1, 'silent', now() + interval '8 seconds', 1)`, silent)
 	engine := "far"
 	_, err := r.Admin().SetLane(t.Context(), "video", job.LaneChange{Engine: &engine}, "ana")
 	is.NoErr(err)
@@ -151,7 +151,7 @@ func TestLaneMoveAwaitingPodConfirmation(t *testing.T) {
 	is.True(m.TimedOut && m.Pods == 1 && m.Next == "far")
 	beats := func() job.LaneMove {
 		t.Helper()
-		exec(t, pool, `update trapeze.pods set lease_until = lease_until + interval '1 millisecond' where boot = $1`, silent)
+		exec(t, pool, `update trapeze.pods set lease_until = lease_until + interval '1 millisecond' where id = $1`, silent)
 		m, err := r.Admin().MoveOn(t.Context(), "video", 0, "ana")
 		is.NoErr(err)
 		return m

@@ -39,7 +39,7 @@ func TestNextStepInClosedLane(t *testing.T) {
 		"drained":  {`update trapeze.lanes set drained = true`, `update trapeze.lanes set drained = false`},
 		"disabled": {`update trapeze.lanes set enabled = false`, `update trapeze.lanes set enabled = true`},
 		"no slots": {`update trapeze.lanes set slots_per_pod = 0`, `update trapeze.lanes set slots_per_pod = null`},
-		"paused":   {`update trapeze.gate set paused = true`, `update trapeze.gate set paused = false`},
+		"paused":   {`update trapeze.queue_state set paused = true`, `update trapeze.queue_state set paused = false`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

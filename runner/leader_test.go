@@ -105,12 +105,12 @@ func TestFrozenLeaderTasksTakenOver(t *testing.T) {
 	is.NoErr(conn.QueryRow(t.Context(), `select pg_try_advisory_lock(420021)`).Scan(&held))
 	is.True(held)
 	defer func() { _, _ = conn.Exec(context.Background(), `select pg_advisory_unlock(420021)`) }()
-	exec(t, pool, `insert into trapeze.maintenance (chore, begun_at, pod) values
+	exec(t, pool, `insert into trapeze.maintenance (task, begun_at, pod) values
 		('approval', now() - interval '4 minutes', 'frozen'), ('deadline', now() - interval '2 minutes', 'frozen')`)
 	r := start(t, pool, runner.Options{Name: "a", PollEvery: 500 * time.Millisecond}, nil)
 	pgtest.Wait(t, "the overdue tasks have run", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.maintenance where chore in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
+		return one[int](t, pool, `select count(*) from trapeze.maintenance where task in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
 	})
-	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where chore = 'deadline'`), "frozen") // this task is not overdue yet, so no other pod has taken it over
-	is.Equal(len(leading(t, r)), 0)                                                                          // the pod does not report that it is the leader
+	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where task = 'deadline'`), "frozen") // this task is not overdue yet, so no other pod has taken it over
+	is.Equal(len(leading(t, r)), 0)                                                                         // the pod does not report that it is the leader
 }

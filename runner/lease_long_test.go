@@ -21,7 +21,7 @@ func TestHeartbeatDuringTableLock(t *testing.T) {
 	proxy, cut := cable(t, url)
 	r := start(t, cut, named("a"), map[string]does{"fine": nothing})
 	b := start(t, direct, named("b"), nil)
-	boot := r.Boot()
+	podID := r.Boot()
 	tx, err := direct.Begin(t.Context())
 	is.NoErr(err)
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
@@ -33,7 +33,7 @@ func TestHeartbeatDuringTableLock(t *testing.T) {
 	})
 	proxy.Reset()                  // the outcome of a's claim is unknown
 	time.Sleep(3 * short.LeaseFor) // there is no event to wait for when nothing happens
-	is.Equal(r.Boot(), boot)
+	is.Equal(r.Boot(), podID)
 	ready, _ := r.Ready()
 	is.True(ready) // the pod's lease has not expired
 	is.NoErr(tx.Rollback(t.Context()))

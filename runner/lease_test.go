@@ -75,7 +75,7 @@ func TestFrozenPodsJobsTakenOver(t *testing.T) {
 	o.StuckAfter = time.Minute
 	a := start(t, cut, o, handlers(true))
 	slow, failing := enqueue(t, a, of("slow"), runner.Subject("s")), enqueue(t, a, of("fail"))
-	boot := a.Boot()
+	podID := a.Boot()
 	b := start(t, direct, named("b"), handlers(false))
 	inState(t, b, slow, job.Running)
 	inState(t, b, failing, job.Running)
@@ -89,12 +89,12 @@ func TestFrozenPodsJobsTakenOver(t *testing.T) {
 		is.Equal(j.Crashes, 1)
 		is.Equal(j.Attempt, 1) // the death of a pod does not use up an attempt
 	}
-	is.Equal(value(t, b, "trapeze_orphans_recovered_total"), 2.0) // the recovery is counted
-	is.True(value(t, b, "trapeze_recovery_seconds") >= 1)         // the delay of the recovery is measured
+	is.Equal(value(t, b, "trapeze_jobs_recovered_total"), 2.0) // the recovery is counted
+	is.True(value(t, b, "trapeze_recovery_seconds") >= 1)      // the delay of the recovery is measured
 	quiet(t, direct)
 	before := one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`)
 	proxy.Pass()
-	pgtest.Wait(t, "a is back under a new boot id", func() bool { ready, _ := a.Ready(); return ready && a.Boot() != boot })
+	pgtest.Wait(t, "a is back under a new boot id", func() bool { ready, _ := a.Ready(); return ready && a.Boot() != podID })
 	open()
 	pgtest.Wait(t, "a's handlers have returned", func() bool { return a.Running() == 0 })
 	is.True(value(t, a, "trapeze_stale_writes_rejected_total") >= 2) // the late writes were rejected and counted
@@ -134,7 +134,7 @@ func TestUnrecoveredLapseRenewed(t *testing.T) {
 		}
 	}, runner.KeepRunning())
 	run(t, r)
-	boot := r.Boot()
+	podID := r.Boot()
 	heeds, goesOn := begun(t, r, of("heeds")), begun(t, r, of("goes_on"))
 	pgtest.Wait(t, "both jobs are running", func() bool { return r.Running() == 2 })
 	proxy.Blackhole()
@@ -154,7 +154,7 @@ func TestUnrecoveredLapseRenewed(t *testing.T) {
 	j = ended(t, r, goesOn)
 	is.Equal(j.State, job.Succeeded) // its handler was not interrupted
 	is.Equal(j.Fence, int64(1))
-	is.Equal(r.Boot(), boot) // the pod keeps its boot id
+	is.Equal(r.Boot(), podID) // the pod keeps its boot id
 	checkHistory(t, direct, r)
 }
 
@@ -177,7 +177,7 @@ func TestSingleMissedHeartbeat(t *testing.T) {
 	}})
 	b := start(t, direct, o, nil)
 	id := begun(t, r, of("wait"))
-	boot := r.Boot()
+	podID := r.Boot()
 	proxy.Stall() // every connection hangs without reporting an error
 	fails := value(t, r, "trapeze_db_errors_total")
 	pgtest.Wait(t, "a heartbeat fails", func() bool { return value(t, r, "trapeze_db_errors_total") > fails })
@@ -187,7 +187,7 @@ func TestSingleMissedHeartbeat(t *testing.T) {
 	j := get(t, b, id)
 	is.Equal(j.State, job.Running) // the next heartbeat used a new connection in time
 	is.Equal(j.Fence, int64(1))
-	is.Equal(r.Boot(), boot)
+	is.Equal(r.Boot(), podID)
 	proxy.Reset()
 	open()
 	is.Equal(ended(t, b, id).State, job.Succeeded)
@@ -221,8 +221,8 @@ func TestCrashLimitResetByCheckpoint(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	lapse := func(id int64) { // assigns the job to a dead pod, so that it is recovered
-		exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
-		exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead' order by closed_at desc limit 1) where id = $1`, id)
+		exec(t, pool, `insert into trapeze.pods (id, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
+		exec(t, pool, `update trapeze.live set pod = (select id from trapeze.pods where name = 'dead' order by closed_at desc limit 1) where id = $1`, id)
 	}
 	claimed, die := make(chan int64, 10), make(chan struct{}, 10)
 	r := start(t, pool, short, map[string]does{

@@ -28,7 +28,7 @@ func TestLogicalReplication(t *testing.T) {
 	pool, copied := pgtest.Connect(t, from.URL()), pgtest.Connect(t, to.URL())
 	config, err := pgx.ParseConfig(from.URL())
 	is.NoErr(err)
-	for _, table := range []string{"lanes", "gate", "cluster", "migrations", "maintenance"} {
+	for _, table := range []string{"lanes", "queue_state", "cluster", "migrations", "maintenance"} {
 		exec(t, copied, `truncate trapeze.`+table+` cascade`) // the initial copy brings their rows
 	}
 	exec(t, pool, `create publication p for all tables`)

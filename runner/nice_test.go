@@ -157,7 +157,7 @@ func TestPriorityChangeDuringHandOff(t *testing.T) {
 	set := make(chan error, 1)
 	go func() { set <- r.Admin().SetPriority(t.Context(), id, 50, true, "ann") }()
 	pgtest.Wait(t, "the pod has read the request", func() bool {
-		return one[bool](t, observer, `select exists (select from trapeze.claim_requests c join trapeze.pods p on p.boot = c.pod
+		return one[bool](t, observer, `select exists (select from trapeze.claim_requests c join trapeze.pods p on p.id = c.pod
 			where c.answered_at is not null or p.lease_until > c.created_at + interval '8.3 seconds') or
 			not exists (select from trapeze.claim_requests) and exists (select from trapeze.job_events where job = $1 and event = 'job.niced')`, id)
 	})

@@ -278,8 +278,8 @@ func TestEndHookAtCrashLimit(t *testing.T) {
 	var owner, other ends
 	a := start(t, pool, runner.Options{OnEnd: owner.add}, hangs, runner.MaxCrashes(1))
 	id := begun(t, a, runner.Chain(of("hangs"), of("hangs")), runner.Subject("s"))
-	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
-	exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead') where id = $1`, id)
+	exec(t, pool, `insert into trapeze.pods (id, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
+	exec(t, pool, `update trapeze.live set pod = (select id from trapeze.pods where name = 'dead') where id = $1`, id)
 	exec(t, pool, `update trapeze.pods set drained = true where name <> 'dead'`)
 	b := start(t, pool, runner.Options{OnEnd: other.add}, nil)
 	pgtest.Wait(t, "one of the pods is notified", func() bool { return len(owner.of(id))+len(other.of(id)) > 0 })

@@ -96,7 +96,7 @@ func TestCommandEffectOnAllPods(t *testing.T) {
 	is.NoErr(err)
 	is.True(paused)
 	shut()
-	is.Equal(happened(t, pool, "gate.paused"), 1)
+	is.Equal(happened(t, pool, "queue_state.paused"), 1)
 	paused, err = operator.Admin().Unpause(t.Context(), "bob")
 	is.NoErr(err)
 	is.True(paused)
@@ -175,7 +175,7 @@ func TestDrainedLaneAcrossFreeze(t *testing.T) {
 	first := begun(t, r, of("k"))
 
 	beat := func() time.Time {
-		return one[time.Time](t, pool, `select lease_until from trapeze.pods where boot = $1`, pods[1].Boot())
+		return one[time.Time](t, pool, `select lease_until from trapeze.pods where id = $1`, pods[1].Boot())
 	}
 	before := beat()
 	q, err := r.Admin().DrainLane(t.Context(), "default", 200*time.Millisecond, "ann")
@@ -221,8 +221,8 @@ func TestDrainedLaneAcrossFreeze(t *testing.T) {
 	is.NoErr(err)
 	is.True(resumed)
 	quiet(t, pool)
-	is.Equal(audited(t, r), []string{"ann lane.drain lane default", "ann lane.set lane other", "bob gate.freeze gate", "bob gate.thaw gate", "ann lane.resume lane default"})
-	is.Equal([]int{happened(t, pool, "lane.drained"), happened(t, pool, "lane.resumed"), happened(t, pool, "gate.frozen"), happened(t, pool, "gate.thawed")}, []int{1, 1, 1, 1})
+	is.Equal(audited(t, r), []string{"ann lane.drain lane default", "ann lane.set lane other", "bob queue_state.freeze queue_state", "bob queue_state.thaw queue_state", "ann lane.resume lane default"})
+	is.Equal([]int{happened(t, pool, "lane.drained"), happened(t, pool, "lane.resumed"), happened(t, pool, "queue_state.frozen"), happened(t, pool, "queue_state.thawed")}, []int{1, 1, 1, 1})
 	_, err = r.Admin().DrainLane(t.Context(), "nowhere", 0, "ann")
 	is.True(errors.Is(err, job.ErrUnknownLane))
 	checkHistory(t, pool, r)
@@ -271,7 +271,7 @@ func TestChainsOfDrainedPod(t *testing.T) {
 	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].Boot(), 20*time.Second, "ann") // drains the same pod again, by its boot id
 	is.NoErr(err)
 	is.Equal(q, job.Quiet{Quiet: true})
-	pod := one[bool](t, pool, `select draining from trapeze.pods where boot = $1`, pods[0].Boot())
+	pod := one[bool](t, pool, `select draining from trapeze.pods where id = $1`, pods[0].Boot())
 	is.True(!pod) // the pod is not shutting down
 
 	resumed, err := pods[1].Admin().ResumePod(t.Context(), "pod-0", "ann")
@@ -319,10 +319,10 @@ func TestDrainedPodResumedDuringLapse(t *testing.T) {
 		is.NoErr(err)
 		pgtest.Wait(t, "the pod has applied the change", func() bool { return drained(r) })
 	}
-	boots := [2]string{first.Boot(), second.Boot()}
-	exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'lapsed', drained = boot <> $1`, boots[0])
+	podIDs := [2]string{first.Boot(), second.Boot()}
+	exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'lapsed', drained = id <> $1`, podIDs[0])
 	pgtest.Wait(t, "both pods have registered again", func() bool {
-		return first.Boot() != boots[0] && second.Boot() != boots[1] && one[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`) == 2
+		return first.Boot() != podIDs[0] && second.Boot() != podIDs[1] && one[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`) == 2
 	})
 	pgtest.Wait(t, "the resumed pod is ready", func() bool { ready, _ := first.Ready(); return ready })
 	pgtest.Wait(t, "the other pod with this name is not ready", func() bool { return drained(second) })

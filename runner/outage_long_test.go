@@ -39,12 +39,12 @@ func TestLateReconnectAfterTotalOutage(t *testing.T) {
 	}
 	kinds := map[string]map[string]does{"dies": {"dies": handler}, "a": {"a": handler, "dies": handler}, "b": {"b": handler}, "c": {"c": handler}}
 	names := []string{"dies", "a", "b", "c"}
-	proxies, pods, jobs, boots := map[string]*faultnet.Proxy{}, map[string]*runner.Runner{}, map[string]int64{}, map[string]string{}
+	proxies, pods, jobs, podIDs := map[string]*faultnet.Proxy{}, map[string]*runner.Runner{}, map[string]int64{}, map[string]string{}
 	for _, name := range names {
 		proxy, cut := cable(t, url)
 		o := runner.Options{Name: name, LeaseFor: lease, HeartbeatEvery: 400 * time.Millisecond, PollEvery: time.Second, Slots: 2}
 		proxies[name], pods[name] = proxy, start(t, cut, o, kinds[name], runner.KeepRunning())
-		boots[name] = pods[name].Boot()
+		podIDs[name] = pods[name].Boot()
 		jobs[name] = begun(t, pods[name], of(name))
 	}
 	is.Equal(one[int](t, direct, `select count(distinct pod) from trapeze.live`), len(names)) // each pod runs one job
@@ -61,7 +61,7 @@ func TestLateReconnectAfterTotalOutage(t *testing.T) {
 		latest := time.Time{}
 		for range n {
 			pgtest.WaitFor(t, time.Minute, "a heartbeat of "+name, func() bool {
-				until := one[time.Time](t, direct, `select lease_until from trapeze.pods where boot = $1`, boots[name])
+				until := one[time.Time](t, direct, `select lease_until from trapeze.pods where id = $1`, podIDs[name])
 				renewed := until.After(cut.Add(lease+time.Second)) && until.After(latest)
 				if renewed {
 					latest = until
@@ -85,13 +85,13 @@ func TestLateReconnectAfterTotalOutage(t *testing.T) {
 		return get(t, pods["a"], jobs["dies"]).State == job.Succeeded
 	})
 	is.Equal(get(t, pods["a"], jobs["dies"]).Crashes, 1)
-	took := one[time.Time](t, direct, `select closed_at from trapeze.pods where boot = $1`, boots["dies"]).Sub(back)
+	took := one[time.Time](t, direct, `select closed_at from trapeze.pods where id = $1`, podIDs["dies"]).Sub(back)
 	is.True(took < 2*lease) // the dead pod was detected after one lease, not two
 	open()
 	for _, name := range names[1:] {
 		j := ended(t, pods["a"], jobs[name])
 		is.Equal(fmt.Sprint(name, j.State, j.Fence, j.Crashes), fmt.Sprint(name, job.Succeeded, 1, 0)) // the pod kept its job
-		is.Equal(pods[name].Boot(), boots[name])                                                       // the pod was never declared dead
+		is.Equal(pods[name].Boot(), podIDs[name])                                                      // the pod was never declared dead
 		mu.Lock()
 		is.Equal(calls[jobs[name]], 1)
 		mu.Unlock()

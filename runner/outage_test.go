@@ -25,13 +25,13 @@ func TestAFreshPodSparesNobody(t *testing.T) {
 	const pods, each = 3, 5
 	var ids []int64
 	for n := range pods {
-		boot := fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
-		exec(t, pool, `insert into trapeze.pods (boot, name, kinds, slots, lease_until) values ($1, 'dead', '{k}', 10, now() - interval '10 minutes')`, boot)
+		podID := fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
+		exec(t, pool, `insert into trapeze.pods (id, name, kinds, slots, lease_until) values ($1, 'dead', '{k}', 10, now() - interval '10 minutes')`, podID)
 		for range each {
 			ids = append(ids, enqueue(t, dead, of("k"), runner.Foreign()))
 		}
 		exec(t, pool, `update trapeze.live set state = 'running', pod = $1, fence = 1, attempt = 1, claimed_at = now() - interval '11 minutes'
-			where state = 'pending'`, boot)
+			where state = 'pending'`, podID)
 	}
 	began := time.Now()
 	for _, name := range []string{"fresh-1", "fresh-2"} {
@@ -92,12 +92,12 @@ func TestFailedHeartbeatSentAgain(t *testing.T) {
 // lapsed inserts a closed pod with a running job of kind k for each of the returned ids.
 func lapsed(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, jobs int) (ids []int64) {
 	t.Helper()
-	const boot = "00000000-0000-4000-8000-000000000001"
-	exec(t, pool, `insert into trapeze.pods (boot, name, kinds, slots, lease_until, closed_at, closed) values ($1, 'dead', '{k}', 10, now(), now(), 'lapsed')`, boot)
+	const podID = "00000000-0000-4000-8000-000000000001"
+	exec(t, pool, `insert into trapeze.pods (id, name, kinds, slots, lease_until, closed_at, closed) values ($1, 'dead', '{k}', 10, now(), now(), 'lapsed')`, podID)
 	for range jobs {
 		ids = append(ids, enqueue(t, r, of("k"), runner.Foreign()))
 	}
-	exec(t, pool, `update trapeze.live set state = 'running', pod = $1, fence = 1, attempt = 1, claimed_at = now()`, boot)
+	exec(t, pool, `update trapeze.live set state = 'running', pod = $1, fence = 1, attempt = 1, claimed_at = now()`, podID)
 	return ids
 }
 

@@ -25,11 +25,11 @@ func TestLivePodList(t *testing.T) {
 	holds := map[string]does{"holds": until(wait)}
 	gone := make1(t, pgtest.Connect(t, url), runner.Options{Name: "gone", Version: "v1.0.0"}, holds)
 	stop := run(t, gone)
-	boot := gone.Boot()
+	podID := gone.Boot()
 	stop()
 	stays := start(t, pgtest.Connect(t, url), runner.Options{Name: "stays", Version: "v1.2.3"}, holds)
 	begun(t, stays, of("holds"))
-	beat := `select lease_until from trapeze.pods where boot = '` + stays.Boot() + `'`
+	beat := `select lease_until from trapeze.pods where id = '` + stays.Boot() + `'`
 	first := one[time.Time](t, inside.Of(stays).Store.Pool(), beat)
 	pgtest.Wait(t, "a heartbeat renews the lease", func() bool { return one[time.Time](t, inside.Of(stays).Store.Pool(), beat).After(first) })
 
@@ -41,7 +41,7 @@ func TestLivePodList(t *testing.T) {
 	all, err := view.Pods(t.Context(), inside.Of(stays).Store, true)
 	is.NoErr(err)
 	is.Equal(len(all), 2)
-	is.Equal([]string{all[1].Boot, all[1].Version}, []string{boot, "v1.0.0"})
+	is.Equal([]string{all[1].Boot, all[1].Version}, []string{podID, "v1.0.0"})
 }
 
 func TestStartedAtAcrossAttempts(t *testing.T) {

@@ -50,7 +50,7 @@ func snoozes(t *testing.T, snooze func() *runner.Outcome, want []int) {
 	is.NoErr(err)
 	var waits []int
 	for i, e := range list {
-		if e.Event != "job.retry_later" {
+		if e.Event != "job.snoozed" {
 			continue
 		}
 		var fields struct {
@@ -82,7 +82,7 @@ func TestSnoozedJobSlotAndRestart(t *testing.T) {
 	a := make1(t, pool, runner.Options{Slots: 1}, handlers)
 	stop := run(t, a)
 	id := enqueue(t, a, of("gpu"), runner.Subject("s"))
-	pgtest.Wait(t, "the job is snoozed", func() bool { return slices.Contains(told(t, a, id), "job.retry_later") })
+	pgtest.Wait(t, "the job is snoozed", func() bool { return slices.Contains(told(t, a, id), "job.snoozed") })
 	is.Equal(ended(t, a, enqueue(t, a, of("other"), runner.Subject("s"))).State, job.Succeeded) // the only slot is free
 	stop()
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.live`), 0) // the pod no longer holds the job

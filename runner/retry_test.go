@@ -139,7 +139,7 @@ func TestASnoozeSpendsNoAttempt(t *testing.T) {
 	is.Equal(j.Fence, int64(5))
 	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, j.ID, 0, 100)
 	is.NoErr(err)
-	i := slices.IndexFunc(list, func(e job.Event) bool { return e.Event == "job.retry_later" })
+	i := slices.IndexFunc(list, func(e job.Event) bool { return e.Event == "job.snoozed" })
 	is.Equal(*list[i].Message, "GPU busy") // the history contains the reason
 	checkHistory(t, pool, r)
 }
@@ -172,7 +172,7 @@ func TestUnstorableErrorText(t *testing.T) {
 		is.True(utf8.ValidString(message(j)) && len(message(j)) <= job.MaxErrorBytes && len(message(j)) > 1000) // the error is truncated to valid text
 	}
 	later := enqueue(t, r, of("later"))
-	pgtest.Wait(t, "the wait is recorded", func() bool { return slices.Contains(told(t, r, later), "job.retry_later") })
+	pgtest.Wait(t, "the wait is recorded", func() bool { return slices.Contains(told(t, r, later), "job.snoozed") })
 }
 
 // explosive is a result type that panics when it is encoded.

@@ -190,7 +190,7 @@ func TestGuideRunRights(t *testing.T) {
 	is.NoErr(err)
 	podtest.Value(t, r, "trapeze_pods")
 	pgtest.Wait(t, "the schedule fires", func() bool {
-		return one[int](t, owner, `select count(*)::int from trapeze.schedule_fires where schedule = 'often'`) > 0
+		return one[int](t, owner, `select count(*)::int from trapeze.schedule_occurrences where schedule = 'often'`) > 0
 	})
 	for _, day := range []string{"done_succeeded", "job_events"} { // creates a partition that retention drops
 		podtest.Exec(t, owner, `create table trapeze.`+day+`_20200101 partition of trapeze.`+day+` for values from ('2020-01-01') to ('2020-01-02')`)

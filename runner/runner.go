@@ -106,7 +106,7 @@ func (r *Runner) Close() {
 func (r *Runner) Admin() Admin { return Admin{r.pod} }
 
 // Boot returns the id that identifies this process as a pod. It is chosen at random at startup, and changes when the pod loses its lease.
-func (r *Runner) Boot() string { return r.pod.Boot() }
+func (r *Runner) Boot() string { return r.pod.PodID() }
 
 // PodName returns the display name of this pod.
 func (r *Runner) PodName() string { return r.opts.Name }

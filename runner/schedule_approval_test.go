@@ -29,7 +29,7 @@ func TestScheduleIntoApprovalLane(t *testing.T) {
 	is.Equal(triggered.State, job.Pending)
 	inState(t, r, *triggered.JobID, job.Succeeded)
 	pgtest.Wait(t, "a scheduled job has run", func() bool {
-		return one[bool](t, pool, `select exists (select from trapeze.schedule_fires f join trapeze.job j on j.id = f.job_id
+		return one[bool](t, pool, `select exists (select from trapeze.schedule_occurrences f join trapeze.job j on j.id = f.job_id
 			where f.schedule = 'declared' and j.state = 'succeeded')`)
 	})
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.parked where why = 'approval'`), 0)

@@ -30,12 +30,12 @@ func TestScheduleBehindLockedKey(t *testing.T) {
 	_, err = r.Admin().SetSchedule(t.Context(), "free", every("* * * * * *"), "ann")
 	is.NoErr(err)
 	late := func() float64 {
-		return one[float64](t, pool, `select coalesce(max(extract(epoch from decided_at - fire_at)), 0)::float8 from trapeze.schedule_fires where schedule = 'free'`)
+		return one[float64](t, pool, `select coalesce(max(extract(epoch from decided_at - fire_at)), 0)::float8 from trapeze.schedule_occurrences where schedule = 'free'`)
 	}
-	pgtest.Wait(t, "the free schedule fires", func() bool { return len(fires(t, r, "free")) >= 6 })
+	pgtest.Wait(t, "the free schedule fires", func() bool { return len(occurrences(t, r, "free")) >= 6 })
 	is.True(late() < 10) // seconds
 	is.NoErr(tx.Commit(t.Context()))
 	pgtest.Wait(t, "the keyed schedule fires, too", func() bool {
-		return ofOutcome(fires(t, r, "keyed"), job.FireFired)+ofOutcome(fires(t, r, "keyed"), job.FireDuplicate) > 3
+		return ofOutcome(occurrences(t, r, "keyed"), job.FireFired)+ofOutcome(occurrences(t, r, "keyed"), job.FireDuplicate) > 3
 	})
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// nextFires is the number of upcoming occurrences to show; lastFires is the number of past ones.
+// nextOccurrences is the number of upcoming occurrences to show; lastOccurrences is the number of past ones.
 const (
-	nextFires = 5
-	lastFires = 20
+	nextOccurrences = 5
+	lastOccurrences = 20
 )
 
 // SetSchedule creates a schedule, or changes the settings that c contains. New times apply from now on. Setting a declared schedule that
@@ -69,16 +69,16 @@ func checkLane(ctx context.Context, p *pod.Pod, name string, c job.ScheduleChang
 }
 
 // upcoming describes in words when a schedule fires, and returns its occurrences starting with next.
-func upcoming(s job.ScheduleSetting, anchor, next time.Time) (words string, fires []time.Time) {
-	fires = []time.Time{}
+func upcoming(s job.ScheduleSetting, anchor, next time.Time) (words string, occurrences []time.Time) {
+	occurrences = []time.Time{}
 	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
 	if err != nil && !errors.Is(err, scheduler.ErrOver) {
-		return "", fires
+		return "", occurrences
 	}
-	for f := next; !s.Paused && len(fires) < nextFires && !f.IsZero(); f = cal.Next(f) {
-		fires = append(fires, f)
+	for f := next; !s.Paused && len(occurrences) < nextOccurrences && !f.IsZero(); f = cal.Next(f) {
+		occurrences = append(occurrences, f)
 	}
-	return cal.Words(), fires
+	return cal.Words(), occurrences
 }
 
 func orZero(t *time.Time) time.Time {
@@ -132,13 +132,13 @@ func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
 	for i, s := range list {
 		names[i] = s.Name
 	}
-	fires, err := admin.LastFires(ctx, a.pod.Commands, names, time.Time{}, lastFires)
+	occurrences, err := admin.LastOccurrences(ctx, a.pod.Commands, names, time.Time{}, lastOccurrences)
 	if err != nil {
 		return nil, a.pod.DBError(err)
 	}
 	uses := make([]job.ScheduleUse, len(list))
 	for i, s := range list {
-		uses[i] = use(s, fires[s.Name])
+		uses[i] = use(s, occurrences[s.Name])
 	}
 	return uses, nil
 }
@@ -159,11 +159,11 @@ func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse
 	if err != nil {
 		return job.ScheduleUse{}, a.pod.DBError(err)
 	}
-	fires, err := admin.LastFires(ctx, a.pod.Commands, []string{name}, time.Time{}, lastFires)
+	occurrences, err := admin.LastOccurrences(ctx, a.pod.Commands, []string{name}, time.Time{}, lastOccurrences)
 	if err != nil {
 		return job.ScheduleUse{}, a.pod.DBError(err)
 	}
-	return use(schedule, fires[name]), nil
+	return use(schedule, occurrences[name]), nil
 }
 
 // ScheduleFires returns up to limit of a schedule's latest occurrences before a given time, newest first. The zero time means no time
@@ -173,17 +173,17 @@ func (a Admin) ScheduleFires(ctx context.Context, name string, before time.Time,
 	if limit <= 0 {
 		limit = 50
 	}
-	fires, err := admin.LastFires(ctx, a.pod.Commands, []string{name}, before, min(limit, 1000))
+	occurrences, err := admin.LastOccurrences(ctx, a.pod.Commands, []string{name}, before, min(limit, 1000))
 	if err != nil {
 		return nil, a.pod.DBError(err)
 	}
-	if len(fires[name]) == 0 {
+	if len(occurrences[name]) == 0 {
 		if _, err := admin.Schedule(ctx, a.pod.Commands, name); err != nil {
 			return nil, a.pod.DBError(err)
 		}
 		return []job.Fire{}, nil
 	}
-	return fires[name], nil
+	return occurrences[name], nil
 }
 
 // PreviewSchedule is like the function [PreviewSchedule], but also rejects an expression that fires more often than

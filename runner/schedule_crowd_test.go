@@ -33,13 +33,13 @@ func TestScheduleBatchSeparatePolicies(t *testing.T) {
 	exec(t, pool, `update trapeze.schedules set overlap = 'skip' where name in ('s010', 's011')`)
 	exec(t, pool, `update trapeze.schedules set expression = 'now and then' where name = 's012'`)
 	exec(t, pool, `update trapeze.schedules set planned = true, next_at = $1`, noon)
-	exec(t, pool, `insert into trapeze.schedule_fires (schedule, fire_at, outcome) values ('s013', $1, 'fired')`, noon) // fired by another pod
+	exec(t, pool, `insert into trapeze.schedule_occurrences (schedule, fire_at, outcome) values ('s013', $1, 'fired')`, noon) // fired by another pod
 	trigger, err := r.Admin().TriggerSchedule(t.Context(), "s011", nil, "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), noon)
 	want := map[string]job.FireOutcome{"s009": job.FireDuplicate, "s020": job.FireDuplicate, "s006": job.FireFailed, "s007": job.FireFailed, "s011": job.FireOverlap}
 	for _, name := range column[string](t, pool, `select name from trapeze.schedules`) {
-		list := slices.DeleteFunc(fires(t, r, name), func(f job.Fire) bool { return f.Manual })
+		list := slices.DeleteFunc(occurrences(t, r, name), func(f job.Fire) bool { return f.Manual })
 		switch outcome, odd := want[name]; {
 		case name == "s012":
 			is.Equal(len(list), 0) // this schedule's expression is invalid
@@ -54,7 +54,7 @@ func TestScheduleBatchSeparatePolicies(t *testing.T) {
 			is.Equal(one[string](t, pool, `select name from trapeze.pipelines where id = $1`, *list[0].JobID), name)
 		}
 	}
-	is.Equal(one[string](t, pool, `select j.state from trapeze.job j join trapeze.schedule_fires f on f.job_id = j.id where f.schedule = 's005'`), "pending") // the job needs no approval
+	is.Equal(one[string](t, pool, `select j.state from trapeze.job j join trapeze.schedule_occurrences f on f.job_id = j.id where f.schedule = 's005'`), "pending") // the job needs no approval
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 40-7+1)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), 40-7+1) // including the manual trigger
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> ''`), 3)
@@ -73,15 +73,15 @@ func TestFailingScheduleInBatch(t *testing.T) {
 	const many = 230
 	exec(t, pool, dueAtNoon, noon, many)
 	exec(t, pool, `create function refuse() returns trigger language plpgsql as $$ begin raise 'not today'; end $$`)
-	exec(t, pool, `create trigger refuse before insert on trapeze.schedule_fires for each row when (new.schedule = 's070') execute function refuse()`)
+	exec(t, pool, `create trigger refuse before insert on trapeze.schedule_occurrences for each row when (new.schedule = 's070') execute function refuse()`)
 	exec(t, pool, `create function refuse_job() returns trigger language plpgsql as $$ begin raise check_violation using constraint = 'odd'; end $$`)
 	exec(t, pool, `create trigger refuse before insert on trapeze.pipelines for each row when (new.name = 's160') execute function refuse_job()`)
 	r.FireAt(t.Context(), noon)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), many-2)
-	is.Equal(column[string](t, pool, `select schedule from trapeze.schedule_fires where outcome = 'failed'`), []string{"s160"}) // this schedule's job was refused
-	is.Equal(column[string](t, pool, `select name from trapeze.schedules where next_at = $1`, noon), []string{"s070"})          // this schedule was not processed, so it is retried
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), many-2)                                                    // one job per occurrence
-	exec(t, pool, `drop trigger refuse on trapeze.schedule_fires`)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_occurrences where outcome = 'fired'`), many-2)
+	is.Equal(column[string](t, pool, `select schedule from trapeze.schedule_occurrences where outcome = 'failed'`), []string{"s160"}) // this schedule's job was refused
+	is.Equal(column[string](t, pool, `select name from trapeze.schedules where next_at = $1`, noon), []string{"s070"})                // this schedule was not processed, so it is retried
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), many-2)                                                          // one job per occurrence
+	exec(t, pool, `drop trigger refuse on trapeze.schedule_occurrences`)
 	r.FireAt(t.Context(), noon.Add(time.Second))
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), many-1)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_occurrences where outcome = 'fired'`), many-1)
 }

@@ -24,7 +24,7 @@ func TestManySchedulesDueAtOnce(t *testing.T) {
 		from (select clock_timestamp() as at) t, generate_series(1, $1::int) n`, many)
 	began := time.Now()
 	pgtest.WaitFor(t, time.Minute, "all schedules have fired", func() bool {
-		return one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`) == many
+		return one[int](t, pool, `select count(*) from trapeze.schedule_occurrences where outcome = 'fired'`) == many
 	})
 	t.Logf("%d fires in %s", many, time.Since(began))
 	quiet(t, pool)

@@ -48,7 +48,7 @@ func TestMissedOccurrencesPolicy(t *testing.T) {
 			is.NoErr(err)
 			exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, at("09:00"), at("09:15"))
 			r.FireAt(t.Context(), at("12:00").Add(30*time.Second))
-			got := fires(t, r, "s")
+			got := occurrences(t, r, "s")
 			slices.Reverse(got)
 			is.Equal(len(got), len(c.want))
 			for i, f := range got {
@@ -76,7 +76,7 @@ func TestMissedOccurrenceCountLimit(t *testing.T) {
 	exec(t, pool, `update trapeze.schedules set anchor = $1, planned = false, next_at = null`, from)
 	now := from.AddDate(0, 9, 0)
 	r.FireAt(t.Context(), now)
-	list := fires(t, r, "s")
+	list := occurrences(t, r, "s")
 	is.Equal(len(list), 1+61)                                               // one for all missed occurrences together, and one for each occurrence in the last minute
 	is.Equal(list[61].Missed, 999)                                          // counting stops at a thousand occurrences, which include this one
 	is.True(list[61].FireAt.Equal(now.Add(-job.MissedAfter - time.Second))) // the latest missed occurrence

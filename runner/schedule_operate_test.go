@@ -181,7 +181,7 @@ func TestScheduleChangesInAuditLog(t *testing.T) {
 	is.True(errors.Is(r.Admin().DeleteSchedule(t.Context(), "s", "bob"), job.ErrUnknownSchedule))
 	_, err = r.Admin().TriggerSchedule(t.Context(), "s", nil, "bob")
 	is.True(errors.Is(err, job.ErrUnknownSchedule))
-	is.Equal(len(fires(t, r, "s")), 1) // deleting a schedule keeps its history
+	is.Equal(len(occurrences(t, r, "s")), 1) // deleting a schedule keeps its history
 	is.Equal(column[string](t, pool, `select actor || ' ' || action || ' ' || target from trapeze.audit order by id`), []string{
 		"ann schedule.set schedule s", "bob schedule.pause schedule s", "bob schedule.trigger schedule s", "bob schedule.resume schedule s",
 		"bob schedule.delete schedule s",

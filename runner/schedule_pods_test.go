@@ -37,7 +37,9 @@ func TestFivePodsShareSchedules(t *testing.T) {
 		is.NoErr(err)
 		first[name] = done.NextFires[0]
 	}
-	decided := func() int { return one[int](t, direct, `select count(*) from trapeze.schedule_fires where not manual`) }
+	decided := func() int {
+		return one[int](t, direct, `select count(*) from trapeze.schedule_occurrences where not manual`)
+	}
 	pgtest.Wait(t, "the first fires", func() bool { return decided() >= 12 })
 	var breaking sync.WaitGroup
 	breaking.Go(func() {
@@ -51,7 +53,7 @@ func TestFivePodsShareSchedules(t *testing.T) {
 	stops[2]()
 	pgtest.Wait(t, "some seconds of fires", func() bool { return decided() >= 12*fireSeconds })
 	for name, at := range first {
-		list := fires(t, operator, name)
+		list := occurrences(t, operator, name)
 		for i, f := range list {
 			is.Equal(f.Outcome, job.FireFired)
 			is.True(f.FireAt.Equal(at.Add(time.Duration(len(list)-1-i) * time.Second))) // one occurrence per second, without gaps
@@ -59,10 +61,10 @@ func TestFivePodsShareSchedules(t *testing.T) {
 			is.Equal(one[string](t, direct, `select name from trapeze.pipelines where id = $1`, *f.JobID), name)
 		}
 	}
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_fires f where f.job_id = j.id)`), 0) // every job belongs to an occurrence
-	is.Equal(one[int](t, direct, `select count(*) - count(distinct job_id) from trapeze.schedule_fires`), 0)
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_occurrences f where f.job_id = j.id)`), 0) // every job belongs to an occurrence
+	is.Equal(one[int](t, direct, `select count(*) - count(distinct job_id) from trapeze.schedule_occurrences`), 0)
 	// By the database's clock, no schedule fires early.
-	is.True(one[float64](t, direct, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) >= 0)
+	is.True(one[float64](t, direct, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_occurrences`) >= 0)
 }
 
 // A pod that runs no jobs, such as a web process, still fires schedules. The jobs wait for a pod that can run them.
@@ -72,8 +74,8 @@ func TestOccurrencesFromDisabledPod(t *testing.T) {
 	r := start(t, pgtest.Pool(t), runner.Options{Disabled: true}, map[string]does{"k": nothing})
 	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
 	is.NoErr(err)
-	pgtest.Wait(t, "a fire", func() bool { return ofOutcome(fires(t, r, "s"), job.FireFired) > 0 })
-	is.Equal(get(t, r, *fires(t, r, "s")[0].JobID).State, job.Pending)
+	pgtest.Wait(t, "a fire", func() bool { return ofOutcome(occurrences(t, r, "s"), job.FireFired) > 0 })
+	is.Equal(get(t, r, *occurrences(t, r, "s")[0].JobID).State, job.Pending)
 }
 
 // A pod does not fire schedules for kinds that it does not handle.
@@ -85,7 +87,7 @@ func TestSchedulesOfUnhandledKinds(t *testing.T) {
 	_, err := r.Admin().SetSchedule(t.Context(), "s", every("@every 1s"), "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), time.Now().Add(time.Hour))
-	is.Equal(len(fires(t, r, "s")), 0)
+	is.Equal(len(occurrences(t, r, "s")), 0)
 	f, err := r.Admin().TriggerSchedule(t.Context(), "s", nil, "ann")
 	is.NoErr(err)
 	is.Equal(f.Outcome, job.FireFired) // but an operator can trigger the schedule

@@ -33,8 +33,8 @@ func TestSchedulesBehindTransactionPooler(t *testing.T) {
 		from (select clock_timestamp() as at) t, generate_series(1, $1::int) n`, many)
 	exec(t, direct, `insert into trapeze.schedules (name, expression, kind) values ('written', '@every 1s', 'k')`) // no occurrence has been planned yet
 	pgtest.Wait(t, "the schedules due at once have fired, and the others continue", func() bool {
-		return one[int](t, direct, `select count(*) from trapeze.schedule_fires where schedule like 's%' and outcome = 'fired'`) == many &&
-			len(fires(t, r, "keyed")) > 2 && len(fires(t, r, "written")) > 2
+		return one[int](t, direct, `select count(*) from trapeze.schedule_occurrences where schedule like 's%' and outcome = 'fired'`) == many &&
+			len(occurrences(t, r, "keyed")) > 2 && len(occurrences(t, r, "written")) > 2
 	})
 	by, err := r.Admin().TriggerSchedule(t.Context(), "written", nil, "ann")
 	is.NoErr(err)
@@ -44,10 +44,10 @@ func TestSchedulesBehindTransactionPooler(t *testing.T) {
 	_, err = r.Admin().PauseSchedule(t.Context(), "written", "ann")
 	is.NoErr(err)
 	quiet(t, direct)
-	list := fires(t, r, "keyed")
+	list := occurrences(t, r, "keyed")
 	for i, f := range list {
 		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // no occurrence is missing or duplicated
 	}
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(distinct job_id) from trapeze.schedule_fires`))
-	is.Equal(one[float64](t, direct, `select count(*)::float8 from trapeze.schedule_fires where outcome = 'missed'`), 0.0)
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(distinct job_id) from trapeze.schedule_occurrences`))
+	is.Equal(one[float64](t, direct, `select count(*)::float8 from trapeze.schedule_occurrences where outcome = 'missed'`), 0.0)
 }

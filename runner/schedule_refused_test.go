@@ -33,11 +33,11 @@ func TestOccurrenceDuringUnfinishedPipeline(t *testing.T) {
 	r := start(t, pool, runner.Options{}, handlers) // not started earlier, because a new minute may have begun since the schedule was set
 	decide := func(at time.Time) { other.FireAt(t.Context(), at) }
 	decide(noon)
-	first := fires(t, r, "s")[0]
+	first := occurrences(t, r, "s")[0]
 	is.Equal(first.Outcome, job.FireFired)
 	inState(t, r, *first.JobID, job.Succeeded) // the first job has succeeded, but its next step is still running
 	decide(noon.Add(time.Minute))
-	second := fires(t, r, "s")[0]
+	second := occurrences(t, r, "s")[0]
 	is.Equal(second.Outcome, job.FireOverlap)
 	is.True(second.JobID == nil)
 	is.True(second.Message != "")
@@ -47,7 +47,7 @@ func TestOccurrenceDuringUnfinishedPipeline(t *testing.T) {
 	open()
 	quiet(t, pool)
 	decide(noon.Add(2 * time.Minute))
-	is.Equal(one[string](t, pool, `select outcome from trapeze.schedule_fires where fire_at = $1`, noon.Add(2*time.Minute)), "fired") // the pipelines have finished
+	is.Equal(one[string](t, pool, `select outcome from trapeze.schedule_occurrences where fire_at = $1`, noon.Add(2*time.Minute)), "fired") // the pipelines have finished
 }
 
 func TestOccurrenceWithHeldUniqueKey(t *testing.T) {
@@ -63,14 +63,14 @@ func TestOccurrenceWithHeldUniqueKey(t *testing.T) {
 	noon := utc(t, "05-05T12:00")
 	exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, noon.Add(-time.Second), noon)
 	r.FireAt(t.Context(), noon)
-	f := fires(t, r, "s")[0]
+	f := occurrences(t, r, "s")[0]
 	is.Equal(f.Outcome, job.FireDuplicate)
 	is.True(strings.Contains(f.Message, "holds the unique key"))
 	is.True(f.JobID == nil)
 	_, err = r.Admin().Cancel(t.Context(), held, "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), noon.Add(5*time.Minute)) // five occurrences are due, and the first one takes the key
-	list := fires(t, r, "s")
+	list := occurrences(t, r, "s")
 	is.Equal(ofOutcome(list, job.FireFired), 1)
 	is.Equal(ofOutcome(list, job.FireDuplicate), 5)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2)
@@ -92,12 +92,12 @@ func TestInvalidScheduleAmongOthers(t *testing.T) {
 	exec(t, pool, `update trapeze.schedules set lane = 'nowhere' where name = 'lane'`)
 	exec(t, pool, `update trapeze.schedules set args = to_json(repeat('x', 2000000)) where name = 'args'`)
 	exec(t, pool, `create function refuse() returns trigger language plpgsql as $$ begin raise 'not today'; end $$`)
-	exec(t, pool, `create trigger refuse before insert on trapeze.schedule_fires for each row when (new.schedule = 'stubborn') execute function refuse()`)
+	exec(t, pool, `create trigger refuse before insert on trapeze.schedule_occurrences for each row when (new.schedule = 'stubborn') execute function refuse()`)
 	noon := utc(t, "05-05T12:00")
 	exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2 where planned`, noon.Add(-time.Second), noon)
 	r.FireAt(t.Context(), noon)
 	outcome := func(name string) string {
-		list := column[string](t, pool, `select outcome from trapeze.schedule_fires where schedule = $1`, name)
+		list := column[string](t, pool, `select outcome from trapeze.schedule_occurrences where schedule = $1`, name)
 		return strings.Join(list, " ")
 	}
 	is.Equal(outcome("good"), "fired")  // fires even though invalid schedules precede it
@@ -109,7 +109,7 @@ func TestInvalidScheduleAmongOthers(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> '' and name in ('expression', 'zone', 'lane', 'args')`), 4) // the errors are reported
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where planned and next_at is null`), 1)                                    // an expression that no pod can parse
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where next_at = $1`, noon.Add(time.Minute)), 3)                            // the other schedules continue
-	exec(t, pool, `drop trigger refuse on trapeze.schedule_fires`)
+	exec(t, pool, `drop trigger refuse on trapeze.schedule_occurrences`)
 	exec(t, pool, `update trapeze.schedules set lane = '' where name = 'lane'`)
 	r.FireAt(t.Context(), noon.Add(time.Minute))
 	is.Equal(outcome("stubborn"), "fired fired")                                                  // including the occurrence that failed before
@@ -131,6 +131,6 @@ func TestOccurrenceCommitReplyLost(t *testing.T) {
 	r.FireAt(t.Context(), noon)
 	<-cut
 	r.FireAt(t.Context(), noon.Add(time.Second)) // as the next heartbeat would
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), 1)
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.schedule_occurrences where outcome = 'fired'`), 1)
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), 1)
 }

@@ -29,7 +29,7 @@ func ofOutcome(list []job.Fire, want job.FireOutcome) (n int) {
 	return n
 }
 
-func fires(t *testing.T, r *runner.Runner, name string) []job.Fire {
+func occurrences(t *testing.T, r *runner.Runner, name string) []job.Fire {
 	t.Helper()
 	list, err := r.Admin().ScheduleFires(t.Context(), name, time.Time{}, 1000)
 	if err != nil {
@@ -51,8 +51,8 @@ func TestOccurrenceRunsOnTime(t *testing.T) {
 	is.Equal(len(done.NextFires), 5) // its next occurrences are known immediately
 	is.Equal(done.After.Zone, "UTC") // omitted fields have their defaults
 	is.Equal(string(done.After.Args), `{"n":1}`)
-	pgtest.Wait(t, "two fires", func() bool { return ofOutcome(fires(t, r, "often"), job.FireFired) >= 2 })
-	list := fires(t, r, "often")
+	pgtest.Wait(t, "two fires", func() bool { return ofOutcome(occurrences(t, r, "often"), job.FireFired) >= 2 })
+	list := occurrences(t, r, "often")
 	for i, f := range list {
 		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // at the announced times, without gaps
 		is.True(f.DecidedAt.Sub(f.FireAt) >= 0)                                             // never early

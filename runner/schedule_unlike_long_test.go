@@ -23,15 +23,15 @@ func TestScheduleInUnknownTimeZone(t *testing.T) {
 	is.NoErr(err)
 	_, err = r.Admin().SetSchedule(t.Context(), "other", every("* * * * * *"), "ann")
 	is.NoErr(err)
-	pgtest.Wait(t, "the schedule fires", func() bool { return ofOutcome(fires(t, r, "s"), job.FireFired) > 0 })
+	pgtest.Wait(t, "the schedule fires", func() bool { return ofOutcome(occurrences(t, r, "s"), job.FireFired) > 0 })
 	exec(t, pool, `update trapeze.schedules set zone = 'Mars/Olympus' where name = 's'`)
 	wrong := func() string { return one[string](t, pool, `select error from trapeze.schedules where name = 's'`) }
 	pgtest.Wait(t, "the error is reported", func() bool { return strings.Contains(wrong(), "Mars/Olympus") })
 	is.Equal(one[bool](t, pool, `select planned from trapeze.schedules where name = 's'`), false) // the schedule is left to a pod that knows the zone
-	before := len(fires(t, r, "other"))
-	pgtest.Wait(t, "the other schedule fires", func() bool { return len(fires(t, r, "other")) >= before+3 })
+	before := len(occurrences(t, r, "other"))
+	pgtest.Wait(t, "the other schedule fires", func() bool { return len(occurrences(t, r, "other")) >= before+3 })
 	exec(t, pool, `update trapeze.schedules set zone = 'Europe/Zurich' where name = 's'`)
-	before = len(fires(t, r, "s"))
-	pgtest.Wait(t, "the schedule fires again", func() bool { return len(fires(t, r, "s")) > before })
+	before = len(occurrences(t, r, "s"))
+	pgtest.Wait(t, "the schedule fires again", func() bool { return len(occurrences(t, r, "s")) > before })
 	is.Equal(wrong(), "")
 }

@@ -35,7 +35,7 @@ func TestOccurrencePlannedInOtherZones(t *testing.T) {
 			is.NoErr(err)
 			exec(t, pool, `update trapeze.schedules set anchor = $1, next_at = $2`, at("05-01T12:00"), c.planned)
 			r.FireAt(t.Context(), c.now)
-			got := column[time.Time](t, pool, `select fire_at from trapeze.schedule_fires where outcome = 'fired' order by fire_at`)
+			got := column[time.Time](t, pool, `select fire_at from trapeze.schedule_occurrences where outcome = 'fired' order by fire_at`)
 			is.Equal(len(got), len(c.want))
 			for i := range got {
 				is.True(got[i].Equal(c.want[i]))

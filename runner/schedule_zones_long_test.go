@@ -47,7 +47,7 @@ func TestDailyScheduleAcrossTimeZones(t *testing.T) {
 	}
 	exec(t, pool, `update trapeze.schedules set anchor = $1, planned = false, next_at = null`, from)
 	r.FireAt(t.Context(), until)
-	for _, got := range column[string](t, pool, `select schedule || to_char(fire_at at time zone 'UTC', ' YYYY-MM-DD"T"HH24:MI:SS') from trapeze.schedule_fires`) {
+	for _, got := range column[string](t, pool, `select schedule || to_char(fire_at at time zone 'UTC', ' YYYY-MM-DD"T"HH24:MI:SS') from trapeze.schedule_occurrences`) {
 		is.True(want[got]) // each actual fire time was expected
 		delete(want, got)
 	}

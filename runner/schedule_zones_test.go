@@ -81,12 +81,12 @@ func TestSchedulesAcrossDaylightSavingChanges(t *testing.T) {
 			want = append(want, name+" 2026-"+at+":00")
 		}
 	}
-	got := column[string](t, pool, `select schedule || to_char(fire_at at time zone 'UTC', ' YYYY-MM-DD"T"HH24:MI:SS') from trapeze.schedule_fires
+	got := column[string](t, pool, `select schedule || to_char(fire_at at time zone 'UTC', ' YYYY-MM-DD"T"HH24:MI:SS') from trapeze.schedule_occurrences
 		where outcome = 'fired' order by fire_at, schedule`)
 	slices.Sort(got)
 	slices.Sort(want)
-	is.Equal(got, want)                                                                   // the fire times match the table
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), len(want)) // no other occurrence was recorded
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), len(want))           // one job per occurrence
-	is.Equal(one[int](t, pool, `select count(distinct job_id) from trapeze.schedule_fires`), len(want))
+	is.Equal(got, want)                                                                         // the fire times match the table
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_occurrences`), len(want)) // no other occurrence was recorded
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), len(want))                 // one job per occurrence
+	is.Equal(one[int](t, pool, `select count(distinct job_id) from trapeze.schedule_occurrences`), len(want))
 }

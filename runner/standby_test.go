@@ -32,7 +32,7 @@ func (o *overheard) hear(sql string) {
 	case strings.Contains(sql, "update trapeze.live l set state = 'running'"):
 		name = "poll"
 	case strings.Contains(sql, "update trapeze.maintenance set done_at"):
-		name = "chore done"
+		name = "task done"
 	case strings.Contains(sql, "advisory"):
 		name = "lead"
 	case strings.HasPrefix(sql, "listen "):
@@ -94,7 +94,7 @@ func TestIdlePodStatements(t *testing.T) {
 			start(t, o.pool(t), runner.Options{HeartbeatEvery: c.beat, LeaseFor: max(5*c.beat, 2*time.Second), PollEvery: c.poll}, map[string]does{"k": nothing})
 			pgtest.Wait(t, "startup is complete", func() bool {
 				now := o.so()
-				return now["listen"] == 2 && now["poll"] >= 2+1 && now["heartbeat"] >= 3 && now["chore done"] >= 15 && now["lead"] >= 1
+				return now["listen"] == 2 && now["poll"] >= 2+1 && now["heartbeat"] >= 3 && now["task done"] >= 15 && now["lead"] >= 1
 			})
 			began, before := time.Now(), o.so()
 			heard := map[string]int{}

@@ -72,11 +72,11 @@ func TestPlainSQLQueueCommands(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	pods := fleet(t, url, 2, runner.Options{DirectURL: "off", PollEvery: time.Hour}, map[string]does{"k": nothing})
 	for name, c := range map[string]struct{ shut, open string }{
-		"frozen":        {`update trapeze.gate set frozen = true`, `update trapeze.gate set frozen = false`},
-		"drained pods":  {`update trapeze.pods set drained = true`, `update trapeze.pods set drained = false`},
-		"no slots":      {`update trapeze.lanes set slots = 0`, `update trapeze.lanes set slots = null`},
-		"a slower lane": {`update trapeze.lanes set enabled = false, poll_interval_ms = 60000`, `update trapeze.lanes set enabled = true`},
-		"no gate row":   {`delete from trapeze.gate`, `insert into trapeze.gate (paused) values (false)`},
+		"frozen":                    {`update trapeze.queue_state set frozen = true`, `update trapeze.queue_state set frozen = false`},
+		"drained pods":              {`update trapeze.pods set drained = true`, `update trapeze.pods set drained = false`},
+		"no slots":                  {`update trapeze.lanes set slots = 0`, `update trapeze.lanes set slots = null`},
+		"a slower lane":             {`update trapeze.lanes set enabled = false, poll_interval_ms = 60000`, `update trapeze.lanes set enabled = true`},
+		"no row of the queue state": {`delete from trapeze.queue_state`, `insert into trapeze.queue_state (paused) values (false)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

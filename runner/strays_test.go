@@ -179,8 +179,8 @@ func TestOrphanedClaimBesideStuckHandler(t *testing.T) {
 	})
 	// The test makes the job due again and claims it without telling the runner, as if the reply had been lost. Pausing the queue keeps the
 	// runner from claiming the job itself.
-	gate := func(paused bool) {
-		if _, err := r.pod.Pool.Exec(t.Context(), `update trapeze.gate set paused = $1`, paused); err != nil {
+	pause := func(paused bool) {
+		if _, err := r.pod.Pool.Exec(t.Context(), `update trapeze.queue_state set paused = $1`, paused); err != nil {
 			t.Fatal(err)
 		}
 		pgtest.Wait(t, "the runner has applied the change, and no claim is in progress", func() bool {
@@ -188,7 +188,7 @@ func TestOrphanedClaimBesideStuckHandler(t *testing.T) {
 			return is == paused && (!paused || claiming(r) == 0)
 		})
 	}
-	gate(true)
+	pause(true)
 	if _, err := r.pod.Pool.Exec(t.Context(), `update trapeze.parked set run_after = now() - interval '1 second'`); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestOrphanedClaimBesideStuckHandler(t *testing.T) {
 		return len(found.Jobs) == 1
 	})
 	r.pod.Unknown.Raise()
-	gate(false)
+	pause(false)
 	pgtest.WaitFor(t, 10*time.Second, "the job has finished", func() bool {
 		j, err := r.Job(t.Context(), s.ID)
 		return err == nil && j.State == job.Succeeded

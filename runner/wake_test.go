@@ -38,7 +38,7 @@ func TestJobStartBehindDeadPods(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	start(t, pool, onlyWoken, map[string]does{"k": nothing})
-	exec(t, pool, `insert into trapeze.pods (boot, name, version, kinds, slots, limits, lease_until)
+	exec(t, pool, `insert into trapeze.pods (id, name, version, kinds, slots, limits, lease_until)
 		select gen_random_uuid(), 'dead', p.version, p.kinds, p.slots, p.limits, now() + interval '1 minute' from trapeze.pods p, generate_series(1, 7)`)
 	beaten := func() (at time.Time) {
 		return one[time.Time](t, pool, `select lease_until from trapeze.pods where name <> 'dead'`)

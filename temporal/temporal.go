@@ -114,7 +114,7 @@ func Open(r *runner.Runner, o Options) error {
 		return fmt.Errorf("temporal options: %w", err)
 	}
 	p := inside.Of(r).Pod
-	e := &engine{o: o, pod: p, outbox: p.Outbox(o.Name), names: forwarder.Names{Prefix: o.Prefix}, wake: routine.NewSignal(), boot: r.Boot()}
+	e := &engine{o: o, pod: p, outbox: p.Outbox(o.Name), names: forwarder.Names{Prefix: o.Prefix}, wake: routine.NewSignal(), podID: r.Boot()}
 	if err := r.UseEngine(e); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ type engine struct {
 	outbox *outbox.Outbox
 	names  forwarder.Names
 	wake   routine.Signal
-	boot   string
+	podID  string
 }
 
 // run forwards jobs and serves the lanes until ctx is cancelled. It then stops its workers, whose handlers can use the pod's grace period.
@@ -162,7 +162,7 @@ func (e *engine) forward(ctx context.Context, database string) {
 
 // work runs a worker for each of the engine's lanes.
 func (e *engine) work(ctx context.Context, s *settler.Settler) {
-	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, Boot: e.boot, Owns: s.Owns, Reader: func(_ context.Context, in wire.Run) work.Writer {
+	handlers := &activities.Handlers{Engine: e.pod.Engine, Client: e.o.Client, PodID: e.podID, Owns: s.Owns, Reader: func(_ context.Context, in wire.Run) work.Writer {
 		return s.Reader(in)
 	}}
 	var (
@@ -230,7 +230,7 @@ const lanesEvery = time.Second
 
 // worker returns a worker for lane, which runs workflows and handlers. For allPods, the worker writes to PostgreSQL.
 func (e *engine) worker(lane string, s *settler.Settler, handlers *activities.Handlers, broken func(error)) worker.Worker {
-	identity := e.pod.Opts.Name + " " + e.boot
+	identity := e.pod.Opts.Name + " " + e.podID
 	if lane == allPods {
 		w := worker.New(e.o.Client, e.names.Pods(), worker.Options{Identity: identity, DisableWorkflowWorker: true, MaxConcurrentActivityTaskPollers: 1,
 			DisableRegistrationAliasing: true, OnFatalError: broken})

@@ -50,7 +50,7 @@ func (b *board) overlay() {
 		limit := b.Limit(l)
 		switch {
 		case b.Queue.Paused || b.Queue.Frozen:
-			w.Why = "gate"
+			w.Why = "queue_state"
 		case !l.Enabled:
 			w.Why = "disabled"
 		case l.NextEngine != nil:
@@ -82,8 +82,8 @@ func (p pod) Streams() string {
 }
 
 // Remote reports whether a pod is a remote worker.
-func (b board) Remote(boot string) bool {
-	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.Boot == boot && p.Remote })
+func (b board) Remote(podID string) bool {
+	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.Boot == podID && p.Remote })
 }
 
 // State returns the pod's state as one word.

@@ -175,11 +175,11 @@ func (rd *reader) readHistory(ctx context.Context, who access.Principal, id int6
 }
 
 // readWorker returns a remote worker's row, or nil for a pod.
-func (rd *reader) readWorker(ctx context.Context, boot *string) (*store.WorkerRow, error) {
-	if boot == nil {
+func (rd *reader) readWorker(ctx context.Context, podID *string) (*store.WorkerRow, error) {
+	if podID == nil {
 		return nil, nil
 	}
-	g, err := store.Worker(ctx, rd.o.Store, *boot)
+	g, err := store.Worker(ctx, rd.o.Store, *podID)
 	if errors.Is(err, job.ErrNotFound) {
 		return nil, nil
 	}

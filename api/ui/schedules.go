@@ -114,12 +114,12 @@ func showSchedules(rd *reader, p *page, r *http.Request) error {
 type schedulePage struct {
 	schedule
 	formChoices
-	Fires   []job.Fire
-	Next    string // the URL of the page with earlier occurrences, or empty if there is none
-	Later   bool   // not the first page
-	Actions []action
-	Args    string // the arguments for the form; empty if the visitor may not see them
-	AsksFor string // the path to which the form sends its request
+	Occurrences []job.Fire
+	Next        string // the URL of the page with earlier occurrences, or empty if there is none
+	Later       bool   // not the first page
+	Actions     []action
+	Args        string // the arguments for the form; empty if the visitor may not see them
+	AsksFor     string // the path to which the form sends its request
 }
 
 // showSchedule shows the page of one schedule.
@@ -128,7 +128,7 @@ func showSchedule(rd *reader, p *page, r *http.Request) error {
 	if job.ValidateScheduleName(name) != nil {
 		return job.ErrUnknownSchedule
 	}
-	before, err := text.DecodeCursor("fires", r.URL.Query().Get("cursor"))
+	before, err := text.DecodeCursor("occurrences", r.URL.Query().Get("cursor"))
 	if err != nil {
 		return invalid(fmt.Errorf("cursor: %w", err))
 	}
@@ -143,11 +143,11 @@ func showSchedule(rd *reader, p *page, r *http.Request) error {
 		return err
 	}
 	show := schedulePage{schedule: schedule{s, p.Now}, Later: before != "", AsksFor: "admin/workers/schedules/" + name}
-	if show.Fires, err = rd.o.Calendar.ScheduleFires(r.Context(), name, from, perPage); err != nil {
+	if show.Occurrences, err = rd.o.Calendar.ScheduleFires(r.Context(), name, from, perPage); err != nil {
 		return err
 	}
-	if len(show.Fires) == perPage {
-		show.Next = "schedules/" + name + "?cursor=" + text.EncodeCursor("fires", show.Fires[perPage-1].FireAt.Format(time.RFC3339Nano))
+	if len(show.Occurrences) == perPage {
+		show.Next = "schedules/" + name + "?cursor=" + text.EncodeCursor("occurrences", show.Occurrences[perPage-1].FireAt.Format(time.RFC3339Nano))
 	}
 	if p.Can(string(access.JobsArgs)) {
 		show.Args = editable(s.Args)

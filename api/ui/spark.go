@@ -36,11 +36,11 @@ const (
 )
 
 // sparkOf returns a drawing of occurrences, which must be sorted newest first.
-func sparkOf(fires []job.Fire) spark {
-	fires = fires[:min(len(fires), sparkMost)]
-	s := spark{W: len(fires) * sparkStep, H: sparkBar + 2 + sparkShape}
+func sparkOf(occurrences []job.Fire) spark {
+	occurrences = occurrences[:min(len(occurrences), sparkMost)]
+	s := spark{W: len(occurrences) * sparkStep, H: sparkBar + 2 + sparkShape}
 	longest, counts, order := time.Duration(0), map[string]int{}, []string{}
-	for _, f := range fires {
+	for _, f := range occurrences {
 		if f.Took != nil {
 			longest = max(longest, f.Took.Duration())
 		}
@@ -49,8 +49,8 @@ func sparkOf(fires []job.Fire) spark {
 			order = append(order, name)
 		}
 	}
-	for i, f := range slices.Backward(fires) {
-		m := mark{X: (len(fires) - 1 - i) * sparkStep, Shape: shapeOf(f), Says: f.FireAt.UTC().Format("2006-01-02 15:04:05 UTC") + ": " + becameOf(f)}
+	for i, f := range slices.Backward(occurrences) {
+		m := mark{X: (len(occurrences) - 1 - i) * sparkStep, Shape: shapeOf(f), Says: f.FireAt.UTC().Format("2006-01-02 15:04:05 UTC") + ": " + becameOf(f)}
 		m.BarX = m.X + (sparkShape-6)/2
 		if f.Took != nil {
 			m.Bar = height(f.Took.Duration(), longest)
@@ -63,11 +63,11 @@ func sparkOf(fires []job.Fire) spark {
 	for _, name := range order {
 		said = append(said, fmt.Sprintf("%d %s", counts[name], name))
 	}
-	if len(fires) == 0 {
+	if len(occurrences) == 0 {
 		return s
 	}
-	s.Says = fmt.Sprintf("The last %d occurrences, newest at the right: %s", len(fires), strings.Join(said, ", "))
-	if len(fires) == 1 {
+	s.Says = fmt.Sprintf("The last %d occurrences, newest at the right: %s", len(occurrences), strings.Join(said, ", "))
+	if len(occurrences) == 1 {
 		s.Says = "One occurrence: " + said[0][2:]
 	}
 	return s

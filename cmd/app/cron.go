@@ -33,7 +33,7 @@ the database; every pod applies a change with its next heartbeat.
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newCronListCommand(), newCronShowCommand(), newCronFiresCommand(), newCronNextCommand(), newCronSetCommand(),
+	c.AddCommand(newCronListCommand(), newCronShowCommand(), newCronOccurrencesCommand(), newCronNextCommand(), newCronSetCommand(),
 		newCronRemoveCommand(), newCronPauseCommand(), newCronResumeCommand(), newCronTriggerCommand())
 	return c
 }
@@ -43,7 +43,7 @@ func newCronListCommand() *cobra.Command {
 		Use:   "ls",
 		Short: "List schedules with their next and last occurrences",
 		Long: `List schedules by name. WHEN explains the expression in its time zone. NEXT is the time until the next occurrence, and its local time.
-LAST is the outcome of the latest occurrence. For the history of a schedule, use trapeze cron fires.`,
+LAST is the outcome of the latest occurrence. For the history of a schedule, use trapeze cron occurrences.`,
 		Example: "  trapeze cron ls\n  trapeze cron ls --watch\n  trapeze cron ls --json | jq -r 'select(.paused) | .name'",
 		Args:    cobra.NoArgs,
 	}
@@ -151,7 +151,7 @@ func newCronShowCommand() *cobra.Command {
 	return onSchedule(&cobra.Command{
 		Use:     "show NAME",
 		Short:   "Show a schedule with its next and last occurrences",
-		Example: "  trapeze cron show nightly\n  trapeze cron show nightly --json | jq .next_fires",
+		Example: "  trapeze cron show nightly\n  trapeze cron show nightly --json | jq .next_occurrences",
 	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
 		schedule, err := client.Get[job.ScheduleUse](ctx, at, client.Path(scheduleRoute, name), nil)
 		if err != nil {
@@ -194,7 +194,7 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	if _, err := fmt.Fprintln(c.OutOrStdout(), b.String()); err != nil {
 		return err
 	}
-	return printFires(c, show.Rows(s.LastFires[:min(len(s.LastFires), 5)]))
+	return printOccurrences(c, show.Rows(s.LastFires[:min(len(s.LastFires), 5)]))
 }
 
 func omitEmptyArgs(raw json.RawMessage) string {
@@ -234,25 +234,25 @@ func overlapWords(o job.Overlap) string {
 	return string(o)
 }
 
-func newCronFiresCommand() *cobra.Command {
+func newCronOccurrencesCommand() *cobra.Command {
 	limit := 20
 	c := onSchedule(&cobra.Command{
-		Use:   "fires NAME",
+		Use:   "occurrences NAME",
 		Short: "List the occurrences of a schedule and their outcomes, newest first",
 		Long: `List the occurrences of a schedule, newest first. Outcomes: fired (with the state of its job), duplicate (an earlier job holds the
 unique key), overlap (the previous job was unfinished), missed (no pod processed it in time), failed (the job was rejected).`,
-		Example: "  trapeze cron fires nightly\n  trapeze cron fires nightly --limit 200 --json | jq -r 'select(.outcome == \"missed\") | .fire_at'",
+		Example: "  trapeze cron occurrences nightly\n  trapeze cron occurrences nightly --limit 200 --json | jq -r 'select(.outcome == \"missed\") | .fire_at'",
 	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
 		if limit < 1 {
 			return exit.Usage("--limit %d: want at least 1", limit)
 		}
-		return printFires(c, client.List[job.Fire](ctx, at, client.Path(scheduleRoute+"/fires", name), "fires", client.Query("limit", strconv.Itoa(limit))))
+		return printOccurrences(c, client.List[job.Fire](ctx, at, client.Path(scheduleRoute+"/occurrences", name), "occurrences", client.Query("limit", strconv.Itoa(limit))))
 	})
 	c.Flags().IntVar(&limit, "limit", limit, "maximum number of rows")
 	return c
 }
 
-func printFires(c *cobra.Command, list iter.Seq2[job.Fire, error]) error {
+func printOccurrences(c *cobra.Command, list iter.Seq2[job.Fire, error]) error {
 	return show.List(c, "TIME OUTCOME JOB STATE TOOK LATE NOTE", list, func(f job.Fire) []string {
 		id, took := "", ""
 		if f.JobID != nil {
@@ -331,7 +331,7 @@ func printTriggered(c *cobra.Command, fire job.Fire) (err error) {
 		_, err = fmt.Fprintln(c.OutOrStdout(), *fire.JobID)
 	}
 	if err == nil && fire.Outcome != job.FireFired {
-		err = exit.Refused("schedule %s submitted no job: %s; see trapeze cron fires %s", fire.Schedule, whyNoJob(fire), fire.Schedule)
+		err = exit.Refused("schedule %s submitted no job: %s; see trapeze cron occurrences %s", fire.Schedule, whyNoJob(fire), fire.Schedule)
 	}
 	return err
 }

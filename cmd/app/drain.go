@@ -56,7 +56,7 @@ pod. A drained pod is alive but not ready. It stays drained when its process res
 
 --wait waits until no job runs there. After the timeout the exit code is 1, no job is stopped, and the lane or pod stays drained.`,
 		Example: `  trapeze drain reports --wait 5m
-  trapeze drain --pod web-3 --reason "disk is full"   # by name or boot id; trapeze pods shows the reason`,
+  trapeze drain --pod web-3 --reason "disk is full"   # by name or id; trapeze pods shows the reason`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := t.read(args); err != nil {
@@ -65,7 +65,7 @@ pod. A drained pod is alive but not ready. It stays drained when its process res
 			return awaitIdle(c, t.String()+" drained", t.path("drain"), wait)
 		},
 	}
-	c.Flags().StringVar(&t.pod, "pod", "", "name or boot id of a pod")
+	c.Flags().StringVar(&t.pod, "pod", "", "name or id of a pod")
 	c.Flags().DurationVar(&wait, "wait", 0, "maximum time to wait until no job runs there")
 	return c
 }
@@ -84,7 +84,7 @@ func newResumeCommand() *cobra.Command {
 			return changeState(c, t.String()+" resumed", t.path("resume"))
 		},
 	}
-	c.Flags().StringVar(&t.pod, "pod", "", "name or boot id of a pod")
+	c.Flags().StringVar(&t.pod, "pod", "", "name or id of a pod")
 	return c
 }
 
@@ -107,19 +107,19 @@ func newFreezeCommand() *cobra.Command {
 }
 
 func newThawCommand() *cobra.Command {
-	return gateCommand("thaw", "End a freeze", "Drained lanes and pods stay drained, and a paused queue stays paused.", "thawed")
+	return queueCommand("thaw", "End a freeze", "Drained lanes and pods stay drained, and a paused queue stays paused.", "thawed")
 }
 
 func newPauseCommand() *cobra.Command {
-	return gateCommand("pause", "Stop starting jobs on all pods, until trapeze unpause",
+	return queueCommand("pause", "Stop starting jobs on all pods, until trapeze unpause",
 		"The pause outlasts restarts. Running jobs continue. For maintenance, and to wait for running jobs, use trapeze freeze.", "paused")
 }
 
 func newUnpauseCommand() *cobra.Command {
-	return gateCommand("unpause", "End a pause", "A frozen queue stays frozen, and drained lanes and pods stay drained.", "unpaused")
+	return queueCommand("unpause", "End a pause", "A frozen queue stays frozen, and drained lanes and pods stay drained.", "unpaused")
 }
 
-func gateCommand(use, short, long, done string) *cobra.Command {
+func queueCommand(use, short, long, done string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Long: short + ".\n\n" + long, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return changeState(c, done, "/admin/workers/"+use) },

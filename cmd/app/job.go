@@ -34,7 +34,7 @@ func newJobCommand() *cobra.Command {
 	}
 }
 
-// podOf returns the name of a job's pod, or its boot ID if the pod's row has been deleted or the caller may not see pods.
+// podOf returns the name of a job's pod, or its pod ID if the pod's row has been deleted or the caller may not see pods.
 func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	if j.Pod == nil || j.Engine != "" {
 		return ""
@@ -49,7 +49,7 @@ func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 			if p.Remote {
 				kind = "remote worker, "
 			}
-			return p.Name + " (" + kind + "boot " + p.Boot + ")"
+			return p.Name + " (" + kind + "id " + p.Boot + ")"
 		}
 	}
 	return *j.Pod

@@ -43,10 +43,10 @@ var noon = time.Date(2025, 1, 31, 12, 0, 0, 0, time.UTC)
 
 func aJob() job.Job {
 	started, done, total := noon.Add(-90*time.Second), int64(30), int64(120)
-	limit, message, boot := 3, "rows\x1b[31m", "79e1bf4c-8247-44ef-b442-9ddb90e322f0"
+	limit, message, podID := 3, "rows\x1b[31m", "79e1bf4c-8247-44ef-b442-9ddb90e322f0"
 	return job.Job{
 		ID: 4711, Kind: "csv_ingest", Lane: "default", Subject: "travel/2025", State: job.Running, IsCurrent: true, Priority: 10,
-		Attempt: 1, MaxAttempts: &limit, Fence: 2, Epoch: 1, Pod: &boot, PipelineID: 4711, Args: json.RawMessage(`{"file":"flights.csv"}`),
+		Attempt: 1, MaxAttempts: &limit, Fence: 2, Epoch: 1, Pod: &podID, PipelineID: 4711, Args: json.RawMessage(`{"file":"flights.csv"}`),
 		Progress: &job.Progress{Done: &done, Total: &total, Message: &message}, Submitter: "ana", CreatedAt: noon.Add(-2 * time.Minute),
 		StartedAt: &started,
 	}
@@ -54,7 +54,7 @@ func aJob() job.Job {
 
 func TestJobTextOutput(t *testing.T) {
 	golden(t, "job.txt", func(c *cobra.Command) error {
-		return printJob(c, aJob(), "web-1 (boot 79e1bf4c-8247-44ef-b442-9ddb90e322f0)", "")
+		return printJob(c, aJob(), "web-1 (id 79e1bf4c-8247-44ef-b442-9ddb90e322f0)", "")
 	})
 }
 

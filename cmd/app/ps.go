@@ -68,7 +68,7 @@ func printStack(c *cobra.Command, at *client.Client, id int64) error {
 
 func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	out := c.OutOrStdout()
-	if closed := gateCloses(s.Queue); closed != "" {
+	if closed := closedQueue(s.Queue); closed != "" {
 		fmt.Fprintf(out, "%s\n\n", show.InkFor(out).Colour(show.Red, show.Named(c, closed)))
 	}
 	remote := map[string]bool{}
@@ -93,9 +93,9 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	return show.Table(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
 }
 
-// gateCloses explains why no job starts in any lane, and names the commands that reopen the queue. It returns an empty string if the queue
+// closedQueue explains why no job starts in any lane, and names the commands that reopen the queue. It returns an empty string if the queue
 // is open.
-func gateCloses(g job.QueueState) string {
+func closedQueue(g job.QueueState) string {
 	switch {
 	case g.Paused && g.Frozen:
 		return "No job starts: the queue is paused" + closedBy(g.Pause) + " and frozen" + closedBy(g.Freeze) + ". To open it, run trapeze unpause and trapeze thaw."

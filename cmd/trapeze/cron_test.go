@@ -44,11 +44,11 @@ func TestScheduleCommands(t *testing.T) {
 	held := db.run("cron", "trigger", "nightly")
 	is.Equal(held.code, 1) // the first job still holds the unique key
 	is.True(strings.Contains(held.err, "job "+id+" holds the unique key"))
-	fires := strings.Split(strings.TrimSpace(db.ok("cron", "fires", "nightly", "--json")), "\n")
+	fires := strings.Split(strings.TrimSpace(db.ok("cron", "occurrences", "nightly", "--json")), "\n")
 	is.Equal(len(fires), 2)
 	is.Equal(decoded[job.Fire](t, fires[0]).Outcome, job.FireDuplicate) // the newest comes first
 	is.True(strings.Contains(db.ok("cron", "show", "nightly"), "catch_up: a job for each of the latest 3"))
-	is.True(strings.Contains(db.ok("cron", "fires", "nightly", "--limit", "1"), "triggered; job "+id))
+	is.True(strings.Contains(db.ok("cron", "occurrences", "nightly", "--limit", "1"), "triggered; job "+id))
 	is.Equal(db.ok("cron", "rm", "nightly"), "schedule nightly deleted\n")
 	is.Equal(db.run("cron", "rm", "nightly").code, 1) // the schedule no longer exists
 
@@ -80,9 +80,9 @@ func TestInvalidScheduleCommand(t *testing.T) {
 		{[]string{"set", "x", "@daily"}, 1, "unknown schedule"},
 		{[]string{"set"}, 2, "--help"},
 		{[]string{"show", "x"}, 1, "unknown schedule"},
-		{[]string{"fires", "x"}, 1, "unknown schedule"},
+		{[]string{"occurrences", "x"}, 1, "unknown schedule"},
 		{[]string{"trigger", "x"}, 1, "unknown schedule"},
-		{[]string{"fires", "x", "--limit", "0"}, 2, "--limit"},
+		{[]string{"occurrences", "x", "--limit", "0"}, 2, "--limit"},
 		{[]string{"next", "30 2 * *"}, 2, "want five"},
 		{[]string{"next", "@daily", "-n", "0"}, 2, "-n 0"},
 		{[]string{"next", "@daily", "--from", "soon"}, 2, "--from"},

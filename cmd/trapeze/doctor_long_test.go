@@ -76,7 +76,7 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 		{"a job on a pod that is gone", func(p patient) { p.runs("web-1", 1, 1, "closed_at = now() - interval '5 minutes', closed = 'lapsed'") },
 			"running", failing, "1 job is running on web-1", nil},
 		{"a job on a pod that has just gone", func(p patient) { p.runs("web-1", 1, 1, "closed_at = now(), closed = 'lapsed'") }, "running", healthy, "", nil},
-		{"a job on a pod without a row", func(p patient) { p.runs("web-1", 1, 1, "boot = gen_random_uuid()") }, "running", failing, "1 job is running on", nil},
+		{"a job on a pod without a row", func(p patient) { p.runs("web-1", 1, 1, "pod = gen_random_uuid()") }, "running", failing, "1 job is running on", nil},
 		{"pods with different leases", func(p patient) {
 			p.join("web-1", 8)
 			p.join("web-2", 60)
@@ -85,17 +85,17 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 		{"a pod that lapses", func(p patient) { p.join("web-1", -30) }, "pods", warning, "web-1", nil},
 		{"a remote worker whose stream is gone", func(p patient) {
 			p.join("gpu-1", -30)
-			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key) select boot, 'gpu', 'a key' from trapeze.pods`)
+			p.exec(`insert into trapeze.remote_workers (pod, owner, stream_key) select id, 'gpu', 'a key' from trapeze.pods`)
 		}, "pods", warning, "remote worker gpu-1", nil},
 		{"a remote worker that repeatedly loses its stream", func(p patient) {
 			p.join("gpu-1", 600)
 			p.exec(`update trapeze.pods set started_at = now() - interval '2 minutes'`)
-			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key, stream) select boot, 'gpu', 'a key', 50 from trapeze.pods`)
+			p.exec(`insert into trapeze.remote_workers (pod, owner, stream_key, stream) select id, 'gpu', 'a key', 50 from trapeze.pods`)
 		}, "pods", warning, "it opened 50 in 2m", nil},
 		{"healthy pods and remote workers", func(p patient) {
 			p.join("web-1", 600)
 			p.join("gpu-1", 600)
-			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key) select boot, 'gpu', 'a key' from trapeze.pods where name = 'gpu-1'`)
+			p.exec(`insert into trapeze.remote_workers (pod, owner, stream_key) select id, 'gpu', 'a key' from trapeze.pods where name = 'gpu-1'`)
 		}, "pods", healthy, "1 pod and 1 remote worker start jobs", nil},
 		{"a drained pod", func(p patient) {
 			p.join("web-1", 600)
@@ -115,11 +115,11 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 		}, "lanes", warning, "is disabled", nil},
 		{"a pause", func(p patient) {
 			p.enqueue("a.kind")
-			p.exec(`update trapeze.gate set paused = true`)
+			p.exec(`update trapeze.queue_state set paused = true`)
 		}, "lanes", warning, "is paused", nil},
 		{"a freeze", func(p patient) {
 			p.enqueue("a.kind")
-			p.exec(`update trapeze.gate set frozen = true`)
+			p.exec(`update trapeze.queue_state set frozen = true`)
 		}, "lanes", warning, "is frozen", nil},
 		{"a lane without slots", func(p patient) { p.exec(`update trapeze.lanes set slots = 0`) }, "lanes", warning, "has 0 slots", nil},
 		{"a lane whose kinds no pod handles", func(p patient) {
@@ -141,9 +141,9 @@ func TestDoctorFindsBlockedJobs(t *testing.T) {
 			"schedules", failing, "nightly has been due for 2m", nil},
 		{"a schedule whose lane is gone", func(p patient) { p.schedule("a.kind", `lane = 'slow', next_at = now() + interval '1 hour'`) },
 			"schedules", failing, `nightly names the lane "slow"`, nil},
-		{"a schedule that is planned beyond its next fires", func(p patient) { p.schedule("a.kind", `next_at = now() + interval '3 days'`) },
+		{"a schedule that is planned beyond its next occurrences", func(p patient) { p.schedule("a.kind", `next_at = now() + interval '3 days'`) },
 			"schedules", failing, "nightly fires next at", nil},
-		{"an interval schedule that is planned beyond its next fires", func(p patient) {
+		{"an interval schedule that is planned beyond its next occurrences", func(p patient) {
 			p.schedule("a.kind", `expression = '@every 1h', zone = 'Europe/Zurich'`) // a new expression resets the planned column
 			p.exec(`update trapeze.schedules set planned = true, next_at = now() + interval '62 minutes'`)
 		}, "schedules", failing, "skips the earlier occurrences of its expression", nil},
@@ -174,7 +174,7 @@ func (p patient) runs(name string, jobs, known int, set string) {
 	for range jobs {
 		p.enqueue("a.kind")
 	}
-	p.exec(`update trapeze.live set state = 'running', pod = (select boot from trapeze.pods), fence = 1, attempt = 1, claimed_at = now() - interval '10 minutes'`)
+	p.exec(`update trapeze.live set state = 'running', pod = (select id from trapeze.pods), fence = 1, attempt = 1, claimed_at = now() - interval '10 minutes'`)
 	p.exec(`update trapeze.pods set known_claims = $1`, known)
 	p.exec(`update trapeze.pods set ` + set)
 }

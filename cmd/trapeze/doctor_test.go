@@ -39,7 +39,7 @@ func (p patient) join(name string, seconds int, kinds ...string) {
 	if kinds == nil {
 		kinds = []string{}
 	}
-	p.exec(`insert into trapeze.pods (boot, name, kinds, slots, lease_until) values (gen_random_uuid(), $1, $2, 4, now() + $3::int * interval '1 second')`,
+	p.exec(`insert into trapeze.pods (id, name, kinds, slots, lease_until) values (gen_random_uuid(), $1, $2, 4, now() + $3::int * interval '1 second')`,
 		name, kinds, seconds)
 }
 
@@ -136,7 +136,7 @@ func TestDoctorLateOrFailedMaintenance(t *testing.T) {
 	p := newPatient(t)
 	p.join("web-1", 60, "k")
 	is.True(p.finds("maintenance", healthy, "0 maintenance tasks are on time"))
-	p.exec(`insert into trapeze.maintenance (chore, begun_at, done_at, pod) values ('retention', now() - interval '9 hours', now() - interval '9 hours', 'web-1')`)
+	p.exec(`insert into trapeze.maintenance (task, begun_at, done_at, pod) values ('retention', now() - interval '9 hours', now() - interval '9 hours', 'web-1')`)
 	is.True(p.finds("maintenance", warning, "retention (9h"))
 	p.exec(`update trapeze.maintenance set done_at = now(), error = 'permission denied'`)
 	is.True(p.finds("maintenance", warning, "failed on web-1: permission denied"))

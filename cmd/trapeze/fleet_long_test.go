@@ -63,7 +63,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.submit(500 * slow)
 	pgtest.Wait(t, "the lane is full", func() bool { return f.running() == 3 })
 	f.is.Equal(f.most(1500*time.Millisecond), 3) // the limit across all processes
-	f.is.Equal(f.count(`select count(distinct boot) from trapeze.job_event where event = 'job.succeeded'`), 3)
+	f.is.Equal(f.count(`select count(distinct pod) from trapeze.job_event where event = 'job.succeeded'`), 3)
 
 	f.ok("lane", "set", "narrow", "slots=1")
 	f.heard()
@@ -90,7 +90,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 
 	f.ok("drain", "--pod", "web-1", "--wait", "20s")
 	on := func(name string) int {
-		return f.count(`select count(*) from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.name = $1`, name)
+		return f.count(`select count(*) from trapeze.live l join trapeze.pods p on p.id = l.pod where p.name = $1`, name)
 	}
 	f.throughout(500*time.Millisecond, func() { f.is.Equal(on("web-1"), 0) })
 	pgtest.Wait(t, "the other pods use its slots", func() bool { return f.running() == 3 })

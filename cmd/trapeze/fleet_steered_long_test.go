@@ -236,16 +236,16 @@ func looks(f *steered) {
 // slots returns a lane's used slots as read from the tables.
 func (f *steered) slots(lane string) (list []string) {
 	f.t.Helper()
-	rows, err := f.pool.Query(f.t.Context(), `select l.id, l.fence, l.pod::text, p.name, l.claimed_at from trapeze.live l join trapeze.pods p on p.boot = l.pod
+	rows, err := f.pool.Query(f.t.Context(), `select l.id, l.fence, l.pod::text, p.name, l.claimed_at from trapeze.live l join trapeze.pods p on p.id = l.pod
 		where l.lane = $1 and l.state = 'running'`, lane)
 	f.is.NoErr(err)
 	defer rows.Close()
 	for rows.Next() {
 		var id, fence int64
-		var boot, name string
+		var podID, name string
 		var since time.Time
-		f.is.NoErr(rows.Scan(&id, &fence, &boot, &name, &since))
-		list = append(list, fmt.Sprint(id, fence, boot, name, since.UnixMicro()))
+		f.is.NoErr(rows.Scan(&id, &fence, &podID, &name, &since))
+		list = append(list, fmt.Sprint(id, fence, podID, name, since.UnixMicro()))
 	}
 	f.is.NoErr(rows.Err())
 	slices.Sort(list)

@@ -106,7 +106,7 @@ func TestGrafanaAlertMetrics(t *testing.T) {
 		is.True(rule.Labels["severity"] != "")
 		is.True(rule.Annotations["summary"] != "" && rule.Annotations["description"] != "") // these state the problem and the remedy
 	}
-	for _, name := range []string{"trapeze_lane_oldest_seconds", "trapeze_orphans_recovered_total", "trapeze_stuck_handlers", "trapeze_pods", "trapeze_jobs_finished_total"} {
+	for _, name := range []string{"trapeze_lane_oldest_seconds", "trapeze_jobs_recovered_total", "trapeze_stuck_handlers", "trapeze_pods", "trapeze_jobs_finished_total"} {
 		is.True(used[name]) // the most important metrics have an alert
 	}
 }

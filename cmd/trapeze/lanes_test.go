@@ -68,7 +68,7 @@ func TestLaneEngineMoveCommand(t *testing.T) {
 	refused := db.run("lane", "set", "video", "--engine", "far")
 	is.Equal(refused.code, 1)
 	is.True(strings.Contains(refused.err, "no pod serves the engine far: start a pod whose program registers it"))
-	exec(`insert into trapeze.pods (boot, name, lease_until, slots, engines) values (gen_random_uuid(), 'silent', now() + interval '1 hour', 1, '{far}')`)
+	exec(`insert into trapeze.pods (id, name, lease_until, slots, engines) values (gen_random_uuid(), 'silent', now() + interval '1 hour', 1, '{far}')`)
 	late := db.run("lane", "set", "video", "--engine", "far", "--timeout", "100ms")
 	is.Equal(late.code, 1)
 	is.True(strings.Contains(late.err, "1 pod to confirm"))

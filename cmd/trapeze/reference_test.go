@@ -90,7 +90,7 @@ func TestReferenceFormatFields(t *testing.T) {
 	types := map[string]any{
 		"progress": job.Progress{}, "pod": job.Pod{}, "lane": job.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
 		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
-		"kind": job.KindUse{}, "handler": job.KindHandler{}, "limits": job.KindLimits{}, "group": failures.Group{}, "member": failures.Job{}, "quiet": job.Quiet{}, "gate": job.QueueState{}, "closure": job.Closure{}, "stack": job.Stack{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
+		"kind": job.KindUse{}, "handler": job.KindHandler{}, "limits": job.KindLimits{}, "group": failures.Group{}, "member": failures.Job{}, "quiet": job.Quiet{}, "queue state": job.QueueState{}, "closure": job.Closure{}, "stack": job.Stack{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
 		"stats": job.Stats{}, "numbers": job.StatsOf{}, "interval": job.StatsInterval{},
 	}
 	for _, row := range table(t, "## Formats", "object") {
@@ -128,7 +128,7 @@ func TestReferenceStatesReasonsEvents(t *testing.T) {
 	t.Parallel()
 	const heading = "## States, reasons, events"
 	var states []string
-	const named = `(?:'|\tevent :?= ")((?:job|pod|lane|gate|schedule|retention)\.[a-z_]+)['"]`
+	const named = `(?:'|\tevent :?= ")((?:job|pod|lane|queue_state|schedule|retention)\.[a-z_]+)['"]`
 	events := append(literals(t, "internal/store/*.go", named), literals(t, "internal/store/*/*.go", named)...)
 	events = append(events, literals(t, "migrations/*_pipelines.sql", named)...)
 	for _, state := range job.States() {

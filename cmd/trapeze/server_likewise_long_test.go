@@ -198,11 +198,11 @@ func TestLaneCommandsThroughServer(t *testing.T) {
 	}
 	id := p.db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
 	p.db.inState(id, job.Running)
-	is.True(strings.Contains(p.reads("job", id), "pod            "+pod+" (boot ")) // the pod is shown by name
+	is.True(strings.Contains(p.reads("job", id), "pod            "+pod+" (id ")) // the pod is shown by name
 	now := decoded[job.Fleet](t, p.moving("ps", "--json"))
 	is.Equal(len(now.Running), 1)
 	is.Equal([]any{now.Running[0].Pod, now.Queue, len(now.Lanes), len(now.Pods)}, []any{pod, job.QueueState{}, 1, 1})
-	p.reads("audit", "--target", "gate", "--json")
+	p.reads("audit", "--target", "queue_state", "--json")
 }
 
 func TestScheduleCommandsThroughServer(t *testing.T) {
@@ -226,7 +226,7 @@ func TestScheduleCommandsThroughServer(t *testing.T) {
 		is.Equal(p.does(a, b, "cron", command, "IT").code, 0)
 	}
 	is.Equal(p.does(a, b, "cron", "resume", "IT", "--json").code, 0)
-	for _, command := range []string{"show", "fires", "pause", "trigger", "rm"} {
+	for _, command := range []string{"show", "occurrences", "pause", "trigger", "rm"} {
 		is.Equal(p.does(a, b, "cron", command, "unmade-IT").code, 1)
 	}
 	far, near := through(t, p.server, "cron", "trigger", a), p.db.run("cron", "trigger", b)
@@ -235,8 +235,8 @@ func TestScheduleCommandsThroughServer(t *testing.T) {
 	p.reads("cron", "ls", "--json")
 	for _, name := range []string{a, b} {
 		p.reads("cron", "show", name, "--json")
-		p.reads("cron", "fires", name)
-		p.reads("cron", "fires", name, "--json")
+		p.reads("cron", "occurrences", name)
+		p.reads("cron", "occurrences", name, "--json")
 	}
 	is.Equal(p.does(a, b, "cron", "rm", "IT").code, 0)
 	is.Equal(p.does(a, b, "cron", "rm", "IT").code, 1)

@@ -18,7 +18,7 @@ func TestStatsCommand(t *testing.T) {
 	is.Equal(db.ok("stats"), "KIND  FINISHED  FAILED  CANCELLED  WAIT-P50  WAIT-P95  RUN-P50  RUN-P95  TREND\n"+
 		"all   0         0       0          -         -         -        -        "+strings.Repeat("·", 31)+"\n")
 	_, err := pgtest.Connect(t, db.url).Exec(t.Context(), `
-		insert into trapeze.stats (at, lane, kind, state, boot, jobs, wait, run) values
+		insert into trapeze.stats (at, lane, kind, state, pod, jobs, wait, run) values
 			(now() - interval '2 minutes', 'default', 'mail', 'succeeded', gen_random_uuid(), 80, array[80], array[0, 0, 0, 0, 0, 0, 0, 80]),
 			(now() - interval '40 minutes', 'slow', 'report', 'failed', gen_random_uuid(), 2, array[0, 2], array[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]),
 			(now() - interval '20 hours', 'slow', 'report', 'cancelled', null, 7, '{}', '{}')`)

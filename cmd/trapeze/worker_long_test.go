@@ -60,7 +60,7 @@ func TestRemoteWorkersConnectionsCut(t *testing.T) {
 	is.NoErr(err)
 	startFar(t, "http://"+at.Host, "TRAPEZE_POD=gpu-1")
 	id := db.arrives("demo.sleep", "--args", fmt.Sprintf(`{"ms":%d}`, 8000*slow))
-	for command, want := range map[string]string{"ps": "gpu-1 (remote)", "pods": ", stream 1", "job " + id: "gpu-1 (remote worker, boot "} {
+	for command, want := range map[string]string{"ps": "gpu-1 (remote)", "pods": ", stream 1", "job " + id: "gpu-1 (remote worker, id "} {
 		if said := db.ok(strings.Fields(command)...); !strings.Contains(said, want) {
 			t.Errorf("trapeze %s does not print %q:\n%s", command, want, said) // the output marks remote workers as such
 		}

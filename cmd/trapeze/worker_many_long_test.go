@@ -63,7 +63,7 @@ func workersShareJobs(t *testing.T, workers int) {
 		return n
 	}
 	pgtest.WaitFor(t, time.Minute, "all workers are accepted", func() bool {
-		return count(`select count(*) from trapeze.pods join trapeze.remote_workers using (boot) where closed_at is null`) == workers
+		return count(`select count(*) from trapeze.pods p join trapeze.remote_workers w on w.pod = p.id where closed_at is null`) == workers
 	})
 	submitter, err := runner.New(pool, runner.Options{})
 	is.NoErr(err)
@@ -77,9 +77,9 @@ func workersShareJobs(t *testing.T, workers int) {
 	pgtest.WaitFor(t, 2*time.Minute, "all jobs have succeeded", func() bool {
 		return count(`select count(*) from trapeze.done where state = 'succeeded'`) == len(jobs)
 	})
-	is.Equal(count(`select count(*) from trapeze.done where fence <> 1 or attempt <> 1 or crashes <> 0`), 0)                   // no job ran on two workers
-	is.Equal(count(`select count(distinct pod) from trapeze.done d join trapeze.remote_workers w on w.boot = d.pod`), workers) // every worker ran jobs
-	is.Equal(count(`select count(*) from trapeze.done d left join trapeze.remote_workers w on w.boot = d.pod where w.boot is null`), 0)
+	is.Equal(count(`select count(*) from trapeze.done where fence <> 1 or attempt <> 1 or crashes <> 0`), 0)                  // no job ran on two workers
+	is.Equal(count(`select count(distinct pod) from trapeze.done d join trapeze.remote_workers w on w.pod = d.pod`), workers) // every worker ran jobs
+	is.Equal(count(`select count(*) from trapeze.done d left join trapeze.remote_workers w on w.pod = d.pod where w.pod is null`), 0)
 
 	for _, w := range list {
 		w.signal(syscall.SIGTERM)

@@ -33,7 +33,7 @@ func TestRemoteWorkerLogLines(t *testing.T) {
 	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
 	said.until("remote worker stopped")
 	// Once a worker is gone, its jobs and events still show that it was a remote worker.
-	is.True(strings.Contains(db.ok("job", failed), "(remote worker, boot "))
+	is.True(strings.Contains(db.ok("job", failed), "(remote worker, id "))
 	is.Equal(strings.Count(db.ok("events", "--job", failed), " (remote)"), 2) // the claimed and failed events
 	if text := said.all.String(); strings.Count(text, "\n") != 5 {
 		t.Errorf("want five lines, have:\n%s", text)

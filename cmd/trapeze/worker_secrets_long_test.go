@@ -67,7 +67,7 @@ func TestRemoteWorkerSecretLeaks(t *testing.T) { //nolint:paralleltest // it set
 	_, said := forged.reports(a, `1`)
 	is.True(said != nil)
 	var key []byte
-	is.NoErr(pool.QueryRow(t.Context(), `select stream_key from trapeze.remote_workers where boot = $1`, w.id).Scan(&key))
+	is.NoErr(pool.QueryRow(t.Context(), `select stream_key from trapeze.remote_workers where pod = $1`, w.id).Scan(&key))
 	secrets := []string{puppetsToken, forged.token}
 	for _, secret := range [][]byte{key, a.GetToken()} {
 		secrets = append(secrets, string(secret), hex.EncodeToString(secret), base64.RawStdEncoding.EncodeToString(secret), base64.RawURLEncoding.EncodeToString(secret), fmt.Sprint(secret))

@@ -150,7 +150,7 @@ func TestRemoteWorkerRequestedKinds(t *testing.T) {
 // stream returns the latest stream number of the open worker with the given name, or 0 if there is none.
 func (d database) stream(name string) (n int) {
 	d.t.Helper()
-	if err := d.store().Pool().QueryRow(d.t.Context(), `select coalesce(max(stream), 0) from trapeze.pods join trapeze.remote_workers using (boot) where name = $1 and closed_at is null`, name).Scan(&n); err != nil {
+	if err := d.store().Pool().QueryRow(d.t.Context(), `select coalesce(max(stream), 0) from trapeze.pods p join trapeze.remote_workers w on w.pod = p.id where name = $1 and closed_at is null`, name).Scan(&n); err != nil {
 		d.t.Fatal(err)
 	}
 	return n

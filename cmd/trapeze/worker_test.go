@@ -91,13 +91,13 @@ func TestRemoteWorkerTokenAndKinds(t *testing.T) {
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 }
 
-// On a pod, demo.retry_later writes its checkpoints in one of two ways, depending on whether the job's ID is even.
+// On a pod, demo.snooze writes its checkpoints in one of two ways, depending on whether the job's ID is even.
 func TestDemoJobSnoozeRemoteWorker(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	startFar(t, dispatcher(t, db).HTTP)
 	for range 2 {
-		j := db.until(db.enqueue("demo.retry_later", "--args", `{"times":1,"delay_ms":1}`), "has ended", func(j job.Job) bool { return j.State.Terminal() })
+		j := db.until(db.enqueue("demo.snooze", "--args", `{"times":1,"delay_ms":1}`), "has ended", func(j job.Job) bool { return j.State.Terminal() })
 		is.Equal(string(j.Result), `{"times":1}`)
 	}
 }

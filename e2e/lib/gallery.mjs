@@ -28,13 +28,13 @@ async function calendar(pod) {
 
 // calmed waits until the schedules have fired twenty times, and then gives them realistic expressions.
 async function calmed(pod) {
-  await until("they have fired", async () => (await pod.api("GET", at("reports-hourly"))).last_fires.length >= 20, 40_000);
+  await until("they have fired", async () => (await pod.api("GET", at("reports-hourly"))).last_occurrences.length >= 20, 40_000);
   await pod.api("PATCH", at("flights-nightly"), { expression: "30 2 * * *" }, "admin");
   await pod.api("PATCH", at("reports-hourly"), { expression: "0 6-18 * * 1-5" }, "admin");
 }
 
 // The kinds that the pods handle. The remote worker handles a different kind.
-export const kinds = ["noop", "sleep", "fail", "flaky", "echo", "chain", "fanout", "retry_later", "progress"].map((name) => "demo." + name).join(",");
+export const kinds = ["noop", "sleep", "fail", "flaky", "echo", "chain", "fanout", "snooze", "progress"].map((name) => "demo." + name).join(",");
 
 // furnish fills a fresh database, and returns the IDs of the jobs to show. Besides the first pod, a second pod and a remote worker are
 // running. Another worker was killed while it ran a job, which is retried.
@@ -88,7 +88,7 @@ export async function furnish(pod) {
   for (const n of [6, 7, 8]) ids.waits = await pod.submit("demo.sleep", { ms: 900_000 }, { lane: "reports", subject: `report/2025-0${n}` });
   await pod.submit("demo.noop", {}, { lane: "imports", subject: "flights/2025-06", delay: "3h" });
   for (const n of ["2025", "2026"]) await pod.submit("demo.noop", {}, { lane: "letters", subject: `budget/${n}` });
-  await pod.submit("demo.retry_later", { times: 5, delay_ms: 600_000 }, { lane: "imports", subject: "gpu" });
+  await pod.submit("demo.snooze", { times: 5, delay_ms: 600_000 }, { lane: "imports", subject: "gpu" });
 
   // Entries for the audit log.
   await pod.api("POST", "/admin/workers/pause", {}, "operator", { "X-Reason": "a look at the load" });

@@ -154,7 +154,7 @@ scene("a pod is drained and resumed, and another pod runs jobs meanwhile", async
   await row.getByText("drained").waitFor();
   await until("the other pod runs what is submitted", async () => {
     const job = await pod.reaches(await pod.submit("demo.noop"), "succeeded");
-    return job.pod === other.ready.boot;
+    return job.pod === other.ready.pod_id;
   });
   await press(page, "Resume pod web-1", row);
   await row.getByText("alive").waitFor();

@@ -20,7 +20,7 @@ scene("a schedule is added with a form that explains its expression, and fires",
   await form.getByLabel("Zone").fill("Europe/Zurich");
   const preview = form.locator(".preview");
   await preview.getByText("at 02:30 every day").waitFor();
-  assert.equal(await preview.locator("li").count(), 5, "the next five fires");
+  assert.equal(await preview.locator("li").count(), 5, "the next five occurrences");
   assert.match(await preview.locator("li").first().innerText(), /, 02:30:00 (CET|CEST|GMT\+[12])$/, "as the clocks of the zone show them");
   await form.getByLabel("Expression").fill("61 2 * * *");
   await preview.getByText("61").waitFor();
@@ -53,14 +53,14 @@ scene("a schedule is paused, resumed and triggered on its page, which links to i
   await page.getByRole("link", { name: "nightly" }).click();
   await state(page, "on");
   await page.getByText("It has not fired yet.").waitFor();
-  assert.equal(await page.locator("#h-next ~ .fires li").count(), 5);
-  assert.match(await page.locator("#h-next ~ .fires li").first().innerText(), /02:30:00/);
+  assert.equal(await page.locator("#h-next ~ .occurrences li").count(), 5);
+  assert.match(await page.locator("#h-next ~ .occurrences li").first().innerText(), /02:30:00/);
   const same = await stay(page);
   await page.getByRole("button", { name: "Trigger now" }).click();
   await page.getByLabel("Reason, for the audit log").fill("the month's end");
   await page.locator("#ask-yes").click();
   await says(page, "Trigger now: done");
-  const fire = page.locator("#h-fires ~ table tbody tr");
+  const fire = page.locator("#h-occurrences ~ table tbody tr");
   await fire.getByText("manual").waitFor();
   await fire.getByText("succeeded").waitFor();
   await press(page, "Pause");

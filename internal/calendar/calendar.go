@@ -39,8 +39,8 @@ type Options struct {
 	// Kinds returns the kinds whose schedules fire on this pod. They may include kinds that only other pods run, because submitting a job
 	// takes no slot.
 	Kinds func() []string
-	// Boot returns this pod's boot ID, or nil if the pod is not registered.
-	Boot func() *string
+	// PodID returns this pod's ID, or nil if the pod is not registered.
+	PodID func() *string
 	// Prepare creates a schedule's jobs in the transaction that processes the schedule. If the jobs cannot be submitted, refused is the
 	// reason.
 	Prepare func(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs Jobs, refused, err error)
@@ -123,7 +123,7 @@ func (c *Calendar) alarm(left time.Duration) {
 	if c.timer == nil {
 		return // Run begins with a sweep
 	}
-	if err := c.timer.After("fires", left, func(context.Context) { c.due.Set() }); err != nil {
+	if err := c.timer.After("occurrences", left, func(context.Context) { c.due.Set() }); err != nil {
 		c.o.Log.DebugContext(context.Background(), "could not set a timer for the next occurrence: a heartbeat will fire it", telemetry.Err, err)
 	}
 }
@@ -169,17 +169,17 @@ func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSet
 			at = at.Add(time.Microsecond) // the schedule already has an occurrence at that time
 		}
 		fire := job.Fire{Schedule: name, FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}
-		list = []decision{{Schedule: schedule, now: now, fires: []job.Fire{fire}}}
+		list = []decision{{Schedule: schedule, now: now, occurrences: []job.Fire{fire}}}
 		if err := c.fireIn(ctx, tx, list, ids, actor); err != nil {
 			return err
 		}
-		switch fires := list[0].fires; {
-		case len(fires) == 0:
+		switch occurrences := list[0].occurrences; {
+		case len(occurrences) == 0:
 			return fmt.Errorf("%w: trigger schedule %q: already triggered in the same microsecond", job.ErrInvalid, name)
-		case fires[0].Outcome == job.FireFailed:
-			return fmt.Errorf("%w: trigger schedule %q: %s", job.ErrInvalid, name, fires[0].Message)
+		case occurrences[0].Outcome == job.FireFailed:
+			return fmt.Errorf("%w: trigger schedule %q: %s", job.ErrInvalid, name, occurrences[0].Message)
 		}
-		return admin.AuditTrigger(ctx, s, tx, actor, list[0].fires[0])
+		return admin.AuditTrigger(ctx, s, tx, actor, list[0].occurrences[0])
 	}
 	err = s.Tx(ctx, trigger)
 	for try := 0; s.IDTaken(err) && try < idTries; try++ {
@@ -192,5 +192,5 @@ func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSet
 		return job.Fire{}, err
 	}
 	c.report(ctx, list[0])
-	return list[0].fires[0], nil
+	return list[0].occurrences[0], nil
 }

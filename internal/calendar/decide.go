@@ -13,11 +13,11 @@ const (
 	onTimeAtOnce  = 1000 // maximum number of on-time occurrences per transaction; the next transaction processes the rest
 )
 
-// decideFires decides which of the occurrences in [from, now] submit jobs. Occurrences that were on time at since, when this pod started to
+// decideOccurrences decides which of the occurrences in [from, now] submit jobs. Occurrences that were on time at since, when this pod started to
 // process due schedules, fire. The others were missed and are subject to the schedule's policy. Missed occurrences that submit no job are
 // recorded as a single entry for the latest one, with a count of the earlier ones. The next result is the first occurrence that remains to
 // be processed, or zero if there is none.
-func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
+func decideOccurrences(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
 	first := plannedOccurrence(cal, from)
 	onTime := since.Add(-job.MissedAfter)
 	if !first.IsZero() && first.Before(onTime) {

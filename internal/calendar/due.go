@@ -139,9 +139,9 @@ func (s *sweep) decidingSince(now time.Time) time.Time {
 
 // limitOccurrences truncates a list with too many occurrences for one transaction. The next transaction processes the rest.
 func limitOccurrences(list []decision) []decision {
-	fires := 0
+	occurrences := 0
 	for i, d := range list {
-		if fires += len(d.fires); fires > onTimeAtOnce && i > 0 {
+		if occurrences += len(d.occurrences); occurrences > onTimeAtOnce && i > 0 {
 			return list[:i]
 		}
 	}

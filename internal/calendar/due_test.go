@@ -29,7 +29,7 @@ func TestLateOccurrenceOnBusyPod(t *testing.T) {
 	t.Cleanup(st.Close)
 	c := New(Options{
 		Store: st, Log: slog.New(slog.DiscardHandler), Metrics: telemetry.New(), Kinds: func() []string { return []string{"k"} },
-		Boot: func() *string { return nil }, Wake: func() {}, WakePeers: func() {}, Count: func(err error) error { return err },
+		PodID: func() *string { return nil }, Wake: func() {}, WakePeers: func() {}, Count: func(err error) error { return err },
 		Prepare: func(context.Context, pgx.Tx, job.Schedule) (Jobs, error, error) {
 			return func(_ context.Context, ids []int64) (rows []store.NewJob, ended func(error)) {
 				for _, id := range ids {
@@ -41,10 +41,10 @@ func TestLateOccurrenceOnBusyPod(t *testing.T) {
 	})
 	latest := func(name string) job.FireOutcome {
 		t.Helper()
-		fires, err := admin.LastFires(t.Context(), st, []string{name}, time.Time{}, 1)
+		occurrences, err := admin.LastOccurrences(t.Context(), st, []string{name}, time.Time{}, 1)
 		is.NoErr(err)
-		is.Equal(len(fires[name]), 1)
-		return fires[name][0].Outcome
+		is.Equal(len(occurrences[name]), 1)
+		return occurrences[name][0].Outcome
 	}
 	noon := time.Date(2026, 5, 5, 12, 0, 0, 0, time.UTC)
 	_, err = pool.Exec(t.Context(), `

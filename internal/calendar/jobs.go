@@ -14,9 +14,9 @@ import (
 
 // withJobs returns the occurrences that are still to submit a job.
 func (d *decision) withJobs() (list []*job.Fire) {
-	for i := range d.fires {
-		if d.fires[i].JobID != nil {
-			list = append(list, &d.fires[i])
+	for i := range d.occurrences {
+		if d.occurrences[i].JobID != nil {
+			list = append(list, &d.occurrences[i])
 		}
 	}
 	return list
@@ -33,7 +33,7 @@ func (d *decision) fail(err error) {
 	}
 }
 
-// submitFires submits occurrences' jobs in the transaction that processes the occurrences. If the database rejects jobs, their occurrences
+// submitOccurrences submits occurrences' jobs in the transaction that processes the occurrences. If the database rejects jobs, their occurrences
 // are recorded as failed or, if there are several schedules, the whole transaction fails, and the schedules are then processed one by one.
 //
 // The jobs need no approval, even if their lane requires it for submissions. Instead, the API requires permission to approve from anyone
@@ -41,7 +41,7 @@ func (d *decision) fail(err error) {
 //
 // Like jobs that the program submits, the jobs have no submitter, so users who see only their own jobs do not see them. Their pipelines are
 // named after the schedule.
-func (c *Calendar) submitFires(ctx context.Context, tx pgx.Tx, list []decision, actor string) error {
+func (c *Calendar) submitOccurrences(ctx context.Context, tx pgx.Tx, list []decision, actor string) error {
 	work, err := c.prepare(ctx, tx, list)
 	if err != nil {
 		return err
@@ -52,12 +52,12 @@ func (c *Calendar) submitFires(ctx context.Context, tx pgx.Tx, list []decision, 
 	var jobs []store.NewJob
 	var submitted []func(error)
 	for i := range list {
-		fires := list[i].withJobs()
-		if len(fires) == 0 {
+		occurrences := list[i].withJobs()
+		if len(occurrences) == 0 {
 			continue
 		}
-		ids := make([]int64, len(fires))
-		for k, f := range fires {
+		ids := make([]int64, len(occurrences))
+		for k, f := range occurrences {
 			ids[k] = *f.JobID
 		}
 		rows, ended := work[i](ctx, ids)

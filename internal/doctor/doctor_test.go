@@ -24,7 +24,7 @@ func TestDoctorCommandQuoting(t *testing.T) {
 	d := &examination{now: time.Now()}
 	d.kinds([]view.WaitingWork{{Kind: name}})
 	said := []string{d.findings[0].Do}
-	for _, g := range []view.LaneGate{{Name: name, Enabled: true, Drained: true}, {Name: name}, {Name: name, Enabled: true, Slots: &none}, {Name: name, Enabled: true, SlotsPerPod: &none}} {
+	for _, g := range []view.LaneState{{Name: name, Enabled: true, Drained: true}, {Name: name}, {Name: name, Enabled: true, Slots: &none}, {Name: name, Enabled: true, SlotsPerPod: &none}} {
 		_, do := closedBy(g)
 		said = append(said, do)
 	}
@@ -64,7 +64,7 @@ func TestFindingsHaveARemedy(t *testing.T) {
 		State: "idle in transaction", Transactions: 81234, Since: &since}, since.Add(12*time.Minute))
 	d.find("horizon", Warning, says, do)
 	d.kinds([]view.WaitingWork{{Lane: "default", Kind: "report", Waiting: 12, Oldest: &oldest}})
-	d.lane(view.LaneGate{Name: "slow", Enabled: true, Slots: &limit}, waits{jobs: 3})
+	d.lane(view.LaneState{Name: "slow", Enabled: true, Slots: &limit}, waits{jobs: 3})
 	text, err := os.ReadFile(filepath.Join("testdata", "findings.json"))
 	is.NoErr(err)
 	var want []Finding

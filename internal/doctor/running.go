@@ -20,12 +20,12 @@ func (e *examination) running(ctx context.Context) error {
 			name = "a pod without a row"
 		}
 		if w.Gone {
-			e.find("running", Failing, fmt.Sprintf("%s running on %s (%s), which is gone; the first is %d", jobs, name, w.Boot, w.First),
+			e.find("running", Failing, fmt.Sprintf("%s running on %s (%s), which is gone; the first is %d", jobs, name, w.PodID, w.First),
 				"start a pod: it recovers them. If a pod is running, find out from its log why recovery fails")
 			continue
 		}
 		e.find("running", Failing, fmt.Sprintf("%s running on %s (%s), which knows of %d; the first is %d",
-			jobs, name, w.Boot, w.Known, w.First),
+			jobs, name, w.PodID, w.Known, w.First),
 			"wait two minutes: the pod hands back unknown jobs. If the finding remains, check its log and restart it")
 	}
 	if len(list) == 0 {

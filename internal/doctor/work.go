@@ -26,22 +26,22 @@ func (e *examination) pods(ctx context.Context) error {
 	for _, p := range pods {
 		switch {
 		case p.Lease < 0 && p.Remote:
-			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) does not respond: its stream is closed, and its lease expired %s ago", p.Name, p.Boot, text.Seconds(-p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) does not respond: its stream is closed, and its lease expired %s ago", p.Name, p.PodID, text.Seconds(-p.Lease)),
 				"nothing if it has ended: others run its jobs. If it is alive, check in its log whether it reaches a pod of its --server and whether the pod accepts its token")
 			continue
 		case p.Lease < 0:
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) has not renewed its lease, which expired %s ago", p.Name, p.Boot, text.Seconds(-p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) has not renewed its lease, which expired %s ago", p.Name, p.PodID, text.Seconds(-p.Lease)),
 				"nothing if it died: the other pods take over. If it is alive, check whether it is suspended, starved of CPU, or cut off from the database")
 			continue
 		case p.Lease > time.Hour.Seconds():
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, text.Seconds(p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.PodID, text.Seconds(p.Lease)),
 				"synchronize the database's clock by NTP; the pods treat such a lease as expired")
 		case p.Drained:
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts no jobs", p.Name, p.Boot), "trapeze resume --pod "+text.ShellWord(p.Name)+", after its maintenance")
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts no jobs", p.Name, p.PodID), "trapeze resume --pod "+text.ShellWord(p.Name)+", after its maintenance")
 			continue
 		}
 		if p.Remote && p.Streams > mostStreams && float64(p.Streams) > p.Up/60 {
-			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) loses its stream repeatedly: it opened %d in %s", p.Name, p.Boot, p.Streams, text.Seconds(p.Up)),
+			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) loses its stream repeatedly: it opened %d in %s", p.Name, p.PodID, p.Streams, text.Seconds(p.Up)),
 				"see its log. Check that no proxy closes idle connections, and that no two processes share a worker id")
 		}
 		switch {
@@ -153,7 +153,7 @@ func (e *examination) lanes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gates, err := view.LaneGates(ctx, e.store)
+	lanes, err := view.LaneStates(ctx, e.store)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (e *examination) lanes(ctx context.Context) error {
 		byLane[w.Lane].add(w, e.now)
 	}
 	all := waits{}
-	for _, g := range gates {
+	for _, g := range lanes {
 		w := byLane[g.Name]
 		if w == nil {
 			w = &waits{}
@@ -176,16 +176,16 @@ func (e *examination) lanes(ctx context.Context) error {
 		delete(byLane, g.Name)
 		e.lane(g, *w)
 	}
-	e.missing(gates, byLane)
+	e.missing(lanes, byLane)
 	if len(e.findings) == before {
-		e.find("lanes", Healthy, fmt.Sprintf("%s open, %s due", text.Count(len(gates), "lane", "lanes"), text.Count(all.jobs, "job", "jobs")), "")
+		e.find("lanes", Healthy, fmt.Sprintf("%s open, %s due", text.Count(len(lanes), "lane", "lanes"), text.Count(all.jobs, "job", "jobs")), "")
 	}
 	return nil
 }
 
 // missing finds that the lane default does not exist, and jobs in lanes that do not exist. strays holds these jobs.
-func (e *examination) missing(gates []view.LaneGate, strays map[string]*waits) {
-	if !slices.ContainsFunc(gates, func(g view.LaneGate) bool { return g.Name == job.DefaultLane }) {
+func (e *examination) missing(lanes []view.LaneState, strays map[string]*waits) {
+	if !slices.ContainsFunc(lanes, func(g view.LaneState) bool { return g.Name == job.DefaultLane }) {
 		of := waits{}
 		if w := strays[job.DefaultLane]; w != nil {
 			of = *w
@@ -248,7 +248,7 @@ func (e *examination) kinds(work []view.WaitingWork) {
 }
 
 // lane examines one lane and its waiting jobs.
-func (e *examination) lane(g view.LaneGate, w waits) {
+func (e *examination) lane(g view.LaneState, w waits) {
 	if why, do := closedBy(g); why != "" {
 		status := Warning
 		switch {
@@ -278,7 +278,7 @@ func (e *examination) lane(g view.LaneGate, w waits) {
 }
 
 // closedBy returns why a lane starts no jobs, and the command that reopens it. Both are empty for an open lane.
-func closedBy(g view.LaneGate) (why, do string) {
+func closedBy(g view.LaneState) (why, do string) {
 	switch {
 	case g.Frozen:
 		return "is frozen with the whole queue", "trapeze thaw, after the maintenance"

@@ -94,7 +94,7 @@ func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	for i, c := range removed {
 		leases[i] = c.Lease
 	}
-	back, err := x.Store.HandBack(ctx, x.Boot(), leases, "claimed ahead: no slot became free")
+	back, err := x.Store.HandBack(ctx, x.PodID(), leases, "claimed ahead: no slot became free")
 	if err != nil || len(back) < len(removed) {
 		x.Unknown.Raise() // the reply was lost, or some of the jobs have a cancel request
 	}

@@ -143,12 +143,12 @@ func (c *claimer) claimDue(ctx context.Context, changed bool) (more bool, err er
 // send sends a claim, and starts the handlers of jobs for which slots are reserved. Jobs of the kinds in short may also be claimed ahead of
 // time.
 func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, reserved map[string]int) (store.Claims, error) {
-	boot, began := c.Boot(), time.Now()
+	podID, began := c.PodID(), time.Now()
 	_ = failpoint.Hit(failpoint.ClaimSend)
 	// Once a claim has been sent, wait for its reply, but only briefly if the pod is stopping.
 	asking, cancel := routine.Linger(ctx, time.Second)
 	defer cancel()
-	found, err := c.Store.ClaimAhead(asking, boot, wants, c.HandledKinds, short, !c.Runs.isolated())
+	found, err := c.Store.ClaimAhead(asking, podID, wants, c.HandledKinds, short, !c.Runs.isolated())
 	if err != nil {
 		if store.Unknown(err) {
 			c.Unknown.Raise()
@@ -159,7 +159,7 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	c.roundTrip = cmp.Or(c.roundTrip, took)
 	c.roundTrip += (took - c.roundTrip) / 8
 	c.noteAway(took - found.Took)
-	c.exec.LaunchClaims(boot, found, reserved)
+	c.exec.LaunchClaims(podID, found, reserved)
 	return found, nil
 }
 
@@ -174,18 +174,18 @@ func (c *claimer) noteAway(away time.Duration) {
 
 // LaunchClaims starts the handlers of claimed jobs once the claim's commit has been confirmed. Jobs claimed ahead of time wait until slots
 // are free.
-func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[string]int) {
+func (x *executor) LaunchClaims(podID string, found store.Claims, reserved map[string]int) {
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	x.Metrics.Claims.Add(float64(len(found.Jobs)))
 	claims := make([]*Run, 0, len(found.Jobs))
 	var waiting []*slots.Claim
 	for _, c := range found.Jobs {
 		if c.Ahead {
-			waiting = append(waiting, &slots.Claim{Claimed: c, Lease: job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}, Since: time.Now()})
+			waiting = append(waiting, &slots.Claim{Claimed: c, Lease: job.Lease{JobID: c.ID, Fence: c.Fence, Pod: podID}, Since: time.Now()})
 			continue
 		}
 		x.observeWait(c)
-		run := x.NewRun(c, boot)
+		run := x.NewRun(c, podID)
 		if run == nil {
 			x.Unknown.Raise()
 			continue
@@ -257,16 +257,16 @@ func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool
 	for _, k := range asked[least:] {
 		c.freed.add(k) // the next sweep claims it
 	}
-	boot := c.Boot()
+	podID := c.PodID()
 	asking, cancel := routine.Linger(ctx, time.Second)
 	defer cancel()
-	found, err := c.Store.ClaimSubjects(asking, boot, asked[:least], open)
+	found, err := c.Store.ClaimSubjects(asking, podID, asked[:least], open)
 	if err != nil {
 		if store.Unknown(err) {
 			c.Unknown.Raise()
 		}
 		return false, err
 	}
-	c.exec.LaunchClaims(boot, found, reserved)
+	c.exec.LaunchClaims(podID, found, reserved)
 	return len(found.Jobs) == len(keys), nil
 }

@@ -35,9 +35,9 @@ const farAway = time.Millisecond
 // joinEnds returns a function that writes a batch of completions together with a claim, or nil if no claim can share their commit. The
 // caller must call a returned function, because it unlocks the claimer. A pod that serves several lanes never joins a claim to completions,
 // because its lanes take turns using the slots.
-func (c *claimer) joinEnds(boot string, batch []*flush) endsWriter {
+func (c *claimer) joinEnds(podID string, batch []*flush) endsWriter {
 	lanes := c.Lanes.Names()
-	if !c.Opts.ClaimAhead || len(lanes) != 1 || !c.backlog.hasMore() || c.ahead.Any() || c.Closing.Load() || !c.Lease.Trusted() || boot != c.Boot() {
+	if !c.Opts.ClaimAhead || len(lanes) != 1 || !c.backlog.hasMore() || c.ahead.Any() || c.Closing.Load() || !c.Lease.Trusted() || podID != c.PodID() {
 		return nil
 	}
 	n := 0
@@ -68,22 +68,22 @@ func (w *flush) passes(lane string) bool {
 
 // commitBoth writes a batch of completions and claims jobs in a single commit, and then starts the claimed jobs in the slots of the
 // completed ones. If the commit fails, it writes the completions alone.
-func (j *joinedClaim) commitBoth(ctx context.Context, boot string, endings []store.Ending) (map[int64]store.Ended, error) {
-	ended, err := j.try(ctx, boot, endings)
+func (j *joinedClaim) commitBoth(ctx context.Context, podID string, endings []store.Ending) (map[int64]store.Ended, error) {
+	ended, err := j.try(ctx, podID, endings)
 	if err == nil || store.Unknown(err) {
 		return ended, err
 	}
 	_ = j.DBError(err)
-	return j.Store.Finish(ctx, boot, endings)
+	return j.Store.Finish(ctx, podID, endings)
 }
 
 // try makes the joined commit. It unlocks the claimer once the claimed jobs are known to this process (see handBackOrphans).
-func (j *joinedClaim) try(ctx context.Context, boot string, endings []store.Ending) (map[int64]store.Ended, error) {
+func (j *joinedClaim) try(ctx context.Context, podID string, endings []store.Ending) (map[int64]store.Ended, error) {
 	defer j.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, joinedFor)
 	defer cancel()
 	began := time.Now()
-	ended, found, err := j.Store.FinishAndClaim(ctx, boot, endings, j.want, j.HandledKinds, !j.Runs.isolated())
+	ended, found, err := j.Store.FinishAndClaim(ctx, podID, endings, j.want, j.HandledKinds, !j.Runs.isolated())
 	if err != nil || len(found.Jobs) < j.want.Ahead || slots.Slow(found.Took, len(found.Jobs)) {
 		j.unjoined = time.Now()
 	}
@@ -107,6 +107,6 @@ func (j *joinedClaim) try(ctx context.Context, boot string, endings []store.Endi
 		}
 	}
 	j.exec.passed.Add(int64(len(found.Jobs)))
-	j.exec.LaunchClaims(boot, found, map[string]int{j.want.Lane: len(found.Jobs)})
+	j.exec.LaunchClaims(podID, found, map[string]int{j.want.Lane: len(found.Jobs)})
 	return ended, nil
 }

@@ -45,7 +45,7 @@ func TestJoinedClaimConditions(t *testing.T) {
 			claims := &claimer{Identity: i, away: 2 * farAway}
 			c.change(claims)
 			run := &Run{Job: work.Job{Claimed: &store.Claimed{Lane: lane.Name}}}
-			if write := claims.joinEnds(i.Boot(), []*flush{{run: run}}); (write != nil) != c.joins {
+			if write := claims.joinEnds(i.PodID(), []*flush{{run: run}}); (write != nil) != c.joins {
 				t.Error("joined:", write != nil)
 			}
 		})

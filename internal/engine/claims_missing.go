@@ -37,11 +37,11 @@ func (e *Engine) compare(ctx context.Context) {
 
 // noteStarted stores the start times of jobs that were claimed ahead of time and had already started at the previous comparison.
 func (e *Engine) noteStarted(ctx context.Context) error {
-	boot := e.Boot()
+	podID := e.PodID()
 	var claims []job.Lease
 	var started []time.Time
 	e.Runs.Each(func(run *Run) {
-		if !run.Claimed.Ahead || run.ahead.noted || run.Lease.Pod != boot || !run.mustBeHeld() {
+		if !run.Claimed.Ahead || run.ahead.noted || run.Lease.Pod != podID || !run.mustBeHeld() {
 			return
 		}
 		if run.ahead.compared {
@@ -52,7 +52,7 @@ func (e *Engine) noteStarted(ctx context.Context) error {
 	if len(claims) == 0 {
 		return nil
 	}
-	noted, err := store.NoteStarted(ctx, e.Store, boot, claims, started)
+	noted, err := store.NoteStarted(ctx, e.Store, podID, claims, started)
 	for _, c := range claims {
 		if run := e.Runs.Find(c.JobID, c.Fence); run != nil && slices.Contains(noted, c.JobID) {
 			run.ahead.noted = true
@@ -64,17 +64,17 @@ func (e *Engine) noteStarted(ctx context.Context) error {
 // cancelMissing cancels the handlers of claims that are missing from the table. It checks only claims whose commit has been confirmed, and
 // ignores those that may have finished in the meantime.
 func (e *Engine) cancelMissing(ctx context.Context) error {
-	boot := e.Boot()
+	podID := e.PodID()
 	var asked []job.Lease
 	e.Runs.Each(func(run *Run) {
-		if run.Lease.Pod == boot && run.mustBeHeld() {
+		if run.Lease.Pod == podID && run.mustBeHeld() {
 			asked = append(asked, run.Lease)
 		}
 	})
 	if len(asked) == 0 {
 		return nil
 	}
-	missing, err := store.MissingClaims(ctx, e.Store, boot, asked)
+	missing, err := store.MissingClaims(ctx, e.Store, podID, asked)
 	if err != nil {
 		return err
 	}

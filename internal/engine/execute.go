@@ -32,9 +32,9 @@ type executor struct {
 }
 
 // NewRun creates a run for a claimed job and adds it to Runs. It returns nil if the engine has stopped.
-func (x *executor) NewRun(c *store.Claimed, boot string) *Run {
+func (x *executor) NewRun(c *store.Claimed, podID string) *Run {
 	k := x.Kinds[c.Kind]
-	run := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
+	run := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: podID})
 	run.handler, run.MaxAttempts = k, x.maxAttempts(c, k)
 	run.Ctx, run.span = x.Tracing.StartRun(context.Background(), run.Claimed) // if the engine has stopped, the span is never exported
 	ctx, cancel := context.WithCancelCause(run.Ctx)
@@ -51,7 +51,7 @@ func (x *executor) NewRun(c *store.Claimed, boot string) *Run {
 	// Add the run before checking the lease. If the lease is lost concurrently, either LoseLease finds the run in Runs or the check below
 	// notices the loss.
 	switch {
-	case x.Lease.ID() != boot:
+	case x.Lease.ID() != podID:
 		run.lose(job.ErrLeaseLost)
 	case !x.Lease.Trusted() && !k.KeepRunning:
 		run.cancel(job.ErrLeaseLost)
@@ -76,9 +76,9 @@ func (x *executor) Prepare(claimed *store.Claimed, lease job.Lease) *Run {
 }
 
 // startInserted runs a job that was started on insert. The caller has already reserved a slot in its lane.
-func (x *executor) startInserted(boot string, n store.NewJob) bool {
+func (x *executor) startInserted(podID string, n store.NewJob) bool {
 	now := time.Now()
-	run := x.NewRun(startedOnInsert(n, x.Clock.Now()), boot)
+	run := x.NewRun(startedOnInsert(n, x.Clock.Now()), podID)
 	if run == nil {
 		x.Unknown.Raise() // the engine is stopping: the job belongs to this pod in the table, but is not in Runs
 		return false
@@ -219,7 +219,7 @@ func (x *executor) conclude(run *Run, o *work.Outcome, err error) (next *Run, un
 		err = o.Validate()
 	}
 	if err == nil && o.Snooze != nil && !errors.Is(cause, job.ErrCancelled) {
-		run.span.Event("job.retry_later")
+		run.span.Event("job.snoozed")
 		x.finisher.snooze(run, *o.Snooze)
 		return nil, false
 	}

@@ -46,7 +46,7 @@ func (e *Engine) Note(ctx context.Context, l job.Lease, events []store.Emission,
 // Conclude writes the events first, so repeating a failed call writes them again.
 func (e *Engine) Conclude(ctx context.Context, a store.Adopted, v ExternalRun) (wrote bool, err error) {
 	e.Lanes.Adopt(a.Lane)
-	run := e.NewRun(&a.Claimed, e.Boot())
+	run := e.NewRun(&a.Claimed, e.PodID())
 	if run == nil {
 		e.Lanes.Release(a.Lane, 1)
 		return false, errStopped

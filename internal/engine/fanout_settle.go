@@ -165,23 +165,23 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 			e.State, e.Outcome, e.Class, e.Result = job.Failed, job.Error, job.ClassChildrenFailed, nil
 		}
 	}
-	boot, reserved := f.Boot(), false
+	podID, reserved := f.PodID(), false
 	if e.State == job.Succeeded {
 		next, err := f.stepAfter(ctx, w, plan, e.Impaired)
 		if err != nil {
 			return nil, false, err
 		}
 		if e.Next = next; next != nil {
-			boot, reserved = f.reserveFor(next.Kind, next.Lane, 0, next.Priority)
+			podID, reserved = f.reserveFor(next.Kind, next.Lane, 0, next.Priority)
 			next.Starts = reserved
 			f.inFlight.add(next.ID)
 			defer func() { f.inFlight.remove(next.ID) }()
 		}
 	}
-	ended, ok, err := f.Store.EndWaiting(ctx, boot, e)
+	ended, ok, err := f.Store.EndWaiting(ctx, podID, e)
 	for try := 0; e.Next != nil && f.Store.IDTaken(err) && try < idTries; try++ {
 		if err = f.intake.renumber(ctx, f.intake.ownPool(), e.Next); err == nil {
-			ended, ok, err = f.Store.EndWaiting(ctx, boot, e)
+			ended, ok, err = f.Store.EndWaiting(ctx, podID, e)
 		}
 	}
 	if err == nil {
@@ -189,17 +189,17 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	}
 	switch {
 	case store.Unknown(err):
-		ended, ok, err = f.readWaitingBack(ctx, boot, e)
+		ended, ok, err = f.readWaitingBack(ctx, podID, e)
 	case store.Refused(err):
 		// The next step cannot be stored, so fail the job.
 		e.State, e.Outcome, e.Reason, e.Class = job.Failed, job.Error, job.ReasonUnstorable, job.ClassUnstorable
 		e.Error = job.Storable("could not store the next step: "+err.Error(), 1000)
 		next := e.Next
 		e.Next = nil
-		ended, ok, err = f.Store.EndWaiting(ctx, boot, e)
+		ended, ok, err = f.Store.EndWaiting(ctx, podID, e)
 		e.Next = next
 	}
-	if reserved && !(err == nil && ok && ended.Next == store.PlacedRunning && f.intake.start(boot, *e.Next)) {
+	if reserved && !(err == nil && ok && ended.Next == store.PlacedRunning && f.intake.start(podID, *e.Next)) {
 		f.Lanes.Release(e.Next.Lane, 1)
 	}
 	if err != nil || !ok {
@@ -228,13 +228,13 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 
 // readWaitingBack finds out, after a lost reply, whether a waiting job was finished. If the outcome remains unknown, the next heartbeat
 // reports the job again.
-func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
+func (f *fanOuts) readWaitingBack(ctx context.Context, podID string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
 	child := int64(0)
 	if e.Next != nil {
 		child = e.Next.ID
 	}
 	for backoff := routine.NewBackoff(); backoff.Wait(ctx); {
-		found, err := f.Store.ClaimOutcomes(ctx, boot, []job.Lease{{JobID: e.ID, Fence: e.Fence, Pod: boot}}, []int64{child}, false)
+		found, err := f.Store.ClaimOutcomes(ctx, podID, []job.Lease{{JobID: e.ID, Fence: e.Fence, Pod: podID}}, []int64{child}, false)
 		if err != nil {
 			continue
 		}

@@ -17,9 +17,9 @@ import (
 // finisher writes the outcomes of runs, which may be finished, parked or handed back, and hands over to the next steps.
 type finisher struct {
 	*Identity
-	newRun  func(c *store.Claimed, boot string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
-	pass    func(run *Run) *Run                      // passes the run's slot to a job that was claimed ahead of time
-	freed   func(lane string)                        // is called when a slot of the lane has become free
+	newRun  func(c *store.Claimed, podID string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
+	pass    func(run *Run) *Run                       // passes the run's slot to a job that was claimed ahead of time
+	freed   func(lane string)                         // is called when a slot of the lane has become free
 	intake  *submitter
 	fanOuts *fanOuts
 	leases  *leaseTx

@@ -35,7 +35,7 @@ func (w *flush) weight() int {
 }
 
 // endsWriter writes completions in one commit, as [store.Store.Finish] does.
-type endsWriter = func(ctx context.Context, boot string, endings []store.Ending) (map[int64]store.Ended, error)
+type endsWriter = func(ctx context.Context, podID string, endings []store.Ending) (map[int64]store.Ended, error)
 
 // noJoin is for flushers that do not share commits with claims.
 func noJoin(string, []*flush) endsWriter { return nil }

@@ -17,12 +17,12 @@ import (
 // pod, and batches fill up on a busy one.
 type flusher struct {
 	*Identity
-	write      func(ctx context.Context, batch []*flush)    // writes a batch and answers every member
-	atMost     int                                          // maximum number of completions in a batch
-	afterFlush func(ends []*flush)                          // receives completions for which no caller is waiting
-	soon       func() bool                                  // reports whether handlers are about to be called
-	join       func(boot string, batch []*flush) endsWriter // returns a write that shares its commit with a claim, or nil
-	alive      context.Context                              // ends when the engine gives up writing
+	write      func(ctx context.Context, batch []*flush)     // writes a batch and answers every member
+	atMost     int                                           // maximum number of completions in a batch
+	afterFlush func(ends []*flush)                           // receives completions for which no caller is waiting
+	soon       func() bool                                   // reports whether handlers are about to be called
+	join       func(podID string, batch []*flush) endsWriter // returns a write that shares its commit with a claim, or nil
+	alive      context.Context                               // ends when the engine gives up writing
 	die        context.CancelFunc
 	some       routine.Signal // set when the queue may not be empty
 

@@ -57,7 +57,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 		}
 		e.Damped.Over(ctx, notRegistered)
 		e.Damped.Over(ctx, heartbeatFailed)
-		e.Log.InfoContext(ctx, "pod registered again", telemetry.Pod, e.Opts.Name, telemetry.Boot, e.Boot())
+		e.Log.InfoContext(ctx, "pod registered again", telemetry.Pod, e.Opts.Name, telemetry.PodID, e.PodID())
 		e.Wake()
 		return true
 	}
@@ -67,8 +67,8 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
 	defer cancel()
-	boot := e.Boot()
-	b, err := e.Member.Heartbeat(asking, boot)
+	podID := e.PodID()
+	b, err := e.Member.Heartbeat(asking, podID)
 	if err != nil {
 		e.Lease.Missed()
 		e.Unknown.Raise() // the server that responds next may lack the latest commits

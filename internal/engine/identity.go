@@ -103,7 +103,7 @@ type member interface {
 	// Open reopens the identity's row after its lease was lost.
 	Open(ctx context.Context) error
 	// Heartbeat renews the lease, and reads the settings and commands that the engine must apply.
-	Heartbeat(ctx context.Context, boot string) (store.Beat, error)
+	Heartbeat(ctx context.Context, podID string) (store.Beat, error)
 	// Apply applies the pod-wide state in a heartbeat's response.
 	Apply(store.Beat)
 	// LeaseLost ends or replaces the identity after other pods have closed its row.
@@ -118,7 +118,7 @@ type member interface {
 	Cancel(c job.Lease, why job.Reason)
 	// Claims returns the claims that the table assigns to the identity. The ok result is false if another process is now responsible for
 	// them.
-	Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error)
+	Claims(ctx context.Context, podID string) (held []store.Held, ok bool, err error)
 	// ClaimMissing tries to release a claim that is missing from the table, and reports whether it did. If not, the engine cancels the
 	// handler.
 	ClaimMissing(*Run) bool
@@ -137,7 +137,7 @@ func (i *Identity) Handle(kinds []string) {
 	}
 }
 
-func (i *Identity) Boot() string { return i.Lease.ID() }
+func (i *Identity) PodID() string { return i.Lease.ID() }
 
 // NotificationsDisabled reports whether notifications are disabled, for example because the only connection leads through a pooler.
 func (i *Identity) NotificationsDisabled() bool { return i.Opts.DirectURL == "off" }
@@ -255,7 +255,7 @@ const (
 
 // Options configures an engine. See the Options of package runner.
 type Options struct {
-	Boot                               string                 // a random id if empty
+	PodID                              string                 // a random id if empty
 	MayUse                             func(lane string) bool // all lanes if nil
 	DeclaredLanes                      map[string]string      // by kind; they apply once the database has these lanes
 	Name, Version                      string

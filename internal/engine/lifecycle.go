@@ -61,7 +61,7 @@ func (e *Engine) WriteEnds() (stop func()) {
 // Adopt continues a claim that the identity already holds. It reports false if the engine has stopped.
 func (e *Engine) Adopt(a store.Adopted) bool {
 	e.Lanes.Adopt(a.Lane)
-	run := e.NewRun(&a.Claimed, e.Boot())
+	run := e.NewRun(&a.Claimed, e.PodID())
 	if run == nil {
 		e.Lanes.Release(a.Lane, 1)
 		return false
@@ -108,7 +108,7 @@ func (e *Engine) NoteUnknownOutcome() {
 	e.Wake()
 }
 
-// LoseLease gives the identity a new boot id after another pod has closed its row. It cancels the old id's runs and returns the old id.
+// LoseLease gives the identity a new pod id after another pod has closed its row. It cancels the old id's runs and returns the old id.
 func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()

@@ -17,10 +17,10 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	if !s.Unknown.Due() {
 		return nil
 	}
-	began, boot := time.Now(), s.Boot()
+	began, podID := time.Now(), s.PodID()
 	known := map[job.Lease]bool{}
 	s.claims.mu.Lock()
-	held, ok, err := s.Member.Claims(ctx, boot)
+	held, ok, err := s.Member.Claims(ctx, podID)
 	s.AddKnown(known)
 	s.claims.mu.Unlock()
 	if err != nil || !ok {
@@ -30,7 +30,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	var cancelled []store.Ending
 	ends := map[int64]job.End{} // by id, for the jobs in cancelled
 	for _, h := range held {
-		lease := job.Lease{JobID: h.ID, Fence: h.Fence, Pod: boot}
+		lease := job.Lease{JobID: h.ID, Fence: h.Fence, Pod: podID}
 		switch {
 		case known[lease]:
 		case h.CancelRequested:
@@ -43,7 +43,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 		}
 	}
 	if len(orphans) > 0 {
-		back, err := s.Store.HandBack(ctx, boot, orphans, "unknown to its pod: a reply or an outcome was lost")
+		back, err := s.Store.HandBack(ctx, podID, orphans, "unknown to its pod: a reply or an outcome was lost")
 		if err != nil {
 			return s.DBError(err)
 		}
@@ -51,7 +51,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 		s.WakeAll()
 	}
 	if len(cancelled) > 0 {
-		ended, err := s.Store.Finish(ctx, boot, cancelled)
+		ended, err := s.Store.Finish(ctx, podID, cancelled)
 		if err != nil {
 			return s.DBError(err)
 		}
@@ -65,9 +65,9 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 
 // AddKnown adds the claims that this process is working on, including claims that a statement in flight may assign to it.
 func (i *Identity) AddKnown(known map[job.Lease]bool) {
-	boot := i.Boot()
+	podID := i.PodID()
 	for _, id := range i.inFlight.all() {
-		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
+		known[job.Lease{JobID: id, Fence: 1, Pod: podID}] = true
 	}
 	i.ahead.AddKnown(known) // added before Runs, because a claim that is starting is briefly in both
 	i.Runs.Each(func(run *Run) { known[run.Lease] = true })

@@ -55,9 +55,9 @@ func RemoteKinds(e *Engine) (list []RemoteKind) {
 	return list
 }
 
-// Perform calls an assignment's handler in a remote worker, and checks and returns its outcome. e holds the worker's kinds, boot is the
+// Perform calls an assignment's handler in a remote worker, and checks and returns its outcome. e holds the worker's kinds, podID is the
 // worker's id, and w receives the handler's writes.
-func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.Writer) (o *work.Outcome, err error) {
+func Perform(ctx context.Context, e *Engine, podID string, a Assignment, w work.Writer) (o *work.Outcome, err error) {
 	k := e.Kinds[a.Kind]
 	if k == nil {
 		return nil, fmt.Errorf("%w: run %q", job.ErrUnknownKind, a.Kind)
@@ -67,7 +67,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 		ctx, cancel = context.WithDeadlineCause(ctx, a.Deadline, job.ErrTimeout)
 		defer cancel()
 	}
-	j := &work.Job{Pod: e.Opts.Name, Writer: w, MaxAttempts: a.AttemptLimit, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: boot}, Claimed: &a.Claimed}
+	j := &work.Job{Pod: e.Opts.Name, Writer: w, MaxAttempts: a.AttemptLimit, Lease: job.Lease{JobID: a.ID, Fence: a.Fence, Pod: podID}, Claimed: &a.Claimed}
 	err = routine.Call(func() (err error) {
 		if a.Goroutine != nil {
 			a.Goroutine.Store(routine.Goroutine())

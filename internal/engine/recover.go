@@ -74,20 +74,20 @@ const recoverPage = 5000
 func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	spared, left := s.Lease.Spared(s.Opts.LeaseFor)
 	closed := time.Now()
-	lapsed, err := store.CloseLapsed(ctx, s.Store, s.Boot(), s.Opts.LeaseFor, spared)
+	lapsed, err := store.CloseLapsed(ctx, s.Store, s.PodID(), s.Opts.LeaseFor, spared)
 	if err != nil {
 		return err
 	}
 	if left > 0 {
 		s.sweepAgain(false, true, left)
 	}
-	boots, err := store.SweepsDue(ctx, s.Store)
-	if err != nil || len(boots) == 0 {
+	podIDs, err := store.SweepsDue(ctx, s.Store)
+	if err != nil || len(podIDs) == 0 {
 		return err
 	}
 	recovered, passed, crashed := 0, 0, 0
 	for after := int64(0); ; {
-		page, err := store.RecoverPage(ctx, s.Store, boots, after, recoverPage, s.Opts.MaxCrashes)
+		page, err := store.RecoverPage(ctx, s.Store, podIDs, after, recoverPage, s.Opts.MaxCrashes)
 		if err != nil {
 			return err
 		}
@@ -108,18 +108,18 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	if passed > 0 {
 		s.sweepAgain(false, true, time.Second) // other transactions have locked some rows, so sweep again
 	} else {
-		if lanes, err := store.VoidSlots(ctx, s.Store, boots); err != nil {
+		if lanes, err := store.VoidSlots(ctx, s.Store, podIDs); err != nil {
 			return err
 		} else if len(lanes) > 0 {
 			s.claims.heard.Store(true)
 			s.WakePeers()
 		}
-		if err := store.Swept(ctx, s.Store, boots); err != nil {
+		if err := store.Swept(ctx, s.Store, podIDs); err != nil {
 			return err
 		}
 	}
 	for _, l := range lapsed {
-		s.Log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, telemetry.Boot, l.Boot, telemetry.LeaseUntil, l.LeaseUntil)
+		s.Log.WarnContext(ctx, "pod lapsed", telemetry.Pod, l.Name, telemetry.PodID, l.PodID, telemetry.LeaseUntil, l.LeaseUntil)
 		s.Metrics.RecoverySeconds.Observe(max(0, l.Late+time.Since(closed)).Seconds())
 	}
 	if crashed > 0 {

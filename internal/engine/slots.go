@@ -41,12 +41,12 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 	if len(asks) == 0 {
 		return nil
 	}
-	boot := c.Boot()
-	answers, err := store.SettleSlots(asking, c.Store, boot, asks, c.HandledKinds)
+	podID := c.PodID()
+	answers, err := store.SettleSlots(asking, c.Store, podID, asks, c.HandledKinds)
 	if err != nil {
 		return err // the next request reads the current grants
 	}
-	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == boot }) {
+	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.PodID() == podID }) {
 		c.WakePeers()
 	}
 	return nil

@@ -22,7 +22,7 @@ import (
 // steps' rows.
 type submitter struct {
 	*Identity
-	start func(boot string, n store.NewJob) bool     // runs a job that was started on insert
+	start func(podID string, n store.NewJob) bool    // runs a job that was started on insert
 	mark  func(ctx context.Context, lanes ...string) // reads low-water marks after a slow insert
 }
 
@@ -214,9 +214,9 @@ func (sub *submitter) LaneAsking(ctx context.Context, ask func(ctx context.Conte
 func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	lane := n.Lane
 	// If the job cannot start in this process, the same statement inserts it as pending.
-	boot, reserved := sub.Boot(), false
+	podID, reserved := sub.PodID(), false
 	if !n.NeedsApproval {
-		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis, n.Priority-1) // Priority-1: wait behind jobs of the same priority
+		podID, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis, n.Priority-1) // Priority-1: wait behind jobs of the same priority
 	}
 	n.Starts = reserved
 	release := func() {
@@ -229,7 +229,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		sub.inFlight.add(n.ID)
 		defer func() { sub.inFlight.remove(list[0].ID) }()
 	}
-	entered, err := sub.insert(ctx, boot, list)
+	entered, err := sub.insert(ctx, podID, list)
 	if err != nil {
 		release()
 		return work.Submitted{}, err
@@ -240,7 +240,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	switch entered.Places[n.ID] {
 	case store.PlacedRunning:
 		s.State = job.Running
-		if !sub.start(boot, n) {
+		if !sub.start(podID, n) {
 			release()
 		}
 	case store.PlacedPending:
@@ -274,24 +274,24 @@ func startedOnInsert(n store.NewJob, at time.Time) *store.Claimed {
 }
 
 // reserveFor reserves a slot for a job that is about to be inserted, if the job may start on insert in this process. It reserves none if a
-// job with a higher priority than the given one is waiting in memory for a slot. It returns the boot id to store with the job.
-func (i *Identity) reserveFor(kind, lane string, delayMillis int64, priority int) (boot string, reserved bool) {
-	boot = i.Lease.ID()
+// job with a higher priority than the given one is waiting in memory for a slot. It returns the pod id to store with the job.
+func (i *Identity) reserveFor(kind, lane string, delayMillis int64, priority int) (podID string, reserved bool) {
+	podID = i.Lease.ID()
 	// Check the lease before reading Handled, which is not final until the first heartbeat.
 	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] || i.ahead.MoreUrgent(lane, priority) {
-		return boot, false
+		return podID, false
 	}
-	return boot, i.Lanes.Reserve(lane)
+	return podID, i.Lanes.Reserve(lane)
 }
 
 // insert inserts jobs. If one of their ids is in use, it assigns new ids to the jobs in list and tries again.
-func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
-	entered, err := sub.insertThese(ctx, boot, list)
+func (sub *submitter) insert(ctx context.Context, podID string, list []store.NewJob) (store.Enqueued, error) {
+	entered, err := sub.insertThese(ctx, podID, list)
 	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
 		if err := sub.renumber(ctx, sub.ownPool(), each(list)...); err != nil {
 			return store.Enqueued{}, err
 		}
-		entered, err = sub.insertThese(ctx, boot, list)
+		entered, err = sub.insertThese(ctx, podID, list)
 	}
 	return entered, err
 }
@@ -299,8 +299,8 @@ func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJ
 // insertThese inserts jobs. If the reply is lost, it sends the same rows again. The second attempt waits if the first is still committing,
 // and either succeeds or violates the primary key. After a violation, insertThese reads back whether it inserted the existing rows, and
 // their state.
-func (sub *submitter) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
-	entered, err := sub.insertOnce(ctx, boot, list)
+func (sub *submitter) insertThese(ctx context.Context, podID string, list []store.NewJob) (store.Enqueued, error) {
+	entered, err := sub.insertOnce(ctx, podID, list)
 	if err == nil {
 		err = failpoint.Hit(failpoint.EnqueueDone)
 	}
@@ -315,7 +315,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 	defer cancel()
 	for backoff := routine.NewBackoff(); backoff.Wait(ctx); {
-		places, err := sub.Commands.Enqueue(ctx, boot, list)
+		places, err := sub.Commands.Enqueue(ctx, podID, list)
 		if err == nil {
 			return store.Enqueued{Places: places}, nil
 		}
@@ -331,9 +331,9 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		}
 		claims, ids := make([]job.Lease, len(list)), make([]int64, len(list))
 		for i, n := range list {
-			claims[i], ids[i] = job.Lease{JobID: n.ID, Fence: 1, Pod: boot}, n.ID
+			claims[i], ids[i] = job.Lease{JobID: n.ID, Fence: 1, Pod: podID}, n.ID
 		}
-		found, err := sub.Commands.ClaimOutcomes(ctx, boot, claims, ids, false)
+		found, err := sub.Commands.ClaimOutcomes(ctx, podID, claims, ids, false)
 		if err != nil {
 			continue
 		}
@@ -361,13 +361,13 @@ func (sub *submitter) unknownInsert(list []store.NewJob, cause error) error {
 }
 
 // insertOnce inserts jobs with a statement that suits their number.
-func (sub *submitter) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
+func (sub *submitter) insertOnce(ctx context.Context, podID string, list []store.NewJob) (store.Enqueued, error) {
 	if store.Bulky(list) {
 		if done, err := store.EnqueueBulk(ctx, sub.Commands, list); err != nil || done {
 			return store.Enqueued{}, err
 		}
 	}
-	return sub.Commands.EnqueueSince(ctx, boot, list, sub.Marks.ForSubmission(list[0].Lane))
+	return sub.Commands.EnqueueSince(ctx, podID, list, sub.Marks.ForSubmission(list[0].Lane))
 }
 
 // stateOf returns the state of a job that has just been submitted, or pending if it cannot be read.

@@ -23,7 +23,7 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 		return nil, err
 	}
 	ctx, span := sub.startMany(ctx, rows)
-	_, err = sub.insert(ctx, sub.Boot(), rows)
+	_, err = sub.insert(ctx, sub.PodID(), rows)
 	tracing.EndSubmission(span, 0, err)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-// Package lease tracks a pod's lease: its boot ID, how long the pod may treat its jobs as its own, and whether the pod may declare other
+// Package lease tracks a pod's lease: its pod ID, how long the pod may treat its jobs as its own, and whether the pod may declare other
 // pods dead. It encapsulates the use of two clocks: the pod's clock for the pod's lease, and the database's clock for the leases of other
 // pods. It does no I/O. Heartbeats report to it.
 package lease
@@ -13,14 +13,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/routine"
 )
 
-// Lease is a pod's lease in the table of pods. It holds the boot ID and the time until which the pod can trust other pods to leave its jobs
+// Lease is a pod's lease in the table of pods. It holds the pod ID and the time until which the pod can trust other pods to leave its jobs
 // alone. Trust is measured on the monotonic clock, from when the last successful heartbeat was sent, and ends a margin before the lease in
 // the table expires. If the machine is suspended, the monotonic clock stands still and the lease may expire first, but then the next
 // heartbeat is refused. Lease is safe for concurrent use.
 type Lease struct {
 	mu     sync.Mutex
-	boot   string
-	before string    // previous boot ID; empty if there was none
+	podID  string
+	before string    // previous pod ID; empty if there was none
 	open   bool      // whether the pod is registered
 	trust  time.Time // when the trust ends
 	beats  int       // number of consecutive successful heartbeats
@@ -28,19 +28,19 @@ type Lease struct {
 	change routine.Signal
 }
 
-// New returns a lease with the given boot ID, or with a random boot ID if boot is empty.
-func New(boot string) *Lease {
-	return &Lease{boot: cmp.Or(boot, uuid.NewString()), change: routine.NewSignal()}
+// New returns a lease with the given pod ID, or with a random pod ID if podID is empty.
+func New(podID string) *Lease {
+	return &Lease{podID: cmp.Or(podID, uuid.NewString()), change: routine.NewSignal()}
 }
 
-// ID returns the boot ID.
+// ID returns the pod ID.
 func (l *Lease) ID() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.boot
+	return l.podID
 }
 
-// PreviousID returns the previous boot ID, or the empty string if there was none.
+// PreviousID returns the previous pod ID, or the empty string if there was none.
 func (l *Lease) PreviousID() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,12 +117,12 @@ func (l *Lease) Spared(lasts time.Duration) (since time.Time, left time.Duration
 	return l.outage.spared(lasts)
 }
 
-// NewBoot replaces the boot ID after other pods have closed its row. It returns the old boot ID.
+// NewBoot replaces the pod ID after other pods have closed its row. It returns the old pod ID.
 func (l *Lease) NewBoot() (old string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old = l.boot
-	l.boot, l.before, l.open, l.beats, l.trust = uuid.NewString(), old, false, 0, time.Time{}
+	old = l.podID
+	l.podID, l.before, l.open, l.beats, l.trust = uuid.NewString(), old, false, 0, time.Time{}
 	return old
 }
 

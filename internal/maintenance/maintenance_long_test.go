@@ -62,14 +62,14 @@ func neglected(t *testing.T, pool *pgxpool.Pool) {
 		select g, now() - interval '2 days', 0, 1, 1, 10, 'pending', 'default', 'k', '' from generate_series(2001201, 2002399) g`)
 	exec(t, pool, `insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
 		values (2002400, now(), 0, 1, 1, 10, 'pending', 'gone', 'k', '')`)
-	exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed, swept_at)
+	exec(t, pool, `insert into trapeze.pods (id, name, lease_until, closed_at, closed, swept_at)
 		select gen_random_uuid(), 'p', now() - interval '9 days', now() - interval '9 days', 'left', now() - interval '8 days' from generate_series(1, 2500) g`)
 	exec(t, pool, `insert into trapeze.submissions (key, job_id, fingerprint, created_at)
 		select g, g, '', now() - interval '2 days' from generate_series(1, 5000) g`)
 	exec(t, pool, `insert into trapeze.pipelines (id, created_at) select g, now() - interval '2 days' from generate_series(3000001, 3000100) g`)
 	exec(t, pool, `insert into trapeze.unique_keys (kind, key, job_id) select 'k', g, g from generate_series(4000001, 4006000) g`)
 	exec(t, pool, `insert into trapeze.unique_keys (kind, key, job_id) values ('k', 'in force', 2002400)`)
-	exec(t, pool, `insert into trapeze.stats (at, lane, kind, state, boot, jobs, wait, run)
+	exec(t, pool, `insert into trapeze.stats (at, lane, kind, state, pod, jobs, wait, run)
 		select date_trunc('hour', now()) - interval '4 hours' + g % 100 * interval '1 minute', 'default', 'k' || g / 100 % 2, 'succeeded', gen_random_uuid(), 2, array[0, 2], '{1,1}'
 		from generate_series(1, 10500) g`)
 	exec(t, pool, `insert into trapeze.stats (at, lane, kind, state, jobs) select now() - interval '31 days', 'default', 'k', 'failed', 1 from generate_series(1, 2500) g`)
@@ -106,7 +106,7 @@ func tidied(t *testing.T, pool *pgxpool.Pool) string {
 		'twice', (select count(*) from (select 1 from trapeze.job_event where job is not null group by job, event_no having count(*) > 1) x),
 		'pods', (select count(*) from trapeze.pods), 'submissions', (select count(*) from trapeze.submissions),
 		'pipelines', (select count(*) from trapeze.pipelines), 'keys', (select json_agg(key order by key) from trapeze.unique_keys),
-		'stats', (select json_agg(x) from (select at, kind, boot is null, sum(jobs), sum(wait[2]), sum(run[1]) from trapeze.stats group by 1, 2, 3 order by 1, 2) x),
+		'stats', (select json_agg(x) from (select at, kind, pod is null, sum(jobs), sum(wait[2]), sum(run[1]) from trapeze.stats group by 1, 2, 3 order by 1, 2) x),
 		'runs', (select count(*) from trapeze.current_runs where state = 'running'),
 		'fan-outs', (select json_agg(x) from (select id, open, failed, impaired, ended from trapeze.fan_outs order by 1) x), 'granted', (select sum(granted) from trapeze.lanes),
 		'days', (select json_agg(c.relname order by 1) from pg_inherits i join pg_class c on c.oid = i.inhrelid
@@ -194,7 +194,7 @@ func TestMaintenanceByDifferentPods(t *testing.T) {
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'kept'`), 50)
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where reason = 'expired'`), 1200)
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where reason = 'deadline'`), 1199)
-			is.Equal(one[string](t, pool, `select concat_ws(' ', sum(jobs), count(distinct at), count(boot), min(at) > now() - interval '1 day') from trapeze.stats`), "21000 2 0 t")
+			is.Equal(one[string](t, pool, `select concat_ws(' ', sum(jobs), count(distinct at), count(pod), min(at) > now() - interval '1 day') from trapeze.stats`), "21000 2 0 t")
 			is.Equal(one[string](t, pool, `select open || ' ' || failed from trapeze.fan_outs where id = 2100000`), "1 1")
 			is.Equal(one[int](t, pool, `select (select count(*) from trapeze.submissions) + (select count(*) from trapeze.pods) + (select count(*) from trapeze.pipelines)`), 0)
 		}

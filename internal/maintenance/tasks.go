@@ -60,8 +60,8 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 				return upkeep.PruneSubmissions(ctx, m.o.Store, keep, limit)
 			})
 		}},
-		{"fires", 10 * time.Minute, func(ctx context.Context) (int, error) {
-			return upkeep.PruneFires(ctx, m.o.Store, m.o.RetainEvents, pace)
+		{"occurrences", 10 * time.Minute, func(ctx context.Context) (int, error) {
+			return upkeep.PruneOccurrences(ctx, m.o.Store, m.o.RetainEvents, pace)
 		}},
 		{"keys", 10 * time.Minute, func(ctx context.Context) (int, error) { return upkeep.PruneKeys(ctx, m.o.Store, pace) }}, // unique keys
 		{"stats", 10 * time.Minute, func(ctx context.Context) (int, error) { return m.sumStats(ctx, pace) }},

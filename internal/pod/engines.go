@@ -147,7 +147,7 @@ func (p *Pod) NameEngine(ctx context.Context, j *job.Job) {
 		return
 	}
 	for _, e := range p.laneEngines.all() {
-		if outbox.Boot(e.Name()) == *j.Pod {
+		if outbox.PodID(e.Name()) == *j.Pod {
 			j.Engine, j.EngineURL = e.Name(), e.JobURL(*j)
 			if keeps, ok := e.(job.EngineProgress); ok && j.State == job.Running {
 				ctx, cancel := context.WithTimeout(ctx, useFor)

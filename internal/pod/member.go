@@ -20,9 +20,9 @@ type podMember struct{ p *Pod }
 
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
 
-func (m podMember) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+func (m podMember) Heartbeat(ctx context.Context, podID string) (store.Beat, error) {
 	sent := time.Now()
-	b, err := m.p.Heartbeats.Heartbeat(ctx, boot, m.p.opts.LeaseFor, m.p.Closing.Load(), m.p.scheduledKinds()...)
+	b, err := m.p.Heartbeats.Heartbeat(ctx, podID, m.p.opts.LeaseFor, m.p.Closing.Load(), m.p.scheduledKinds()...)
 	if err == nil {
 		m.p.watchClock(ctx, sent, b.Now)
 	}
@@ -42,19 +42,19 @@ func (m podMember) Apply(b store.Beat) {
 	}
 }
 
-// LeaseLost makes this pod rejoin the fleet under a new boot ID, because other pods have declared the old one dead and recovered its jobs.
+// LeaseLost makes this pod rejoin the fleet under a new pod ID, because other pods have declared the old one dead and recovered its jobs.
 func (m podMember) LeaseLost(ctx context.Context) {
 	p := m.p
 	old := p.LoseLease()
 	p.Metrics.LeasesLost.Inc()
-	p.Log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, p.opts.Name, telemetry.Boot, old)
+	p.Log.WarnContext(ctx, "lease lost: the pod lapsed and its jobs were recovered", telemetry.Pod, p.opts.Name, telemetry.PodID, old)
 	p.BeatOnce(ctx, true)
 }
 
 func (m podMember) HistoryChanged() {
 	m.p.Metrics.HistoryChanges.Inc()
 	m.p.Log.Warn("the database's history has changed: a standby was promoted or a backup restored, and the latest commits may be missing",
-		telemetry.Pod, m.p.opts.Name, telemetry.Boot, m.p.Boot())
+		telemetry.Pod, m.p.opts.Name, telemetry.PodID, m.p.PodID())
 	m.p.Feed.Wake()
 }
 
@@ -73,8 +73,8 @@ func (m podMember) Cancel(claim job.Lease, why job.Reason) {
 	}
 }
 
-func (m podMember) Claims(ctx context.Context, boot string) ([]store.Held, bool, error) {
-	held, err := m.p.Store.Held(ctx, boot)
+func (m podMember) Claims(ctx context.Context, podID string) ([]store.Held, bool, error) {
+	held, err := m.p.Store.Held(ctx, podID)
 	return held, true, err
 }
 
@@ -100,17 +100,17 @@ var errClosedAtOnce = errors.New("pod row closed before the first heartbeat")
 // register opens the pod's row and applies the response to the first heartbeat.
 func (p *Pod) register(ctx context.Context) error {
 	sent := time.Now()
-	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Limits: p.Limits(), Engines: p.laneEngines.names(), Before: p.Lease.PreviousID()}
+	info := store.PodInfo{PodID: p.PodID(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Limits: p.Limits(), Engines: p.laneEngines.names(), Before: p.Lease.PreviousID()}
 	if err := p.Heartbeats.Register(ctx, info, p.opts.LeaseFor); err != nil {
 		return err
 	}
-	b, err := podMember{p}.Heartbeat(ctx, info.Boot)
+	b, err := podMember{p}.Heartbeat(ctx, info.PodID)
 	if err != nil {
 		return err
 	}
 	if !b.Open {
 		p.Lease.NewBoot() // a closed row never reopens, so the next attempt uses a new one
-		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
+		return fmt.Errorf("register pod %s: %w", info.PodID, errClosedAtOnce)
 	}
 	p.FirstBeat(sent, b)
 	return nil

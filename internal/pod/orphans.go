@@ -50,16 +50,16 @@ func (p *slowPass) rest() {
 // findOrphaned reads the next page of the live table, and notes an unknown outcome if the table assigns a claim to an engine that does not
 // know it. Claims may start or end during the read, so those known before or after it count as known.
 func (p *Pod) findOrphaned(ctx context.Context) error {
-	boots, of := []string{p.Boot()}, map[string]*engine.Engine{p.Boot(): p.Engine}
+	podIDs, of := []string{p.PodID()}, map[string]*engine.Engine{p.PodID(): p.Engine}
 	p.sessions().Each(func(e *engine.Engine) {
-		boots = append(boots, e.Boot())
-		of[e.Boot()] = e
+		podIDs = append(podIDs, e.PodID())
+		of[e.PodID()] = e
 	})
 	known := map[job.Lease]bool{}
 	for _, its := range of {
 		its.AddKnown(known)
 	}
-	page, err := store.ReadHeldPage(ctx, p.Store, boots, p.pass.after, passPage, passAge)
+	page, err := store.ReadHeldPage(ctx, p.Store, podIDs, p.pass.after, passPage, passAge)
 	if err != nil {
 		return err
 	}
@@ -78,15 +78,15 @@ func (p *Pod) findOrphaned(ctx context.Context) error {
 // knownClaims counts the claims that this process has been working on for some time. Doctor compares the count with the tables. knownClaims
 // is not safe for concurrent use.
 type knownClaims struct {
-	boot     string
+	podID    string
 	since    map[engine.ClaimKey]time.Time // when a comparison first saw the claim
 	reported int                           // the count in the pod's row, or -1 if it has none
 }
 
 // report writes the count to the pod's row if it has changed.
 func (k *knownClaims) report(ctx context.Context, e *engine.Engine) {
-	if boot := e.Boot(); boot != k.boot {
-		*k = knownClaims{boot: boot, reported: -1}
+	if podID := e.PodID(); podID != k.podID {
+		*k = knownClaims{podID: podID, reported: -1}
 	}
 	now, seen, n := time.Now(), map[engine.ClaimKey]time.Time{}, 0
 	e.Runs.Each(func(run *engine.Run) {
@@ -95,14 +95,14 @@ func (k *knownClaims) report(ctx context.Context, e *engine.Engine) {
 			first = now
 		}
 		seen[run.Key()] = first
-		if run.Lease.Pod == k.boot && now.Sub(first) >= knownAge {
+		if run.Lease.Pod == k.podID && now.Sub(first) >= knownAge {
 			n++
 		}
 	})
 	if k.since = seen; n == k.reported {
 		return
 	}
-	if err := store.ReportKnownClaims(ctx, e.Store, k.boot, n); err != nil {
+	if err := store.ReportKnownClaims(ctx, e.Store, k.podID, n); err != nil {
 		e.Log.DebugContext(ctx, "could not record the number of claims, retrying with the next heartbeat", telemetry.Err, e.DBError(err))
 		return
 	}

@@ -55,8 +55,8 @@ type Pod struct {
 type WorkerSessions interface {
 	// Each calls do for each session's engine.
 	Each(do func(*engine.Engine))
-	// Engine returns the engine with the given boot ID, or nil if no session has it.
-	Engine(boot string) *engine.Engine
+	// Engine returns the engine with the given pod ID, or nil if no session has it.
+	Engine(podID string) *engine.Engine
 	// Connected returns the number of sessions that have a stream.
 	Connected() int
 	// Leave ends all sessions when the pod shuts down, and blocks until they have ended.
@@ -142,7 +142,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 		p.Feed.Close() // clients reconnect to other pods, and must not delay a server's shutdown
 		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Len())
 	})
-	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.Boot(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
+	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.PodID, p.PodID(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
 	// The order of the shutdown: first everything that starts handlers, then the handlers, then the heartbeat that keeps their lease alive,
 	// and finally the pod's row.
 	p.Live(ctx, func(alive context.Context) {
@@ -166,9 +166,9 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 func (p *Pod) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if err := p.Heartbeats.Leave(leaving, p.Boot()); err != nil {
+	if err := p.Heartbeats.Leave(leaving, p.PodID()); err != nil {
 		p.Log.WarnContext(ctx, "could not close the pod's row: its lease will expire instead", telemetry.Err, err)
-	} else if lanes, err := store.VoidSlots(leaving, p.Heartbeats, []string{p.Boot()}); err == nil && len(lanes) > 0 && !p.NotificationsDisabled() {
+	} else if lanes, err := store.VoidSlots(leaving, p.Heartbeats, []string{p.PodID()}); err == nil && len(lanes) > 0 && !p.NotificationsDisabled() {
 		_ = p.Heartbeats.Notify(leaving, p.Heartbeats.Pool()) // best effort; sweeps find the free slots too
 	}
 }

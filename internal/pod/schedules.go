@@ -26,7 +26,7 @@ func newCalendar(p *Pod) *calendar.Calendar {
 	return calendar.New(calendar.Options{
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
 		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatEvery),
-		Kinds: p.scheduledKinds, Boot: p.bootIfRegistered, Prepare: p.prepareScheduled,
+		Kinds: p.scheduledKinds, PodID: p.bootIfRegistered, Prepare: p.prepareScheduled,
 		Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
 	})
 }
@@ -43,13 +43,13 @@ func (p *Pod) scheduledKinds() []string {
 	return slices.Compact(kinds)
 }
 
-// bootIfRegistered returns this pod's boot ID, or nil if the pod is not registered.
+// bootIfRegistered returns this pod's ID, or nil if the pod is not registered.
 func (p *Pod) bootIfRegistered() *string {
 	if !p.Lease.Registered() {
 		return nil
 	}
-	boot := p.Boot()
-	return &boot
+	podID := p.PodID()
+	return &podID
 }
 
 // prepareScheduled implements the Prepare option of a calendar. See [calendar.Options].

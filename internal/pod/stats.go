@@ -30,7 +30,7 @@ func (p *Pod) writeLastStats(ctx context.Context) {
 }
 
 func (p *Pod) writeStats(ctx context.Context, stopping bool) {
-	rows := p.Ends.Stats.Rows(p.Clock.Now(), p.Boot(), stopping)
+	rows := p.Ends.Stats.Rows(p.Clock.Now(), p.PodID(), stopping)
 	if err := upkeep.AddStats(ctx, p.Slow, rows); err != nil {
 		p.Damped.Warn(ctx, statsNotWritten, telemetry.Err, p.DBError(err))
 		return

@@ -175,7 +175,7 @@ func (l *Lanes) Asks(found []string, heard bool, now time.Time) (asks []store.As
 }
 
 // Settle applies the replies to this pod's slot requests, and reports whether other pods must be woken. It does nothing if still returns
-// false because this pod's boot id has changed. If a lane has no reply, either it is no longer limited or this pod has been closed.
+// false because this pod's id has changed. If a lane has no reply, either it is no longer limited or this pod has been closed.
 func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool) {
 	byName := map[string]store.Slots{}
 	for _, a := range answers {
@@ -217,7 +217,7 @@ func (l *Lanes) ReturnIdle(lanes ...string) {
 	}
 }
 
-// DropGrants drops all grants. It is called when the pod gets a new boot id, which has no grants, or when the database may have lost
+// DropGrants drops all grants. It is called when the pod gets a new pod id, which has no grants, or when the database may have lost
 // commits.
 func (l *Lanes) DropGrants() {
 	l.mu.Lock()

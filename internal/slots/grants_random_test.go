@@ -19,9 +19,9 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // claimant simulates a pod that does nothing but keep track of its slots in a limited lane.
 type claimant struct {
 	*Lanes
-	boot    string
+	podID   string
 	running int
-	zombies int // jobs from former boot ids, which have lost their lease but still occupy slots here
+	zombies int // jobs from former pod ids, which have lost their lease but still occupy slots here
 	knew    int // index of the limit in force when the latest applied heartbeat was answered
 
 	asks    []store.Ask // requests in flight
@@ -49,8 +49,8 @@ func (c *contest) note(format string, args ...any) {
 }
 
 func (c *contest) join(p *claimant) {
-	p.boot = uuid.NewString()
-	c.NoErr(c.st.Register(c.ctx, store.PodInfo{Boot: p.boot, Name: "p", Kinds: []string{"k"}, Slots: 4}, time.Hour))
+	p.podID = uuid.NewString()
+	c.NoErr(c.st.Register(c.ctx, store.PodInfo{PodID: p.podID, Name: "p", Kinds: []string{"k"}, Slots: 4}, time.Hour))
 }
 
 // step applies a random event to a pod. It returns a message if the pod started a job that it must not start.
@@ -88,7 +88,7 @@ func (c *contest) step(n int) (wrong string) {
 	case 7, 8, 9:
 		if p.asks == nil {
 			if p.asks, _ = ask(p.Lanes, "default", c.r.IntN(2) == 0, time.Now()); len(p.asks) > 0 {
-				p.asker, p.replied = p.boot, false
+				p.asker, p.replied = p.podID, false
 				c.note("%d requests %+v", n, p.asks)
 			}
 		}
@@ -100,7 +100,7 @@ func (c *contest) step(n int) (wrong string) {
 		}
 	case 13:
 		if p.beat == nil {
-			b, err := c.st.Heartbeat(c.ctx, p.boot, time.Hour, false)
+			b, err := c.st.Heartbeat(c.ctx, p.podID, time.Hour, false)
 			c.NoErr(err)
 			p.beat, p.beatAt = &b, len(c.limits)-1
 			c.note("%d beats: over %v", n, b.Lanes[0].Over)
@@ -152,16 +152,16 @@ func (c *contest) answer(n int) {
 // settle delivers a reply to a pod.
 func (c *contest) settle(n int) {
 	p := c.pods[n]
-	p.Lanes.Settle(p.asks, p.answers, time.Now(), func() bool { return p.boot == p.asker })
+	p.Lanes.Settle(p.asks, p.answers, time.Now(), func() bool { return p.podID == p.asker })
 	p.asks, p.replied = nil, false
 	c.note("%d applies the reply", n)
 }
 
-// lapse closes a pod's row. The pod loses its jobs and slots, and rejoins with a new boot id.
+// lapse closes a pod's row. The pod loses its jobs and slots, and rejoins with a new pod id.
 func (c *contest) lapse(n int) {
 	p := c.pods[n]
-	c.NoErr(c.st.Leave(c.ctx, p.boot))
-	_, err := store.VoidSlots(c.ctx, c.st, []string{p.boot})
+	c.NoErr(c.st.Leave(c.ctx, p.podID))
+	_, err := store.VoidSlots(c.ctx, c.st, []string{p.podID})
 	c.NoErr(err)
 	p.zombies, p.running, p.beat = p.zombies+p.running, 0, nil
 	c.join(p)
@@ -197,7 +197,7 @@ func TestLimitedLaneRandomEvents(t *testing.T) {
 				c.join(p)
 				c.pods = append(c.pods, p)
 			}
-			_, err = st.Enqueue(t.Context(), c.pods[0].boot, []store.NewJob{{ID: 1, Kind: "k", Lane: "default", Args: []byte(`{}`)}}) // never claimed, so the lane always has work
+			_, err = st.Enqueue(t.Context(), c.pods[0].podID, []store.NewJob{{ID: 1, Kind: "k", Lane: "default", Args: []byte(`{}`)}}) // never claimed, so the lane always has work
 			c.NoErr(err)
 			c.limit(3)
 			for range 1500 {
@@ -235,12 +235,12 @@ func (c *contest) calm(t *testing.T) {
 			t.Fatalf("of %d slots, only %d can be used", limit, full())
 		}
 		for n, p := range c.pods {
-			b, err := c.st.Heartbeat(c.ctx, p.boot, time.Hour, false)
+			b, err := c.st.Heartbeat(c.ctx, p.podID, time.Hour, false)
 			c.NoErr(err)
 			p.Apply(b)
 			p.Touch("default")
 			p.asks, _ = ask(p.Lanes, "default", true, time.Now())
-			p.asker = p.boot
+			p.asker = p.podID
 			p.answers, err = store.SettleSlots(c.ctx, c.st, p.asker, p.asks, []string{"k"})
 			c.NoErr(err)
 			c.settle(n)

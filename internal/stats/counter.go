@@ -19,7 +19,7 @@ type Row struct {
 	Lane  string    `json:"lane"`
 	Kind  string    `json:"kind"`
 	State job.State `json:"state"`
-	Boot  *string   `json:"boot"` // nil in a row for an hour
+	PodID *string   `json:"pod"` // nil in a row for an hour
 	Jobs  int64     `json:"jobs"`
 	Wait  Histogram `json:"wait"`
 	Run   Histogram `json:"run"`
@@ -50,7 +50,7 @@ type cell struct {
 type Counter struct {
 	mu      sync.Mutex
 	minute  time.Time // the start of the current minute, by the database's clock; zero before the first call of Rows
-	id      string    // replaces the pod's boot ID in rows once the clock was set back
+	id      string    // replaces the pod's ID in rows once the clock was set back
 	cells   map[cell]*Row
 	pending []Row // rows of earlier minutes that have not been written yet
 }
@@ -80,8 +80,8 @@ func (c *Counter) Count(lane, kind string, state job.State, t Times) {
 }
 
 // Rows returns the rows of all complete minutes that have not been passed to Written, oldest first. If stopping is set, Rows includes the
-// current minute and must not be called again. The now argument is the database's time, and boot is the pod's boot ID.
-func (c *Counter) Rows(now time.Time, boot string, stopping bool) []Row {
+// current minute and must not be called again. The now argument is the database's time, and podID is the pod's ID.
+func (c *Counter) Rows(now time.Time, podID string, stopping bool) []Row {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := now.Truncate(time.Minute)
@@ -89,9 +89,9 @@ func (c *Counter) Rows(now time.Time, boot string, stopping bool) []Row {
 		c.minute = next
 	}
 	if !next.Equal(c.minute) || stopping {
-		boot = cmp.Or(c.id, boot)
+		podID = cmp.Or(c.id, podID)
 		for _, row := range c.cells {
-			row.At, row.Boot = c.minute.UTC(), &boot
+			row.At, row.PodID = c.minute.UTC(), &podID
 			c.pending = append(c.pending, *row)
 		}
 		if next.Before(c.minute) {

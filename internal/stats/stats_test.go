@@ -83,7 +83,7 @@ func TestMinuteStatsWrittenOnce(t *testing.T) {
 		is.Equal(len(c.Rows(noon.Add(time.Duration(minute)*time.Minute+59*time.Second), "pod", false)), 0) // the minute is not over yet
 		rows := c.Rows(noon.Add(time.Duration(minute+1)*time.Minute), "pod", false)
 		is.Equal(len(rows), 1)
-		is.Equal(*rows[0].Boot, "pod")
+		is.Equal(*rows[0].PodID, "pod")
 		written[rows[0].At] += rows[0].Jobs
 		c.Written(len(rows))
 	}
@@ -105,11 +105,11 @@ func TestMinutesAfterClockSetBack(t *testing.T) {
 	is.Equal(len(rows), 5)
 	seen := map[string]bool{}
 	for _, r := range rows {
-		key := r.At.String() + *r.Boot
+		key := r.At.String() + *r.PodID
 		is.True(!seen[key])
 		seen[key] = true
 	}
-	is.Equal(*rows[0].Boot, "pod")
+	is.Equal(*rows[0].PodID, "pod")
 }
 
 func TestUnwrittenStatsRows(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 )
 
 // ahead claims n jobs for free slots, and up to the given number of jobs of kind k ahead of time. It returns the ids of both groups.
-func (w *world) ahead(boot string, n, ahead int) (slots, spare []int64) {
+func (w *world) ahead(podID string, n, ahead int) (slots, spare []int64) {
 	w.t.Helper()
-	found, err := w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", N: n, Ahead: ahead}}, []string{"k", "long"}, []string{"k"}, true)
+	found, err := w.ClaimAhead(w.ctx(), podID, []store.Want{{Lane: "default", N: n, Ahead: ahead}}, []string{"k", "long"}, []string{"k"}, true)
 	w.is.NoErr(err)
 	for _, c := range found.Jobs {
 		if c.Ahead {
@@ -34,11 +34,11 @@ func TestClaimAheadJobSelection(t *testing.T) {
 		"another kind": func(n *store.NewJob) { n.Kind = "long" }, "a subject": about("s"), "a unique key": func(n *store.NewJob) { n.UniqueWhile = &while },
 	} {
 		ids := w.put(plain, plain, other, plain)
-		boot := w.pod(name)
-		slots, spare := w.ahead(boot, 1, 3)
+		podID := w.pod(name)
+		slots, spare := w.ahead(podID, 1, 3)
 		w.is.Equal(slots, ids[:1])
 		w.is.Equal(spare, ids[1:2]) // the third job must wait for a slot, and the fourth does not overtake it
-		slots, spare = w.ahead(boot, 1, 3)
+		slots, spare = w.ahead(podID, 1, 3)
 		w.is.Equal(slots, ids[2:3])
 		w.is.Equal(spare, ids[3:])
 		w.exec(`delete from trapeze.live`)
@@ -59,7 +59,7 @@ func TestClaimAheadSkipsLockedJob(t *testing.T) {
 	release(false)
 }
 
-// claimedAhead creates a job with the given crash limit and lets pod a claim it ahead of time. by is the boot id of another pod.
+// claimedAhead creates a job with the given crash limit and lets pod a claim it ahead of time. by is the pod id of another pod.
 func claimedAhead(t *testing.T, limit int) (w *world, id int64, a, by string) {
 	w = newWorld(t)
 	id = w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]

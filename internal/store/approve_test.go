@@ -20,30 +20,30 @@ func approval(n *store.NewJob) { n.NeedsApproval = true }
 func TestClaimAfterApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	list := w.new(approval, plain)
 	list[0].Starts, list[0].Subject, list[0].Submitter = true, "s", "ann"
-	places, err := w.Enqueue(w.ctx(), boot, list)
+	places, err := w.Enqueue(w.ctx(), podID, list)
 	w.is.NoErr(err)
 	id := list[0].ID
 	w.is.Equal(places[id], store.PlacedAwaiting) // the job is not started on insert, even though it requested to be
 	j := w.at(id)
 	w.is.Equal([]any{j.State, *j.Reason, j.Fence}, []any{job.AwaitingApproval, job.Reason("approval"), int64(0)})
-	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{list[1].ID})
+	w.is.Equal(idsOf(w.claims(podID, 5)), []int64{list[1].ID})
 	w.promote(0)
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	w.is.Equal(beat.NextDue, nil) // a job that awaits approval has no due time
 
 	w.is.NoErr(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"))
 	w.is.Equal(w.at(id).State, job.Pending)
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"), job.ErrNotAwaitingApproval)) // a second approval is rejected
-	c := w.one(boot)
+	c := w.one(podID)
 	w.is.Equal([]int64{c.ID, c.Fence, int64(c.Attempt)}, []int64{id, 1, 1})
 	w.is.True(time.Since(c.ReadyAt) < time.Minute) // the job's age is measured from the approval
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, admin.Approval{}, "bob"), job.ErrNotAwaitingApproval))
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, 1<<40, admin.Approval{}, "bob"), job.ErrNotFound))
-	w.end(boot, ending(c))
+	w.end(podID, ending(c))
 	list2, err := view.JobEvents(w.ctx(), w.Store, id, 0, 10)
 	w.is.NoErr(err)
 	w.is.Equal([]any{list2[0].To, list2[1].Event, list2[1].From, list2[1].To, list2[1].Actor},
@@ -97,7 +97,7 @@ func TestApprovalOfStaleEpoch(t *testing.T) {
 func TestApprovalLaneNonExemptSteps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	before := w.put(plain)[0]
 	w.exec(`update trapeze.lanes set requires_approval = true`)
 	awaits := w.put(plain)[0]
@@ -108,15 +108,15 @@ func TestApprovalLaneNonExemptSteps(t *testing.T) {
 		w.is.Equal(places[inTx[0].ID], store.PlacedAwaiting)
 		return err
 	}))
-	c := w.one(boot)
+	c := w.one(podID)
 	w.is.Equal(c.ID, before) // a job that was already in the lane needs no approval
 	next := w.new(then(c))[0]
 	next.Approved = true
-	end, ok := w.end(boot, endingWith(c, next))
+	end, ok := w.end(podID, endingWith(c, next))
 	w.is.True(ok && end.ChildRunning) // an exempt step does not need approval
 	child := &store.Claimed{ID: next.ID, Fence: 1, Definition: store.Definition{PipelineID: next.PipelineID}}
 	entering := w.new(then(child))[0]
-	end, ok = w.end(boot, endingWith(child, entering))
+	end, ok = w.end(podID, endingWith(child, entering))
 	w.is.True(ok && !end.ChildRunning) // a step that is not exempt is not started on insert
 	w.is.Equal(w.at(entering.ID).State, job.AwaitingApproval)
 	w.exec(`update trapeze.lanes set requires_approval = false`)
@@ -150,7 +150,7 @@ func TestBulkInApprovalLane(t *testing.T) {
 func TestApprovedJobDelay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	delayed := func(n *store.NewJob) { n.NeedsApproval, n.DelayMillis = true, 3_600_000 }
 	early, late := w.put(delayed)[0], w.put(delayed)[0]
 	w.is.NoErr(admin.Approve(w.ctx(), w.Store, early, admin.Approval{}, "bob"))
@@ -158,9 +158,9 @@ func TestApprovedJobDelay(t *testing.T) {
 	w.is.Equal([]any{j.State, *j.Reason}, []any{job.Pending, job.Reason("scheduled")})
 	w.exec(`update trapeze.parked set run_after = now()`)
 	w.promote(1)
-	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{early})
+	w.is.Equal(idsOf(w.claims(podID, 5)), []int64{early})
 	w.is.NoErr(admin.Approve(w.ctx(), w.Store, late, admin.Approval{}, "bob"))
-	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{late}) // the delay had passed before the approval
+	w.is.Equal(idsOf(w.claims(podID, 5)), []int64{late}) // the delay had passed before the approval
 }
 
 func TestUnapprovedJobExpiryFreesKey(t *testing.T) {

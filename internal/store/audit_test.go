@@ -41,7 +41,7 @@ func TestAuditActorOriginAndReason(t *testing.T) {
 func TestAuditAppendOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.is.NoErr(admin.Audit(w.ctx(), w.Store, admin.AuditEntry{Actor: "ana", Action: "gate.pause", Target: "gate"}))
+	w.is.NoErr(admin.Audit(w.ctx(), w.Store, admin.AuditEntry{Actor: "ana", Action: "queue_state.pause", Target: "queue_state"}))
 	for _, sql := range []string{`update trapeze.audit set actor = 'bob'`, `delete from trapeze.audit`, `truncate trapeze.audit`} {
 		_, err := w.pool.Exec(w.ctx(), sql)
 		pg, ok := errors.AsType[*pgconn.PgError](err)

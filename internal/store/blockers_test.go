@@ -54,9 +54,9 @@ func TestWaitingJobBlockers(t *testing.T) {
 	w.is.Equal(list[0].Why, job.BlockerApproval)
 	w.is.True(list[0].Do != "") // the blocker explains how to approve the job
 
-	w.exec(`update trapeze.gate set paused = true`)
+	w.exec(`update trapeze.queue_state set paused = true`)
 	w.is.Equal(w.why(free), only(job.BlockerPaused))
-	w.exec(`update trapeze.gate set paused = true, frozen = true`)
+	w.exec(`update trapeze.queue_state set paused = true, frozen = true`)
 	w.exec(`update trapeze.lanes set drained = true, enabled = false`)
 	w.exec(`update trapeze.pods set drained = true`)
 	w.is.Equal(w.why(later), only(job.BlockerScheduled, job.BlockerPaused, job.BlockerFrozen, job.BlockerDisabled, job.BlockerDrained,

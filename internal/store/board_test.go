@@ -81,9 +81,9 @@ func TestBoardJobCounts(t *testing.T) {
 func TestViewsWithoutQueueStateRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("web-1")
-	w.exec(`delete from trapeze.gate`)
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	podID := w.pod("web-1")
+	w.exec(`delete from trapeze.queue_state`)
+	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	w.is.True(beat.Paused)
 	status, err := view.ReadStatus(w.ctx(), w.Store)
@@ -97,10 +97,10 @@ func TestViewsWithoutQueueStateRow(t *testing.T) {
 	lanes, err := view.Lanes(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.True(lanes[0].Paused)
-	gates, err := view.LaneGates(w.ctx(), w.Store)
+	states, err := view.LaneStates(w.ctx(), w.Store)
 	w.is.NoErr(err)
-	w.is.Equal(len(gates), len(lanes)) // the doctor examines each lane
-	w.is.True(gates[0].Paused && !gates[0].Frozen)
+	w.is.Equal(len(states), len(lanes)) // the doctor examines each lane
+	w.is.True(states[0].Paused && !states[0].Frozen)
 	w.is.Equal(w.why(w.put(plain)[0]), []job.BlockerType{job.BlockerPaused})
 }
 
@@ -110,7 +110,7 @@ func TestBoardRemoteWorkers(t *testing.T) {
 	w.pod("web-1")
 	worker := uuid.NewString()
 	for range 2 { // the second stream takes over the row
-		_, err := store.OpenWorker(w.ctx(), w.Store, store.PodInfo{Boot: worker, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+		_, err := store.OpenWorker(w.ctx(), w.Store, store.PodInfo{PodID: worker, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 		w.is.NoErr(err)
 	}
 

@@ -43,7 +43,7 @@ func (h *Holding) Checkpoint(ctx context.Context, s *Store, id int64, checkpoint
 // cancel request was committed first. It is idempotent. Plan: primary key lookups; a HOT update, only after a crash.
 var keepSQL = newStatement(`
 with held as materialized (
-	select id, crashes, cancel_requested from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update
+	select id, crashes, cancel_requested from trapeze.live where id = @id and fence = @fence and pod = @pod for no key update
 ), kept as (
 	insert into trapeze.job_progress (id, checkpoint) select id, @checkpoint::text::json from held where not cancel_requested
 	on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = now()
@@ -56,7 +56,7 @@ select cancel_requested from held`)
 // Keep stores a checkpoint for a claim. It returns [job.ErrLeaseLost] if a newer claim exists, [job.ErrGone] if the job was deleted, and
 // [job.ErrCancelled] if a cancel request was committed first.
 func (s *Store) Keep(ctx context.Context, l job.Lease, checkpoint json.RawMessage) error {
-	found, err := run(ctx, s, pgx.RowTo[bool], keepSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"checkpoint", string(checkpoint)}})
+	found, err := run(ctx, s, pgx.RowTo[bool], keepSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"pod", l.Pod}, {"checkpoint", string(checkpoint)}})
 	switch {
 	case err != nil:
 	case len(found) == 0:

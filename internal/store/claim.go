@@ -304,9 +304,9 @@ const (
 			for update skip locked`
 	// mayClaim is a condition of every claim statement: the pod's row must be open and not drained. A pod may have sent the claim just before
 	// an operator drained the pod.
-	mayClaim = `exists (select from trapeze.pods where boot = @boot and not drained and ` + stillOpen + `)`
+	mayClaim = `exists (select from trapeze.pods where id = @pod and not drained and ` + stillOpen + `)`
 	// latestStream is the condition that this pod serves the worker's latest stream.
-	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.boot = @boot) = @stream::bigint`
+	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.pod = @pod) = @stream::bigint`
 	// notFilled is the condition that fewer jobs than wanted were picked in a lane.
 	notFilled = `(select count(*) from picked p where p.lane = w.lane) < w.want`
 	// claimable is the condition under which this pod may claim a pending row.
@@ -360,8 +360,8 @@ var (
 
 	// claimEvents writes a single row with all claimed jobs' events.
 	claimEvents = `events as (
-	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event)
-	select array_agg(id), array_agg(event_no), array_agg(fence), @boot, 'pending', 'running', 'job.claimed' from claimed
+	insert into trapeze.job_events (jobs, event_nos, fences, pod, from_state, to_state, event)
+	select array_agg(id), array_agg(event_no), array_agg(fence), @pod, 'pending', 'running', 'job.claimed' from claimed
 	having count(*) > 0
 )`
 
@@ -374,7 +374,7 @@ var (
 	coalesce(c.ready_at, now()),
 	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
 	j.group_id, j.child_no, coalesce(j.impaired, false),
-	coalesce(case when c.fence % 10000000000 > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0),
+	coalesce(case when c.fence % 10000000000 > 1 then (select g.snoozes from trapeze.job_progress g where g.id = c.id) end, 0),
 	j.traceparent, coalesce(j.created_at, now()), coalesce(c.ahead, false)
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 )
@@ -402,7 +402,7 @@ const (
 // live_pkey; a HOT update.
 func claimUpdate(started string) string {
 	return `claimed as (
-	update trapeze.live l set state = 'running', fence = ` + nextFence("l.fence") + `, attempt = l.attempt + 1, pod = @boot,
+	update trapeze.live l set state = 'running', fence = ` + nextFence("l.fence") + `, attempt = l.attempt + 1, pod = @pod,
 		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = ` + started + `,
 		unique_while = case when l.unique_while = 'active' then 'active' end
 	from (select o.id from open o where o.subject = '' or o.id in (select job_id from taken) offset 0) o
@@ -414,18 +414,18 @@ func claimUpdate(started string) string {
 
 // Claim claims due jobs for a pod. If isolated is true, one of them may be an isolated job. After an error for which [Unknown] is true, the
 // claim may have been committed; see [Store.Held].
-func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []string, isolated bool) (Claims, error) {
-	return s.ClaimAhead(ctx, boot, wants, kinds, nil, isolated)
+func (s *Store) Claim(ctx context.Context, podID string, wants []Want, kinds []string, isolated bool) (Claims, error) {
+	return s.ClaimAhead(ctx, podID, wants, kinds, nil, isolated)
 }
 
 // ClaimAhead is like [Store.Claim] but also claims jobs ahead of time if their kinds are in short.
-func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
-	sql, by := claimOf(s, boot, wants, kinds, short, isolated, true)
+func (s *Store) ClaimAhead(ctx context.Context, podID string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
+	sql, by := claimOf(s, podID, wants, kinds, short, isolated, true)
 	return claim(ctx, s, sql, by)
 }
 
 // claimOf returns a claim statement and its arguments. If waits is true, the jobs claimed ahead of time wait for a slot.
-func claimOf(s *Store, boot string, wants []Want, kinds, short []string, isolated, waits bool) (*statement, args) {
+func claimOf(s *Store, podID string, wants []Want, kinds, short []string, isolated, waits bool) (*statement, args) {
 	lanes, numbers, aheads := make([]string, len(wants)), make([]int32, len(wants)), make([]int32, len(wants))
 	marked, ahead := false, false
 	for i, w := range wants {
@@ -433,7 +433,7 @@ func claimOf(s *Store, boot string, wants []Want, kinds, short []string, isolate
 		marked = marked || !w.Since.IsZero() || w.After != nil || w.Above != nil
 		ahead = ahead || w.Ahead > 0
 	}
-	by := args{{"boot", boot}, {"lanes", lanes}, {"wants", numbers}, {"aheads", aheads}, {"kinds", kinds}, {"isolated", isolated}}
+	by := args{{"pod", podID}, {"lanes", lanes}, {"wants", numbers}, {"aheads", aheads}, {"kinds", kinds}, {"isolated", isolated}}
 	if marked {
 		by = append(by, claimStarts(wants)...)
 	}
@@ -483,12 +483,12 @@ func claimStarts(wants []Want) args {
 type Key struct{ Kind, Subject string }
 
 // ClaimSubjects claims the next due job of each subject whose run has just ended, in lanes that have a free slot.
-func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lanes []string) (Claims, error) {
+func (s *Store) ClaimSubjects(ctx context.Context, podID string, keys []Key, lanes []string) (Claims, error) {
 	kinds, subjects := make([]string, len(keys)), make([]string, len(keys))
 	for i, k := range keys {
 		kinds[i], subjects[i] = k.Kind, k.Subject
 	}
-	by := args{{"boot", boot}, {"kinds", kinds}, {"subjects", subjects}, {"lanes", lanes}}
+	by := args{{"pod", podID}, {"kinds", kinds}, {"subjects", subjects}, {"lanes", lanes}}
 	if s.stream > 0 {
 		return claim(ctx, s, workerSubjectsSQL, append(by, args{{"stream", s.stream}}...))
 	}

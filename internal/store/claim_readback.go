@@ -16,18 +16,18 @@ import (
 // the pod wrote takes precedence. Results are read only on request, because they may be large. Plan: lookups by primary key and in
 // the id index of done; with exists in the select list, PostgreSQL 18 would hash whole tables.
 var claimOutcomeSQL = newStatement(`
-select w.id, w.fence, coalesce(l.pod = @boot::uuid, false), l.id is not null and l.pod is null,
+select w.id, w.fence, coalesce(l.pod = @pod::uuid, false), l.id is not null and l.pod is null,
 	coalesce((select true from trapeze.parked p where p.id = w.id and p.fence = w.fence limit 1), false),
 	coalesce((select true from trapeze.fan_outs f where f.id = w.id and f.fence = w.fence limit 1), false),
 	d.state, d.reason, case when @results::boolean then d.result end,
-	coalesce(d.pod = @boot::uuid, false), coalesce(d.pod = @boot::uuid and d.xid is not null, false),
-	coalesce((select true from trapeze.live l where l.id = w.child and l.fence = 1 and l.pod = @boot::uuid
+	coalesce(d.pod = @pod::uuid, false), coalesce(d.pod = @pod::uuid and d.xid is not null, false),
+	coalesce((select true from trapeze.live l where l.id = w.child and l.fence = 1 and l.pod = @pod::uuid
 		and l.claimed_at = l.ready_at limit 1), false),
 	case when l.id is null and d.state is null then `, deleted, ` else false end
 from unnest(@ids::bigint[], @fences::bigint[], @children::bigint[]) as w(id, fence, child)
 left join lateral (select l.id, l.pod from trapeze.live l where l.id = w.id and l.fence = w.fence limit 1) l on true
 left join lateral (select d.state, d.reason, d.result, d.pod, d.xid from trapeze.done d where d.id = w.id and d.fence = w.fence
-	order by d.pod = @boot::uuid desc nulls last limit 1) d on true`)
+	order by d.pod = @pod::uuid desc nulls last limit 1) d on true`)
 
 // ClaimOutcome is the outcome of a claim, read back after the reply to a write was lost. If only ID and Fence are set, the claim was lost
 // and the job has been claimed again.
@@ -51,7 +51,7 @@ type ClaimOutcome struct {
 
 // ClaimOutcomes returns the outcomes of a pod's claims by job id. next[i] is the id of the next step of claims[i], or of any other job that
 // this pod may have started on insert, or 0 if there is no such job. next is nil if no claim has one.
-func (s *Store) ClaimOutcomes(ctx context.Context, boot string, claims []job.Lease, next []int64, results bool) (map[int64]ClaimOutcome, error) {
+func (s *Store) ClaimOutcomes(ctx context.Context, podID string, claims []job.Lease, next []int64, results bool) (map[int64]ClaimOutcome, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
 		ids[i], fences[i] = c.JobID, c.Fence
@@ -60,7 +60,7 @@ func (s *Store) ClaimOutcomes(ctx context.Context, boot string, claims []job.Lea
 		next = make([]int64, len(claims))
 	}
 	found, err := run(ctx, s, scanClaimOutcome, claimOutcomeSQL,
-		args{{"ids", ids}, {"fences", fences}, {"boot", boot}, {"children", next}, {"results", results}})
+		args{{"ids", ids}, {"fences", fences}, {"pod", podID}, {"children", next}, {"results", results}})
 	if err != nil {
 		return nil, fmt.Errorf("read back claims: %w", err)
 	}

@@ -11,27 +11,27 @@ import (
 func TestClaimOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	urgency := func(p int) func(*store.NewJob) { return func(n *store.NewJob) { n.Priority = p } }
 	first := w.put(urgency(10))
 	low, high, later := w.put(urgency(-100)), w.put(urgency(100)), w.put(urgency(10))
 	var order []int64
 	for range 4 {
-		order = append(order, w.one(boot).ID)
+		order = append(order, w.one(podID).ID)
 	}
 	w.is.Equal(order, slices.Concat(high, first, later, low)) // most urgent first, then oldest first
-	w.is.Equal(len(w.claims(boot, 5)), 0)                     // no job is claimed twice
+	w.is.Equal(len(w.claims(podID, 5)), 0)                    // no job is claimed twice
 }
 
 func TestClaimLaneCountsAndKinds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.exec(`insert into trapeze.lanes (name) values ('other')`)
 	other := func(n *store.NewJob) { n.Lane = "other" }
 	foreign := func(n *store.NewJob) { n.Kind = "foreign" }
 	w.put(foreign, plain, plain, plain, other, other, other)
-	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 2}, {Lane: "other", N: 1}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 2}, {Lane: "other", N: 1}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	lanes := map[string]int{}
 	for _, c := range found.Jobs {
@@ -46,45 +46,45 @@ func TestClaimLaneCountsAndKinds(t *testing.T) {
 func TestJobsBehindBlockedSubjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	running := w.put(about("busy"))
-	w.is.Equal(w.one(boot).ID, running[0])
+	w.is.Equal(w.one(podID).ID, running[0])
 	for range 50 {
 		w.put(about("busy"))
 	}
 	behind := w.put(plain, about("free"))
-	w.is.Equal(idsOf(w.claims(boot, 2)), behind) // the fifty blocked jobs at the head are skipped
+	w.is.Equal(idsOf(w.claims(podID, 2)), behind) // the fifty blocked jobs at the head are skipped
 }
 
 func TestClaimBatchSameSubject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	list := w.put(about("s"), func(n *store.NewJob) { n.Subject, n.Priority = "s", 50 }, about("s"), about("t"), plain)
-	got := idsOf(w.claims(boot, 5))
+	got := idsOf(w.claims(podID, 5))
 	slices.Sort(got)
 	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // only the most urgent job of subject s is claimed
 	w.is.Equal(w.at(list[0]).Attempt, 0)                // the other jobs spend no attempt
 	w.is.Equal(w.at(list[0]).Fence, int64(0))
-	w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of s can be claimed while this one is running
+	w.is.Equal(len(w.claims(podID, 5)), 0) // no other job of s can be claimed while this one is running
 }
 
 func TestClaimBySubjectIndex(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	list := w.put(about("s"), about("s"), func(n *store.NewJob) { n.Subject, n.Priority = "s", 50 })
 	w.exec(`update trapeze.live set priority = 60 where id = $1`, list[0])
-	c := w.one(boot)
+	c := w.one(podID)
 	keys := []store.Key{{"k", "s"}, {"k", "nothing"}}
-	found, err := w.ClaimSubjects(w.ctx(), boot, keys, []string{"default"})
+	found, err := w.ClaimSubjects(w.ctx(), podID, keys, []string{"default"})
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 0) // the subject's job is still running
-	w.end(boot, ending(c))
-	found, err = w.ClaimSubjects(w.ctx(), boot, keys, []string{"elsewhere"})
+	w.end(podID, ending(c))
+	found, err = w.ClaimSubjects(w.ctx(), podID, keys, []string{"elsewhere"})
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 0) // the job's lane is not in the list
-	found, err = w.ClaimSubjects(w.ctx(), boot, keys, []string{"default"})
+	found, err = w.ClaimSubjects(w.ctx(), podID, keys, []string{"default"})
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{list[2]}) // the most urgent job of the subject
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where kind = 'k' and subject = 's'`), 1)
@@ -153,7 +153,7 @@ func first[A, B any](a A, _ B) A { return a }
 func TestClaimFailedCommitRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain, plain, plain)
 	w.exec(`create sequence public.tries`)
 	w.exec(`create function public.fail_once() returns trigger language plpgsql as $$ begin
@@ -162,6 +162,6 @@ func TestClaimFailedCommitRows(t *testing.T) {
 		end if; return null; end $$`)
 	w.exec(`create constraint trigger fail_once after update on trapeze.live deferrable initially deferred
 		for each row execute function public.fail_once()`)
-	w.is.Equal(len(w.claims(boot, 2)), 2)
+	w.is.Equal(len(w.claims(podID, 2)), 2)
 	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'running'`), 2)
 }

@@ -41,16 +41,16 @@ func TestHeldClaimPages(t *testing.T) {
 		w.put(plain)
 	}
 	var of = map[string][]job.Lease{}
-	for _, boot := range []string{a, b, "", a, b, a, ""} {
-		if boot != "" {
-			of[boot] = append(of[boot], leaseOf(boot, w.one(boot)))
+	for _, podID := range []string{a, b, "", a, b, a, ""} {
+		if podID != "" {
+			of[podID] = append(of[podID], leaseOf(podID, w.one(podID)))
 		}
 	}
 	young := leaseOf(a, w.one(a))
 	w.exec(`update trapeze.live set claimed_at = now() - interval '1 minute' where state = 'running' and id <> $1`, young.JobID)
-	walk := func(boots ...string) (found []job.Lease, pages int) {
+	walk := func(podIDs ...string) (found []job.Lease, pages int) {
 		for after := int64(0); ; {
-			page, err := store.ReadHeldPage(w.ctx(), w.Store, boots, after, 5, 30*time.Second)
+			page, err := store.ReadHeldPage(w.ctx(), w.Store, podIDs, after, 5, 30*time.Second)
 			w.is.NoErr(err)
 			found, after = append(found, page.Claims...), page.Last
 			if pages++; !page.Full {
@@ -70,14 +70,14 @@ func TestClaimComparisonWithLongBacklog(t *testing.T) {
 	touches := func(n int) map[string]plantest.Touched {
 		w := newWorld(t)
 		w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
-		boot := w.pod("a")
+		podID := w.pod("a")
 		w.put(plain)
-		c := w.one(boot)
+		c := w.one(podID)
 		w.seedPending(n)
 		w.exec(`vacuum analyze trapeze.live`)
 		conn := plantest.Pinned(t, w.Pool())
-		by := map[string]string{"boot": "'" + boot + "'", "ids": fmt.Sprintf("'{%d}'", c.ID), "fences": fmt.Sprintf("'{%d}'", c.Fence),
-			"boots": "'{" + boot + "}'", "after": "0", "limit": "300", "age": "0"}
+		by := map[string]string{"pod": "'" + podID + "'", "ids": fmt.Sprintf("'{%d}'", c.ID), "fences": fmt.Sprintf("'{%d}'", c.Fence),
+			"pods": "'{" + podID + "}'", "after": "0", "limit": "300", "age": "0"}
 		found := map[string]plantest.Touched{}
 		for name, st := range map[string]*store.Statement{"missing_claims": store.MissingClaimsSQL, "held_page": store.HeldPageSQL} {
 			found[name] = plantest.Reads(t, conn, name, st.Text(), st.InOrder(by)...)

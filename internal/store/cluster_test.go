@@ -64,25 +64,25 @@ func TestManyPodsOnPromotedStandby(t *testing.T) {
 func TestIDsDroppedAfterPromotion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	front, err := w.Beside(w.ctx(), 2)
 	w.is.NoErr(err)
 	defer front.Close()
 	before, err := front.NewIDs(w.ctx(), 1)
 	w.is.NoErr(err)
-	b, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	b, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	history := b.History
 	w.is.True(history != "")
 	w.promoted()
-	b, err = w.Heartbeat(w.ctx(), boot, lease, false)
+	b, err = w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	w.is.True(b.History != history)
 	w.is.Equal(b.History, w.History())
 	after, err := front.NewIDs(w.ctx(), 1)
 	w.is.NoErr(err)
 	w.is.True(after[0] >= before[0]+jump)
-	again, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	again, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	w.is.Equal(again.History, b.History)
 	w.is.Equal(w.epoch(), int64(1))
@@ -93,9 +93,9 @@ func TestIDsDroppedAfterPromotion(t *testing.T) {
 func TestFenceAfterStandbyPromotion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	c := w.one(boot)
+	c := w.one(podID)
 	w.is.Equal(c.Fence, int64(1))
 	lose := func() {
 		w.exec(`update trapeze.live set state = 'pending', pod = null, claimed_at = null, started_at = null, fence = 0, attempt = 0, event_no = 1`)
@@ -103,35 +103,35 @@ func TestFenceAfterStandbyPromotion(t *testing.T) {
 	}
 	lose()
 	w.promoted()
-	again := w.one(boot)
+	again := w.one(podID)
 	w.is.Equal(again.Fence, int64(store.FencesPerEpoch+1))
 	w.is.True(again.FirstClaim())
 	w.is.Equal(w.epoch(), int64(0)) // no pod has noticed the failover yet
-	_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, again)}, "a test")
+	_, err := w.HandBack(w.ctx(), podID, []job.Lease{leaseOf(podID, again)}, "a test")
 	w.is.NoErr(err)
-	w.is.True(w.historyOf(boot) != "")
+	w.is.True(w.historyOf(podID) != "")
 	w.is.Equal(w.epoch(), int64(1))
-	third := w.one(boot)
+	third := w.one(podID)
 	w.is.Equal(third.Fence, int64(store.FencesPerEpoch+2)) // noticing the failover does not change the epoch
 	w.is.True(!third.FirstClaim())
-	_, err = w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, third)}, "a test")
+	_, err = w.HandBack(w.ctx(), podID, []job.Lease{leaseOf(podID, third)}, "a test")
 	w.is.NoErr(err)
 	w.exec(`update trapeze.cluster set timeline = timeline - 3`) // three promotions that no pod noticed
-	w.is.Equal(w.one(boot).Fence, int64(4*store.FencesPerEpoch+3))
+	w.is.Equal(w.one(podID).Fence, int64(4*store.FencesPerEpoch+3))
 }
 
 func TestHistoryAfterDumpOrMove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
-	history := w.historyOf(boot)
+	podID := w.pod("a")
+	history := w.historyOf(podID)
 	for i, change := range []string{
 		`refresh materialized view trapeze.feed_epoch`, // as restoring a dump does
 		`update trapeze.cluster set system_id = system_id - 1`,
 		`update trapeze.cluster set system_id = system_id - 1, timeline = timeline + 5`,
 	} {
 		w.exec(change)
-		now := w.historyOf(boot)
+		now := w.historyOf(podID)
 		w.is.True(now != history)
 		w.is.Equal(w.epoch(), int64(i+1))
 		history = now
@@ -141,21 +141,21 @@ func TestHistoryAfterDumpOrMove(t *testing.T) {
 func TestTruncatedTablesMissingRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.exec(`truncate trapeze.cluster`)
 	_, err := store.ReadClusterState(w.ctx(), w.Store)
 	w.is.True(errors.Is(err, store.ErrNoCluster))
-	_, err = w.Heartbeat(w.ctx(), boot, lease, false)
+	_, err = w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.True(errors.Is(err, store.ErrNoCluster))
 	w.exec(`insert into trapeze.cluster (history) values (gen_random_uuid())`) // the command that doctor suggests
-	w.is.True(w.historyOf(boot) != "")
+	w.is.True(w.historyOf(podID) != "")
 	_, err = store.ReadClusterState(w.ctx(), w.Store)
 	w.is.NoErr(err)
 }
 
-func (w *world) historyOf(boot string) string {
+func (w *world) historyOf(podID string) string {
 	w.t.Helper()
-	b, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	b, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	return b.History
 }
@@ -184,12 +184,12 @@ func TestJobsWithoutClusterIdentity(t *testing.T) {
 		config := w.pool.Config()
 		w.exec(`alter database ` + config.ConnConfig.Database + ` set role = '` + role + `'`)
 		w.Pool().Reset()
-		boot := w.pod("a")
-		history := w.historyOf(boot)
+		podID := w.pod("a")
+		history := w.historyOf(podID)
 		w.is.True(history != "")
-		w.is.Equal(w.historyOf(boot), history)
+		w.is.Equal(w.historyOf(podID), history)
 		w.put(plain)
-		w.is.Equal(w.one(boot).Fence, int64(1))
+		w.is.Equal(w.one(podID).Fence, int64(1))
 		w.exec(`alter database ` + config.ConnConfig.Database + ` reset role`)
 		w.pool.Reset()
 		w.Pool().Reset()

@@ -25,13 +25,13 @@ func TestTransactionIDReusedAfterCrash(t *testing.T) {
 	s, err := store.New(t.Context(), pool, store.Options{})
 	is.NoErr(err)
 	defer s.Close()
-	const boot = "00000000-0000-0000-0000-000000000001"
-	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}}, time.Minute))
+	const podID = "00000000-0000-0000-0000-000000000001"
+	is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}}, time.Minute))
 	ids, err := s.NewIDs(t.Context(), 1)
 	is.NoErr(err)
-	_, err = s.Enqueue(t.Context(), boot, []store.NewJob{{ID: ids[0], Kind: "k", Lane: "default", Args: []byte("{}"), Starts: true}})
+	_, err = s.Enqueue(t.Context(), podID, []store.NewJob{{ID: ids[0], Kind: "k", Lane: "default", Args: []byte("{}"), Starts: true}})
 	is.NoErr(err)
-	lease := job.Lease{JobID: ids[0], Fence: 1, Pod: boot}
+	lease := job.Lease{JobID: ids[0], Fence: 1, Pod: podID}
 
 	tx, err := store.Hold(t.Context(), s, pool, lease, time.Minute, false)
 	is.NoErr(err)
@@ -51,9 +51,9 @@ func TestTransactionIDReusedAfterCrash(t *testing.T) {
 func TestCommitInDoubt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(about("s"))
-	lease := leaseOf(boot, w.one(boot))
+	lease := leaseOf(podID, w.one(podID))
 	for _, commit := range []bool{false, true} {
 		tx, err := store.Hold(w.ctx(), w.Store, w.pool, lease, time.Minute, false)
 		w.is.NoErr(err)

@@ -23,7 +23,7 @@ import (
 func TestCurrentRunOfSubject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	current := func(want int64) {
 		t.Helper()
 		is := is.New(t)
@@ -41,20 +41,20 @@ func TestCurrentRunOfSubject(t *testing.T) {
 	}
 	list := w.put(about("s"))
 	current(0) // the subject has never run
-	claimed := w.one(boot)
+	claimed := w.one(podID)
 	current(list[0])
-	w.end(boot, ending(claimed))
+	w.end(podID, ending(claimed))
 	current(list[0])
 	list = append(list, w.put(about("s"))...)
 	current(list[0]) // a waiting job is not a run
-	claimed = w.one(boot)
+	claimed = w.one(podID)
 	current(list[1])
 	failed := ending(claimed)
 	failed.State, failed.Outcome, failed.Reason = job.Failed, job.Error, job.ReasonError
-	w.end(boot, failed)
+	w.end(podID, failed)
 	list = append(list, w.put(about("s"), about("other"), plain)...)
-	for _, c := range w.claims(boot, 3) {
-		w.end(boot, ending(c))
+	for _, c := range w.claims(podID, 3) {
+		w.end(podID, ending(c))
 	}
 	current(list[2])
 
@@ -95,15 +95,15 @@ func TestHotSubjectHistoryRow(t *testing.T) {
 	for range runs {
 		w.put(about("s"))
 	}
-	boots := make([]string, pods)
-	for i := range boots {
-		boots[i] = w.pod("p" + string(rune('a'+i)))
+	podIDs := make([]string, pods)
+	for i := range podIDs {
+		podIDs[i] = w.pod("p" + string(rune('a'+i)))
 	}
 	var all sync.WaitGroup
 	done := make(chan struct{})
 	var ended, most, running int
 	var mu sync.Mutex
-	for _, boot := range boots {
+	for _, podID := range podIDs {
 		all.Go(func() {
 			for {
 				mu.Lock()
@@ -112,14 +112,14 @@ func TestHotSubjectHistoryRow(t *testing.T) {
 				if over || w.ctx().Err() != nil {
 					return
 				}
-				found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
+				found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				for _, c := range found.Jobs {
 					for written := map[int64]store.Ended{}; len(written) == 0; { // a finish skips a row that another claim has locked
-						if written, err = w.Finish(w.ctx(), boot, []store.Ending{ending(c)}); err != nil {
+						if written, err = w.Finish(w.ctx(), podID, []store.Ending{ending(c)}); err != nil {
 							t.Error(err)
 							return
 						}
@@ -147,10 +147,10 @@ func TestHotSubjectHistoryRow(t *testing.T) {
 	w.is.True(running <= 1)
 	w.is.True(most <= pods) // the usual row, plus one for each claim that began before the run it supersedes
 	w.put(about("s"))
-	found, err := w.Claim(w.ctx(), boots[0], []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podIDs[0], []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 1)
-	_, err = w.Finish(w.ctx(), boots[0], []store.Ending{ending(found.Jobs[0])})
+	_, err = w.Finish(w.ctx(), podIDs[0], []store.Ending{ending(found.Jobs[0])})
 	w.is.NoErr(err)
 	last, err := view.Current(w.ctx(), w.Store, "k", "s", "")
 	w.is.NoErr(err)

@@ -23,10 +23,10 @@ type Emission struct {
 // from the event's age, so that the history shows when it happened, not when it was written. Plan: live_pkey, one row; a HOT update.
 var emitSQL = newStatement(`
 with held as (
-	update trapeze.live set event_no = event_no + cardinality(@events::text[]) where id = @id and fence = @fence and pod = @boot
+	update trapeze.live set event_no = event_no + cardinality(@events::text[]) where id = @id and fence = @fence and pod = @pod
 	returning id, fence, pod, event_no - cardinality(@events::text[]) as before
 ), told as (
-	insert into trapeze.job_events (job, event_no, at, fence, boot, from_state, to_state, event, actor, level, message, fields)
+	insert into trapeze.job_events (job, event_no, at, fence, pod, from_state, to_state, event, actor, level, message, fields)
 	select h.id, h.before + e.n, clock_timestamp() - e.age * interval '1 microsecond', h.fence, h.pod, 'running', 'running',
 		e.event, 'handler', e.level, e.message, e.fields::json
 	from held h cross join unnest(@events::text[], @levels::text[], @messages::text[], @fields::text[], @ages::bigint[])
@@ -59,7 +59,7 @@ func emitArgs(l job.Lease, list []Emission) args {
 		events[i], levels[i], messages[i], fields[i] = e.Event, Some(e.Level), e.Message, text(e.Fields)
 		ages[i] = age(e.At)
 	}
-	return args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"events", events}, {"levels", levels}, {"messages", messages},
+	return args{{"id", l.JobID}, {"fence", l.Fence}, {"pod", l.Pod}, {"events", events}, {"levels", levels}, {"messages", messages},
 		{"fields", fields}, {"ages", ages}}
 }
 
@@ -87,7 +87,7 @@ with held as materialized (
 	where l.id = any(array[h.id])
 	returning l.id, l.fence, l.pod, l.event_no, h.event, h.level, h.message, h.fields, h.age
 ), told as (
-	insert into trapeze.job_events (job, event_no, at, fence, boot, from_state, to_state, event, actor, level, message, fields)
+	insert into trapeze.job_events (job, event_no, at, fence, pod, from_state, to_state, event, actor, level, message, fields)
 	select id, event_no, clock_timestamp() - age * interval '1 microsecond', fence, pod, 'running', 'running', event, 'handler', level,
 		message, fields::json
 	from numbered

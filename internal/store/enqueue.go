@@ -40,7 +40,7 @@ var (
 // enqueueInput is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because
 // this process's copy of the lane may be outdated. Plan: one probe of lanes_pkey for each job that is not exempt.
 const enqueueInput = `input_jobs as (
-	select w.*, false as handed, (-w.priority)::smallint as ahead, @boot::uuid as boot,
+	select w.*, false as handed, (-w.priority)::smallint as ahead, @pod::uuid as pod,
 		coalesce(w.needs_approval, (select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
 	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)`
 
@@ -52,18 +52,18 @@ type Enqueued struct {
 
 // Enqueue inserts jobs with one statement on the store's own pool, and returns where each one was placed. After an error for which
 // [Unknown] is true, call [Store.Submitted].
-func (s *Store) Enqueue(ctx context.Context, boot string, list []NewJob) (map[int64]Place, error) {
-	e, err := s.EnqueueSince(ctx, boot, list, time.Time{})
+func (s *Store) Enqueue(ctx context.Context, podID string, list []NewJob) (map[int64]Place, error) {
+	e, err := s.EnqueueSince(ctx, podID, list, time.Time{})
 	return e.Places, err
 }
 
 // EnqueueSince is like [Store.Enqueue] but assumes that no waiting job in the jobs' lanes became ready before since. If since is zero, it
 // assumes nothing.
-func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, since time.Time) (Enqueued, error) {
+func (s *Store) EnqueueSince(ctx context.Context, podID string, list []NewJob, since time.Time) (Enqueued, error) {
 	var placed []placedRow
 	var err error
 	if len(list) == 1 && list[0].plain() {
-		by := append(list[0].submissionArgs(boot), args{{"starts", list[0].Starts}, {"ahead", int4(-list[0].Priority)}}...)
+		by := append(list[0].submissionArgs(podID), args{{"starts", list[0].Starts}, {"ahead", int4(-list[0].Priority)}}...)
 		placed, err = runSince(ctx, s, scanPlaced, enqueueOneSQL, enqueueOneSinceSQL, by, since)
 	}
 	if err == nil && len(placed) == 0 {
@@ -71,7 +71,7 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 		for _, n := range list {
 			c.add(n)
 		}
-		by := append(c.named(make(args, 0, 26)), args{{"boot", boot}}...)
+		by := append(c.named(make(args, 0, 26)), args{{"pod", podID}}...)
 		placed, err = runSince(ctx, s, scanPlaced, enqueueSQL, enqueueSinceSQL, by, since)
 	}
 	if err != nil {
@@ -127,7 +127,7 @@ func enqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (
 		}
 		batch.Queue(keepSettingsSQL)
 		batch.Queue(pinSQL)
-		if err := queue(batch, s, scanPlaced, enqueueFreeSQL, append(c.named(nil), args{{"boot", nil}}...), &placed); err != nil {
+		if err := queue(batch, s, scanPlaced, enqueueFreeSQL, append(c.named(nil), args{{"pod", nil}}...), &placed); err != nil {
 			return fail(err)
 		}
 		batch.Queue(restoreSettingsSQL)

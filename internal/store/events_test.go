@@ -66,10 +66,10 @@ func TestJobHistoryClaims(t *testing.T) {
 func TestFeedPageBoundaries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain, plain, about("s"), plain, plain)
-	for _, c := range w.claims(boot, 5) {
-		w.end(boot, endingWith(c, w.new(then(c))[0]))
+	for _, c := range w.claims(podID, 5) {
+		w.end(podID, endingWith(c, w.new(then(c))[0]))
 	}
 	all := w.count(`select count(*) from trapeze.job_event`)
 	for _, limit := range []int{1, 2, 3, 7, 1000} {

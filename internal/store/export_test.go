@@ -94,9 +94,9 @@ func RunClaim(ctx context.Context, s *Store, st *Statement, by Args) (Claims, er
 }
 
 // FinishIn finishes one claim in the test's transaction, as [Store.Finish] does.
-func (s *Store) FinishIn(ctx context.Context, db DB, boot string, e Ending) (Ended, error) {
+func (s *Store) FinishIn(ctx context.Context, db DB, podID string, e Ending) (Ended, error) {
 	batch := &pgx.Batch{}
-	ended, err := queueFinish(batch, s, boot, []Ending{e})
+	ended, err := queueFinish(batch, s, podID, []Ending{e})
 	if err == nil {
 		err = db.SendBatch(ctx, batch).Close()
 	}

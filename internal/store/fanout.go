@@ -42,7 +42,7 @@ select open = 0 from fan_out`)
 const (
 	// fanOutGone deletes the claim from live, unless a cancel was requested. Plan: live_pkey, one row.
 	fanOutGone = `gone as (
-	delete from trapeze.live where id = @id and fence = @fence and pod = @boot and not cancel_requested
+	delete from trapeze.live where id = @id and fence = @fence and pod = @pod and not cancel_requested
 	returning *
 )`
 
@@ -74,7 +74,7 @@ const (
 )`
 
 	fanOutEvent = `event as (
-	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, actor, fields)
+	insert into trapeze.job_events (job, event_no, claim_xid, fence, pod, from_state, to_state, event, actor, fields)
 	select id, event_no + 1, claim_xid, fence, pod, 'running', 'waiting', 'job.waiting', 'handler',
 		json_build_object('branches', @branches::int) from gone
 )`
@@ -109,7 +109,7 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	if err != nil {
 		return fail(err)
 	}
-	found, err := runIn(ctx, s, tx, pgx.RowTo[bool], fanOutSQL, args{{"id", f.Lease.JobID}, {"fence", f.Lease.Fence}, {"boot", f.Lease.Pod},
+	found, err := runIn(ctx, s, tx, pgx.RowTo[bool], fanOutSQL, args{{"id", f.Lease.JobID}, {"fence", f.Lease.Fence}, {"pod", f.Lease.Pod},
 		{"branches", len(children) + f.Parts}, {"fail_fast", f.FailFast}, {"outcome", string(f.Outcome)}, {"result", text(f.Result)},
 		{"plan", text(f.Plan)}, {"pipeline", f.Pipeline}, {"started", Some(f.Started)}})
 	if err != nil {

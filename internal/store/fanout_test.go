@@ -15,7 +15,7 @@ import (
 )
 
 // fanOut makes a claim wait for branches, and returns the ids of its children.
-func (w *world) fanOut(boot string, parent *store.Claimed, f store.FanOut, changes ...func(*store.NewJob)) []int64 {
+func (w *world) fanOut(podID string, parent *store.Claimed, f store.FanOut, changes ...func(*store.NewJob)) []int64 {
 	w.t.Helper()
 	if len(changes) > 0 {
 		f.Children = w.new(changes...)
@@ -27,7 +27,7 @@ func (w *world) fanOut(boot string, parent *store.Claimed, f store.FanOut, chang
 		n.Branch = store.Branch{Group: &parent.ID, No: ptr(int32(i + 1))}
 		ids[i] = n.ID
 	}
-	f.Lease, f.Outcome = leaseOf(boot, parent), job.OK
+	f.Lease, f.Outcome = leaseOf(podID, parent), job.OK
 	w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) error { _, err := w.FanOut(w.ctx(), tx, f); return err }))
 	return ids
 }
@@ -54,13 +54,13 @@ func (w *world) endOf(id int64) store.Ending {
 }
 
 // deferred creates a job that waits for the given number of parts and whose token is "token".
-func (w *world) deferred(boot string, parts int, failFast bool) int64 {
+func (w *world) deferred(podID string, parts int, failFast bool) int64 {
 	w.t.Helper()
 	w.put(plain)
-	c := w.one(boot)
-	_, err := w.Token(w.ctx(), leaseOf(boot, c), "token")
+	c := w.one(podID)
+	_, err := w.Token(w.ctx(), leaseOf(podID, c), "token")
 	w.is.NoErr(err)
-	w.fanOut(boot, c, store.FanOut{Parts: parts, FailFast: failFast})
+	w.fanOut(podID, c, store.FanOut{Parts: parts, FailFast: failFast})
 	return c.ID
 }
 
@@ -75,21 +75,21 @@ func (w *world) offBalance() []int64 {
 func TestConcurrentBranchEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	parent := w.one(boot)
-	w.fanOut(boot, parent, store.FanOut{}, plain, plain, plain)
-	claims := w.claims(boot, 3)
+	parent := w.one(podID)
+	w.fanOut(podID, parent, store.FanOut{}, plain, plain, plain)
+	claims := w.claims(podID, 3)
 	release := w.freeze(`select from trapeze.fan_outs where id = $1 for update`, parent.ID)
 	first := async(func() (map[int64]store.Ended, error) {
-		return w.Finish(w.ctx(), boot, []store.Ending{branchEnding(claims[0], job.Succeeded)})
+		return w.Finish(w.ctx(), podID, []store.Ending{branchEnding(claims[0], job.Succeeded)})
 	})
 	w.waiting(1)
 	second := async(func() (map[int64]store.Ended, error) {
-		return w.Finish(w.ctx(), boot, []store.Ending{branchEnding(claims[1], job.Failed)})
+		return w.Finish(w.ctx(), podID, []store.Ending{branchEnding(claims[1], job.Failed)})
 	})
 	third := async(func() (map[int64]store.Ended, error) {
-		return w.Finish(w.ctx(), boot, []store.Ending{branchEnding(claims[2], job.Succeeded)})
+		return w.Finish(w.ctx(), podID, []store.Ending{branchEnding(claims[2], job.Succeeded)})
 	})
 	w.waiting(3)
 	release(true)
@@ -106,7 +106,7 @@ func TestConcurrentBranchEnds(t *testing.T) {
 	w.is.Equal(due, 1) // only the end of the last branch reports that the fan-out must be settled
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, parent.ID), 0)
 	w.is.Equal(w.count(`select failed from trapeze.fan_outs where id = $1`, parent.ID), 1)
-	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	_, ok, err := w.EndWaiting(w.ctx(), podID, w.endOf(parent.ID))
 	w.is.NoErr(err)
 	w.is.True(ok)
 	w.is.Equal(len(w.offBalance()), 0)
@@ -116,9 +116,9 @@ func TestConcurrentBranchEnds(t *testing.T) {
 func TestDeferredJobEndsBeforeParts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
-	cancelled, stopped, aborted := w.deferred(boot, 3, false), w.deferred(boot, 3, false), w.deferred(boot, 3, false)
-	fast := w.deferred(boot, 3, true)
+	podID := w.pod("a")
+	cancelled, stopped, aborted := w.deferred(podID, 3, false), w.deferred(podID, 3, false), w.deferred(podID, 3, false)
+	fast := w.deferred(podID, 3, true)
 	_, err := admin.Complete(w.ctx(), w.Store, cancelled, "token", "a", nil, "", "")
 	w.is.NoErr(err)
 	_, err = admin.Cancel(w.ctx(), w.Store, cancelled, 0, false, "me", ignoreLease)
@@ -130,7 +130,7 @@ func TestDeferredJobEndsBeforeParts(t *testing.T) {
 	due, err := admin.Complete(w.ctx(), w.Store, fast, "token", "a", nil, "no disk", "")
 	w.is.NoErr(err)
 	w.is.True(due)
-	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(fast))
+	_, ok, err := w.EndWaiting(w.ctx(), podID, w.endOf(fast))
 	w.is.NoErr(err)
 	w.is.True(ok)
 	w.is.Equal(len(w.offBalance()), 0) // heartbeats do not keep reporting the fan-outs as due
@@ -144,8 +144,8 @@ func TestDeferredJobEndsBeforeParts(t *testing.T) {
 func TestPartCompletionDuringCancel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
-	id := w.deferred(boot, 2, false)
+	podID := w.pod("a")
+	id := w.deferred(podID, 2, false)
 	release := w.freeze(`select from trapeze.fan_outs where id = $1 for update`, id)
 	cancelled := async(func() (admin.Cancellation, error) {
 		return admin.Cancel(w.ctx(), w.Store, id, 0, false, "me", ignoreLease)
@@ -166,24 +166,24 @@ func TestPartCompletionDuringCancel(t *testing.T) {
 func TestFailedDeferredJobRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
-	id := w.deferred(boot, 2, true)
+	podID := w.pod("a")
+	id := w.deferred(podID, 2, true)
 	_, err := admin.Complete(w.ctx(), w.Store, id, "token", "good", json.RawMessage(`1`), "", "")
 	w.is.NoErr(err)
 	_, err = admin.Complete(w.ctx(), w.Store, id, "token", "bad", nil, "no disk", "")
 	w.is.NoErr(err)
-	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(id))
+	_, ok, err := w.EndWaiting(w.ctx(), podID, w.endOf(id))
 	w.is.NoErr(err)
 	w.is.True(ok)
 	again, err := admin.RetryPipeline(w.ctx(), w.Store, id, json.RawMessage(`{"n": 2}`), "me")
 	w.is.NoErr(err)
 	w.is.Equal(again, []int64{id})
-	c := w.one(boot)
+	c := w.one(podID)
 	w.is.Equal(string(c.Args), `{"n": 2}`)
-	token, err := w.Token(w.ctx(), leaseOf(boot, c), "other")
+	token, err := w.Token(w.ctx(), leaseOf(podID, c), "other")
 	w.is.NoErr(err)
 	w.is.Equal(token, "token")
-	w.fanOut(boot, c, store.FanOut{Parts: 2})
+	w.fanOut(podID, c, store.FanOut{Parts: 2})
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, id), 1) // parts that succeeded are still counted
 	_, err = admin.Cancel(w.ctx(), w.Store, id, 0, false, "me", ignoreLease)
 	w.is.NoErr(err)
@@ -196,14 +196,14 @@ func TestFailedDeferredJobRetry(t *testing.T) {
 func TestAPartIsNoChild(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	parent := w.one(boot)
-	_, err := w.Token(w.ctx(), leaseOf(boot, parent), "token")
+	parent := w.one(podID)
+	_, err := w.Token(w.ctx(), leaseOf(podID, parent), "token")
 	w.is.NoErr(err)
 	_, err = admin.Complete(w.ctx(), w.Store, parent.ID, "token", "a", nil, "", "")
 	w.is.NoErr(err)
-	w.fanOut(boot, parent, store.FanOut{}, plain, plain)
+	w.fanOut(podID, parent, store.FanOut{}, plain, plain)
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, parent.ID), 2)
 	_, err = admin.Complete(w.ctx(), w.Store, parent.ID, "token", "b", nil, "", "")
 	w.is.True(errors.Is(err, job.ErrNotFound))
@@ -216,23 +216,23 @@ func TestAPartIsNoChild(t *testing.T) {
 func TestEndingBeforeRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	parent := w.one(boot)
-	w.fanOut(boot, parent, store.FanOut{}, plain)
-	w.end(boot, branchEnding(w.one(boot), job.Failed))
+	parent := w.one(podID)
+	w.fanOut(podID, parent, store.FanOut{}, plain)
+	w.end(podID, branchEnding(w.one(podID), job.Failed))
 	old := w.endOf(parent.ID)
-	_, ok, err := w.EndWaiting(w.ctx(), boot, old)
+	_, ok, err := w.EndWaiting(w.ctx(), podID, old)
 	w.is.NoErr(err)
 	w.is.True(ok)
 	_, err = admin.RetryPipeline(w.ctx(), w.Store, parent.ID, nil, "me")
 	w.is.NoErr(err)
-	w.end(boot, branchEnding(w.one(boot), job.Succeeded))
-	_, ok, err = w.EndWaiting(w.ctx(), boot, old)
+	w.end(podID, branchEnding(w.one(podID), job.Succeeded))
+	_, ok, err = w.EndWaiting(w.ctx(), podID, old)
 	w.is.NoErr(err)
 	w.is.True(!ok)
 	w.is.Equal(w.at(parent.ID).State, job.Waiting)
-	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	_, ok, err = w.EndWaiting(w.ctx(), podID, w.endOf(parent.ID))
 	w.is.NoErr(err)
 	w.is.True(ok)
 	w.is.Equal(w.at(parent.ID).State, job.Succeeded)
@@ -242,17 +242,17 @@ func TestEndingBeforeRetry(t *testing.T) {
 func TestEndingBeforePriorityChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	parent := w.one(boot)
-	w.fanOut(boot, parent, store.FanOut{}, plain)
-	w.end(boot, branchEnding(w.one(boot), job.Succeeded))
+	parent := w.one(podID)
+	w.fanOut(podID, parent, store.FanOut{}, plain)
+	w.end(podID, branchEnding(w.one(podID), job.Succeeded))
 	old := w.endOf(parent.ID)
 	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, parent.ID, 50, true, "ann"))
-	_, ok, err := w.EndWaiting(w.ctx(), boot, old)
+	_, ok, err := w.EndWaiting(w.ctx(), podID, old)
 	w.is.NoErr(err)
 	w.is.True(!ok)
-	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	_, ok, err = w.EndWaiting(w.ctx(), podID, w.endOf(parent.ID))
 	w.is.NoErr(err)
 	w.is.True(ok)
 	w.is.Equal(w.at(parent.ID).Priority, 50)
@@ -262,15 +262,15 @@ func TestEndingBeforePriorityChange(t *testing.T) {
 func TestFanOutRetryDeletedBranches(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	parent := w.one(boot)
-	w.fanOut(boot, parent, store.FanOut{FailFast: true}, plain, plain)
-	e := branchEnding(w.one(boot), job.Failed)
-	w.end(boot, e)
-	_, _, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	parent := w.one(podID)
+	w.fanOut(podID, parent, store.FanOut{FailFast: true}, plain, plain)
+	e := branchEnding(w.one(podID), job.Failed)
+	w.end(podID, e)
+	_, _, err := w.EndWaiting(w.ctx(), podID, w.endOf(parent.ID))
 	w.is.NoErr(err)
-	w.end(boot, branchEnding(w.one(boot), job.Succeeded))
+	w.end(podID, branchEnding(w.one(podID), job.Succeeded))
 	w.is.Equal(len(w.offBalance()), 0)
 	succeeded := w.count(`select id from trapeze.done where state = 'succeeded'`)
 	w.age(int64(succeeded))
@@ -286,18 +286,18 @@ func TestFanOutRetryDeletedBranches(t *testing.T) {
 func TestRetentionWithLargeFanOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	old := w.one(boot)
-	w.end(boot, ending(old))
+	old := w.one(podID)
+	w.end(podID, ending(old))
 	w.age(old.ID)
 	w.put(plain)
-	parent := w.one(boot)
+	parent := w.one(podID)
 	changes := make([]func(*store.NewJob), 3000)
 	for i := range changes {
 		changes[i] = plain
 	}
-	w.fanOut(boot, parent, store.FanOut{}, changes...)
+	w.fanOut(podID, parent, store.FanOut{}, changes...)
 	w.exec(`insert into trapeze.fan_outs (id, fence, branches, open, ended, outcome) select -g, 1, 0, 0, true, 'ok' from generate_series(1, 3000) g`)
 	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid) select -g, 'k', 'default', '{}', -g, pg_current_xact_id() from generate_series(1, 20000) g`)
 	began := time.Now()

@@ -115,7 +115,7 @@ const (
 	// apart. Plan: live_pkey.
 	endLocked = `
 	join trapeze.live k on k.id = any(array[e.id])
-	where k.fence = e.fence and k.pod = @boot::uuid
+	where k.fence = e.fence and k.pod = @pod::uuid
 	for update of k skip locked`
 
 	// endGone deletes the locked rows by ctid, which saves a second search by key. A row that changed between the statement's snapshot and
@@ -147,7 +147,7 @@ const (
 		step, planned, max_attempts, max_crashes, submitter, actor, unique_key, next_unique_while as unique_while,
 		next_priority as priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent,
 		next_subject <> '' and next_kind = kind and next_subject = subject as handed,
-		(-next_priority - 1)::smallint as ahead, @boot::uuid as boot, needs_approval
+		(-next_priority - 1)::smallint as ahead, @pod::uuid as pod, needs_approval
 	from gone where next is not null) w
 )`
 
@@ -180,25 +180,25 @@ const (
 	endDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, error_code, fence, pod, event_no, epoch,
 		attempt, crashes, priority, lane, started_at, xid, claim_xid, undo)
-	select id, state, outcome, reason, result::json, error, error_class, error_code, fence, @boot::uuid, event_no, epoch, attempt, crashes, priority,
+	select id, state, outcome, reason, result::json, error, error_class, error_code, fence, @pod::uuid, event_no, epoch, attempt, crashes, priority,
 		lane, started_at, pg_current_xact_id(), claim_xid, undo::json from gone
 )`
 
 	// endTold deletes the cancel requests for the claims in the gone CTE. Plan: cancel_requests_pkey.
 	endTold = `told as (
 	delete from trapeze.cancel_requests c using gone g
-	where g.cancel_requested and c.pod = @boot::uuid and c.job_id = g.id and c.fence = g.fence
+	where g.cancel_requested and c.pod = @pod::uuid and c.job_id = g.id and c.fence = g.fence
 )`
 
 	// endEvents writes the events for the jobs in the gone CTE. It writes a single row for all jobs that succeeded without a warning, and a
 	// separate row for every other job.
 	endEvents = `end_events as (
-	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, boot, from_state, to_state, event, level,
+	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, pod, from_state, to_state, event, level,
 		message, fields)
-	select array_agg(id), array_agg(event_no), array_agg(fence), null, null, null, @boot::uuid, 'running', 'succeeded',
+	select array_agg(id), array_agg(event_no), array_agg(fence), null, null, null, @pod::uuid, 'running', 'succeeded',
 		'job.succeeded', null, null, null from gone where state = 'succeeded' and outcome = 'ok' having count(*) > 0
 	union all
-	select null, null, null, id, event_no, fence, @boot::uuid, 'running', state, 'job.' || state,
+	select null, null, null, id, event_no, fence, @pod::uuid, 'running', state, 'job.' || state,
 		case when state = 'failed' then 'error' when outcome = 'warning' then 'warn' end, left(error, 500),
 		case when state = 'failed' then json_build_object('reason', reason, 'error_class', error_class, 'error_code', error_code) end
 	from gone where state <> 'succeeded' or outcome <> 'ok'
@@ -211,14 +211,14 @@ const (
 //
 // After an error for which [Unknown] is true, read the outcome back with [Store.ClaimOutcomes] before sending the batch again. After an
 // error for which [Refused] is true, split the batch, or send its members one by one.
-func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int64]Ended, error) {
+func (s *Store) Finish(ctx context.Context, podID string, list []Ending) (map[int64]Ended, error) {
 	var found []endedRow
 	var err error
-	if sql, by := finishOneOf(boot, list); sql != nil {
+	if sql, by := finishOneOf(podID, list); sql != nil {
 		found, err = run(ctx, s, scanEnded, sql, by)
 	}
 	if err == nil && len(found) == 0 {
-		sql, by := finishManyOf(boot, list)
+		sql, by := finishManyOf(podID, list)
 		found, err = run(ctx, s, scanEnded, sql, by)
 	}
 	if err != nil {
@@ -237,10 +237,10 @@ func endedByID(found []endedRow) map[int64]Ended {
 
 // queueFinish queues the statement of [Store.Finish], with pinned plans, for a transaction that has locked all claims in the list and does
 // nothing else afterwards. None of the claims may have a cancel request. The map is filled when the batch is sent.
-func queueFinish(batch *pgx.Batch, s *Store, boot string, list []Ending) (map[int64]Ended, error) {
-	sql, by := finishOneOf(boot, list)
+func queueFinish(batch *pgx.Batch, s *Store, podID string, list []Ending) (map[int64]Ended, error) {
+	sql, by := finishOneOf(podID, list)
 	if sql == nil {
-		sql, by = finishManyOf(boot, list)
+		sql, by = finishManyOf(podID, list)
 	}
 	return queueEnds(batch, s, sql, by)
 }
@@ -265,9 +265,9 @@ func queueEnds(batch *pgx.Batch, s *Store, sql *statement, by args) (map[int64]E
 
 // FinishIn is like [Store.Finish] but runs in the caller's transaction, which must already have locked the claims. The pinned planner
 // settings stay in effect for the rest of the transaction.
-func FinishIn(ctx context.Context, s *Store, tx pgx.Tx, boot string, list []Ending) (map[int64]Ended, error) {
+func FinishIn(ctx context.Context, s *Store, tx pgx.Tx, podID string, list []Ending) (map[int64]Ended, error) {
 	batch := &pgx.Batch{}
-	sql, by := finishManyOf(boot, list)
+	sql, by := finishManyOf(podID, list)
 	ended, err := queueEnds(batch, s, sql, by)
 	if err == nil {
 		err = tx.SendBatch(ctx, batch).Close()
@@ -279,7 +279,7 @@ func FinishIn(ctx context.Context, s *Store, tx pgx.Tx, boot string, list []Endi
 }
 
 // finishManyOf returns the statement that ends a batch of claims, with its arguments.
-func finishManyOf(boot string, list []Ending) (*statement, args) {
+func finishManyOf(podID string, list []Ending) (*statement, args) {
 	var (
 		ids, fences               []int64
 		states, outcomes, reasons []string
@@ -322,7 +322,7 @@ func finishManyOf(boot string, list []Ending) (*statement, args) {
 	}
 	by := make(args, 0, 36)
 	by = append(by, args{{"ids", ids}, {"fences", fences}, {"states", states}, {"outcomes", outcomes}, {"reasons", reasons}, {"results", results},
-		{"errors", errs}, {"classes", classes}, {"codes", codes}, {"undos", undos}, {"started", started}, {"boot", boot}}...)
+		{"errors", errs}, {"classes", classes}, {"codes", codes}, {"undos", undos}, {"started", started}, {"pod", podID}}...)
 	sql := endSQL
 	if nextSteps {
 		sql, by = finishSQL, next.named(by)

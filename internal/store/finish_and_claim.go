@@ -18,13 +18,13 @@ const claimLockWait = 20 * time.Millisecond
 //
 // FinishAndClaim does not retry. After an error for which [Unknown] is false, nothing was written. The claim may have caused the error, so
 // call [Store.Finish] for the same jobs.
-func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, w Want, kinds []string, isolated bool) (map[int64]Ended, Claims, error) {
-	end, by := finishOneOf(boot, list)
+func (s *Store) FinishAndClaim(ctx context.Context, podID string, list []Ending, w Want, kinds []string, isolated bool) (map[int64]Ended, Claims, error) {
+	end, by := finishOneOf(podID, list)
 	if end == nil {
-		end, by = finishManyOf(boot, list)
+		end, by = finishManyOf(podID, list)
 	}
 	w.N = 0
-	claim, wanted := claimOf(s, boot, []Want{w}, kinds, kinds, isolated, false)
+	claim, wanted := claimOf(s, podID, []Want{w}, kinds, kinds, isolated, false)
 	var ended []endedRow
 	var claimed []*Claimed
 	var state claimState

@@ -19,14 +19,14 @@ var (
 	holdGroupSQL = newStatement(`
 select l.id from unnest(@ids::bigint[], @fences::bigint[]) as c(id, fence)
 cross join lateral (select id from trapeze.live
-	where id = c.id and fence = c.fence and pod = @boot::uuid and not cancel_requested limit 1 for update) l`)
+	where id = c.id and fence = c.fence and pod = @pod::uuid and not cancel_requested limit 1 for update) l`)
 	groupSettingsSQL = newStatement(`
 select set_config('lock_timeout', @locks::bigint::text, true), set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true)`)
 )
 
 // Group is a set of one pod's claims that end in a single transaction, together with the statements that their handlers queued.
 type Group struct {
-	Boot     string
+	PodID    string
 	Ends     []Ending                         // sorted by id
 	Queue    func(id int64, batch *pgx.Batch) // queues a job's statements
 	LockWait time.Duration                    // timeout for each lock
@@ -60,7 +60,7 @@ func FinishGroup(ctx context.Context, s *Store, pool *pgxpool.Pool, g Group) (ma
 	for _, e := range ends {
 		g.Queue(e.ID, batch)
 	}
-	ended, err := queueFinish(batch, s, g.Boot, ends)
+	ended, err := queueFinish(batch, s, g.PodID, ends)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (h *Holding) beginGroup(ctx context.Context, s *Store, g Group) (held map[i
 	for i, e := range g.Ends {
 		ids[i], fences[i] = e.ID, e.Fence
 	}
-	claims, err := holdGroupSQL.bind(args{{"ids", ids}, {"fences", fences}, {"boot", g.Boot}})
+	claims, err := holdGroupSQL.bind(args{{"ids", ids}, {"fences", fences}, {"pod", g.PodID}})
 	if err != nil {
 		return nil, err
 	}

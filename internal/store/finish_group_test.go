@@ -22,11 +22,11 @@ func TestFinishGroupConcurrentChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			boot := w.pod("a")
+			podID := w.pod("a")
 			w.exec(`create table mine (job bigint)`)
 			w.put(plain, plain, plain)
-			claimed := w.claims(boot, 3)
-			g := store.Group{Boot: boot, LockWait: time.Minute, Idle: time.Minute, Sending: func() error { return nil },
+			claimed := w.claims(podID, 3)
+			g := store.Group{PodID: podID, LockWait: time.Minute, Idle: time.Minute, Sending: func() error { return nil },
 				Queue: func(id int64, batch *pgx.Batch) { batch.Queue(`insert into mine values ($1)`, id) }}
 			for _, c := range claimed {
 				g.Ends = append(g.Ends, ending(c))

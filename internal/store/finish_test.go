@@ -15,65 +15,65 @@ import (
 func TestHandOffSingleCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(about("s"))[0]
-	parent := w.one(boot)
+	parent := w.one(podID)
 	e := endingWith(parent, w.new(then(parent, about("next")))[0])
 	e.Result = json.RawMessage(`{"kg": 12.50}`)
-	end, ok := w.end(boot, e)
+	end, ok := w.end(podID, e)
 	w.is.True(ok && end.ChildRunning)
 	w.is.Equal(end.State, job.Succeeded)
 	w.is.Equal(string(w.at(id).Result), `{"kg": 12.50}`) // the result is stored byte for byte
 	child := w.at(e.Next.ID)
 	w.is.Equal([]any{child.State, *child.Pod, child.Fence, child.Attempt, *child.ParentID, child.PipelineID},
-		[]any{job.Running, boot, int64(1), 1, id, id})
-	_, ok = w.end(boot, e)
+		[]any{job.Running, podID, int64(1), 1, id, id})
+	_, ok = w.end(podID, e)
 	w.is.True(!ok) // a second finish of the same claim is rejected and writes nothing
 }
 
 func TestSubjectMutexHandOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(about("s"))
-	run := w.one(boot)
+	run := w.one(podID)
 	for range 3 {
 		child := w.new(then(run))[0]
-		end, ok := w.end(boot, endingWith(run, child))
+		end, ok := w.end(podID, endingWith(run, child))
 		w.is.True(ok && end.ChildRunning) // the parent's own run does not block the next step
 		run = &store.Claimed{ID: child.ID, Fence: 1, Definition: store.Definition{PipelineID: child.PipelineID, Subject: child.Subject, Step: child.Step}}
 		w.put(about("s"))
-		w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of the subject runs in between
+		w.is.Equal(len(w.claims(podID, 5)), 0) // no other job of the subject runs in between
 	}
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
-	w.end(boot, ending(run))
-	w.is.Equal(len(w.claims(boot, 5)), 1) // now the next job of the subject can run
+	w.end(podID, ending(run))
+	w.is.Equal(len(w.claims(podID, 5)), 1) // now the next job of the subject can run
 }
 
 func TestNextStepBehindOtherJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(plain, about("busy"))
-	claims := w.claims(boot, 2)
+	claims := w.claims(podID, 2)
 	parent := claims[0]
 	w.is.Equal(parent.ID, ids[0])
 	busy := w.new(then(parent, about("busy")))[0]
-	end, ok := w.end(boot, endingWith(parent, busy))
+	end, ok := w.end(podID, endingWith(parent, busy))
 	w.is.True(ok && !end.ChildRunning) // another job of the next step's subject is running
 	w.is.Equal(w.at(busy.ID).State, job.Pending)
-	w.end(boot, ending(claims[1]))
+	w.end(podID, ending(claims[1]))
 
-	parent = w.one(boot)
+	parent = w.one(podID)
 	w.is.Equal(parent.ID, busy.ID)
 	w.put(plain)
 	equal := w.new(then(parent, about("x")))[0]
-	end, _ = w.end(boot, endingWith(parent, equal))
+	end, _ = w.end(podID, endingWith(parent, equal))
 	w.is.True(end.ChildRunning) // a next step goes before waiting jobs of the same priority
 	parent = &store.Claimed{ID: equal.ID, Fence: 1, Definition: store.Definition{PipelineID: equal.PipelineID}}
 	w.put(func(n *store.NewJob) { n.Priority = 11 })
 	later := w.new(then(parent))[0]
-	end, _ = w.end(boot, endingWith(parent, later))
+	end, _ = w.end(podID, endingWith(parent, later))
 	w.is.True(!end.ChildRunning) // a next step does not go before more urgent jobs
 }
 
@@ -112,19 +112,19 @@ func TestPoisonedBatchMember(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			boot := w.pod("a")
+			podID := w.pod("a")
 			w.put(plain, about("s"), about("t"))
-			claims := w.claims(boot, 3)
+			claims := w.claims(podID, 3)
 			batch := []store.Ending{ending(claims[0]), ending(claims[1]), endingWith(claims[2], w.new(then(claims[2]))[0])}
 			poison(w, &batch[1])
 			before := w.count(`select count(*) from trapeze.job_event`)
-			_, err := w.Finish(w.ctx(), boot, batch)
+			_, err := w.Finish(w.ctx(), podID, batch)
 			w.is.True(err != nil)
 			w.is.True(store.Refused(err)) // the error shows that the data was rejected
 			w.is.True(!store.Unknown(err))
 			w.is.Equal(w.count(`select count(*) from trapeze.job_event`), before) // nothing was written
 			for i, e := range batch {
-				_, err := w.Finish(w.ctx(), boot, []store.Ending{e})
+				_, err := w.Finish(w.ctx(), podID, []store.Ending{e})
 				w.is.Equal(store.Refused(err), i == 1) // the other members can be finished one by one
 			}
 			w.is.Equal(w.count(`select count(*) from trapeze.done`), 2)
@@ -144,31 +144,31 @@ func big(n int) string {
 func TestFinishMissingPartition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	c := w.one(boot)
+	c := w.one(podID)
 	var day string
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select to_char(now() at time zone 'UTC', 'YYYYMMDD')`).Scan(&day))
 	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_` + day)
 	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_default`)
-	_, err := w.Finish(w.ctx(), boot, []store.Ending{ending(c)})
+	_, err := w.Finish(w.ctx(), podID, []store.Ending{ending(c)})
 	w.is.True(!store.Refused(err))  // the data is not at fault
 	w.is.True(store.Transient(err)) // the finish can be resent later
 	w.exec(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_` + day +
 		` for values from ('` + day + ` 00:00:00+00') to ('` + time.Now().UTC().AddDate(0, 0, 1).Format("20060102") + ` 00:00:00+00')`)
-	_, ok := w.end(boot, ending(c))
+	_, ok := w.end(podID, ending(c))
 	w.is.True(ok)
 }
 
 func TestFinishInCallersTransaction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(about("s"))[0]
-	c := w.one(boot)
+	c := w.one(podID)
 	w.exec(`create table mine (n int)`)
 	run := func(commit bool) error {
-		tx, err := store.Hold(w.ctx(), w.Store, w.pool, leaseOf(boot, c), time.Minute, true)
+		tx, err := store.Hold(w.ctx(), w.Store, w.pool, leaseOf(podID, c), time.Minute, true)
 		if err != nil {
 			return err
 		}
@@ -177,10 +177,10 @@ func TestFinishInCallersTransaction(t *testing.T) {
 		w.is.NoErr(err)
 		e := endingWith(c, w.new(then(c))[0])
 		if !commit {
-			_, err = w.FinishIn(w.ctx(), tx, boot, e)
+			_, err = w.FinishIn(w.ctx(), tx, podID, e)
 			return err
 		}
-		_, err = tx.Finish(w.ctx(), w.Store, boot, e)
+		_, err = tx.Finish(w.ctx(), w.Store, podID, e)
 		return err
 	}
 	w.is.NoErr(run(false))
@@ -227,19 +227,19 @@ func TestClaimOutcomeReadBack(t *testing.T) {
 func TestClaimedJobVersusBornRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
 	list := w.new(plain)
 	list[0].Starts = true
-	placed, err := w.Enqueue(w.ctx(), boot, list)
+	placed, err := w.Enqueue(w.ctx(), podID, list)
 	w.is.NoErr(err)
 	w.is.Equal(placed[list[0].ID], store.PlacedPending) // the job waits behind the first one
-	w.claims(boot, 2)
+	w.claims(podID, 2)
 	born := w.new(plain)
 	born[0].Starts = true
-	_, err = w.Enqueue(w.ctx(), boot, born)
+	_, err = w.Enqueue(w.ctx(), podID, born)
 	w.is.NoErr(err)
-	found, err := w.ClaimOutcomes(w.ctx(), boot, []job.Lease{{JobID: list[0].ID, Fence: 1, Pod: boot}, {JobID: born[0].ID, Fence: 1, Pod: boot}},
+	found, err := w.ClaimOutcomes(w.ctx(), podID, []job.Lease{{JobID: list[0].ID, Fence: 1, Pod: podID}, {JobID: born[0].ID, Fence: 1, Pod: podID}},
 		[]int64{list[0].ID, born[0].ID}, false)
 	w.is.NoErr(err)
 	w.is.True(found[list[0].ID].Held)
@@ -250,28 +250,28 @@ func TestClaimedJobVersusBornRunning(t *testing.T) {
 func TestLostReplyToClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(about("s"), plain, plain)
-	c := w.claims(boot, 3)
-	held, err := w.Held(w.ctx(), boot)
+	c := w.claims(podID, 3)
+	held, err := w.Held(w.ctx(), podID)
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 3) // claims are listed whether or not the process knows about them
-	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c[0]), leaseOf(boot, c[2])}, "its reply was lost")
+	back, err := w.HandBack(w.ctx(), podID, []job.Lease{leaseOf(podID, c[0]), leaseOf(podID, c[2])}, "its reply was lost")
 	w.is.NoErr(err)
 	w.is.Equal(back, map[int64]bool{c[0].ID: true, c[2].ID: true})
-	w.is.Equal(len(w.claims(boot, 3)), 2) // no attempt was spent, and the subject of the returned job is free again
+	w.is.Equal(len(w.claims(podID, 3)), 2) // no attempt was spent, and the subject of the returned job is free again
 }
 
 func TestEnqueueSentTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	list := w.new(plain, about("s"))
 	list[1].Starts = true
-	placed, err := w.Enqueue(w.ctx(), boot, list)
+	placed, err := w.Enqueue(w.ctx(), podID, list)
 	w.is.NoErr(err)
 	w.is.Equal(placed, map[int64]store.Place{list[0].ID: store.PlacedPending, list[1].ID: store.PlacedRunning})
-	_, err = w.Enqueue(w.ctx(), boot, list)
+	_, err = w.Enqueue(w.ctx(), podID, list)
 	w.is.True(store.Refused(err)) // the second insert violates the primary key
 	w.is.True(w.IDTaken(err))
 	other := list[1]

@@ -18,16 +18,16 @@ import (
 func (w *world) fire(name string, count int, daysAgo int, nth int) {
 	w.t.Helper()
 	_, err := w.pool.Exec(w.ctx(), `
-		insert into trapeze.schedule_fires (schedule, fire_at, decided_at, outcome, job_id)
+		insert into trapeze.schedule_occurrences (schedule, fire_at, decided_at, outcome, job_id)
 		select $1, now() - $3::int * interval '1 day' - n * interval '1 hour', now() - $3::int * interval '1 day' - n * interval '1 hour',
 			case when n % $4::int = 0 then 'fired' else 'overlap' end, case when n % $4::int = 0 then n end
 		from generate_series(1, $2::int) as n`, name, count, daysAgo, nth)
 	w.is.NoErr(err)
 }
 
-func (w *world) countFires(name string) (n int) {
+func (w *world) countOccurrences(name string) (n int) {
 	w.t.Helper()
-	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select count(*) from trapeze.schedule_fires where schedule = $1`, name).Scan(&n))
+	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select count(*) from trapeze.schedule_occurrences where schedule = $1`, name).Scan(&n))
 	return n
 }
 
@@ -42,14 +42,14 @@ func TestOldOccurrenceRetention(t *testing.T) {
 	_, err := w.pool.Exec(w.ctx(), `insert into trapeze.schedules (name, expression, kind, planned, next_at)
 		select 'ahead', '@daily', 'k', true, now() - interval '30 days 50 hours 30 minutes'`)
 	w.is.NoErr(err)
-	n, err := upkeep.PruneFires(w.ctx(), w.Store, 168*time.Hour, unpaced)
+	n, err := upkeep.PruneOccurrences(w.ctx(), w.Store, 168*time.Hour, unpaced)
 	w.is.NoErr(err)
-	w.is.Equal(w.countFires("old"), 20)
-	w.is.Equal(w.countFires("few"), 15)
-	w.is.Equal(w.countFires("young"), 60)
-	w.is.Equal(w.countFires("busy"), 20+20) // the latest occurrences and the latest ones with a job are kept
-	w.is.Equal(w.countFires("ahead"), 50)   // decisions made for future occurrences are kept
-	again, err := upkeep.PruneFires(w.ctx(), w.Store, 168*time.Hour, unpaced)
+	w.is.Equal(w.countOccurrences("old"), 20)
+	w.is.Equal(w.countOccurrences("few"), 15)
+	w.is.Equal(w.countOccurrences("young"), 60)
+	w.is.Equal(w.countOccurrences("busy"), 20+20) // the latest occurrences and the latest ones with a job are kept
+	w.is.Equal(w.countOccurrences("ahead"), 50)   // decisions made for future occurrences are kept
+	again, err := upkeep.PruneOccurrences(w.ctx(), w.Store, 168*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(again, 0)
 	w.is.Equal(n, 40+(6000-40)+10)
@@ -98,7 +98,7 @@ func TestAFireIsDecidedOnce(t *testing.T) {
 	at := time.Now().Truncate(time.Second)
 	insert := func(list ...job.Fire) (decided []job.Fire) {
 		w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) (err error) {
-			decided, err = admin.InsertFires(w.ctx(), w.Store, tx, list)
+			decided, err = admin.InsertOccurrences(w.ctx(), w.Store, tx, list)
 			return err
 		}))
 		return decided

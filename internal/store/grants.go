@@ -23,7 +23,7 @@ import (
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
 	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[]) as a(lane, target, wish, used)
-	where exists (select from trapeze.pods where boot = @boot and ` + stillOpen + `)
+	where exists (select from trapeze.pods where id = @pod and ` + stillOpen + `)
 ), locked as materialized (
 	select l.name, l.slots, l.granted, a.target, a.wish, a.used from trapeze.lanes l join asked a on a.lane = l.name
 	where l.slots is not null
@@ -37,18 +37,18 @@ with asked as materialized (
 	cross join lateral (select k.wish > 0 and exists (select from trapeze.live j
 		where j.lane = k.name and j.state = 'pending' and j.kind = any(@kinds::text[])) as work) w
 	cross join lateral (
-		select count(g.boot) > 0 as others, m.wants_since is not null as waited,
-			count(g.boot) filter (where g.wants_since < coalesce(m.wants_since, now()))::int as before
-		from (select (select g.wants_since from trapeze.slot_grants g where g.lane = k.name and g.boot = @boot)) m(wants_since)
-		left join (trapeze.slot_grants g join trapeze.pods o on o.boot = g.boot and o.closed_at is null)
-			on g.lane = k.name and g.boot <> @boot and g.wants_since is not null
+		select count(g.pod) > 0 as others, m.wants_since is not null as waited,
+			count(g.pod) filter (where g.wants_since < coalesce(m.wants_since, now()))::int as before
+		from (select (select g.wants_since from trapeze.slot_grants g where g.lane = k.name and g.pod = @pod)) m(wants_since)
+		left join (trapeze.slot_grants g join trapeze.pods o on o.id = g.pod and o.closed_at is null)
+			on g.lane = k.name and g.pod <> @pod and g.wants_since is not null
 		group by m.wants_since
 	) q
 ), held as (
-	insert into trapeze.slot_grants as g (lane, boot, slots, asked, wants_since)
-	select r.name, @boot, n.slots, @asked::bigint, case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then now() end
+	insert into trapeze.slot_grants as g (lane, pod, slots, asked, wants_since)
+	select r.name, @pod, n.slots, @asked::bigint, case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then now() end
 	from room r cross join lateral (select greatest(least(r.target, r.free), r.used) as slots) n
-	on conflict (lane, boot) do update set (was, slots, asked, wants_since) = (
+	on conflict (lane, pod) do update set (was, slots, asked, wants_since) = (
 		select g.slots, n.slots, @asked,
 			case when r.work and n.slots < least(r.wish, greatest(r.share, 1)) then coalesce(g.wants_since, now()) end
 		from room r cross join lateral (select case when r.target <= g.slots then r.target
@@ -124,13 +124,13 @@ const streamShift = 40
 // SettleSlots requests or returns slots in limited lanes, and reports the slots that the pod then holds. A lane that is missing from the
 // response was deleted or is no longer limited. A closed pod holds no slots. After an error, the call can be repeated, but not concurrently
 // with another call for the same pod.
-func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds []string) ([]Slots, error) {
+func SettleSlots(ctx context.Context, s *Store, podID string, asks []Ask, kinds []string) ([]Slots, error) {
 	lanes, targets := make([]string, len(asks)), make([]int32, len(asks))
 	wishes, used := make([]int32, len(asks)), make([]int32, len(asks))
 	for i, a := range asks {
 		lanes[i], targets[i], wishes[i], used[i] = a.Lane, int4(a.Target), int4(a.Wish), int4(a.Used)
 	}
-	held, err := run(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, args{{"boot", boot}, {"lanes", lanes}, {"targets", targets}, {"wishes", wishes}, {"used", used}, {"kinds", kinds}, {"asked", s.stream<<streamShift + s.asked.Add(1)}})
+	held, err := run(ctx, s, pgx.RowToStructByPos[Slots], settleSlotsSQL, args{{"pod", podID}, {"lanes", lanes}, {"targets", targets}, {"wishes", wishes}, {"used", used}, {"kinds", kinds}, {"asked", s.stream<<streamShift + s.asked.Add(1)}})
 	if err != nil {
 		return nil, fmt.Errorf("settle slots: %w", err)
 	}
@@ -142,12 +142,12 @@ func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds [
 var voidSlotsSQL = newStatement(`
 with locked as materialized (
 	select l.name from trapeze.lanes l
-	where l.name in (select g.lane from trapeze.slot_grants g where g.boot = any(@boots::uuid[]))
+	where l.name in (select g.lane from trapeze.slot_grants g where g.pod = any(@pods::uuid[]))
 	order by l.name for update
 ), gone as (
 	delete from trapeze.slot_grants g using locked k
-	where g.lane = k.name and g.boot = any(@boots::uuid[])
-		and exists (select from trapeze.pods p where p.boot = g.boot and p.closed_at is not null)
+	where g.lane = k.name and g.pod = any(@pods::uuid[])
+		and exists (select from trapeze.pods p where p.id = g.pod and p.closed_at is not null)
 	returning g.lane, g.slots
 )
 update trapeze.lanes l set granted = greatest(l.granted - g.slots, 0)
@@ -155,8 +155,8 @@ from (select lane, sum(slots)::int as slots from gone group by lane) g where l.n
 returning l.name`)
 
 // VoidSlots revokes the slots of closed pods whose jobs have been recovered, and returns their lanes.
-func VoidSlots(ctx context.Context, s *Store, boots []string) ([]string, error) {
-	lanes, err := run(ctx, s, pgx.RowTo[string], voidSlotsSQL, args{{"boots", boots}})
+func VoidSlots(ctx context.Context, s *Store, podIDs []string) ([]string, error) {
+	lanes, err := run(ctx, s, pgx.RowTo[string], voidSlotsSQL, args{{"pods", podIDs}})
 	if err != nil {
 		return nil, fmt.Errorf("revoke slots: %w", err)
 	}

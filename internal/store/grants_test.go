@@ -25,9 +25,9 @@ func (w *world) limited(slots int) {
 }
 
 // settle requests slots in the default lane.
-func (w *world) settle(boot string, target, wish, used int) store.Slots {
+func (w *world) settle(podID string, target, wish, used int) store.Slots {
 	w.t.Helper()
-	held, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"default", target, wish, used}}, []string{"k"})
+	held, err := store.SettleSlots(w.ctx(), w.Store, podID, []store.Ask{{"default", target, wish, used}}, []string{"k"})
 	w.is.NoErr(err)
 	if len(held) == 0 {
 		return store.Slots{Held: -1}
@@ -128,8 +128,8 @@ func TestSlotsHeldAboveLaneLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
-	overfull := func(boot string) bool {
-		beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	overfull := func(podID string) bool {
+		beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 		w.is.NoErr(err)
 		return beat.Lanes[0].Over
 	}
@@ -156,7 +156,7 @@ func TestLateSlotRequest(t *testing.T) {
 	w.is.Equal(w.settle(a, 3, 3, 0).Held, 3)
 	late := w.Asked().Add(1) // this request returns two slots, and arrives late
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 3)
-	held, err := store.Run(w.ctx(), w.Store, pgx.RowToStructByPos[store.Slots], store.SettleSlotsSQL, store.By("boot", a, "lanes", []string{"default"},
+	held, err := store.Run(w.ctx(), w.Store, pgx.RowToStructByPos[store.Slots], store.SettleSlotsSQL, store.By("pod", a, "lanes", []string{"default"},
 		"targets", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "kinds", []string{"k"}, "asked", late))
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
@@ -172,18 +172,18 @@ func TestConcurrentSlotRequestsLimit(t *testing.T) {
 	w.limited(limit)
 	var asking sync.WaitGroup
 	for n := range pods {
-		boot := w.pod("pod")
+		podID := w.pod("pod")
 		asking.Go(func() {
 			is := is.New(w.t)
 			random := rand.New(rand.NewPCG(uint64(n), 1))
 			for round := range rounds {
 				target := random.IntN(4)
-				held, err := store.SettleSlots(context.WithoutCancel(w.t.Context()), w.Store, boot, []store.Ask{{"default", target, 3, 0}}, []string{"k"})
+				held, err := store.SettleSlots(context.WithoutCancel(w.t.Context()), w.Store, podID, []store.Ask{{"default", target, 3, 0}}, []string{"k"})
 				is.NoErr(err)
 				is.True(held[0].Held <= target)
 				if n == 0 && round%10 == 0 {
-					is.NoErr(w.Leave(context.WithoutCancel(w.t.Context()), boot))
-					_, err := store.VoidSlots(context.WithoutCancel(w.t.Context()), w.Store, []string{boot})
+					is.NoErr(w.Leave(context.WithoutCancel(w.t.Context()), podID))
+					_, err := store.VoidSlots(context.WithoutCancel(w.t.Context()), w.Store, []string{podID})
 					is.NoErr(err)
 					return
 				}

@@ -16,7 +16,7 @@ var handBackSQL = newStatement(`
 with mine as materialized (
 	select l.id from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
 	join trapeze.live l on l.id = any(array[w.id])
-	where l.fence = w.fence and l.pod = @boot and not l.cancel_requested
+	where l.fence = w.fence and l.pod = @pod and not l.cancel_requested
 	order by w.id for update of l
 ), back as (
 	update trapeze.live l set state = 'pending', pod = null, attempt = l.attempt - 1, event_no = l.event_no + 1
@@ -26,19 +26,19 @@ with mine as materialized (
 	update trapeze.current_runs c set state = 'ended' from back b
 	where b.subject <> '' and c.kind = b.kind and c.subject = b.subject and c.job_id = b.id and c.state = 'running'
 ), events as (
-	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, message)
-	select id, event_no, claim_xid, fence, @boot, 'running', 'pending', 'job.handed_back', @message from back
+	insert into trapeze.job_events (job, event_no, claim_xid, fence, pod, from_state, to_state, event, message)
+	select id, event_no, claim_xid, fence, @pod, 'running', 'pending', 'job.handed_back', @message from back
 )
 select id from back`)
 
 // HandBack returns claims to their lanes without spending an attempt, and reports which ones it returned. For each of the others, either
 // the pod no longer holds the claim or a cancel request was committed.
-func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, why string) (map[int64]bool, error) {
+func (s *Store) HandBack(ctx context.Context, podID string, claims []job.Lease, why string) (map[int64]bool, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
 		ids[i], fences[i] = c.JobID, c.Fence
 	}
-	found, err := run(ctx, s, pgx.RowTo[int64], handBackSQL, args{{"boot", boot}, {"message", why}, {"ids", ids}, {"fences", fences}})
+	found, err := run(ctx, s, pgx.RowTo[int64], handBackSQL, args{{"pod", podID}, {"message", why}, {"ids", ids}, {"fences", fences}})
 	if err != nil {
 		return nil, fmt.Errorf("hand back: %w", err)
 	}
@@ -54,7 +54,7 @@ func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, w
 // claims.
 var heldSQL = newStatement(`
 select l.pod::text, l.id, l.fence, l.cancel_requested, j.pipeline_id, l.kind, l.lane, l.subject, l.attempt, j.group_id, j.child_no, j.impaired
-from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = any(@boots::uuid[]) order by l.id`)
+from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = any(@pods::uuid[]) order by l.id`)
 
 // Held is a claim that the table assigns to a pod.
 type Held struct {
@@ -68,10 +68,10 @@ type Held struct {
 }
 
 // Held lists the claims that the table assigns to the given pods, including claims that the pods' processes do not know about.
-func (s *Store) Held(ctx context.Context, boots ...string) ([]Held, error) {
-	list, err := run(ctx, s, pgx.RowToStructByPos[Held], heldSQL, args{{"boots", boots}})
+func (s *Store) Held(ctx context.Context, podIDs ...string) ([]Held, error) {
+	list, err := run(ctx, s, pgx.RowToStructByPos[Held], heldSQL, args{{"pods", podIDs}})
 	if err != nil {
-		return nil, fmt.Errorf("list the claims of pods %v: %w", boots, err)
+		return nil, fmt.Errorf("list the claims of pods %v: %w", podIDs, err)
 	}
 	return list, nil
 }

@@ -14,37 +14,37 @@ import (
 
 // PodInfo describes a process that is about to run jobs.
 type PodInfo struct {
-	Boot    string
+	PodID   string
 	Name    string
 	Version string
 	Kinds   []string
 	Slots   int
 	Limits  json.RawMessage // the limits of each kind as JSON
 	Engines []string        // the engines that the process serves besides PostgreSQL; nil if there are none
-	Before  string          // this process's previous boot id, if it lost its lease; otherwise empty
+	Before  string          // this process's previous pod id, if it lost its lease; otherwise empty
 }
 
-// registerSQL opens a pod's row. Each boot id is used only once. If an operator drained the pod by name, it stays drained until it is
-// resumed, even across restarts. A process that takes a new boot id copies the drain from its previous row, which it finds by the previous
-// boot id because other processes may have the same name. That row stays locked until the commit, so that a drain by name cannot miss the
+// registerSQL opens a pod's row. Each pod id is used only once. If an operator drained the pod by name, it stays drained until it is
+// resumed, even across restarts. A process that takes a new pod id copies the drain from its previous row, which it finds by the previous
+// pod id because other processes may have the same name. That row stays locked until the commit, so that a drain by name cannot miss the
 // new row. Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
 with joined as (
-	insert into trapeze.pods (boot, name, version, kinds, slots, limits, engines, lease_until, drained)
-	select @boot::uuid, @name::text, @version::text, @kinds::text[], @slots::int, @limits::jsonb, coalesce(@engines::text[], '{}'), now() + @lease::bigint * interval '1 millisecond',
-		coalesce((select o.drained from trapeze.pods o where o.name = @name order by o.boot = @before::uuid desc nulls last, o.started_at desc limit 1
+	insert into trapeze.pods (id, name, version, kinds, slots, limits, engines, lease_until, drained)
+	select @pod::uuid, @name::text, @version::text, @kinds::text[], @slots::int, @limits::jsonb, coalesce(@engines::text[], '{}'), now() + @lease::bigint * interval '1 millisecond',
+		coalesce((select o.drained from trapeze.pods o where o.name = @name order by o.id = @before::uuid desc nulls last, o.started_at desc limit 1
 			for no key update), false)
-	on conflict (boot) do nothing
-	returning boot
+	on conflict (id) do nothing
+	returning id
 )
-insert into trapeze.job_events (event_no, boot, event, message)
-select 1, boot, 'pod.joined', @name from joined`)
+insert into trapeze.job_events (event_no, pod, event, message)
+select 1, id, 'pod.joined', @name from joined`)
 
 // Register opens a pod's row with a lease of the given length.
 func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) error {
-	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"engines", p.Engines}, {"lease", lease.Milliseconds()}, {"before", Some(p.Before)}})
+	_, err := run(ctx, s, pgx.RowTo[int], registerSQL, args{{"pod", p.PodID}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"limits", p.Limits}, {"engines", p.Engines}, {"lease", lease.Milliseconds()}, {"before", Some(p.Before)}})
 	if err != nil {
-		return fmt.Errorf("register pod %s: %w", p.Boot, err)
+		return fmt.Errorf("register pod %s: %w", p.PodID, err)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 // unless another pod has already closed the pod's row to recover its jobs. A closed row stays closed. If a pod serves an older stream of a
 // remote worker, the worker's row appears closed to it; the pod with the latest stream may read without renewing. A lease_until later than
 // now + 2 leases means that a clock has jumped, so that lease counts as expired. Plan: a primary key update of one narrow row; one page
-// each of lanes, gate, pods and schedules; the first row of parked_for_promotion; one row each of cluster and feed_epoch.
+// each of lanes, queue_state, pods and schedules; the first row of parked_for_promotion; one row each of cluster and feed_epoch.
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatRequests, beatMoments, beatWork, beatLeft, beatFire, beatHistory, beatPlace))
 
 // DueAt is an expression for the time of the next occurrence of schedule s. It is -infinity for a schedule that has not been planned yet,
@@ -124,13 +124,13 @@ const (
 	beatRenewed = `beat as (
 	update trapeze.pods set draining = @draining,
 		lease_until = case when @renew then now() + @lease::bigint * interval '1 millisecond' else lease_until end
-	where boot = @boot and ` + stillOpen + `
-		and coalesce((select w.stream from trapeze.remote_workers w where w.boot = @boot), 0) = @stream
-	returning boot, drained, lease_until, kinds
+	where id = @pod and ` + stillOpen + `
+		and coalesce((select w.stream from trapeze.remote_workers w where w.pod = @pod), 0) = @stream
+	returning id, drained, lease_until, kinds
 )`
 	// beatLease returns whether the beat CTE found the row, the current time, whether the queue is paused or frozen, and whether the pod is
 	// drained.
-	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
+	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.queue_state), true),
 	coalesce((select drained from beat), false)`
 	// beatSettings returns lane_kinds, and lanes by name with the number of slots that the pod holds in each. It reads the grants only of
 	// lanes with granted slots, because there may be thousands of limited lanes. It reports a lane as drained if another engine runs the
@@ -138,29 +138,29 @@ const (
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.granted > 0 and n.slots is not null and exists (select from trapeze.slot_grants g
-				join trapeze.pods p on p.boot = g.boot and p.closed_at is null
-				where g.lane = n.name and g.boot <> @boot and g.wants_since is not null),
+				join trapeze.pods p on p.id = g.pod and p.closed_at is null
+				where g.lane = n.name and g.pod <> @pod and g.wants_since is not null),
 			'free', greatest(n.slots - n.granted, 0), 'held', case when n.granted > 0 and n.slots is not null then coalesce((
-				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.boot = @boot), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
+				select g.slots from trapeze.slot_grants g where g.lane = n.name and g.pod = @pod), 0) else 0 end, 'over', coalesce(n.granted > n.slots, false), 'enabled', n.enabled, 'drained', n.drained or n.engine <> 'postgres' or n.next_engine is not null,
 			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s) order by n.name)
 		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`
 	// beatCancels returns the cancel requests for the pod's claims. Plan: cancel_requests_pkey.
 	beatCancels = `
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
-		from trapeze.cancel_requests where pod = @boot), '[]')::text`
+		from trapeze.cancel_requests where pod = @pod), '[]')::text`
 	// beatRequests returns the unanswered requests about the pod's claims, oldest first, so that the later of two priorities applies. Plan:
 	// claim_requests_open.
 	beatRequests = `
 	coalesce((select json_agg(json_build_object('id', id, 'job_id', job_id, 'fence', fence, 'what', what, 'priority', priority) order by id)
-		from trapeze.claim_requests where pod = @boot and answered_at is null), '[]')::text`
+		from trapeze.claim_requests where pod = @pod and answered_at is null), '[]')::text`
 	// beatMoments returns the time at which the next job becomes due, from the first row of parked_for_promotion, and the time at which the
 	// next lease expires.
 	beatMoments = `
-	(select p.run_after from trapeze.parked p where p.why in ('scheduled', 'retry', 'retry_later')
+	(select p.run_after from trapeze.parked p where p.why in ('scheduled', 'retry', 'snooze')
 		order by p.run_after limit 1),
 	(select min(least(p.lease_until, case when p.lease_until > now() + 2 * @lease::bigint * interval '1 millisecond'
-			then now() end)) from trapeze.pods p where p.closed_at is null and p.boot <> @boot)`
+			then now() end)) from trapeze.pods p where p.closed_at is null and p.id <> @pod)`
 	// beatWork returns whether a sweep is due, and whether a fan-out must be settled. Plan: pods_to_sweep, fan_outs_off_balance.
 	beatWork = `
 	exists (select from trapeze.pods p where ` + sweepDue + `),
@@ -175,18 +175,18 @@ const (
 	coalesce((select trapeze.history())::text, '')`
 	// beatPlace returns how many pods with the same kinds can claim jobs, and how many of them come before this one. Plan: pods_open.
 	beatPlace = `
-	(select array[count(*) filter (where p.boot < @boot), count(*)]::int[] from trapeze.pods p join beat me using (kinds)
+	(select array[count(*) filter (where p.id < @pod), count(*)]::int[] from trapeze.pods p join beat me using (kinds)
 		where p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained)`
 )
 
 // Heartbeat renews a pod's lease for the given length, counted from the database's current time. The fires argument lists the kinds whose
 // schedules the pod fires.
-func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
-	return beat(ctx, s, boot, lease, draining, 0, true, fires)
+func (s *Store) Heartbeat(ctx context.Context, podID string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
+	return beat(ctx, s, podID, lease, draining, 0, true, fires)
 }
 
-func beat(ctx context.Context, s *Store, boot string, lease time.Duration, draining bool, stream int64, renew bool, fires []string) (Beat, error) {
-	found, err := run(ctx, s, scanBeat, heartbeatSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()},
+func beat(ctx context.Context, s *Store, podID string, lease time.Duration, draining bool, stream int64, renew bool, fires []string) (Beat, error) {
+	found, err := run(ctx, s, scanBeat, heartbeatSQL, args{{"pod", podID}, {"lease", lease.Milliseconds()},
 		{"draining", draining}, {"stream", stream}, {"renew", renew}, {"fires", fires}})
 	if err != nil {
 		return Beat{}, fmt.Errorf("heartbeat: %w", err)
@@ -226,15 +226,15 @@ func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 // leaveSQL closes a pod's row permanently. The sweep finds any jobs that the pod still held.
 var leaveSQL = newStatement(`
 with closed as (
-	update trapeze.pods set closed_at = now(), closed = 'left' where boot = @boot and ` + stillOpen + ` returning boot, name
+	update trapeze.pods set closed_at = now(), closed = 'left' where id = @pod and ` + stillOpen + ` returning id, name
 )
-insert into trapeze.job_events (event_no, boot, event, message)
-select 1, boot, 'pod.left', name from closed`)
+insert into trapeze.job_events (event_no, pod, event, message)
+select 1, id, 'pod.left', name from closed`)
 
 // Leave closes the pod's row.
-func (s *Store) Leave(ctx context.Context, boot string) error {
-	if _, err := run(ctx, s, pgx.RowTo[int], leaveSQL, args{{"boot", boot}}); err != nil {
-		return fmt.Errorf("close pod %s: %w", boot, err)
+func (s *Store) Leave(ctx context.Context, podID string) error {
+	if _, err := run(ctx, s, pgx.RowTo[int], leaveSQL, args{{"pod", podID}}); err != nil {
+		return fmt.Errorf("close pod %s: %w", podID, err)
 	}
 	return nil
 }
@@ -262,11 +262,11 @@ update trapeze.claim_requests set answered_at = now(), answer = @answer where id
 // nearly always empty.
 var answerStackSQL = newStatement(`
 update trapeze.claim_requests set answered_at = now(), answer = @answer
-where pod = @boot::uuid and answered_at is null and job_id = @job::bigint and fence = @fence::bigint and what = '` + RequestStack + `' returning id`)
+where pod = @pod::uuid and answered_at is null and job_id = @job::bigint and fence = @fence::bigint and what = '` + RequestStack + `' returning id`)
 
 // AnswerStack stores the handler's stack for a remote worker's claim as the answer to all requests for that stack.
 func AnswerStack(ctx context.Context, s *Store, claim job.Lease, stack string) error {
-	_, err := run(ctx, s, pgx.RowTo[int64], answerStackSQL, args{{"boot", claim.Pod}, {"job", claim.JobID}, {"fence", claim.Fence}, {"answer", stack}})
+	_, err := run(ctx, s, pgx.RowTo[int64], answerStackSQL, args{{"pod", claim.Pod}, {"job", claim.JobID}, {"fence", claim.Fence}, {"answer", stack}})
 	if err != nil {
 		return fmt.Errorf("answer a request for the stack of job %d: %w", claim.JobID, err)
 	}

@@ -18,7 +18,7 @@ import (
 func TestCommandOnMovingJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(plain, plain, plain, plain)
 	var stop atomic.Bool
 	var wg sync.WaitGroup
@@ -36,8 +36,8 @@ func TestCommandOnMovingJob(t *testing.T) {
 	}
 	moves := 0
 	for began := time.Now(); time.Since(began) < 2*time.Second; moves++ {
-		for _, c := range w.claims(boot, 4) {
-			_, err := w.Snooze(w.ctx(), leaseOf(boot, c), 1, 0, store.Retry{Message: "again"})
+		for _, c := range w.claims(podID, 4) {
+			_, err := w.Snooze(w.ctx(), leaseOf(podID, c), 1, 0, store.Retry{Message: "again"})
 			w.is.NoErr(err)
 		}
 		_, err := w.Promote(w.ctx(), 100)
@@ -53,9 +53,9 @@ func TestCommandOnMovingJob(t *testing.T) {
 		})
 	}
 	for range 20 {
-		for _, c := range w.claims(boot, 4) {
-			if _, err := w.Snooze(w.ctx(), leaseOf(boot, c), 1, 0, store.Retry{Message: "again"}); err != nil {
-				w.end(boot, ending(c))
+		for _, c := range w.claims(podID, 4) {
+			if _, err := w.Snooze(w.ctx(), leaseOf(podID, c), 1, 0, store.Retry{Message: "again"}); err != nil {
+				w.end(podID, ending(c))
 			}
 		}
 		_, err := w.Promote(w.ctx(), 100)

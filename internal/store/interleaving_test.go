@@ -27,9 +27,9 @@ func TestSubjectClaimsInOppositeOrder(t *testing.T) {
 	}
 	// Both claims have locked their rows and are waiting for the first subject, which another transaction has reserved.
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 's10', -1, 1, 'running')`)
-	claim := func(boot, lane string) func() (store.Claims, error) {
+	claim := func(podID, lane string) func() (store.Claims, error) {
 		return async(func() (store.Claims, error) {
-			return w.Claim(context.Background(), boot, []store.Want{{Lane: lane, N: 20}}, []string{"k"}, true)
+			return w.Claim(context.Background(), podID, []store.Want{{Lane: lane, N: 20}}, []string{"k"}, true)
 		})
 	}
 	up, down := claim(a, "up"), claim(b, "down")
@@ -54,15 +54,15 @@ func (w *world) deadlocks() int {
 func TestFinishDeadlockCrossingParents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(about("S1"), about("S2"))
-	claims := w.claims(boot, 2)
+	claims := w.claims(podID, 2)
 	one, two := claims[0], claims[1]
 	toTwo := endingWith(one, w.new(then(one, about("S2")))[0])
 	toOne := endingWith(two, w.new(then(two, about("S1")))[0])
 	release := w.freeze(`select from trapeze.current_runs for update`)
 	finish := func(e store.Ending) func() (map[int64]store.Ended, error) {
-		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), boot, []store.Ending{e}) })
+		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), podID, []store.Ending{e}) })
 	}
 	x, y := finish(toTwo), finish(toOne)
 	w.waiting(2) // both statements have taken their snapshots, in which both subjects are running
@@ -73,22 +73,22 @@ func TestFinishDeadlockCrossingParents(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(ex)+len(ey), 2)
 	w.is.Equal(w.deadlocks(), 0)
-	w.is.Equal(len(w.claims(boot, 5)), 2) // both children can run now
+	w.is.Equal(len(w.claims(podID, 5)), 2) // both children can run now
 }
 
 func TestFinishDeadlockSameSubjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain, plain, plain, plain)
-	c := w.claims(boot, 4)
+	c := w.claims(podID, 4)
 	batch := func(x, y *store.Claimed, first, second string) []store.Ending {
 		return []store.Ending{endingWith(x, w.new(then(x, about(first)))[0]), endingWith(y, w.new(then(y, about(second)))[0])}
 	}
 	b1, b2 := batch(c[0], c[1], "m", "n"), batch(c[2], c[3], "n", "m")
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 'm', -1, 1, 'running')`)
 	finish := func(list []store.Ending) func() (map[int64]store.Ended, error) {
-		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), boot, list) })
+		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), podID, list) })
 	}
 	x, y := finish(b1), finish(b2)
 	w.waiting(2)
@@ -113,9 +113,9 @@ func TestFinishDeadlockSameSubjects(t *testing.T) {
 func TestCancelCommittedBeforeFinish(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(about("s"))[0]
-	c := w.one(boot)
+	c := w.one(podID)
 	// When the finish arrives, the cancel has changed the row but has not been committed yet.
 	release := w.freeze(`with asked as (update trapeze.live set cancel_requested = true, event_no = event_no + 1 where id = $1
 			returning id, fence, event_no)
@@ -124,32 +124,32 @@ func TestCancelCommittedBeforeFinish(t *testing.T) {
 	child := w.new(then(c))[0]
 	e := endingWith(c, child)
 	e.Result = json.RawMessage(`1`)
-	_, ok := w.end(boot, e)
+	_, ok := w.end(podID, e)
 	w.is.True(!ok) // the row is locked, and is skipped so that the rest of a batch does not have to wait
-	at, err := w.ClaimOutcomes(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, []int64{child.ID}, false)
+	at, err := w.ClaimOutcomes(w.ctx(), podID, []job.Lease{leaseOf(podID, c)}, []int64{child.ID}, false)
 	w.is.NoErr(err)
 	w.is.True(at[id].Held) // the finish must be resent
 	release(true)
-	end, ok := w.end(boot, e)
+	end, ok := w.end(podID, e)
 	w.is.True(ok)
 	w.is.Equal(end, store.Ended{State: job.Cancelled})
 	_, err = view.Job(w.ctx(), w.Store, child.ID)
 	w.is.True(errors.Is(err, job.ErrNotFound)) // no child was inserted
-	w.is.Equal(len(w.claims(boot, 5)), 0)
+	w.is.Equal(len(w.claims(podID, 5)), 0)
 	w.put(about("s"))
-	w.is.Equal(len(w.claims(boot, 5)), 1) // the subject is free
+	w.is.Equal(len(w.claims(podID, 5)), 1) // the subject is free
 }
 
 func TestCancelWaitingForFinish(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(plain)[0]
-	c := w.one(boot)
+	c := w.one(podID)
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = w.FinishIn(w.ctx(), tx, boot, ending(c))
+	_, err = w.FinishIn(w.ctx(), tx, podID, ending(c))
 	w.is.NoErr(err)
 	cancel := async(func() (admin.Cancellation, error) {
 		return admin.Cancel(context.Background(), w.Store, id, 0, true, "ann", ignoreLease)
@@ -168,7 +168,7 @@ func TestCancelWaitingForClaim(t *testing.T) {
 	id := w.put(plain)[0]
 	release := w.freeze(`with claimed as (update trapeze.live set state = 'running', fence = 1, attempt = 1, pod = $2, event_no = 2
 			where id = $1 returning id, fence, pod)
-		insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event)
+		insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event)
 		select id, 2, fence, pod, 'pending', 'running', 'job.claimed' from claimed`, id, a)
 	cancel := async(func() (admin.Cancellation, error) {
 		return admin.Cancel(context.Background(), w.Store, id, 0, false, "ann", ignoreLease)

@@ -124,11 +124,11 @@ func TestRetentionLockedOrRefusedRow(t *testing.T) {
 func TestRetentionForDelayedNextStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	parent := w.one(boot)
+	parent := w.one(podID)
 	child := w.new(then(parent, func(n *store.NewJob) { n.Starts, n.DelayMillis = false, 30*24*3600*1000 }))[0]
-	w.end(boot, endingWith(parent, child))
+	w.end(podID, endingWith(parent, child))
 	w.age(parent.ID)
 	first, last := w.ended("k", 20)
 	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
@@ -140,7 +140,7 @@ func TestRetentionForDelayedNextStep(t *testing.T) {
 	w.exec(`update trapeze.parked set run_after = now()`)
 	_, err = w.Promote(w.ctx(), 10)
 	w.is.NoErr(err)
-	w.end(boot, ending(w.one(boot)))
+	w.end(podID, ending(w.one(podID)))
 	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 1) // now the parent is deleted too
@@ -170,9 +170,9 @@ func TestUniqueKeyCleanup(t *testing.T) {
 func TestSubjectCleanup(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(about("busy"), about("lost"))
-	claims := w.claims(boot, 2)
+	claims := w.claims(podID, 2)
 	w.is.Equal(len(claims), 2)
 	w.exec(`insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('k', 'stray', 1, 1, 'running')`)
 	ended, err := upkeep.ReconcileRuns(w.ctx(), w.Store, 10)
@@ -180,7 +180,7 @@ func TestSubjectCleanup(t *testing.T) {
 	w.is.Equal(ended, []upkeep.StrayRun{{Kind: "k", Subject: "stray", JobID: 1}})
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where state = 'running'`), 2)
 	for _, c := range claims {
-		w.end(boot, ending(c))
+		w.end(podID, ending(c))
 	}
 	w.exec(`delete from trapeze.current_runs where subject = 'stray'`)
 }
@@ -188,14 +188,14 @@ func TestSubjectCleanup(t *testing.T) {
 func TestGrantedSlotsReconciliation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.exec(`insert into trapeze.lanes (name, slots) values ('l', 5), ('m', 5)`)
-	_, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"l", 2, 2, 2}, {"m", 1, 1, 1}}, []string{"k"})
+	_, err := store.SettleSlots(w.ctx(), w.Store, podID, []store.Ask{{"l", 2, 2, 2}, {"m", 1, 1, 1}}, []string{"k"})
 	w.is.NoErr(err)
 	lanes, err := upkeep.ReconcileGrants(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(len(lanes), 0)
-	w.exec(`insert into trapeze.slot_grants (lane, boot, slots, asked) values ('l', '00000000-0000-4000-8000-000000000001', 3, 1)`)
+	w.exec(`insert into trapeze.slot_grants (lane, pod, slots, asked) values ('l', '00000000-0000-4000-8000-000000000001', 3, 1)`)
 	w.exec(`update trapeze.lanes set granted = granted + 3`)
 	lanes, err = upkeep.ReconcileGrants(w.ctx(), w.Store)
 	w.is.NoErr(err)

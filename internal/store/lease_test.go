@@ -30,7 +30,7 @@ func TestRecoveryDuringHeartbeat(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	w.lapse(a)
-	release := w.freeze(`update trapeze.pods set lease_until = now() + interval '1 minute' where boot = $1`, a)
+	release := w.freeze(`update trapeze.pods set lease_until = now() + interval '1 minute' where id = $1`, a)
 	closed, err := store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 0) // a locked row is skipped without waiting
@@ -44,7 +44,7 @@ func TestLeaseFarInFuture(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
-	w.exec(`update trapeze.pods set lease_until = now() + interval '1 year' where boot = $1`, a)
+	w.exec(`update trapeze.pods set lease_until = now() + interval '1 year' where id = $1`, a)
 	beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 	w.is.NoErr(err)
 	w.is.True(!beat.NextLapse.After(beat.Now)) // the other pods learn that they must check for lapsed leases now
@@ -57,13 +57,13 @@ func TestLeasesExpiredDuringOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before, after, jumped, by := w.pod("before"), w.pod("after"), w.pod("jumped"), w.pod("by")
-	w.exec(`update trapeze.pods set lease_until = now() - interval '20 s' where boot = $1`, before)
-	w.exec(`update trapeze.pods set lease_until = now() - interval '5 s' where boot = $1`, after)
-	w.exec(`update trapeze.pods set lease_until = now() + interval '1 hour' where boot = $1`, jumped) // set by the clock of the failed server
+	w.exec(`update trapeze.pods set lease_until = now() - interval '20 s' where id = $1`, before)
+	w.exec(`update trapeze.pods set lease_until = now() - interval '5 s' where id = $1`, after)
+	w.exec(`update trapeze.pods set lease_until = now() + interval '1 hour' where id = $1`, jumped) // set by the clock of the failed server
 	closed, err := store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Now().Add(-10*time.Second))
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1)
-	w.is.Equal(closed[0].Boot, before)
+	w.is.Equal(closed[0].PodID, before)
 	closed, err = store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 2) // no lease is spared anymore
@@ -121,7 +121,7 @@ func TestADrainedPodClaimsNothing(t *testing.T) {
 	w.put(plain)
 	w.put(about("s"))
 	drained := func(is bool) {
-		_, err := w.pool.Exec(w.ctx(), `update trapeze.pods set drained = $1 where boot = $2`, is, a)
+		_, err := w.pool.Exec(w.ctx(), `update trapeze.pods set drained = $1 where id = $2`, is, a)
 		w.is.NoErr(err)
 	}
 	drained(true)
@@ -167,13 +167,13 @@ func TestClosedPodSweepIntervals(t *testing.T) {
 	pending, _ := w.recover(b, 1000)
 	w.is.Equal(pending, 0)
 	due := func(closed, swept string) bool {
-		w.exec(`update trapeze.pods set closed_at = now() - $2::interval, swept_at = now() - $3::interval where boot = $1`, a, closed, swept)
-		boots, err := store.SweepsDue(w.ctx(), w.Store)
+		w.exec(`update trapeze.pods set closed_at = now() - $2::interval, swept_at = now() - $3::interval where id = $1`, a, closed, swept)
+		podIDs, err := store.SweepsDue(w.ctx(), w.Store)
 		w.is.NoErr(err)
 		beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 		w.is.NoErr(err)
-		w.is.Equal(beat.SweepIsDue, len(boots) == 1) // heartbeats and SweepsDue agree
-		return len(boots) == 1
+		w.is.Equal(beat.SweepIsDue, len(podIDs) == 1) // heartbeats and SweepsDue agree
+		return len(podIDs) == 1
 	}
 	w.is.True(!due("1s", "1s"))
 	w.is.True(due("3s", "3s"))   // the second sweep is due two seconds after the first one
@@ -185,9 +185,9 @@ func TestClosedPodSweepIntervals(t *testing.T) {
 	w.is.True(due("3d", "2d 23h 59m"))
 
 	// A claim was in flight when its pod was closed, and is committed after the first sweep.
-	w.exec(`update trapeze.pods set closed_at = null, swept_at = null where boot = $1`, a)
+	w.exec(`update trapeze.pods set closed_at = null, swept_at = null where id = $1`, a)
 	w.one(a)
-	w.exec(`update trapeze.pods set closed_at = now() - interval '3 s', swept_at = now() - interval '3 s' where boot = $1`, a)
+	w.exec(`update trapeze.pods set closed_at = now() - interval '3 s', swept_at = now() - interval '3 s' where id = $1`, a)
 	pending, _ = w.recover(b, 1000)
 	w.is.Equal(pending, 1)
 }

@@ -32,10 +32,10 @@ type Holding struct {
 // Plan: Index Scan on live_pkey, one row.
 var (
 	holdSQL = newStatement(`
-update trapeze.live set writes = writes + 1 where id = @id and fence = @fence and pod = @boot
+update trapeze.live set writes = writes + 1 where id = @id and fence = @fence and pod = @pod
 returning cancel_requested, writes, pg_current_xact_id()::text, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true)`)
 	holdToEndSQL = newStatement(`
-with held as (select cancel_requested from trapeze.live where id = @id and fence = @fence and pod = @boot for update)
+with held as (select cancel_requested from trapeze.live where id = @id and fence = @fence and pod = @pod for update)
 select cancel_requested, `, strconv.Itoa(Uncounted), `, pg_current_xact_id()::text, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
 )
 
@@ -68,7 +68,7 @@ func (h *Holding) begin(ctx context.Context, s *Store, l job.Lease, idle time.Du
 	if ends {
 		st = holdToEndSQL
 	}
-	values, err := st.bind(args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"idle", idle.Milliseconds()}})
+	values, err := st.bind(args{{"id", l.JobID}, {"fence", l.Fence}, {"pod", l.Pod}, {"idle", idle.Milliseconds()}})
 	if err != nil {
 		return err
 	}
@@ -158,9 +158,9 @@ func (h *Holding) Broken(err error) bool {
 func (h *Holding) Number() int { return h.number }
 
 // Finish finishes the locked claim, as [Store.Finish] does, and commits, in one round trip.
-func (h *Holding) Finish(ctx context.Context, s *Store, boot string, e Ending) (Ended, error) {
+func (h *Holding) Finish(ctx context.Context, s *Store, podID string, e Ending) (Ended, error) {
 	batch := h.last()
-	ended, err := queueFinish(batch, s, boot, []Ending{e})
+	ended, err := queueFinish(batch, s, podID, []Ending{e})
 	if err != nil {
 		return Ended{}, err
 	}
@@ -198,12 +198,12 @@ func (h *Holding) End(ctx context.Context) {
 // settledSQL reads how many transactions have locked a claim. It locks the row, so it waits for the transaction with the unknown outcome if
 // that transaction is still running. A transaction id would not be sufficient, because PostgreSQL reuses the ids of transactions whose WAL
 // was lost in a crash. Plan: Index Scan on live_pkey, one row.
-var settledSQL = newStatement(`select writes from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update`)
+var settledSQL = newStatement(`select writes from trapeze.live where id = @id and fence = @fence and pod = @pod for no key update`)
 
 // Settled returns the number of committed transactions that locked a claim. It waits for any that are in flight. held is false if the claim
 // has ended or is no longer the job's latest.
 func Settled(ctx context.Context, s *Store, l job.Lease) (writes int, held bool, err error) {
-	found, err := run(ctx, s, pgx.RowTo[int], settledSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}})
+	found, err := run(ctx, s, pgx.RowTo[int], settledSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"pod", l.Pod}})
 	if err != nil {
 		return 0, false, fmt.Errorf("read back a commit of job %d: %w", l.JobID, err)
 	}

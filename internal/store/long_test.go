@@ -46,10 +46,10 @@ func TestHotStatementsInLargeDatabase(t *testing.T) {
 // measure runs each hot statement once in a database with n pending, n finished and n/10 parked jobs.
 func measure(t *testing.T, n int) map[string]plantest.Touched {
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
 	w.put(func(n *store.NewJob) { n.Subject, n.Priority = "s", 50 })
-	parent := w.one(boot)
+	parent := w.one(podID)
 	w.seedPending(n)
 	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) select g, 'k', 'default', '{}', g from generate_series($1::int + 1, 3 * $1::int) g`, n)
 	w.exec(`insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
@@ -65,7 +65,7 @@ func measure(t *testing.T, n int) map[string]plantest.Touched {
 	found := map[string]plantest.Touched{}
 	for name, st := range map[string]*store.Statement{"claim": store.ClaimSQL, "enqueue": store.EnqueueSQL, "heartbeat": store.HeartbeatSQL, "promote": store.PromoteSQL, "finish": store.FinishSQL} {
 		child := id()
-		by := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{50}'", "isolated": "true", "lease": "60000", "draining": "false",
+		by := map[string]string{"pod": "'" + podID + "'", "lanes": "'{default}'", "wants": "'{50}'", "isolated": "true", "lease": "60000", "draining": "false",
 			"stream": "0", "renew": "true", "limit": "50", "ids": fmt.Sprintf("'{%d}'", parent.ID), "fences": "'{1}'", "states": "'{succeeded}'",
 			"outcomes": "'{ok}'", "reasons": "'{ok}'", "new_ids": fmt.Sprintf("'{%d}'", child), "kinds": "'{k}'", "subjects": "'{s}'", "args": `'{"{}"}'`,
 			"pipelines": fmt.Sprintf("'{%d}'", child), "parents": "'{null}'", "steps": "'{0}'", "submitters": "'{ann}'", "actors": "'{ann}'",

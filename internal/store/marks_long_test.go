@@ -17,7 +17,7 @@ import (
 func TestDeadRowsUnderHeldSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	snapshot, err := w.Pool().Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = snapshot.Rollback(w.ctx()) }()
@@ -31,17 +31,17 @@ func TestDeadRowsUnderHeldSnapshot(t *testing.T) {
 			changes[i] = plain
 		}
 		w.put(changes...)
-		claimed := w.claims(boot, n)
+		claimed := w.claims(podID, n)
 		w.is.Equal(len(claimed), n)
 		ends := make([]store.Ending, n)
 		for i, c := range claimed {
 			ends[i] = ending(c)
 		}
-		_, err := w.Finish(w.ctx(), boot, ends)
+		_, err := w.Finish(w.ctx(), podID, ends)
 		w.is.NoErr(err)
 	}
 	conn := plantest.Pinned(t, w.Pool())
-	literals := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{5}'", "kinds": "'{k}'", "isolated": "true",
+	literals := map[string]string{"pod": "'" + podID + "'", "lanes": "'{default}'", "wants": "'{5}'", "kinds": "'{k}'", "isolated": "true",
 		"since": `array[now() + interval '1 second']`}
 	pages := func(name string, sql *store.Statement) int {
 		plan := plantest.Explain(t, conn, name, sql.Text(), "analyze, buffers, costs off, timing off", sql.InOrder(literals)...)

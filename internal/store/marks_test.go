@@ -26,11 +26,11 @@ func (w *world) ready(id int64, ago time.Duration) time.Time {
 func TestClaimFromMarkOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(urgent(10), urgent(-100), urgent(100), urgent(10), about("s"), about("s"), urgent(50))
 	mark := w.ready(ids[3], time.Hour)
 	claim := func(n int) []int64 {
-		found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: n, Since: mark}, {Lane: "other", N: n}}, []string{"k"}, true)
+		found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: n, Since: mark}, {Lane: "other", N: n}}, []string{"k"}, true)
 		w.is.NoErr(err)
 		got := make([]int64, 0, n)
 		for _, c := range found.Jobs {
@@ -46,19 +46,19 @@ func TestClaimFromMarkOrder(t *testing.T) {
 func TestClaimSkipsJobsBeforeMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(urgent(100), plain)
 	w.ready(ids[0], time.Hour)
-	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute)}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute)}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), ids[1:])
-	w.is.Equal(idsOf(w.claims(boot, 9)), ids[:1]) // a claim without a mark finds the older job
+	w.is.Equal(idsOf(w.claims(podID, 9)), ids[:1]) // a claim without a mark finds the older job
 }
 
 func TestMarkClaimableJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	margin := time.Duration(0)
 	mark := func(since time.Time) time.Time {
 		found, took, err := w.Marks(w.ctx(), map[string]time.Time{"default": since, "other": {}}, []string{"k"}, margin)
@@ -84,7 +84,7 @@ func TestMarkClaimableJobs(t *testing.T) {
 
 	running := w.ready(ids[3], 20*time.Hour)
 	w.ready(ids[4], 10*time.Hour)
-	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[2], ids[3]})
 	w.is.True(mark(running).Equal(first)) // the mark ignores the waiting job of a running subject, because that job is found through its subject
@@ -93,12 +93,12 @@ func TestMarkClaimableJobs(t *testing.T) {
 func TestSubmissionFromMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	waits := w.put(urgent(20))[0]
 	at := w.ready(waits, time.Hour)
 	submit := func(priority int, since time.Time) store.Place {
 		n := w.new(func(n *store.NewJob) { n.Priority, n.Starts = priority, true })
-		e, err := w.EnqueueSince(w.ctx(), boot, n, since)
+		e, err := w.EnqueueSince(w.ctx(), podID, n, since)
 		w.is.NoErr(err)
 		return e.Places[n[0].ID]
 	}

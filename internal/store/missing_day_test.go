@@ -42,7 +42,7 @@ func (w *world) ensurePartitions() int {
 func TestWritesSucceedWithoutTodaysPartition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.exec(`insert into trapeze.kinds (kind, on_failure) values ('k', '[{"kind": "cleanup", "lane": "default", "args": {}}]')`)
 	w.dropToday()
 	w.put(plain, plain, plain)
@@ -51,12 +51,12 @@ func TestWritesSucceedWithoutTodaysPartition(t *testing.T) {
 	_, err = tx.Exec(w.ctx(), `select trapeze.enqueue('k', '{}')`) // the application's own transaction
 	w.is.NoErr(err)
 	w.is.NoErr(tx.Commit(w.ctx()))
-	claims := w.claims(boot, 4)
+	claims := w.claims(podID, 4)
 	w.is.Equal(len(claims), 4)
 	for i, state := range []job.State{job.Succeeded, job.Failed, job.Failed, job.Cancelled} {
 		e := ending(claims[i])
 		e.State, e.Outcome, e.Reason = state, job.Error, job.ReasonError
-		_, ok := w.end(boot, e)
+		_, ok := w.end(podID, e)
 		w.is.True(ok)
 	}
 	const history = `select string_agg(e.xid::text || ' ' || e.event, ',' order by e.xid, e.event) from trapeze.job_events e`
@@ -83,13 +83,13 @@ func TestWritesSucceedWithoutTodaysPartition(t *testing.T) {
 func TestDaysWithGeneratedColumns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	for table, column := range map[string]string{"done": "reason", "job_events": "event"} {
 		w.exec(`alter table trapeze.` + table + ` add mine text default 'm', add made text generated always as (upper(` + column + `)) stored`)
 	}
 	w.dropToday()
 	w.put(plain)
-	_, ok := w.end(boot, ending(w.claims(boot, 1)[0]))
+	_, ok := w.end(podID, ending(w.claims(podID, 1)[0]))
 	w.is.True(ok)
 	w.is.Equal(w.ensurePartitions(), 4)
 	w.is.Equal(w.inDefaults(), 0)
@@ -122,10 +122,10 @@ func TestMissingDayDuringOpenTransaction(t *testing.T) {
 func TestRowsOfMissingPastDays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(plain, plain)
-	for _, c := range w.claims(boot, 2) {
-		_, ok := w.end(boot, ending(c))
+	for _, c := range w.claims(podID, 2) {
+		_, ok := w.end(podID, ending(c))
 		w.is.True(ok)
 	}
 	w.exec(`update trapeze.done set finished_at = finished_at - interval '3 days' where id = $1`, ids[0])
@@ -158,9 +158,9 @@ func TestStatementsDuringPartitionMove(t *testing.T) {
 	w := newWorld(t)
 	w.dropToday()
 	w.put(plain, plain, plain)
-	boot := w.pod("a")
-	for _, c := range w.claims(boot, 3) {
-		_, ok := w.end(boot, ending(c))
+	podID := w.pod("a")
+	for _, c := range w.claims(podID, 3) {
+		_, ok := w.end(podID, ending(c))
 		w.is.True(ok)
 	}
 	events := w.count(`select count(*) from trapeze.job_events`)

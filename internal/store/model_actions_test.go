@@ -80,22 +80,22 @@ func (b *bench) drawJoin(*rapid.T) []operation {
 	return []operation{b.join()}
 }
 
-func (b *bench) openPods() (boots []string) {
-	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {
-		if b.m.open(boot) {
-			boots = append(boots, boot)
+func (b *bench) openPods() (podIDs []string) {
+	for _, podID := range slices.Sorted(maps.Keys(b.m.pods)) {
+		if b.m.open(podID) {
+			podIDs = append(podIDs, podID)
 		}
 	}
-	return boots
+	return podIDs
 }
 
 // drawPod draws a pod, usually an open one. Occasionally it draws a pod that is closed or was never registered.
 func (b *bench) drawPod(t *rapid.T) string {
-	boots := b.openPods()
-	if len(boots) == 0 || seldom(t, "closed pod", 10) {
-		return bootOf(evenly(t, "any pod", b.boots+1))
+	podIDs := b.openPods()
+	if len(podIDs) == 0 || seldom(t, "closed pod", 10) {
+		return bootOf(evenly(t, "any pod", b.podIDs+1))
 	}
-	return draw(t, "pod", boots...)
+	return draw(t, "pod", podIDs...)
 }
 
 func (b *bench) drawJobs(t *rapid.T, most int, change func(*store.NewJob)) []store.NewJob {
@@ -129,22 +129,22 @@ func (b *bench) drawUnique(t *rapid.T) []operation {
 
 // drawClaim draws a claim by a pod, for some kinds, in the lanes that were open at the pod's last heartbeat.
 func (b *bench) drawClaim(t *rapid.T) []operation {
-	boot := b.drawPod(t)
+	podID := b.drawPod(t)
 	var wants []store.Want
 	for _, lane := range []string{"default", "side"} {
 		w := store.Want{Lane: lane, N: evenly(t, lane, 5)}
-		for _, l := range b.beats[boot] {
+		for _, l := range b.beats[podID] {
 			if l.Name == lane && (!l.Enabled || l.Drained) {
 				w.N = 0
 			} else if l.Name == lane && l.SlotsPerPod != nil {
-				running := len(b.m.pick(func(j *modelJob) bool { return j.runs() && j.pod == boot && j.Lane == lane }))
+				running := len(b.m.pick(func(j *modelJob) bool { return j.runs() && j.pod == podID && j.Lane == lane }))
 				w.N = min(w.N, max(0, *l.SlotsPerPod-running))
 			}
 		}
 		wants = append(wants, w)
 	}
 	kinds := draw(t, "kinds", []string{"k", "other"}, []string{"k", "other"}, []string{"k"}, []string{"foreign"})
-	return []operation{claims(boot, wants, kinds, !seldom(t, "none isolated", 3))}
+	return []operation{claims(podID, wants, kinds, !seldom(t, "none isolated", 3))}
 }
 
 func (b *bench) drawClaimSubjects(t *rapid.T) []operation {
@@ -164,7 +164,7 @@ func (b *bench) drawLease(t *rapid.T) job.Lease {
 	l := draw(t, "former lease", b.given...)
 	switch how {
 	case 8:
-		l.Pod = bootOf(evenly(t, "other pod", b.boots+1))
+		l.Pod = bootOf(evenly(t, "other pod", b.podIDs+1))
 	case 9:
 		l.Fence += int64(evenly(t, "other fence", 3) - 1)
 	}

@@ -61,7 +61,7 @@ func (b *bench) drawFail(t *rapid.T) []operation {
 }
 
 func (b *bench) drawPark(t *rapid.T) []operation {
-	return []operation{parks(b.drawLease(t), draw(t, "why", "retry", "retry_later"), draw(t, "wait", int64(0), 3_600_000))}
+	return []operation{parks(b.drawLease(t), draw(t, "why", "retry", "snooze"), draw(t, "wait", int64(0), 3_600_000))}
 }
 
 func (b *bench) drawHandBack(t *rapid.T) []operation {
@@ -107,7 +107,7 @@ func (b *bench) drawStale(t *rapid.T) []operation {
 	return []operation{
 		harmless(finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})),
 		harmless(finishes(l.Pod, store.Ending{ID: l.JobID, Fence: l.Fence, State: job.Failed, Outcome: job.Error, Reason: job.ReasonError, Error: "late"})),
-		harmless(parks(l, "retry", 0)), harmless(parks(l, "retry_later", 0)), harmless(handsBack(l.Pod, l)),
+		harmless(parks(l, "retry", 0)), harmless(parks(l, "snooze", 0)), harmless(handsBack(l.Pod, l)),
 		harmless(progresses(l, job.Progress{Done: ptr(int64(1))})), harmless(emits(l, 2)),
 		harmless(checkpoints(l, json.RawMessage(`{"line": 99}`))), harmless(keeps(l, json.RawMessage(`{"line": 98}`))), harmless(readsBack(l)),
 		notesStale(l), // the only write that a former owner may make, if the job has a newer claim
@@ -129,24 +129,24 @@ func harmless(v operation) operation {
 }
 
 func (b *bench) drawBeat(t *rapid.T) []operation {
-	boot := b.drawPod(t)
-	b.beats[boot] = slices.Collect(maps.Values(b.m.lanes))
-	return []operation{beats(boot, seldom(t, "draining", 3))}
+	podID := b.drawPod(t)
+	b.beats[podID] = slices.Collect(maps.Values(b.m.lanes))
+	return []operation{beats(podID, seldom(t, "draining", 3))}
 }
 
 func (b *bench) drawLapse(t *rapid.T) (list []operation) {
-	for _, boot := range drawSome(t, "lapses", 2, b.openPods()) {
-		list = append(list, lapses(boot))
+	for _, podID := range drawSome(t, "lapses", 2, b.openPods()) {
+		list = append(list, lapses(podID))
 	}
 	return list
 }
 
 func (b *bench) drawRecover(t *rapid.T) []operation {
-	boots := b.openPods()
-	if len(boots) == 0 {
+	podIDs := b.openPods()
+	if len(podIDs) == 0 {
 		return nil
 	}
-	return b.sweep(draw(t, "by", boots...), draw(t, "page", 1000, 1, 3), draw(t, "max crashes", 3, 1, 2))
+	return b.sweep(draw(t, "by", podIDs...), draw(t, "page", 1000, 1, 3), draw(t, "max crashes", 3, 1, 2))
 }
 
 func (b *bench) drawLeave(t *rapid.T) []operation { return []operation{leaves(b.drawPod(t))} }

@@ -17,12 +17,12 @@ type newJob struct {
 
 // Enqueue inserts each job where the store is expected to insert it. Jobs of the same or a higher priority that are already waiting in its
 // lane go first.
-func (m *model) Enqueue(boot string, list []store.NewJob) map[int64]store.Place {
+func (m *model) Enqueue(podID string, list []store.NewJob) map[int64]store.Place {
 	jobs := make([]newJob, len(list))
 	for i, n := range list {
 		jobs[i] = newJob{NewJob: n, ahead: n.Priority}
 	}
-	return m.insert(boot, jobs, m.places(boot, jobs))
+	return m.insert(podID, jobs, m.places(podID, jobs))
 }
 
 // EnqueueUnique submits a job with a unique key, and returns the job that holds the key.
@@ -38,7 +38,7 @@ func (m *model) EnqueueUnique(n store.NewJob) (holder int64) {
 }
 
 // places returns where each new job is inserted, based on the existing jobs. If several new jobs have the same subject, only one runs.
-func (m *model) places(boot string, list []newJob) map[int64]store.Place {
+func (m *model) places(podID string, list []newJob) map[int64]store.Place {
 	at := map[int64]store.Place{}
 	free := make([]newJob, 0, len(list))
 	for _, w := range list {
@@ -46,7 +46,7 @@ func (m *model) places(boot string, list []newJob) map[int64]store.Place {
 		switch {
 		case w.DelayMillis > 0:
 			at[w.ID] = store.PlacedParked
-		case w.Starts && m.open(boot) && first && (w.handed || !m.busy(store.Key{w.Kind, w.Subject})):
+		case w.Starts && m.open(podID) && first && (w.handed || !m.busy(store.Key{w.Kind, w.Subject})):
 			free = append(free, w)
 		default:
 			at[w.ID] = store.PlacedPending
@@ -66,7 +66,7 @@ func (m *model) places(boot string, list []newJob) map[int64]store.Place {
 }
 
 // insert inserts new jobs in their places.
-func (m *model) insert(boot string, list []newJob, at map[int64]store.Place) map[int64]store.Place {
+func (m *model) insert(podID string, list []newJob, at map[int64]store.Place) map[int64]store.Place {
 	for _, w := range list {
 		j := &modelJob{NewJob: w.NewJob, place: "live", at: m.now}
 		if j.PipelineID == 0 {
@@ -81,7 +81,7 @@ func (m *model) insert(boot string, list []newJob, at map[int64]store.Place) map
 		case store.PlacedParked:
 			j.place, j.why, j.at = "parked", "scheduled", m.due(w.DelayMillis)
 		case store.PlacedRunning:
-			m.start(j, boot, "fast")
+			m.start(j, podID, "fast")
 		}
 	}
 	return at
@@ -91,10 +91,10 @@ func (m *model) insert(boot string, list []newJob, at map[int64]store.Place) map
 func (m *model) due(millis int64) int64 { return m.now + millis<<32 }
 
 // start claims a pending job for a pod.
-func (m *model) start(j *modelJob, boot, path string) {
-	j.fence, j.attempt, j.pod, j.started = j.fence+1, j.attempt+1, boot, true
+func (m *model) start(j *modelJob, podID, path string) {
+	j.fence, j.attempt, j.pod, j.started = j.fence+1, j.attempt+1, podID, true
 	m.run(j)
-	m.move(j, job.Running, modelEvent{event: "job.claimed", boot: boot, fence: &[]int64{j.fence}[0], note: path})
+	m.move(j, job.Running, modelEvent{event: "job.claimed", podID: podID, fence: &[]int64{j.fence}[0], note: path})
 	if j.uniqueWhile == "pending" {
 		delete(m.keys, store.Key{j.Kind, *j.UniqueKey})
 		j.uniqueWhile = ""
@@ -107,7 +107,7 @@ type modelClaim struct {
 	Attempt, Crashes, Priority, Step int
 	Isolated                         bool
 	Kind, Lane, Subject, Checkpoint  string
-	PutOff                           int
+	Snoozes                          int
 }
 
 type modelClaims struct {
@@ -116,7 +116,7 @@ type modelClaims struct {
 }
 
 // Claim claims the most urgent jobs of each lane.
-func (m *model) Claim(boot string, wants []store.Want, kinds []string, isolated bool) modelClaims {
+func (m *model) Claim(podID string, wants []store.Want, kinds []string, isolated bool) modelClaims {
 	var picked []*modelJob
 	for _, w := range wants {
 		found := m.pick(func(j *modelJob) bool {
@@ -125,11 +125,11 @@ func (m *model) Claim(boot string, wants []store.Want, kinds []string, isolated 
 		slices.SortFunc(found, urgency)
 		picked = append(picked, found[:min(w.N, len(found))]...)
 	}
-	return m.take(boot, picked)
+	return m.take(podID, picked)
 }
 
 // ClaimSubjects claims the most urgent job of each subject.
-func (m *model) ClaimSubjects(boot string, keys []store.Key, lanes []string) modelClaims {
+func (m *model) ClaimSubjects(podID string, keys []store.Key, lanes []string) modelClaims {
 	var picked []*modelJob
 	for _, k := range keys {
 		found := m.pick(func(j *modelJob) bool {
@@ -139,12 +139,12 @@ func (m *model) ClaimSubjects(boot string, keys []store.Key, lanes []string) mod
 			picked = append(picked, slices.MinFunc(found, urgency))
 		}
 	}
-	return m.take(boot, picked)
+	return m.take(podID, picked)
 }
 
 // take claims the picked jobs for a pod, but only one job per subject and only one isolated job.
-func (m *model) take(boot string, picked []*modelJob) modelClaims {
-	if !m.open(boot) {
+func (m *model) take(podID string, picked []*modelJob) modelClaims {
+	if !m.open(podID) {
 		return modelClaims{}
 	}
 	first := int64(0) // the first isolated job
@@ -159,10 +159,10 @@ func (m *model) take(boot string, picked []*modelJob) modelClaims {
 		if j.isolated && j.ID != first || m.busy(j.key()) {
 			continue
 		}
-		m.start(j, boot, "")
+		m.start(j, podID, "")
 		claims.Jobs = append(claims.Jobs, modelClaim{ID: j.ID, Fence: j.fence, Attempt: j.attempt, Crashes: j.crashes,
 			Priority: j.Priority, Step: j.Step, Isolated: j.isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
-			Checkpoint: j.checkpoint, PutOff: j.putOff})
+			Checkpoint: j.checkpoint, Snoozes: j.snoozes})
 	}
 	slices.SortFunc(claims.Jobs, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
 	return claims

@@ -44,50 +44,50 @@ func retriesAgain(id int64) operation {
 		func(m *model) ([]int64, error) { return m.Retry(id, "ann") })
 }
 
-func registers(boot, name string) operation {
-	p := store.PodInfo{Boot: boot, Name: name, Kinds: []string{"k"}, Slots: 8}
-	return bare("register "+boot,
+func registers(podID, name string) operation {
+	p := store.PodInfo{PodID: podID, Name: name, Kinds: []string{"k"}, Slots: 8}
+	return bare("register "+podID,
 		func(ctx context.Context, s *store.Store) error { return s.Register(ctx, p, lease) },
 		func(m *model) error { m.Register(p); return nil })
 }
 
-func leaves(boot string) operation {
-	return bare("leave "+boot,
-		func(ctx context.Context, s *store.Store) error { return s.Leave(ctx, boot) },
-		func(m *model) error { m.Leave(boot); return nil })
+func leaves(podID string) operation {
+	return bare("leave "+podID,
+		func(ctx context.Context, s *store.Store) error { return s.Leave(ctx, podID) },
+		func(m *model) error { m.Leave(podID); return nil })
 }
 
-func beats(boot string, draining bool) operation {
-	return in("heartbeat of "+boot,
+func beats(podID string, draining bool) operation {
+	return in("heartbeat of "+podID,
 		func(ctx context.Context, s *store.Store) (modelBeat, error) {
-			b, err := s.Heartbeat(ctx, boot, lease, draining)
+			b, err := s.Heartbeat(ctx, podID, lease, draining)
 			got := modelBeat{Open: b.Open, Paused: b.Paused, Due: b.NextDue != nil, Peers: b.NextLapse != nil}
 			got.Lanes, got.Cancels = append(got.Lanes, b.Lanes...), append(got.Cancels, b.Cancels...)
 			got.sort()
 			return got, err
 		},
-		func(m *model) (modelBeat, error) { return m.Heartbeat(boot, draining), nil })
+		func(m *model) (modelBeat, error) { return m.Heartbeat(podID, draining), nil })
 }
 
 func closesLapsed(by string) operation {
 	return in("close lapsed pods, by "+by,
-		func(ctx context.Context, s *store.Store) (boots []string, err error) {
+		func(ctx context.Context, s *store.Store) (podIDs []string, err error) {
 			list, err := store.CloseLapsed(ctx, s, by, lease, time.Time{})
 			for _, l := range list {
-				boots = append(boots, l.Boot)
+				podIDs = append(podIDs, l.PodID)
 			}
-			return boots, err
+			return podIDs, err
 		},
 		func(m *model) ([]string, error) { return m.CloseLapsed(by), nil })
 }
 
-func recoversPage(boots []string, after int64, limit, maxCrashes int) operation {
-	return in(fmt.Sprintf("recover jobs of %v after %d, %d rows, %d crashes", boots, after, limit, maxCrashes),
+func recoversPage(podIDs []string, after int64, limit, maxCrashes int) operation {
+	return in(fmt.Sprintf("recover jobs of %v after %d, %d rows, %d crashes", podIDs, after, limit, maxCrashes),
 		func(ctx context.Context, s *store.Store) (store.RecoveredPage, error) {
-			return store.RecoverPage(ctx, s, boots, after, limit, maxCrashes)
+			return store.RecoverPage(ctx, s, podIDs, after, limit, maxCrashes)
 		},
 		func(m *model) (store.RecoveredPage, error) {
-			return m.RecoverPage(boots, after, limit, maxCrashes), nil
+			return m.RecoverPage(podIDs, after, limit, maxCrashes), nil
 		})
 }
 
@@ -109,17 +109,17 @@ func sweepsDue(unswept []string) operation {
 	return in("list the sweeps",
 		func(ctx context.Context, s *store.Store) ([]string, error) {
 			due, err := store.SweepsDue(ctx, s)
-			return slices.DeleteFunc(due, func(boot string) bool { return !slices.Contains(unswept, boot) }), err
+			return slices.DeleteFunc(due, func(podID string) bool { return !slices.Contains(unswept, podID) }), err
 		},
 		func(m *model) ([]string, error) { return append([]string{}, unswept...), nil })
 }
 
-func swept(boots []string) operation {
-	return bare(fmt.Sprintf("note the sweep of %v", boots),
-		func(ctx context.Context, s *store.Store) error { return store.Swept(ctx, s, boots) },
+func swept(podIDs []string) operation {
+	return bare(fmt.Sprintf("note the sweep of %v", podIDs),
+		func(ctx context.Context, s *store.Store) error { return store.Swept(ctx, s, podIDs) },
 		func(m *model) error {
-			for _, boot := range boots {
-				m.pods[boot].swept = true
+			for _, podID := range podIDs {
+				m.pods[podID].swept = true
 			}
 			return nil
 		})
@@ -149,9 +149,9 @@ func changesLane(l store.Lane) operation {
 }
 
 func pauses(paused bool) operation {
-	return bare(fmt.Sprintf("gate paused %v", paused),
+	return bare(fmt.Sprintf("queue paused %v", paused),
 		func(ctx context.Context, s *store.Store) error {
-			_, err := s.Pool().Exec(ctx, `update trapeze.gate set paused = $1`, paused)
+			_, err := s.Pool().Exec(ctx, `update trapeze.queue_state set paused = $1`, paused)
 			return err
 		},
 		func(m *model) error { m.paused = paused; return nil })
@@ -187,13 +187,13 @@ func forgetsEvents() operation {
 }
 
 // lapses moves a pod's lease expiry into the past.
-func lapses(boot string) operation {
-	return bare("lapse of "+boot,
+func lapses(podID string) operation {
+	return bare("lapse of "+podID,
 		func(ctx context.Context, s *store.Store) error {
-			_, err := s.Pool().Exec(ctx, `update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
+			_, err := s.Pool().Exec(ctx, `update trapeze.pods set lease_until = now() - interval '1 second' where id = $1`, podID)
 			return err
 		},
-		func(m *model) error { m.pods[boot].lapsed = true; return nil })
+		func(m *model) error { m.pods[podID].lapsed = true; return nil })
 }
 
 // comesDue makes a parked job due.
@@ -236,8 +236,8 @@ func ages(ids ...int64) operation {
 func ageEvents(ctx context.Context, pool *pgxpool.Pool, ids []int64, at time.Time) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		for _, sql := range []string{
-			`insert into trapeze.job_events (job, event_no, xid, fence, boot, from_state, to_state, event, actor, level, message, fields)
-			select job, event_no, xid, fence, boot, from_state, to_state, event, actor, level, message, fields from trapeze.job_event
+			`insert into trapeze.job_events (job, event_no, xid, fence, pod, from_state, to_state, event, actor, level, message, fields)
+			select job, event_no, xid, fence, pod, from_state, to_state, event, actor, level, message, fields from trapeze.job_event
 			where job = any($1) and not exists (select from trapeze.job_events e where e.job = job_event.job and e.event_no = job_event.event_no)`,
 			`delete from trapeze.job_events where jobs <@ $1`,
 			`update trapeze.job_events e set (jobs, event_nos, fences) = (select array_agg(job), array_agg(event_no), array_agg(fence)

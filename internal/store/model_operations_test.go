@@ -72,12 +72,12 @@ func bare(name string, do func(context.Context, *store.Store) error, apply func(
 		func(m *model) (any, error) { return nil, apply(m) })
 }
 
-func enqueues(boot string, list []store.NewJob) operation {
-	return in(fmt.Sprintf("enqueue %s in %s", asLine(list), boot),
+func enqueues(podID string, list []store.NewJob) operation {
+	return in(fmt.Sprintf("enqueue %s in %s", asLine(list), podID),
 		func(ctx context.Context, s *store.Store) (map[int64]store.Place, error) {
-			return s.Enqueue(ctx, boot, list)
+			return s.Enqueue(ctx, podID, list)
 		},
-		func(m *model) (map[int64]store.Place, error) { return m.Enqueue(boot, list), nil })
+		func(m *model) (map[int64]store.Place, error) { return m.Enqueue(podID, list), nil })
 }
 
 func enqueuesUnique(n store.NewJob) operation {
@@ -93,20 +93,20 @@ func enqueuesUnique(n store.NewJob) operation {
 		func(m *model) (int64, error) { return m.EnqueueUnique(n), nil })
 }
 
-func claims(boot string, wants []store.Want, kinds []string, isolated bool) operation {
-	return in(fmt.Sprintf("claim %v of %v in %s, isolated %v", wants, kinds, boot, isolated),
+func claims(podID string, wants []store.Want, kinds []string, isolated bool) operation {
+	return in(fmt.Sprintf("claim %v of %v in %s, isolated %v", wants, kinds, podID, isolated),
 		func(ctx context.Context, s *store.Store) (modelClaims, error) {
-			return claimsOf(s.Claim(ctx, boot, wants, kinds, isolated))
+			return claimsOf(s.Claim(ctx, podID, wants, kinds, isolated))
 		},
-		func(m *model) (modelClaims, error) { return m.Claim(boot, wants, kinds, isolated), nil })
+		func(m *model) (modelClaims, error) { return m.Claim(podID, wants, kinds, isolated), nil })
 }
 
-func claimsSubjects(boot string, keys []store.Key, lanes []string) operation {
-	return in(fmt.Sprintf("claim subjects %v of %v in %s", keys, lanes, boot),
+func claimsSubjects(podID string, keys []store.Key, lanes []string) operation {
+	return in(fmt.Sprintf("claim subjects %v of %v in %s", keys, lanes, podID),
 		func(ctx context.Context, s *store.Store) (modelClaims, error) {
-			return claimsOf(s.ClaimSubjects(ctx, boot, keys, lanes))
+			return claimsOf(s.ClaimSubjects(ctx, podID, keys, lanes))
 		},
-		func(m *model) (modelClaims, error) { return m.ClaimSubjects(boot, keys, lanes), nil })
+		func(m *model) (modelClaims, error) { return m.ClaimSubjects(podID, keys, lanes), nil })
 }
 
 // claimsOf reduces a claim's result to the fields that the model tracks.
@@ -115,25 +115,25 @@ func claimsOf(c store.Claims, err error) (modelClaims, error) {
 	for _, j := range c.Jobs {
 		found.Jobs = append(found.Jobs, modelClaim{ID: j.ID, Fence: j.Fence, Attempt: j.Attempt, Crashes: j.Crashes,
 			Priority: j.Priority, Step: j.Step, Isolated: j.Isolated, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject,
-			Checkpoint: string(j.Checkpoint), PutOff: j.Snoozes})
+			Checkpoint: string(j.Checkpoint), Snoozes: j.Snoozes})
 	}
 	slices.SortFunc(found.Jobs, func(a, b modelClaim) int { return cmp.Compare(a.ID, b.ID) })
 	return found, err
 }
 
-func finishes(boot string, list ...store.Ending) operation {
-	return in(fmt.Sprintf("finish %s in %s", asLine(list), boot),
+func finishes(podID string, list ...store.Ending) operation {
+	return in(fmt.Sprintf("finish %s in %s", asLine(list), podID),
 		func(ctx context.Context, s *store.Store) (map[int64]store.Ended, error) {
-			return s.Finish(ctx, boot, list)
+			return s.Finish(ctx, podID, list)
 		},
-		func(m *model) (map[int64]store.Ended, error) { return m.Finish(boot, list), nil })
+		func(m *model) (map[int64]store.Ended, error) { return m.Finish(podID, list), nil })
 }
 
 func parks(l job.Lease, why string, millis int64) operation {
 	return bare(fmt.Sprintf("%s %+v after %d ms", why, l, millis),
 		func(ctx context.Context, s *store.Store) error {
 			wait := time.Duration(millis) * time.Millisecond
-			if why == "retry_later" { // any number of snoozes will do, so use the fence
+			if why == "snooze" { // any number of snoozes will do, so use the fence
 				_, err := s.Snooze(ctx, l, int(l.Fence), wait, store.Retry{Message: "boom"})
 				return err
 			}
@@ -143,12 +143,12 @@ func parks(l job.Lease, why string, millis int64) operation {
 		func(m *model) error { return m.Park(l, why, millis, "boom") })
 }
 
-func handsBack(boot string, leases ...job.Lease) operation {
-	return in(fmt.Sprintf("hand back %+v in %s", leases, boot),
+func handsBack(podID string, leases ...job.Lease) operation {
+	return in(fmt.Sprintf("hand back %+v in %s", leases, podID),
 		func(ctx context.Context, s *store.Store) (map[int64]bool, error) {
-			return s.HandBack(ctx, boot, leases, "stop")
+			return s.HandBack(ctx, podID, leases, "stop")
 		},
-		func(m *model) (map[int64]bool, error) { return m.HandBack(boot, leases, "stop"), nil })
+		func(m *model) (map[int64]bool, error) { return m.HandBack(podID, leases, "stop"), nil })
 }
 
 func progresses(l job.Lease, p job.Progress) operation {

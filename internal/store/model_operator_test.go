@@ -38,7 +38,7 @@ func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, e
 		if !stop {
 			c.State = job.Running
 			if !j.cancel {
-				event.event, event.boot = "job.cancel_requested", ""
+				event.event, event.podID = "job.cancel_requested", ""
 				j.cancel = true
 				m.note(j, job.Running, event)
 			}
@@ -102,38 +102,38 @@ func (m *model) Retry(id int64, actor string) ([]int64, error) {
 
 // Register opens a pod's row.
 func (m *model) Register(p store.PodInfo) {
-	m.pods[p.Boot] = &modelPod{name: p.Name}
-	m.podEvent(p.Boot, "pod.joined", "", p.Name)
+	m.pods[p.PodID] = &modelPod{name: p.Name}
+	m.podEvent(p.PodID, "pod.joined", "", p.Name)
 }
 
 // Leave closes a pod's row.
-func (m *model) Leave(boot string) {
-	if m.open(boot) {
-		m.pods[boot].closed = true
-		m.podEvent(boot, "pod.left", "", m.pods[boot].name)
+func (m *model) Leave(podID string) {
+	if m.open(podID) {
+		m.pods[podID].closed = true
+		m.podEvent(podID, "pod.left", "", m.pods[podID].name)
 	}
 }
 
 // CloseLapsed closes the rows of all other pods whose leases have expired.
-func (m *model) CloseLapsed(by string) (boots []string) {
-	for _, boot := range slices.Sorted(maps.Keys(m.pods)) {
-		if p := m.pods[boot]; boot != by && !p.closed && p.lapsed {
+func (m *model) CloseLapsed(by string) (podIDs []string) {
+	for _, podID := range slices.Sorted(maps.Keys(m.pods)) {
+		if p := m.pods[podID]; podID != by && !p.closed && p.lapsed {
 			p.closed = true
-			m.podEvent(boot, "pod.lapsed", "warn", p.name)
-			boots = append(boots, boot)
+			m.podEvent(podID, "pod.lapsed", "warn", p.name)
+			podIDs = append(podIDs, podID)
 		}
 	}
-	return boots
+	return podIDs
 }
 
 // RecoverPage recovers the jobs of closed pods.
-func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) store.RecoveredPage {
+func (m *model) RecoverPage(podIDs []string, after int64, limit, maxCrashes int) store.RecoveredPage {
 	page := m.pick(func(j *modelJob) bool { return j.live() && j.ID > after })
 	page = page[:min(limit, len(page))]
 	r := store.RecoveredPage{Last: after, Seen: len(page), Ended: []job.End{}}
 	for _, j := range page {
 		r.Last = j.ID
-		if !j.runs() || !slices.Contains(boots, j.pod) {
+		if !j.runs() || !slices.Contains(podIDs, j.pod) {
 			continue
 		}
 		p := m.pods[j.pod]
@@ -179,21 +179,21 @@ type modelBeat struct {
 }
 
 // Heartbeat renews a lease and returns the response to the pod.
-func (m *model) Heartbeat(boot string, draining bool) modelBeat {
-	b := modelBeat{Open: m.open(boot), Paused: m.paused}
+func (m *model) Heartbeat(podID string, draining bool) modelBeat {
+	b := modelBeat{Open: m.open(podID), Paused: m.paused}
 	b.Due = len(m.pick((*modelJob).parked)) > 0
 	for other, p := range m.pods {
-		b.Peers = b.Peers || other != boot && !p.closed
+		b.Peers = b.Peers || other != podID && !p.closed
 	}
 	for l, reason := range m.cancels {
-		if l.Pod == boot {
+		if l.Pod == podID {
 			b.Cancels = append(b.Cancels, store.CancelRequest{l.JobID, l.Fence, reason})
 		}
 	}
 	b.Lanes = slices.Collect(maps.Values(m.lanes))
 	b.sort()
 	if b.Open {
-		m.pods[boot].lapsed, m.pods[boot].draining = false, draining
+		m.pods[podID].lapsed, m.pods[podID].draining = false, draining
 	}
 	return b
 }

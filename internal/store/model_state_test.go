@@ -45,7 +45,7 @@ type modelJob struct {
 	result, failure, checkpoint string
 	class, code                 string
 	finished                    bool // ended by its own pod, not by a command or recovery
-	putOff                      int  // number of snoozes
+	snoozes                     int  // number of snoozes
 	progress                    *job.Progress
 	old                         bool // the job ended on a day that retention may drop
 }
@@ -67,12 +67,12 @@ type modelPod struct {
 
 // modelEvent is an event of a job, or of a pod if job is 0. note is the most important number or word from the event's fields.
 type modelEvent struct {
-	job                                   int64
-	no                                    int
-	from, to                              job.State
-	event, boot, actor, level, text, note string
-	fence                                 *int64
-	old                                   bool
+	job                                    int64
+	no                                     int
+	from, to                               job.State
+	event, podID, actor, level, text, note string
+	fence                                  *int64
+	old                                    bool
 }
 
 func newModel() *model {
@@ -91,9 +91,9 @@ func (m *model) clone() *model {
 		copied := *j
 		c.jobs[id] = &copied
 	}
-	for boot, p := range m.pods {
+	for podID, p := range m.pods {
 		copied := *p
-		c.pods[boot] = &copied
+		c.pods[podID] = &copied
 	}
 	c.runs, c.keys, c.cancels = maps.Clone(m.runs), maps.Clone(m.keys), maps.Clone(m.cancels)
 	c.lanes, c.graves, c.events = maps.Clone(m.lanes), maps.Clone(m.graves), slices.Clone(m.events)
@@ -133,7 +133,7 @@ func (m *model) held(l job.Lease) *modelJob {
 }
 
 // open reports whether a pod has a row that is not closed.
-func (m *model) open(boot string) bool { p := m.pods[boot]; return p != nil && !p.closed }
+func (m *model) open(podID string) bool { p := m.pods[podID]; return p != nil && !p.closed }
 
 // busy reports whether a job of this kind and subject is running.
 func (m *model) busy(k store.Key) bool { return k.Subject != "" && m.runs[k].state == "running" }
@@ -160,11 +160,11 @@ func (m *model) note(j *modelJob, to job.State, e modelEvent) {
 
 // of returns an event for a claim.
 func of(l job.Lease, event string) modelEvent {
-	return modelEvent{event: event, boot: l.Pod, fence: &l.Fence}
+	return modelEvent{event: event, podID: l.Pod, fence: &l.Fence}
 }
 
-func (m *model) podEvent(boot, event, level, text string) {
-	m.events = append(m.events, modelEvent{event: event, boot: boot, level: level, text: text, actor: "system"})
+func (m *model) podEvent(podID, event, level, text string) {
+	m.events = append(m.events, modelEvent{event: event, podID: podID, level: level, text: text, actor: "system"})
 }
 
 // run reserves the subject of a job that starts.

@@ -30,13 +30,13 @@ union all select json_build_array('run', kind, subject, job_id, fence, state)::t
 union all select json_build_array('unique', kind, key, job_id)::text from trapeze.unique_keys
 union all select json_build_array('cancel', job_id, fence, pod, reason)::text from trapeze.cancel_requests
 union all select json_build_array('checkpoint', id, checkpoint::text)::text from trapeze.job_progress where checkpoint is not null
-union all select json_build_array('put off', id, put_off)::text from trapeze.job_progress where put_off > 0
-union all select json_build_array('pod', boot, name, draining, closed_at is null and lease_until < now(), closed_at is not null,
+union all select json_build_array('snoozes', id, snoozes)::text from trapeze.job_progress where snoozes > 0
+union all select json_build_array('pod', id, name, draining, closed_at is null and lease_until < now(), closed_at is not null,
 	swept_at is not null)::text from trapeze.pods
 union all select json_build_array('lane', name, slots_per_pod, enabled, drained)::text from trapeze.lanes
-union all select json_build_array('gate', paused)::text from trapeze.gate
+union all select json_build_array('queue_state', paused)::text from trapeze.queue_state
 union all select json_build_array('event', coalesce(job, 0), case when job is null then 0 else event_no end, from_state, to_state,
-	event, boot, fence, actor, level, message, coalesce(fields->>'path', fields->>'crashes', fields->>'attempt', fields->>'count', fields->>'error_code'))::text
+	event, pod, fence, actor, level, message, coalesce(fields->>'path', fields->>'crashes', fields->>'attempt', fields->>'count', fields->>'error_code'))::text
 from trapeze.job_event
 union all select json_build_array('no job', j.id)::text from trapeze.jobs j
 where not exists (select from trapeze.job v where v.id = j.id)`
@@ -73,8 +73,8 @@ func (m *model) table() []string {
 		if j.checkpoint != "" {
 			add("checkpoint", j.ID, j.checkpoint)
 		}
-		if j.putOff > 0 {
-			add("put off", j.ID, j.putOff)
+		if j.snoozes > 0 {
+			add("snoozes", j.ID, j.snoozes)
 		}
 	}
 	places := map[string]int{}
@@ -96,15 +96,15 @@ func (m *model) table() []string {
 	for l, reason := range m.cancels {
 		add("cancel", l.JobID, l.Fence, l.Pod, reason)
 	}
-	for boot, p := range m.pods {
-		add("pod", boot, p.name, p.draining, p.lapsed && !p.closed, p.closed, p.swept)
+	for podID, p := range m.pods {
+		add("pod", podID, p.name, p.draining, p.lapsed && !p.closed, p.closed, p.swept)
 	}
 	for _, l := range m.lanes {
 		add("lane", l.Name, l.SlotsPerPod, l.Enabled, l.Drained)
 	}
-	add("gate", m.paused)
+	add("queue_state", m.paused)
 	for _, e := range m.events {
-		add("event", e.job, e.no, e.from, e.to, e.event, none(e.boot), e.fence, e.actor, none(e.level), none(e.text), none(e.note))
+		add("event", e.job, e.no, e.from, e.to, e.event, none(e.podID), e.fence, e.actor, none(e.level), none(e.text), none(e.note))
 	}
 	slices.Sort(lines)
 	return lines

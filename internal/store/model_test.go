@@ -68,7 +68,7 @@ func TestRandomStoreHistories(t *testing.T) {
 			t.Errorf("no history had the step %q, so it was not tested", s.name)
 		}
 	}
-	for _, what := range []string{"job.enqueued", "job.claimed", "job.promoted", "job.retried", "job.retry_later", "job.handed_back",
+	for _, what := range []string{"job.enqueued", "job.claimed", "job.promoted", "job.retried", "job.snoozed", "job.handed_back",
 		"job.recovered", "job.succeeded", "job.failed", "job.cancelled", "job.cancel_requested", "job.stale_result", "job.niced", "job.operator_retry", "my.event",
 		"pod.joined", "pod.lapsed", "pod.left", "lease lost"} {
 		if happened[what] == 0 {
@@ -91,15 +91,15 @@ func limitHistories(t *testing.T) {
 
 // bench runs operations on both the store and its model.
 type bench struct {
-	t     rapid.TB
-	st    *store.Store
-	pool  *pgxpool.Pool
-	m     *model
-	jobs  int64                   // the last id assigned to a job
-	boots int                     // the last number assigned to a pod
-	beats map[string][]store.Lane // the lanes in the last heartbeat of each pod
-	given []job.Lease             // all leases that were ever issued
-	lost  int                     // number of results that reported a lost lease
+	t      rapid.TB
+	st     *store.Store
+	pool   *pgxpool.Pool
+	m      *model
+	jobs   int64                   // the last id assigned to a job
+	podIDs int                     // the last number assigned to a pod
+	beats  map[string][]store.Lane // the lanes in the last heartbeat of each pod
+	given  []job.Lease             // all leases that were ever issued
+	lost   int                     // number of results that reported a lost lease
 }
 
 // newBench empties the tables and returns a new bench.
@@ -109,7 +109,7 @@ func newBench(t rapid.TB, st *store.Store, pool *pgxpool.Pool) *bench {
 		delete from trapeze.jobs; delete from trapeze.live; delete from trapeze.parked; delete from trapeze.done;
 		delete from trapeze.current_runs; delete from trapeze.unique_keys; delete from trapeze.submissions;
 		delete from trapeze.job_progress; delete from trapeze.cancel_requests; delete from trapeze.pods;
-		delete from trapeze.job_events; delete from trapeze.lanes; update trapeze.gate set paused = false;
+		delete from trapeze.job_events; delete from trapeze.lanes; update trapeze.queue_state set paused = false;
 		insert into trapeze.lanes (name) values ('default'), ('side')`)
 	if err != nil {
 		t.Fatalf("empty the tables: %v", err)
@@ -154,8 +154,8 @@ func (b *bench) remember() {
 
 // join returns an operation that registers a new pod.
 func (b *bench) join() operation {
-	b.boots++
-	return registers(bootOf(b.boots), "pod-"+number(b.boots))
+	b.podIDs++
+	return registers(bootOf(b.podIDs), "pod-"+number(b.podIDs))
 }
 
 // job returns a new job of kind k in the default lane.
@@ -166,34 +166,34 @@ func (b *bench) job() store.NewJob {
 
 // sweep returns the operations with which a pod recovers jobs page by page.
 func (b *bench) sweep(by string, page, maxCrashes int) []operation {
-	var boots, unswept []string
-	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {
-		if p := b.m.pods[boot]; p.closed || p.lapsed && boot != by {
-			boots = append(boots, boot)
+	var podIDs, unswept []string
+	for _, podID := range slices.Sorted(maps.Keys(b.m.pods)) {
+		if p := b.m.pods[podID]; p.closed || p.lapsed && podID != by {
+			podIDs = append(podIDs, podID)
 			if !p.swept {
-				unswept = append(unswept, boot)
+				unswept = append(unswept, podID)
 			}
 		}
 	}
 	list := []operation{closesLapsed(by), sweepsDue(unswept)}
 	after := int64(-1)
 	for chunk := range slices.Chunk(b.m.pick((*modelJob).live), page) {
-		list = append(list, recoversPage(boots, after, page, maxCrashes))
+		list = append(list, recoversPage(podIDs, after, page, maxCrashes))
 		after = chunk[len(chunk)-1].ID
 	}
-	return append(list, recoversPage(boots, after, page, maxCrashes), swept(boots))
+	return append(list, recoversPage(podIDs, after, page, maxCrashes), swept(podIDs))
 }
 
 // settle finishes all jobs, to check that no accepted job was lost.
 func (b *bench) settle() {
 	b.t.Helper()
-	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {
-		if b.m.open(boot) {
-			b.try(lapses(boot))
+	for _, podID := range slices.Sorted(maps.Keys(b.m.pods)) {
+		if b.m.open(podID) {
+			b.try(lapses(podID))
 		}
 	}
 	b.try(b.join())
-	last := bootOf(b.boots)
+	last := bootOf(b.podIDs)
 	for _, v := range b.sweep(last, 1000, 3) {
 		b.try(v)
 	}

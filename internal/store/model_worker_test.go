@@ -8,14 +8,14 @@ import (
 )
 
 // Finish ends claims of a pod, each fenced separately, and inserts their next steps.
-func (m *model) Finish(boot string, list []store.Ending) map[int64]store.Ended {
+func (m *model) Finish(podID string, list []store.Ending) map[int64]store.Ended {
 	ended := map[int64]store.Ended{}
 	var (
 		ends []store.Ending
 		jobs []newJob
 	)
 	for _, e := range list {
-		j := m.held(job.Lease{JobID: e.ID, Fence: e.Fence, Pod: boot})
+		j := m.held(job.Lease{JobID: e.ID, Fence: e.Fence, Pod: podID})
 		if j == nil {
 			continue
 		}
@@ -26,12 +26,12 @@ func (m *model) Finish(boot string, list []store.Ending) map[int64]store.Ended {
 			jobs = append(jobs, w)
 		}
 	}
-	at := m.places(boot, jobs)
+	at := m.places(podID, jobs)
 	for _, e := range ends {
 		j := m.jobs[e.ID]
 		ended[e.ID] = store.Ended{State: m.finish(j, e), ChildRunning: e.Next != nil && at[e.Next.ID] == store.PlacedRunning}
 	}
-	m.insert(boot, jobs, at)
+	m.insert(podID, jobs, at)
 	return ended
 }
 
@@ -60,14 +60,14 @@ func (m *model) Park(l job.Lease, why string, millis int64, message string) erro
 	if j == nil || j.cancel {
 		return job.ErrLeaseLost
 	}
-	event := of(l, "job.retry_later")
+	event := of(l, "job.snoozed")
 	event.actor, event.level, event.text = "handler", "warn", message
 	if why == "retry" {
 		event.event, event.note = "job.retried", number(j.attempt)
 	} else {
 		j.attempt--
-		j.putOff = int(l.Fence)
-		event.note = number(j.putOff)
+		j.snoozes = int(l.Fence)
+		event.note = number(j.snoozes)
 	}
 	m.rest(j)
 	m.move(j, job.Pending, event)
@@ -77,10 +77,10 @@ func (m *model) Park(l job.Lease, why string, millis int64, message string) erro
 }
 
 // HandBack returns claims without spending an attempt.
-func (m *model) HandBack(boot string, claims []job.Lease, why string) map[int64]bool {
+func (m *model) HandBack(podID string, claims []job.Lease, why string) map[int64]bool {
 	back := map[int64]bool{}
 	for _, l := range claims {
-		l.Pod = boot
+		l.Pod = podID
 		j := m.held(l)
 		if j == nil || j.cancel {
 			continue

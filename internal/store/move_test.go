@@ -28,8 +28,8 @@ func TestMoveOrderAndLockedJobs(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal([]int{moved, skipped}, []int{1, 0})
 
-	boot := w.pod("a")
-	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "other", N: 3}}, []string{"k"}, true)
+	podID := w.pod("a")
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "other", N: 3}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{third, first, second}) // by priority, then in order of submission
 	moved, _, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "other", To: "default"}, "ann")
@@ -42,13 +42,13 @@ func TestClaimDuringMove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name) values ('other')`)
-	id, boot := w.put(plain)[0], w.pod("a")
+	id, podID := w.put(plain)[0], w.pod("a")
 	w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) error {
 		_, err := tx.Exec(w.ctx(), `update trapeze.live set lane = 'other' where id = $1`, id)
-		w.is.Equal(len(w.claims(boot, 1)), 0) // the row is locked
+		w.is.Equal(len(w.claims(podID, 1)), 0) // the row is locked
 		return err
 	}))
-	w.is.Equal(len(w.claims(boot, 1)), 0)
+	w.is.Equal(len(w.claims(podID, 1)), 0)
 	w.is.Equal(w.at(id).State, job.Pending)
 	w.is.Equal(w.at(id).Lane, "other")
 }
@@ -93,7 +93,7 @@ func TestJobClaimedDuringLaneMove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`insert into trapeze.lanes (name) values ('other')`)
-	boot, first, second := w.pod("a"), w.put(plain)[0], w.put(func(n *store.NewJob) { n.Priority = 50 })[0]
+	podID, first, second := w.pod("a"), w.put(plain)[0], w.put(func(n *store.NewJob) { n.Priority = 50 })[0]
 	w.exec(`create function public.halt() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(7); return new; end $$`)
 	w.exec(`create trigger halt before update on trapeze.live for each row when (old.lane <> new.lane) execute function public.halt()`)
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
@@ -102,7 +102,7 @@ func TestJobClaimedDuringLaneMove(t *testing.T) {
 		return n, err
 	})
 	w.waiting(1) // the move has read both jobs and locked the first
-	w.is.Equal(w.one(boot).ID, second)
+	w.is.Equal(w.one(podID).ID, second)
 	release(false)
 	moved, err := move()
 	w.is.NoErr(err)

@@ -25,7 +25,7 @@ func names(list []view.News) (names []string) {
 func TestStreamDuringOpenTransactions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	now, err := view.ReadFeedNow(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	held := w.put(plain)[0]
@@ -38,9 +38,9 @@ func TestStreamDuringOpenTransactions(t *testing.T) {
 	// A transaction that has written an event stays open while other transactions begin and commit.
 	release := w.freeze(`with u as (update trapeze.live set event_no = event_no + 1 where id = $1 returning id, event_no)
 		insert into trapeze.job_events (job, event_no, from_state, to_state, event) select id, event_no, 'pending', 'pending', 'late' from u`, held)
-	claimed := w.one(boot)
+	claimed := w.one(podID)
 	w.is.Equal(claimed.ID, other)
-	w.end(boot, ending(claimed))
+	w.end(podID, ending(claimed))
 	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
 	w.is.Equal(names(list), []string{fmt.Sprintf("%d/2", other), fmt.Sprintf("%d/3", other)}) // the events of the other transactions appear immediately
@@ -62,15 +62,15 @@ func TestStreamDuringOpenTransactions(t *testing.T) {
 func TestPipelineStreamResumption(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	root := w.put(plain)[0]
-	c := w.one(boot)
+	c := w.one(podID)
 	for range 5 { // five steps in sequence
 		next := w.new(then(c, func(n *store.NewJob) { n.Starts = false }))[0]
-		w.end(boot, endingWith(c, next))
-		c = w.one(boot)
+		w.end(podID, endingWith(c, next))
+		c = w.one(podID)
 	}
-	w.end(boot, ending(c))
+	w.end(podID, ending(c))
 	all, end, err := view.PipelineNews(w.ctx(), w.Store, root, view.Seen{}, nil, view.Position{}, 1000)
 	w.is.NoErr(err)
 	w.is.Equal(all[len(all)-1].Status, job.PipelineSucceeded) // the last event ended the pipeline

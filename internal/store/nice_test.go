@@ -17,7 +17,7 @@ import (
 func TestMarkAfterPriorityChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(urgent(10), urgent(-100), urgent(10))
 	w.ready(ids[0], 2*time.Hour)
 	w.ready(ids[1], 3*time.Hour)
@@ -28,10 +28,10 @@ func TestMarkAfterPriorityChange(t *testing.T) {
 	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, ids[1], 100, false, "ann"))
 	w.is.NoErr(admin.SetPriority(w.ctx(), w.Store, ids[0], -100, false, "ann"))
 	n := w.new(func(n *store.NewJob) { n.Priority, n.Starts = 99, true })
-	e, err := w.EnqueueSince(w.ctx(), boot, n, mark)
+	e, err := w.EnqueueSince(w.ctx(), podID, n, mark)
 	w.is.NoErr(err)
 	w.is.Equal(e.Places[n[0].ID], store.PlacedPending) // the job with the new priority goes first
-	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: mark}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 9, Since: mark}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], n[0].ID, ids[2], ids[0]})
 }
@@ -41,10 +41,10 @@ func TestMarkAfterPriorityChange(t *testing.T) {
 func TestPriorityChangePreservesColumns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(about("s"))
-	c := w.one(boot)
-	w.is.NoErr(second(w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "stop"))) // the row has been claimed before
+	c := w.one(podID)
+	w.is.NoErr(second(w.HandBack(w.ctx(), podID, []job.Lease{leaseOf(podID, c)}, "stop"))) // the row has been claimed before
 	w.exec(`update trapeze.live set writes = 7, attempt = 2, crashes = 1, isolated = true, unique_while = 'active', epoch = 3 where id = $1`, c.ID)
 	row := func() map[string]any {
 		result, err := w.pool.Query(w.ctx(), `select * from trapeze.live where id = $1`, c.ID)
@@ -76,22 +76,22 @@ func TestClaimDuringPriorityChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.ShortWait(time.Minute) // otherwise, on a busy machine, the priority change could time out before the claim and be retried after it
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(func(n *store.NewJob) {
 		n.Planned = []byte(`[{"kind":"k","args":{"a": "<b>"},"priority":1},{"kind":"k","args":null}]`)
 	})[0]
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id) // the priority change has locked the row in live, but has not changed the plan yet
 	niced := async(func() (int, error) { return 0, admin.SetPriority(w.ctx(), w.Store, id, 30, true, "ann") })
 	w.waiting(1)
-	w.is.Equal(len(w.claims(boot, 1)), 0)
+	w.is.Equal(len(w.claims(podID, 1)), 0)
 	release(true)
 	_, err := niced()
 	w.is.NoErr(err)
-	c := w.one(boot)
+	c := w.one(podID)
 	w.is.Equal(c.Priority, 30)
 	w.is.Equal(string(c.Planned), `[{"args":{"a":"<b>"},"kind":"k","priority":30},{"args":null,"kind":"k","priority":30}]`)
 	w.is.True(errors.Is(admin.SetPriority(w.ctx(), w.Store, id, 1, true, "ann"), job.ErrNotQueued))
-	w.end(boot, ending(c))
+	w.end(podID, ending(c))
 }
 
 // A delete locks a job's row in jobs before its row in done. A retry must lock them in the same order, so that the two cannot deadlock.
@@ -112,9 +112,9 @@ func TestRetryWaitingForDelete(t *testing.T) {
 func TestConcurrentDeleteAndRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	for range 8 {
-		id := w.failing(boot)
+		id := w.failing(podID)
 		release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id)
 		deleted := async(func() (int, error) { return admin.Delete(w.ctx(), w.Store, id, "ann") })
 		retried := async(func() ([]int64, error) { return admin.Retry(w.ctx(), w.Store, id, nil, "bob") })
@@ -131,7 +131,7 @@ func TestConcurrentDeleteAndRetry(t *testing.T) {
 		}
 		w.is.Equal(again, []int64{id})
 		w.is.True(errors.Is(gone, job.ErrNotTerminal))
-		w.end(boot, ending(w.one(boot)))
+		w.end(podID, ending(w.one(podID)))
 		_, err := admin.Delete(w.ctx(), w.Store, id, "ann")
 		w.is.NoErr(err)
 	}
@@ -140,11 +140,11 @@ func TestConcurrentDeleteAndRetry(t *testing.T) {
 func TestPodRequestOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	for _, id := range []int{2, 1, 3} { // the order of the rows in the table
-		w.exec(`insert into trapeze.claim_requests (id, pod, job_id, fence, what, priority) overriding system value values ($2::bigint, $1, 1, 1, 'priority', $2::bigint)`, boot, id)
+		w.exec(`insert into trapeze.claim_requests (id, pod, job_id, fence, what, priority) overriding system value values ($2::bigint, $1, 1, 1, 'priority', $2::bigint)`, podID, id)
 	}
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	var order []int
 	for _, one := range beat.Requests {

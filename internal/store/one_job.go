@@ -46,7 +46,7 @@ const (
 	// oneGone deletes the claim's row. The subquery skips the row if it is locked. Plan: live_pkey, twice.
 	oneGone = `gone as (
 	delete from trapeze.live where id = (select id from trapeze.live
-		where id = @id::bigint and fence = @fence::bigint and pod = @boot::uuid and not cancel_requested for update skip locked)
+		where id = @id::bigint and fence = @fence::bigint and pod = @pod::uuid and not cancel_requested for update skip locked)
 	returning id, kind, subject, fence, event_no + 1 as event_no, epoch, attempt, crashes, priority, lane, coalesce(started_at, @started::timestamptz) as started_at, claim_xid, unique_while
 )`
 
@@ -66,7 +66,7 @@ const (
 )`
 	oneLive = `new_live as (
 	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state, lane, kind, subject, claim_xid)
-	select @next::bigint, now(), case when runs then now() end, case when runs then now() end, runs::int, case when runs then @boot::uuid end,
+	select @next::bigint, now(), case when runs then now() end, case when runs then now() end, runs::int, case when runs then @pod::uuid end,
 		1 + runs::int, runs::int, @priority::smallint, case when runs then 'running' else 'pending' end, lane, @kind, '',
 		case when runs then pg_current_xact_id() end
 	from next
@@ -81,13 +81,13 @@ const (
 	oneDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, fence, pod, event_no, epoch, attempt, crashes, priority, lane, started_at,
 		xid, claim_xid)
-	select id, 'succeeded', 'ok', @reason, @result::text::json, fence, @boot::uuid, event_no, epoch, attempt, crashes, priority, lane, started_at,
+	select id, 'succeeded', 'ok', @reason, @result::text::json, fence, @pod::uuid, event_no, epoch, attempt, crashes, priority, lane, started_at,
 		pg_current_xact_id(), claim_xid from gone
 )`
-	oneEndEvent   = `select array[id], array[event_no], array[fence], @boot::uuid, 'running', 'succeeded', 'job.succeeded', 'system', null::json from gone`
+	oneEndEvent   = `select array[id], array[event_no], array[fence], @pod::uuid, 'running', 'succeeded', 'job.succeeded', 'system', null::json from gone`
 	oneNextEvents = `select array[@next::bigint], array[1], null::bigint[], null::uuid, '', 'pending', 'job.enqueued', @actor, null::json from next
 	union all
-	select array[@next::bigint], array[2], array[1::bigint], @boot::uuid, 'pending', 'running', 'job.claimed', 'system', '{"path":"fast"}'
+	select array[@next::bigint], array[2], array[1::bigint], @pod::uuid, 'pending', 'running', 'job.claimed', 'system', '{"path":"fast"}'
 	from next where runs`
 )
 
@@ -95,7 +95,7 @@ const (
 // [mayStart] does for jobs without a subject. Plan: one probe each of pods and live_for_claim.
 func oneNext(ahead, from string) string {
 	return `next as materialized (
-	select w.*, @starts::boolean and exists (select from trapeze.pods where boot = @boot::uuid and ` + stillOpen + `)
+	select w.*, @starts::boolean and exists (select from trapeze.pods where id = @pod::uuid and ` + stillOpen + `)
 		and not exists (` + ahead + `) as runs
 	from (` + from + `) w
 )`
@@ -103,7 +103,7 @@ func oneNext(ahead, from string) string {
 
 func oneEvents(list ...string) string {
 	return `events as (
-	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, actor, fields)
+	insert into trapeze.job_events (jobs, event_nos, fences, pod, from_state, to_state, event, actor, fields)
 	` + strings.Join(list, "\n\tunion all\n\t") + `
 )`
 }
@@ -122,13 +122,13 @@ func (n *NewJob) oneArgs() args {
 		{"priority", int4(n.Priority)}}...)
 }
 
-// submissionArgs returns the arguments for a plain job that was submitted on a pod, or outside any pod if boot is nil.
-func (n *NewJob) submissionArgs(boot any) args {
-	return append(n.oneArgs(), args{{"boot", boot}, {"parent", n.ParentID}, {"approved", n.Approved}}...)
+// submissionArgs returns the arguments for a plain job that was submitted on a pod, or outside any pod if podID is nil.
+func (n *NewJob) submissionArgs(podID any) args {
+	return append(n.oneArgs(), args{{"pod", podID}, {"parent", n.ParentID}, {"approved", n.Approved}}...)
 }
 
 // finishOneOf returns the statement that ends a single claim, with its arguments, or nil if the statement for many claims is needed.
-func finishOneOf(boot string, list []Ending) (*statement, args) {
+func finishOneOf(podID string, list []Ending) (*statement, args) {
 	if len(list) != 1 {
 		return nil, nil
 	}
@@ -140,5 +140,5 @@ func finishOneOf(boot string, list []Ending) (*statement, args) {
 	if e.Next != nil {
 		sql, by = finishOneSQL, append(e.Next.oneArgs(), args{{"starts", e.Next.Starts}, {"ahead", int4(-e.Next.Priority - 1)}}...)
 	}
-	return sql, append(by, args{{"id", e.ID}, {"fence", e.Fence}, {"boot", boot}, {"reason", string(e.Reason)}, {"result", text(e.Result)}, {"started", e.Started}}...)
+	return sql, append(by, args{{"id", e.ID}, {"fence", e.Fence}, {"pod", podID}, {"reason", string(e.Reason)}, {"result", text(e.Result)}, {"started", e.Started}}...)
 }

@@ -23,7 +23,7 @@ func TestSingleJobInsertRows(t *testing.T) {
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
 		defer func() { is.NoErr(tx.Rollback(t.Context())) }()
-		boot := c.rows(t, tx)
+		podID := c.rows(t, tx)
 		n := c.newJob()
 		n.Approved = c.approval && c.next
 		var many columns
@@ -31,14 +31,14 @@ func TestSingleJobInsertRows(t *testing.T) {
 		free := time.Unix(0, 0) // stands for a submission in the host's transaction
 		for _, since := range []time.Time{{}, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), free} {
 			one, all := enqueueOneSQL, enqueueSQL
-			by := append(n.submissionArgs(boot), args{{"starts", n.Starts}, {"ahead", int4(-n.Priority)}}...)
-			byAll := append(many.named(nil), args{{"boot", boot}}...)
+			by := append(n.submissionArgs(podID), args{{"starts", n.Starts}, {"ahead", int4(-n.Priority)}}...)
+			byAll := append(many.named(nil), args{{"pod", podID}}...)
 			switch {
 			case since.Equal(free):
 				if n.Starts {
 					continue // a job in the host's transaction cannot request to start on insert
 				}
-				one, all, by = enqueueOneFreeSQL, enqueueFreeSQL, n.submissionArgs(boot)
+				one, all, by = enqueueOneFreeSQL, enqueueFreeSQL, n.submissionArgs(podID)
 			case !since.IsZero():
 				one, all = enqueueOneSinceSQL, enqueueSinceSQL
 				by, byAll = append(by, args{{"since", since}}...), append(byAll, args{{"since", since}}...)

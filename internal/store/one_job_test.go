@@ -25,9 +25,9 @@ type scene struct {
 const oneID, nextID = 7001, 7002
 
 // rows inserts the scene's rows in a transaction.
-func (c scene) rows(t *testing.T, tx pgx.Tx) (boot string) {
+func (c scene) rows(t *testing.T, tx pgx.Tx) (podID string) {
 	t.Helper()
-	boot = uuid.NewString()
+	podID = uuid.NewString()
 	run := func(when bool, sql string, values ...any) {
 		if _, err := tx.Exec(t.Context(), sql, values...); when && err != nil {
 			t.Fatal(err)
@@ -42,15 +42,15 @@ func (c scene) rows(t *testing.T, tx pgx.Tx) (boot string) {
 		while = Some("active")
 		run(true, `insert into trapeze.unique_keys values ('k', 'key', $1)`, oneID)
 	}
-	run(true, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values ($1, 'p', now(), case when $2 then now() end, case when $2 then 'left' end)`, boot, c.closed)
+	run(true, `insert into trapeze.pods (id, name, lease_until, closed_at, closed) values ($1, 'p', now(), case when $2 then now() end, case when $2 then 'left' end)`, podID, c.closed)
 	run(true, `update trapeze.lanes set requires_approval = $1 where name = 'default'`, c.approval)
 	run(true, `insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id) values ($1, 'k', 'default', $2, '{}', $1)`, oneID, subject)
 	run(true, `insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, crashes, priority, state, unique_while, lane, kind,
-		subject, cancel_requested) values ($1, now(), now(), now(), 3, $2, 5, 2, 1, 4, 'running', $3, 'default', 'k', $4, $5)`, oneID, boot, while, subject, c.cancelled)
+		subject, cancel_requested) values ($1, now(), now(), now(), 3, $2, 5, 2, 1, 4, 'running', $3, 'default', 'k', $4, $5)`, oneID, podID, while, subject, c.cancelled)
 	if c.ahead >= 0 {
 		run(true, `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject) values (1, now(), 1, $1, 'pending', 'default', 'k', '')`, c.ahead)
 	}
-	return boot
+	return podID
 }
 
 func (c scene) newJob() *NewJob {
@@ -128,7 +128,7 @@ func TestSingleFinishMatchesBatch(t *testing.T) {
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
 		defer func() { is.NoErr(tx.Rollback(t.Context())) }()
-		boot := c.rows(t, tx)
+		podID := c.rows(t, tx)
 		end := Ending{ID: oneID, Fence: 3, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Result: json.RawMessage(`{"kg": 1.50}`)}
 		if c.fence {
 			end.Fence = 2
@@ -138,14 +138,14 @@ func TestSingleFinishMatchesBatch(t *testing.T) {
 			end.Next = c.newJob()
 			end.Next.PipelineID, end.Next.ParentID, end.Next.Step, end.Next.Approved = oneID, &parent, 1, true
 		}
-		sql, by := finishOneOf(boot, []Ending{end})
+		sql, by := finishOneOf(podID, []Ending{end})
 		is.True(sql != nil)
 		answer, rows := written(t, tx, sql, by)
-		sql, by = finishManyOf(boot, []Ending{end})
+		sql, by = finishManyOf(podID, []Ending{end})
 		wanted, rowsWanted := written(t, tx, sql, by)
 		if c.cancelled && !c.fence {
 			passed++
-			none, by := finishManyOf(boot, []Ending{{ID: 1 << 40}})
+			none, by := finishManyOf(podID, []Ending{{ID: 1 << 40}})
 			wanted, rowsWanted = written(t, tx, none, by) // the result of a statement that writes nothing
 		}
 		compared++
@@ -172,8 +172,8 @@ func BenchmarkOneJob(b *testing.B) {
 	for name, value := range pins {
 		exec(fmt.Sprintf("set %s = '%s'", name, value))
 	}
-	boot, id := uuid.NewString(), int64(1000)
-	exec(`insert into trapeze.pods (boot, name, lease_until) values ($1, 'p', now())`, boot)
+	podID, id := uuid.NewString(), int64(1000)
+	exec(`insert into trapeze.pods (id, name, lease_until) values ($1, 'p', now())`, podID)
 	send := func(sql *statement, by args) {
 		values, err := sql.bind(by)
 		if err != nil {
@@ -185,12 +185,12 @@ func BenchmarkOneJob(b *testing.B) {
 		id++
 		n := &NewJob{ID: id, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n":1}`), Starts: true}
 		if one {
-			send(enqueueOneSQL, append(n.submissionArgs(boot), args{{"starts", true}, {"ahead", int4(0)}}...))
+			send(enqueueOneSQL, append(n.submissionArgs(podID), args{{"starts", true}, {"ahead", int4(0)}}...))
 			return
 		}
 		var c columns
 		c.add(*n)
-		send(enqueueSQL, append(c.named(nil), args{{"boot", boot}}...))
+		send(enqueueSQL, append(c.named(nil), args{{"pod", podID}}...))
 	}
 	finish := func(one, step bool) {
 		ends := []Ending{{ID: id, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Result: json.RawMessage(`1`)}}
@@ -200,10 +200,10 @@ func BenchmarkOneJob(b *testing.B) {
 			ends[0].Next = &NewJob{ID: id, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n":1}`), PipelineID: 1000, ParentID: &parent, Step: 1, Starts: true}
 		}
 		if one {
-			send(finishOneOf(boot, ends))
+			send(finishOneOf(podID, ends))
 			return
 		}
-		send(finishManyOf(boot, ends))
+		send(finishManyOf(podID, ends))
 	}
 	exec(`set synchronous_commit = off`)
 	b.Run("ping", func(b *testing.B) {
@@ -245,12 +245,12 @@ func TestSingleInsertIDInUse(t *testing.T) {
 	tx, err := pgtest.Pool(t).Begin(t.Context())
 	is.NoErr(err)
 	defer func() { is.NoErr(tx.Rollback(t.Context())) }()
-	boot := scene{}.rows(t, tx)
+	podID := scene{}.rows(t, tx)
 	n := scene{named: true}.newJob()
 	n.ID = oneID
-	nothing, by := finishManyOf(boot, []Ending{{ID: 1 << 40}})
+	nothing, by := finishManyOf(podID, []Ending{{ID: 1 << 40}})
 	_, before := written(t, tx, nothing, by)
-	answer, after := written(t, tx, enqueueOneFreeSQL, n.submissionArgs(boot))
+	answer, after := written(t, tx, enqueueOneFreeSQL, n.submissionArgs(podID))
 	is.Equal(answer, "[]")
 	is.Equal(after, before)
 }

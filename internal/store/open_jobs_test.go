@@ -13,12 +13,12 @@ import (
 func TestRareOpenJobsList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(func(n *store.NewJob) { n.Kind = "other" })
 	for range 7 {
 		w.put(func(n *store.NewJob) { n.Submitter = "ana" })
 	}
-	w.claims(boot, 3)
+	w.claims(podID, 3)
 	w.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) select g, 'k', 'default', '{}', g from generate_series(1000001, 1000300) g`)
 	w.exec(`insert into trapeze.parked (id, why, run_after, event_no, priority, lane, kind, subject)
 		select g, case g % 3 when 0 then 'approval' when 1 then 'retry' else 'children' end, now(), 1, 10, 'default', 'k', ''

@@ -233,7 +233,7 @@ func TestPoolerSessionsToStandby(t *testing.T) {
 	is.NoErr(err)
 	t.Cleanup(s.Close)
 	pgtest.Wait(t, "a write succeeds", func() bool {
-		return s.Register(t.Context(), store.PodInfo{Boot: uuid.NewString(), Name: "a", Kinds: []string{"k"}}, time.Minute) == nil
+		return s.Register(t.Context(), store.PodInfo{PodID: uuid.NewString(), Name: "a", Kinds: []string{"k"}}, time.Minute) == nil
 	})
 	is.True(stay() < 3)
 }

@@ -39,9 +39,9 @@ func (w *world) due(hours int, ids ...int64) {
 func TestOverdueJobInEveryState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	running := w.put(about("s"))[0]
-	c := w.one(boot)
+	c := w.one(podID)
 	ids := w.put(plain, plain, func(n *store.NewJob) { n.Priority = -100 }, func(n *store.NewJob) { n.DelayMillis = 1 })
 	young, old, low, parked := ids[0], ids[1], ids[2], ids[3]
 	w.due(25, running, old, low)
@@ -55,13 +55,13 @@ func TestOverdueJobInEveryState(t *testing.T) {
 	}
 	w.is.Equal(w.at(young).State, job.Pending)
 	w.is.Equal(w.at(parked).State, job.Pending) // a job does not age while it is waiting to become due
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	w.is.Equal(beat.Cancels, []store.CancelRequest{{running, 1, job.ReasonDeadline}}) // the job's pod is notified
-	_, ok := w.end(boot, ending(c))
+	_, ok := w.end(podID, ending(c))
 	w.is.True(!ok) // the late result is rejected
 	next := w.put(about("s"))[0]
-	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{young, next}) // the subjects of the jobs that ended are free
+	w.is.Equal(idsOf(w.claims(podID, 5)), []int64{young, next}) // the subjects of the jobs that ended are free
 	ended, passed := w.overdue(10)
 	w.is.Equal(len(ended)+len(passed), 0)
 }
@@ -103,17 +103,17 @@ func TestRecoveredJobAge(t *testing.T) {
 func TestOverdueJobWithLockedRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(plain)[0]
-	c := w.one(boot)
+	c := w.one(podID)
 	w.due(25, id)
-	tx, err := store.Hold(w.ctx(), w.Store, w.pool, leaseOf(boot, c), time.Minute, false)
+	tx, err := store.Hold(w.ctx(), w.Store, w.pool, leaseOf(podID, c), time.Minute, false)
 	w.is.NoErr(err)
 	defer tx.End(w.ctx())
 	_, passed := w.overdue(10)
 	w.is.Equal(passed, []int64{id}) // the statement does not wait for the handler's transaction
 	w.is.Equal(w.at(id).State, job.Running)
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonDeadline}}) // the pod is notified
 	w.is.NoErr(tx.Commit(w.ctx()))
@@ -124,9 +124,9 @@ func TestOverdueJobWithLockedRow(t *testing.T) {
 func TestOverdueJobWithCancelRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(plain)[0]
-	w.one(boot)
+	w.one(podID)
 	_, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	w.due(25, id)

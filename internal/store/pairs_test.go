@@ -33,11 +33,11 @@ type pairOperation struct {
 
 var pairOperations = []pairOperation{
 	{"claim", []string{"pending"}, true, func(_ *bench, first bool) operation {
-		boot := bootOf(3)
+		podID := bootOf(3)
 		if first {
-			boot = theLease.Pod // only the fence then distinguishes the old claim from the new one
+			podID = theLease.Pod // only the fence then distinguishes the old claim from the new one
 		}
-		return claims(boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
+		return claims(podID, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	}},
 	{"heartbeat", []string{"running", "lapsed"}, false, func(*bench, bool) operation { return beats(theLease.Pod, false) }},
 	{"finish", []string{"running", "cancelling", "lapsed", "closed"}, true, func(b *bench, _ bool) operation {

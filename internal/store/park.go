@@ -15,7 +15,7 @@ import (
 // Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; a retry does not touch job_progress.
 var parkSQL = newStatement(`
 with gone as (
-	delete from trapeze.live where id = @id and fence = @fence and pod = @boot and not cancel_requested
+	delete from trapeze.live where id = @id and fence = @fence and pod = @pod and not cancel_requested
 	returning *
 ), parked as (
 	insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated,
@@ -24,16 +24,16 @@ with gone as (
 		case when @why = 'retry' then attempt else attempt - 1 end, crashes, priority, isolated, unique_while, lane, kind, subject
 	from gone
 	returning run_after
-), put_off as (
-	insert into trapeze.job_progress (id, put_off) select id, @times::int from gone where @times::int > 0
-	on conflict (id) do update set put_off = excluded.put_off
+), snoozes as (
+	insert into trapeze.job_progress (id, snoozes) select id, @times::int from gone where @times::int > 0
+	on conflict (id) do update set snoozes = excluded.snoozes
 ), ended_run as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 ), event as (
-	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, actor, level, message,
+	insert into trapeze.job_events (job, event_no, claim_xid, fence, pod, from_state, to_state, event, actor, level, message,
 		fields)
-	select id, event_no + 1, claim_xid, fence, pod, 'running', 'pending', case when @why = 'retry' then 'job.retried' else 'job.retry_later' end,
+	select id, event_no + 1, claim_xid, fence, pod, 'running', 'pending', case when @why = 'retry' then 'job.retried' else 'job.snoozed' end,
 		'handler', 'warn', @message, case when @why = 'retry' then json_build_object('attempt', attempt, 'delay_ms', @wait::bigint, 'error_class', @class::text, 'error_code', @code::text)
 		else json_build_object('count', @times::int, 'delay_ms', @wait::bigint) end from gone
 )
@@ -56,11 +56,11 @@ func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, why R
 // Snooze ends a claim because its handler asked to be called later. It spends no attempt. times is the number of times the job has been
 // snoozed, including this one. The class and code in why are ignored. Snooze returns the same results as [Store.Park].
 func (s *Store) Snooze(ctx context.Context, l job.Lease, times int, wait time.Duration, why Retry) (time.Time, error) {
-	return park(ctx, s, l, "retry_later", times, wait, why)
+	return park(ctx, s, l, "snooze", times, wait, why)
 }
 
 func park(ctx context.Context, s *Store, l job.Lease, place string, times int, wait time.Duration, why Retry) (time.Time, error) {
-	due, err := run(ctx, s, pgx.RowTo[time.Time], parkSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"why", place}, {"started", Some(why.Started)}, {"wait", wait.Milliseconds()}, {"message", why.Message}, {"times", times}, {"class", Some(string(why.Class))}, {"code", Some(why.Code)}})
+	due, err := run(ctx, s, pgx.RowTo[time.Time], parkSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"pod", l.Pod}, {"why", place}, {"started", Some(why.Started)}, {"wait", wait.Milliseconds()}, {"message", why.Message}, {"times", times}, {"class", Some(string(why.Class))}, {"code", Some(why.Code)}})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("park job %d: %w", l.JobID, err)
 	}
@@ -75,7 +75,7 @@ func park(ctx context.Context, s *Store, l job.Lease, place string, times int, w
 var promoteSQL = newStatement(`
 with due as materialized (
 	select p.id from trapeze.parked p
-	where p.why in ('scheduled', 'retry', 'retry_later') and p.run_after <= now()
+	where p.why in ('scheduled', 'retry', 'snooze') and p.run_after <= now()
 	order by p.run_after, p.id limit @limit for update skip locked
 ), moved as (
 	delete from trapeze.parked p using due d where p.id = d.id returning p.*

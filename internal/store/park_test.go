@@ -15,14 +15,14 @@ import (
 func TestPromotedJobFields(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	delayed := func(ms int64) func(*store.NewJob) { return func(n *store.NewJob) { n.DelayMillis = ms } }
 	ids := w.put(delayed(3), delayed(1), delayed(2), delayed(3_600_000))
 	retried := w.put(func(n *store.NewJob) { n.Priority, n.Subject = 20, "s" })
-	c := w.one(boot)
-	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, store.Retry{Message: "boom"})
+	c := w.one(podID)
+	_, err := w.Park(w.ctx(), leaseOf(podID, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	w.is.True(beat.NextDue != nil) // heartbeats report the earliest due time
 	w.exec(`update trapeze.parked set run_after = now() - interval '1 hour' + (run_after - created_at) * 60
@@ -32,7 +32,7 @@ func TestPromotedJobFields(t *testing.T) {
 	late := w.put(plain)
 	var order []int64
 	for range 5 {
-		order = append(order, w.one(boot).ID)
+		order = append(order, w.one(podID).ID)
 	}
 	w.is.Equal(order, slices.Concat(retried, []int64{ids[1], ids[2], ids[0]}, late)) // jobs are promoted in the order in which they became due
 	w.is.Equal(w.at(retried[0]).Fence, int64(2))
@@ -42,7 +42,7 @@ func TestPromotedJobFields(t *testing.T) {
 func TestConcurrentPromotions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	for range 50 {
 		w.put(func(n *store.NewJob) { n.DelayMillis = 1 })
 	}
@@ -56,28 +56,28 @@ func TestConcurrentPromotions(t *testing.T) {
 	n, err := w.Promote(w.ctx(), 100)
 	w.is.NoErr(err)
 	w.is.Equal(nx+ny+n, 50)
-	w.is.Equal(len(w.claims(boot, 100)), 50)
+	w.is.Equal(len(w.claims(podID, 100)), 50)
 }
 
 func TestCancelledJobRetryHandBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(plain)[0]
-	c := w.one(boot)
+	c := w.one(podID)
 	_, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
-	_, err = w.Park(w.ctx(), leaseOf(boot, c), time.Hour, store.Retry{Message: "boom"})
+	_, err = w.Park(w.ctx(), leaseOf(podID, c), time.Hour, store.Retry{Message: "boom"})
 	w.is.True(err != nil) // the job cannot be parked
-	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "why")
+	back, err := w.HandBack(w.ctx(), podID, []job.Lease{leaseOf(podID, c)}, "why")
 	w.is.NoErr(err)
 	w.is.Equal(len(back), 0) // the job cannot be handed back
-	_, err = store.Hold(w.ctx(), w.Store, w.pool, leaseOf(boot, c), time.Minute, false)
+	_, err = store.Hold(w.ctx(), w.Store, w.pool, leaseOf(podID, c), time.Minute, false)
 	w.is.True(err != nil) // its handler can no longer write
-	end, ok := w.end(boot, ending(c))
+	end, ok := w.end(podID, ending(c))
 	w.is.True(ok)
 	w.is.Equal(end.State, job.Cancelled)
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	w.is.Equal(len(beat.Cancels), 0) // no notification is left
 }
@@ -85,37 +85,37 @@ func TestCancelledJobRetryHandBack(t *testing.T) {
 func TestStopOfRunningJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(about("s"))[0]
-	c := w.one(boot)
+	c := w.one(podID)
 	_, err := admin.Cancel(w.ctx(), w.Store, id, 0, false, "ann", ignoreLease)
 	w.is.NoErr(err)
 	got, err := admin.Cancel(w.ctx(), w.Store, id, 0, true, "bob", ignoreLease)
 	w.is.NoErr(err)
 	w.is.Equal(got.State, job.Cancelled)
 	w.is.Equal(*w.at(id).Reason, job.ReasonStopped)
-	_, ok := w.end(boot, ending(c))
+	_, ok := w.end(podID, ending(c))
 	w.is.True(!ok) // the late result is rejected
-	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
+	beat, err := w.Heartbeat(w.ctx(), podID, lease, false)
 	w.is.NoErr(err)
 	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonStopped}})
 	w.put(about("s"))
-	w.is.Equal(len(w.claims(boot, 1)), 1) // its subject is free
+	w.is.Equal(len(w.claims(podID, 1)), 1) // its subject is free
 }
 
 func TestHistoryOrderOfNotes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(plain)[0]
-	c := w.one(boot)
-	w.is.NoErr(w.Emit(w.ctx(), leaseOf(boot, c), store.Emission{Event: "file.opened", Level: "warn", Message: "old format", Fields: []byte(`{"rows":3}`),
+	c := w.one(podID)
+	w.is.NoErr(w.Emit(w.ctx(), leaseOf(podID, c), store.Emission{Event: "file.opened", Level: "warn", Message: "old format", Fields: []byte(`{"rows":3}`),
 		At: time.Now().Round(0).Add(time.Hour)})) // by a clock that is ahead
-	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(1)), Total: ptr(int64(3))}))
-	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(2)), Message: ptr("half")}))
+	w.is.NoErr(w.Progress(w.ctx(), leaseOf(podID, c), job.Progress{Done: ptr(int64(1)), Total: ptr(int64(3))}))
+	w.is.NoErr(w.Progress(w.ctx(), leaseOf(podID, c), job.Progress{Done: ptr(int64(2)), Message: ptr("half")}))
 	p := w.at(id).Progress
 	w.is.Equal([]int64{*p.Done, *p.Total}, []int64{2, 3}) // a nil field leaves the stored value unchanged
-	w.end(boot, ending(c))
+	w.end(podID, ending(c))
 	list, err := view.JobEvents(w.ctx(), w.Store, id, 1, 10)
 	w.is.NoErr(err)
 	var names []string
@@ -138,12 +138,12 @@ func TestHistoryOrderOfNotes(t *testing.T) {
 func TestAPromotedJobStaysIsolated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id := w.put(plain)[0]
-	c := w.one(boot)
+	c := w.one(podID)
 	w.exec(`update trapeze.live set isolated = true where id = $1`, id)
-	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, store.Retry{Message: "boom"})
+	_, err := w.Park(w.ctx(), leaseOf(podID, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.promote(1)
-	w.is.True(w.one(boot).Isolated)
+	w.is.True(w.one(podID).Isolated)
 }

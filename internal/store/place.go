@@ -103,7 +103,7 @@ const placeWaiting = `placed as materialized (
 // live_for_claim and current_runs_one_running for each row that requests it.
 func mayStart(ahead string) string {
 	return `w.*, w.starts and w.delay_ms = 0 and not w.approval
-		and exists (select from trapeze.pods where boot = w.boot and ` + stillOpen + `)
+		and exists (select from trapeze.pods where id = w.pod and ` + stillOpen + `)
 		and not exists (` + ahead + `)
 		and (w.subject = '' or w.handed or not exists (select from trapeze.current_runs c
 			where c.kind = w.kind and c.subject = w.subject and c.state = 'running' offset 0)) as free
@@ -149,7 +149,7 @@ const (
 	placeLive = `new_live as (
 	insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, priority, state,
 		unique_while, lane, kind, subject, claim_xid)
-	select id, now(), born_at, born_at, born, case when born = 1 then boot end, 1 + born, born, priority, place,
+	select id, now(), born_at, born_at, born, case when born = 1 then pod end, 1 + born, born, priority, place,
 		case when born = 0 or unique_while = 'active' then unique_while end, lane, kind, subject,
 		case when born = 1 then pg_current_xact_id() end
 	from (select p.*, case place when 'running' then 1 else 0 end as born,
@@ -163,14 +163,14 @@ const (
 	from placed where place in ('parked', 'awaiting_approval')
 )`
 	placeEvents = `new_events as (
-	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, actor, fields)
+	insert into trapeze.job_events (jobs, event_nos, fences, pod, from_state, to_state, event, actor, fields)
 	select array_agg(id), array_agg(1), null, null, '', case when approval then 'awaiting_approval' else 'pending' end,
 		'job.enqueued', actor, null
 	from placed group by actor, approval
 	union all
-	select array_agg(id), array_agg(2), array_agg(1::bigint), boot, 'pending', 'running', 'job.claimed', 'system',
+	select array_agg(id), array_agg(2), array_agg(1::bigint), pod, 'pending', 'running', 'job.claimed', 'system',
 		'{"path":"fast"}'::json
-	from placed where place = 'running' group by boot
+	from placed where place = 'running' group by pod
 )`
 )
 

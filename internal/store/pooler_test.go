@@ -93,10 +93,10 @@ func TestForeignFunctionsInSearchPath(t *testing.T) {
 			s, err := store.New(t.Context(), host, store.Options{BehindPooler: pooled})
 			is.NoErr(err)
 			t.Cleanup(s.Close)
-			boot := uuid.NewString()
-			is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: boot, Name: "a", Kinds: []string{"mail"}}, time.Minute))
+			podID := uuid.NewString()
+			is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"mail"}}, time.Minute))
 			is.Equal(found, 1)
-			_, err = s.Enqueue(t.Context(), boot, []store.NewJob{{ID: 7, Kind: "mail", Lane: "default", Args: []byte(`{}`)}})
+			_, err = s.Enqueue(t.Context(), podID, []store.NewJob{{ID: 7, Kind: "mail", Lane: "default", Args: []byte(`{}`)}})
 			is.NoErr(err)
 			is.NoErr(s.Tx(t.Context(), func(tx pgx.Tx) error {
 				_, err := tx.Exec(t.Context(), `select now()`)

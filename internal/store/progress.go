@@ -14,7 +14,7 @@ import (
 // leaves the stored value unchanged. Plan: primary key lookups.
 var progressSQL = newStatement(`
 with held as materialized (
-	select id from trapeze.live where id = @id and fence = @fence and pod = @boot for key share
+	select id from trapeze.live where id = @id and fence = @fence and pod = @pod for key share
 )
 insert into trapeze.job_progress (id, done, total, message)
 select id, @done, @total, @message from held
@@ -25,7 +25,7 @@ returning id`)
 
 // Progress records a claim's progress. It returns [job.ErrLeaseLost] if a newer claim exists, and [job.ErrGone] if the job was deleted.
 func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error {
-	found, err := run(ctx, s, pgx.RowTo[int64], progressSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"done", p.Done}, {"total", p.Total}, {"message", p.Message}})
+	found, err := run(ctx, s, pgx.RowTo[int64], progressSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"pod", l.Pod}, {"done", p.Done}, {"total", p.Total}, {"message", p.Message}})
 	if err != nil {
 		return fmt.Errorf("record progress of job %d: %w", l.JobID, err)
 	}
@@ -41,12 +41,12 @@ var staleResultSQL = newStatement(`
 with held as (
 	update trapeze.live set event_no = event_no + 1 where id = @id and fence > @fence returning id, state, event_no
 )
-insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message)
-select id, event_no, @fence, @boot, state, state, 'job.stale_result', 'warn', @message from held`)
+insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, level, message)
+select id, event_no, @fence, @pod, state, state, 'job.stale_result', 'warn', @message from held`)
 
 // StaleResult records in the job's history that an outdated claim's result was rejected.
 func (s *Store) StaleResult(ctx context.Context, l job.Lease, what string) error {
-	_, err := run(ctx, s, pgx.RowTo[int], staleResultSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"message", what}})
+	_, err := run(ctx, s, pgx.RowTo[int], staleResultSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"pod", l.Pod}, {"message", what}})
 	return err
 }
 

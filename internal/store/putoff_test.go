@@ -22,7 +22,7 @@ func TestSnoozeCountAndAttempts(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.True(time.Until(due) > 59*time.Minute)
 	j := w.at(id)
-	w.is.Equal([]any{j.State, *j.Reason, j.Attempt, j.Pod == nil, j.Progress == nil}, []any{job.Pending, job.Reason("retry_later"), 0, true, true})
+	w.is.Equal([]any{j.State, *j.Reason, j.Attempt, j.Pod == nil, j.Progress == nil}, []any{job.Pending, job.Reason("snooze"), 0, true, true})
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where state = 'running'`), 0) // its subject is free
 	w.exec(`update trapeze.parked set run_after = now()`)
 	w.promote(1)
@@ -40,7 +40,7 @@ func TestSnoozeCountAndAttempts(t *testing.T) {
 	var said []string
 	var counts []int
 	for _, e := range list {
-		if e.Event != "job.retry_later" {
+		if e.Event != "job.snoozed" {
 			continue
 		}
 		var fields struct {
@@ -57,14 +57,14 @@ func TestSnoozeCountAndAttempts(t *testing.T) {
 func TestSnoozeCountAfterRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	c := w.one(boot)
-	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, store.Retry{Message: "boom"})
+	c := w.one(podID)
+	_, err := w.Park(w.ctx(), leaseOf(podID, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // a retry after an error writes nothing to job_progress
 	w.promote(1)
-	c = w.one(boot)
+	c = w.one(podID)
 	w.is.Equal([]int{c.Attempt, c.Snoozes}, []int{2, 0})
 }
 

@@ -27,21 +27,21 @@ func touchedBehindBlocked(t *testing.T, n int) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			boot := w.pod("a")
+			podID := w.pod("a")
 			w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
 			w.put(about("busy"))
-			w.one(boot) // the subject stays busy from here on
+			w.one(podID) // the subject stays busy from here on
 			block(w)
 			for _, table := range []string{"jobs", "live", "current_runs", "pods"} {
 				w.exec(`vacuum analyze trapeze.` + table)
 			}
-			w.exec(`insert into trapeze.remote_workers (boot, owner, stream, stream_key) values ($1, 'ann', 1, '')`, boot)
+			w.exec(`insert into trapeze.remote_workers (pod, owner, stream, stream_key) values ($1, 'ann', 1, '')`, podID)
 			conn := plantest.Pinned(t, w.Pool())
 			var id int64
 			var at string
 			w.is.NoErr(w.pool.QueryRow(w.ctx(), `select id, ready_at::text from trapeze.live where state = 'pending' order by id offset $1::int limit 1`,
 				n/2).Scan(&id, &at))
-			literals := map[string]string{"boot": "'" + boot + "'", "lanes": "'{default}'", "wants": "'{10}'", "kinds": "'{k}'", "isolated": "true",
+			literals := map[string]string{"pod": "'" + podID + "'", "lanes": "'{default}'", "wants": "'{10}'", "kinds": "'{k}'", "isolated": "true",
 				"since": "array[now() - interval '1 hour']", "after_ranks": "'{-101}'", "after_ready": "'{0001-01-01}'", "after_ids": "'{0}'",
 				"reach": "'{1000}'", "above": "'{101}'", "stream": "1"}
 			middle := maps.Clone(literals)

@@ -34,12 +34,12 @@ func (w *world) flood(n int, kind, subject string) {
 func TestClaimReadLimitAcrossLanes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.exec(`select setval('trapeze.job_ids', 100001)`)
 	w.flood(6000, "foreign", "")
 	wants := []store.Want{{Lane: "default", N: 10}, {Lane: "b", N: 10}, {Lane: "c", N: 10}, {Lane: "d", N: 10}}
 	claim := func() store.Reached {
-		found, err := w.Claim(w.ctx(), boot, wants, []string{"k"}, true)
+		found, err := w.Claim(w.ctx(), podID, wants, []string{"k"}, true)
 		w.is.NoErr(err)
 		w.is.Equal(len(found.Reached), 4)
 		w.is.Equal(found.Reached["b"].Last, nil) // no job is waiting in this lane
@@ -57,14 +57,14 @@ func TestClaimReadLimitAcrossLanes(t *testing.T) {
 func TestContinuedClaimsMatchModel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	w.exec(`select setval('trapeze.job_ids', 100001)`)
 	w.flood(6000, "k", "")
 	w.put(func(n *store.NewJob) { n.Subject, n.Priority = "busy", job.MaxPriority })
-	busy := w.one(boot)
+	busy := w.one(podID)
 	w.exec(`delete from trapeze.live where state = 'pending' and id % 2 = 0`) // leave gaps between the ids
 	w.exec(`select setseed($1)`, random.Float64())
 	for range 3 {
@@ -86,7 +86,7 @@ func TestContinuedClaimsMatchModel(t *testing.T) {
 		t.Helper()
 		next.N = 1 + random.IntN(20)
 		want, last := modelReach(waiting, next, busy.ID != 0)
-		got, err := w.Claim(w.ctx(), boot, []store.Want{next}, []string{"k"}, true)
+		got, err := w.Claim(w.ctx(), podID, []store.Want{next}, []string{"k"}, true)
 		w.is.NoErr(err)
 		slices.SortFunc(got.Jobs, func(a, b *store.Claimed) int {
 			if positionOf(a).Behind(positionOf(b)) {
@@ -127,13 +127,13 @@ func TestContinuedClaimsMatchModel(t *testing.T) {
 			}
 		case 1:
 			if busy.ID != 0 {
-				w.end(boot, ending(busy))
+				w.end(podID, ending(busy))
 				busy = &store.Claimed{}
 			}
 		case 2:
 			if i := random.IntN(len(running) + 1); i < len(running) && running[i].ID != busy.ID && running[i].Subject == "" && !given[running[i].ID] {
 				given[running[i].ID] = true
-				_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, running[i])}, "test")
+				_, err := w.HandBack(w.ctx(), podID, []job.Lease{leaseOf(podID, running[i])}, "test")
 				w.is.NoErr(err)
 			}
 		}
@@ -207,7 +207,7 @@ func positionOf(c *store.Claimed) store.LanePosition {
 func TestClaimFromScanPosition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(urgent(20), urgent(10), urgent(10), urgent(10), urgent(0), urgent(0))
 	w.ready(ids[0], time.Minute) // this job is more urgent than the position
 	at := w.ready(ids[2], time.Minute)
@@ -215,7 +215,7 @@ func TestClaimFromScanPosition(t *testing.T) {
 	w.ready(ids[3], time.Second)
 	w.ready(ids[4], time.Hour) // this job is older than the given time
 	w.ready(ids[5], 5*time.Minute)
-	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-10 * time.Minute),
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-10 * time.Minute),
 		After: &store.LanePosition{Rank: -10, ReadyAt: at, ID: ids[2]}}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[3], ids[5]})
@@ -226,13 +226,13 @@ func TestClaimFromScanPosition(t *testing.T) {
 func TestClaimAboveRank(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(urgent(10), urgent(20), urgent(0), urgent(11))
 	rank := -10
-	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute), Above: &rank}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute), Above: &rank}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], ids[3]})
-	found, err = w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", Ahead: 9, Above: &rank}}, []string{"k"}, []string{"k"}, true)
+	found, err = w.ClaimAhead(w.ctx(), podID, []store.Want{{Lane: "default", Ahead: 9, Above: &rank}}, []string{"k"}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 0) // no jobs are claimed ahead of time either
 }
@@ -252,13 +252,13 @@ func TestLanePositionOrder(t *testing.T) {
 func TestClaimRowLocks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(about("busy"), about("busy"), plain)
-	w.is.Equal(w.one(boot).ID, ids[0])
+	w.is.Equal(w.one(podID).ID, ids[0])
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(w.ctx()) }()
-	_, err = store.Do(w.ctx(), w.Store, tx, store.ClaimSQL, fiveOf(boot))
+	_, err = store.Do(w.ctx(), w.Store, tx, store.ClaimSQL, fiveOf(podID))
 	w.is.NoErr(err)
 	var locked []int64
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select array_agg(id) from (select id from trapeze.live where state = 'pending'
@@ -272,20 +272,20 @@ func TestClaimRowLocks(t *testing.T) {
 func TestForbiddenClaimPosition(t *testing.T) {
 	w := newWorld(t)
 	closed := w.pod("closed")
-	w.exec(`update trapeze.pods set closed_at = now() where boot = $1`, closed)
+	w.exec(`update trapeze.pods set closed_at = now() where id = $1`, closed)
 	overtaken := uuid.NewString()
-	first, err := store.OpenWorker(w.ctx(), w.Store, store.PodInfo{Boot: overtaken, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+	first, err := store.OpenWorker(w.ctx(), w.Store, store.PodInfo{PodID: overtaken, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 	w.is.NoErr(err)
-	_, err = store.OpenWorker(w.ctx(), w.Store, store.PodInfo{Boot: overtaken, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+	_, err = store.OpenWorker(w.ctx(), w.Store, store.PodInfo{PodID: overtaken, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 	w.is.NoErr(err)
 	w.flood(store.ClaimReach+10, "k", "")
 	w.flood(store.ClaimReach+10, "foreign", "")
 	for name, s := range map[string]struct {
 		*store.Store
-		boot string
+		podID string
 	}{"a pod whose row is closed": {w.Store, closed}, "a worker whose stream another has overtaken": {w.OfStream(first.Stream), overtaken}} {
 		for _, since := range []time.Time{{}, time.Now().Add(-time.Hour)} {
-			found, err := s.Claim(w.ctx(), s.boot, []store.Want{{Lane: "default", N: 2, Since: since}}, []string{"k"}, true)
+			found, err := s.Claim(w.ctx(), s.podID, []store.Want{{Lane: "default", N: 2, Since: since}}, []string{"k"}, true)
 			w.is.NoErr(err)
 			if len(found.Jobs) != 0 || len(found.Reached) != 0 {
 				t.Errorf("%s claimed %d jobs and reached %v", name, len(found.Jobs), found.Reached)

@@ -87,9 +87,9 @@ func TestBulkCommandsByReason(t *testing.T) {
 func TestEndByPreviousVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(about(""))
-	c := w.one(boot)
+	c := w.one(podID)
 	w.exec(`with gone as (
 			delete from trapeze.live where id = $1 returning *
 		), ended as (
@@ -98,7 +98,7 @@ func TestEndByPreviousVersion(t *testing.T) {
 			select id, 'failed', 'error', 'error', 'boom', fence, pod, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
 				pg_current_xact_id(), claim_xid from gone
 		)
-		insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message)
+		insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, level, message)
 		select id, event_no + 1, fence, pod, 'running', 'failed', 'job.failed', 'error', 'boom' from gone`, c.ID)
 	j, err := view.Job(w.ctx(), w.Store, c.ID)
 	w.is.NoErr(err)

@@ -15,23 +15,23 @@ import (
 // locked rows, because a heartbeat or another pod is updating them. Plan: pods_open; a handful of rows.
 var closeLapsedSQL = newStatement(`
 with lapsed as materialized (
-	select p.boot from trapeze.pods p
-	where p.closed_at is null and p.boot <> @boot
+	select p.id from trapeze.pods p
+	where p.closed_at is null and p.id <> @pod
 		and (p.lease_until < now() or p.lease_until > now() + 2 * @lease::bigint * interval '1 millisecond')
 		and (@spared::timestamptz is null or p.lease_until < @spared)
-	order by p.boot for update skip locked
+	order by p.id for update skip locked
 ), closed as (
-	update trapeze.pods p set closed_at = now(), closed = 'lapsed' from lapsed l where p.boot = l.boot
-	returning p.boot, p.name, p.lease_until
+	update trapeze.pods p set closed_at = now(), closed = 'lapsed' from lapsed l where p.id = l.id
+	returning p.id, p.name, p.lease_until
 ), events as (
-	insert into trapeze.job_events (event_no, boot, event, level, message)
-	select row_number() over (order by boot), boot, 'pod.lapsed', 'warn', name from closed
+	insert into trapeze.job_events (event_no, pod, event, level, message)
+	select row_number() over (order by id), id, 'pod.lapsed', 'warn', name from closed
 )
-select boot::text, name, lease_until, now() - lease_until from closed`)
+select id::text, name, lease_until, now() - lease_until from closed`)
 
 // Lapsed is a pod whose row was closed because its lease expired.
 type Lapsed struct {
-	Boot       string
+	PodID      string
 	Name       string
 	LeaseUntil time.Time
 	Late       time.Duration // how long ago the lease expired
@@ -39,8 +39,8 @@ type Lapsed struct {
 
 // CloseLapsed closes the rows of all other pods whose leases have expired. From then on, their heartbeats are rejected. Leases that expire
 // at or after spared are left alone, unless spared is zero.
-func CloseLapsed(ctx context.Context, s *Store, boot string, lease time.Duration, spared time.Time) ([]Lapsed, error) {
-	list, err := run(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()}, {"spared", Some(spared)}})
+func CloseLapsed(ctx context.Context, s *Store, podID string, lease time.Duration, spared time.Time) ([]Lapsed, error) {
+	list, err := run(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, args{{"pod", podID}, {"lease", lease.Milliseconds()}, {"spared", Some(spared)}})
 	if err != nil {
 		return nil, fmt.Errorf("close lapsed pods: %w", err)
 	}
@@ -48,8 +48,8 @@ func CloseLapsed(ctx context.Context, s *Store, boot string, lease time.Duration
 }
 
 var (
-	sweepsDueSQL = `select p.boot::text from trapeze.pods p where ` + sweepDue + ` order by p.boot`
-	sweptSQL     = newStatement(`update trapeze.pods set swept_at = now() where boot = any(@boots::uuid[])`)
+	sweepsDueSQL = `select p.id::text from trapeze.pods p where ` + sweepDue + ` order by p.id`
+	sweptSQL     = newStatement(`update trapeze.pods set swept_at = now() where id = any(@pods::uuid[])`)
 )
 
 // SweepsDue lists the closed pods for which a search for jobs is due.
@@ -62,8 +62,8 @@ func SweepsDue(ctx context.Context, s *Store) ([]string, error) {
 }
 
 // Swept records that the sweep for the closed pods' jobs has run.
-func Swept(ctx context.Context, s *Store, boots []string) error {
-	if _, err := run(ctx, s, pgx.RowTo[int], sweptSQL, args{{"boots", boots}}); err != nil {
+func Swept(ctx context.Context, s *Store, podIDs []string) error {
+	if _, err := run(ctx, s, pgx.RowTo[int], sweptSQL, args{{"pods", podIDs}}); err != nil {
 		return fmt.Errorf("record a sweep: %w", err)
 	}
 	return nil
@@ -82,7 +82,7 @@ var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, re
 	FailedBranches, NoParents, CountBranches), `
 select coalesce((select max(id) from page), @after), (select count(*) from page),
 	(select count(*) from again), (select coalesce(json_agg(`+EndJSON("g.ends", "g.why", "g.error", "g.class")+` order by g.id), '[]') from gone g),
-	(select count(*) from page where pod = any(@boots::uuid[])) - (select count(*) from hit)`)
+	(select count(*) from page where pod = any(@pods::uuid[])) - (select count(*) from hit)`)
 
 const (
 	// recoverRead reads a page of live without locks. Plan: live_pkey, stops at the limit.
@@ -98,10 +98,10 @@ const (
 	from page p
 	join trapeze.live l on l.id = any(array[p.id])
 	join trapeze.jobs j on j.id = p.id
-	join trapeze.pods o on o.boot = p.pod
+	join trapeze.pods o on o.id = p.pod
 	left join trapeze.kinds k on k.kind = l.kind
 	cross join lateral (select coalesce(j.max_crashes, k.max_crashes, @max_crashes) as crashes) m
-	where p.pod = any(@boots::uuid[]) and l.pod = any(@boots::uuid[]) and o.closed_at is not null
+	where p.pod = any(@pods::uuid[]) and l.pod = any(@pods::uuid[]) and o.closed_at is not null
 	order by p.id for update of l skip locked
 )`
 
@@ -141,12 +141,12 @@ const (
 
 	// recoverEvents writes the events for the jobs in the again and gone CTEs.
 	recoverEvents = `events as (
-	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, level, fields)
+	insert into trapeze.job_events (job, event_no, claim_xid, fence, pod, from_state, to_state, event, level, fields)
 	select id, event_no, claim_xid, fence, pod, 'running', 'pending', 'job.recovered', 'warn',
-		json_build_object('reason', 'lease_lapsed', 'pod', name, 'boot', pod, 'crashes', crashes) from again
+		json_build_object('reason', 'lease_lapsed', 'pod', name, 'pod_id', pod, 'crashes', crashes) from again
 	union all
 	select id, event_no + 1, claim_xid, fence, pod, 'running', ends, 'job.' || ends, 'error',
-		json_build_object('reason', why, 'pod', pod_name, 'boot', pod, 'crashes', crashes_now, 'error_class', class) from gone
+		json_build_object('reason', why, 'pod', pod_name, 'pod_id', pod, 'crashes', crashes_now, 'error_class', class) from gone
 )`
 )
 
@@ -161,9 +161,9 @@ type RecoveredPage struct {
 
 // RecoverPage recovers closed pods' jobs among the next limit rows of live after the given id. maxCrashes applies to jobs for which neither
 // the job nor its kind sets a limit. Several pods can run it concurrently.
-func RecoverPage(ctx context.Context, s *Store, boots []string, after int64, limit, maxCrashes int) (RecoveredPage, error) {
+func RecoverPage(ctx context.Context, s *Store, podIDs []string, after int64, limit, maxCrashes int) (RecoveredPage, error) {
 	page, err := run(ctx, s, pgx.RowToStructByPos[RecoveredPage], recoverPageSQL,
-		args{{"boots", boots}, {"after", after}, {"limit", limit}, {"max_crashes", maxCrashes}})
+		args{{"pods", podIDs}, {"after", after}, {"limit", limit}, {"max_crashes", maxCrashes}})
 	if err != nil {
 		return RecoveredPage{}, fmt.Errorf("recover: %w", err)
 	}

@@ -101,16 +101,16 @@ func TestCrashLimitAndIsolation(t *testing.T) {
 	}{{1, nil}, {2, []bool{true}}, {3, []bool{false, true}}, {5, []bool{false, true, true, true}}} {
 		id := w.put(limit(tt.limit))[0]
 		for _, isolated := range tt.isolated {
-			boot := w.pod("a")
-			w.one(boot)
-			w.dies(boot, by)
+			podID := w.pod("a")
+			w.one(podID)
+			w.dies(podID, by)
 			var is bool
 			w.is.NoErr(w.pool.QueryRow(w.ctx(), `select isolated from trapeze.live where id = $1`, id).Scan(&is))
 			w.is.Equal(is, isolated) // a job is isolated after two crashes, or if its next crash would be the last
 		}
-		boot := w.pod("a")
-		w.one(boot)
-		_, ended := w.dies(boot, by)
+		podID := w.pod("a")
+		w.one(podID)
+		_, ended := w.dies(podID, by)
 		w.is.Equal(ended, 1)
 		j := w.at(id)
 		w.is.Equal(j.State, job.Failed)
@@ -122,13 +122,13 @@ func TestCrashLimitAndIsolation(t *testing.T) {
 func TestClaimOfIsolatedJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(plain, plain, plain)
 	w.exec(`update trapeze.live set crashes = 2, isolated = true where id = any($1)`, ids[:2])
-	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, false)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, false)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), ids[2:]) // a pod that runs an isolated job claims no other isolated job
-	found, err = w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, true)
+	found, err = w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 1) // a claim takes only one isolated job
 	w.is.True(found.Jobs[0].Isolated)
@@ -177,13 +177,13 @@ func TestPodClosedWithoutOtherPods(t *testing.T) {
 	w.one(a)
 	// The pod was closed, either because it left or because another pod closed it and died before recovering any jobs. Then no pod ran for
 	// a day.
-	w.exec(`update trapeze.pods set closed_at = now() - interval '1 day', closed = 'left' where boot = $1`, a)
+	w.exec(`update trapeze.pods set closed_at = now() - interval '1 day', closed = 'left' where id = $1`, a)
 	pending, _ := w.recover(w.pod("b"), 1000)
 	w.is.Equal(pending, 1)
 	w.is.Equal(w.at(id).State, job.Pending)
-	boots, err := store.SweepsDue(w.ctx(), w.Store)
+	podIDs, err := store.SweepsDue(w.ctx(), w.Store)
 	w.is.NoErr(err)
-	w.is.Equal(len(boots), 0) // after a day, one sweep is enough
+	w.is.Equal(len(podIDs), 0) // after a day, one sweep is enough
 }
 
 func TestConcurrentRecoveryByTwoPods(t *testing.T) {

@@ -19,8 +19,8 @@ func TestFirstRequestsAfterBrokenConnections(t *testing.T) {
 	s, err := store.New(t.Context(), pool, store.Options{})
 	is.NoErr(err)
 	defer s.Close()
-	boot := uuid.NewString()
-	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}}, time.Minute))
+	podID := uuid.NewString()
+	is.NoErr(s.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}}, time.Minute))
 	// The server closes each connection while it is idle in the pool.
 	breakAll := func() {
 		t.Helper()
@@ -33,7 +33,7 @@ func TestFirstRequestsAfterBrokenConnections(t *testing.T) {
 		_, err := view.Pods(t.Context(), s, true)
 		is.NoErr(err)
 		breakAll()
-		b, err := s.Heartbeat(t.Context(), boot, time.Minute, false)
+		b, err := s.Heartbeat(t.Context(), podID, time.Minute, false)
 		is.NoErr(err)
 		is.True(b.Open)
 	}

@@ -41,19 +41,19 @@ func TestReplanAfterSlowStatement(t *testing.T) {
 	t.Cleanup(pool.Close)
 	w := newWorldOn(t, pool, store.Options{Connections: 1, TraceQueries: true})
 	w.SlowFrom(time.Hour) // a busy machine must not trigger a round
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	w.claims(boot, 1)
+	w.claims(podID, 1)
 	before := heard.n.Load()
-	w.claims(boot, 1)
+	w.claims(podID, 1)
 	is.Equal(heard.n.Load(), before) // no statement was slow
 	is.True(asked.Load() > 0)        // the host's own hook is also called
 
 	w.SlowFrom(time.Hour)
 	is.True(w.Ran(time.Hour))
 	is.True(!w.Ran(time.Hour)) // the second slow statement comes within the minimum interval
-	w.claims(boot, 1)
-	w.claims(boot, 1)
+	w.claims(podID, 1)
+	w.claims(podID, 1)
 	is.Equal(heard.n.Load(), before+1)
 
 	beside, err := w.Beside(t.Context(), 1)

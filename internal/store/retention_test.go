@@ -69,18 +69,18 @@ func TestForgetOldDays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pgtest.AllDays(t, w.pool)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	old := w.put(about("s"), plain, plain)
-	for _, c := range w.claims(boot, 3) {
-		w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(1))}))
-		w.end(boot, ending(c))
+	for _, c := range w.claims(podID, 3) {
+		w.is.NoErr(w.Progress(w.ctx(), leaseOf(podID, c), job.Progress{Done: ptr(int64(1))}))
+		w.end(podID, ending(c))
 	}
 	young := w.put(about("t"))
-	w.end(boot, ending(w.one(boot)))
+	w.end(podID, ending(w.one(podID)))
 	failed := w.put(plain)
-	e := ending(w.one(boot))
+	e := ending(w.one(podID))
 	e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonError
-	w.end(boot, e)
+	w.end(podID, e)
 	w.age(append(old, failed...)...)
 	// An operator has retried one of the old jobs. Its row from the first epoch is still in done.
 	w.exec(`insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
@@ -114,10 +114,10 @@ func TestForgetOldDays(t *testing.T) {
 func TestConcurrentForgetByTwoPods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	old := w.put(plain, plain, plain)
-	for _, c := range w.claims(boot, 3) {
-		w.end(boot, ending(c))
+	for _, c := range w.claims(podID, 3) {
+		w.end(podID, ending(c))
 	}
 	w.age(old...)
 	forget := func() (int, error) { return upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced) }
@@ -155,7 +155,7 @@ func TestForgottenClosedPods(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	w.is.NoErr(w.Leave(w.ctx(), a))
-	w.exec(`update trapeze.pods set closed_at = now() - interval '2 hours' where boot = $1`, a)
+	w.exec(`update trapeze.pods set closed_at = now() - interval '2 hours' where id = $1`, a)
 	w.exec(`insert into trapeze.claim_requests (pod, job_id, fence, what, created_at) select $1, g, 1, 'stack', now() - g * interval '9 minutes' from generate_series(1, 2) g`, b)
 	n, err := upkeep.PrunePods(w.ctx(), w.Store, time.Hour, 500)
 	w.is.NoErr(err)

@@ -14,13 +14,13 @@ import (
 )
 
 // failing creates a job that has failed, and returns its id.
-func (w *world) failing(boot string, changes ...func(*store.NewJob)) int64 {
+func (w *world) failing(podID string, changes ...func(*store.NewJob)) int64 {
 	w.t.Helper()
 	w.put(append(changes, plain)[0])
-	c := w.one(boot)
+	c := w.one(podID)
 	e := ending(c)
 	e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonError
-	w.end(boot, e)
+	w.end(podID, e)
 	return c.ID
 }
 
@@ -29,8 +29,8 @@ func TestRetentionOfRetriedJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.ShortWait(time.Minute)
-	boot := w.pod("a")
-	other, id := w.failing(boot), w.failing(boot)
+	podID := w.pod("a")
+	other, id := w.failing(podID), w.failing(podID)
 	w.age(other, id)
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, min(other, id))
 	id = max(other, id)
@@ -42,7 +42,7 @@ func TestRetentionOfRetriedJob(t *testing.T) {
 	_, err = forgotten()
 	w.is.NoErr(err)
 	w.is.Equal(w.at(id).State, job.Pending)
-	_, ok := w.end(boot, ending(w.one(boot)))
+	_, ok := w.end(podID, ending(w.one(podID)))
 	w.is.True(ok)
 	w.is.Equal(w.at(id).State, job.Succeeded)
 	w.exec(`delete from trapeze.jobs where id = $1`, id) // the job's first epoch is no longer in the history
@@ -53,8 +53,8 @@ func TestRetentionOfRetriedJob(t *testing.T) {
 func TestRetryOfForgottenJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
-	id := w.failing(boot)
+	podID := w.pod("a")
+	id := w.failing(podID)
 	w.age(id)
 	release := w.freeze(`with j as (delete from trapeze.jobs where id = $1) delete from trapeze.done where id = $1`, id)
 	retried := async(func() ([]int64, error) { return admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me") })
@@ -69,14 +69,14 @@ func TestRetryOfForgottenJob(t *testing.T) {
 func TestAbortDuringFanOutRetry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	parent := w.one(boot)
-	children := w.fanOut(boot, parent, store.FanOut{}, plain, plain)
-	for _, c := range w.claims(boot, 2) {
-		w.end(boot, branchEnding(c, job.Failed))
+	parent := w.one(podID)
+	children := w.fanOut(podID, parent, store.FanOut{}, plain, plain)
+	for _, c := range w.claims(podID, 2) {
+		w.end(podID, branchEnding(c, job.Failed))
 	}
-	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	_, ok, err := w.EndWaiting(w.ctx(), podID, w.endOf(parent.ID))
 	w.is.NoErr(err)
 	w.is.True(ok)
 	release := w.freeze(`select from trapeze.fan_outs where id = $1 for update`, parent.ID)
@@ -112,7 +112,7 @@ func TestAbortDuringFanOutRetry(t *testing.T) {
 func TestRetentionDuringReads(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	forget := func() {
 		t.Helper()
 		for _, state := range []string{"succeeded", "failed", "cancelled"} {
@@ -123,11 +123,11 @@ func TestRetentionDuringReads(t *testing.T) {
 		w.is.NoErr(err)
 	}
 	w.put(plain)
-	parent := w.one(boot)
-	w.fanOut(boot, parent, store.FanOut{Result: []byte(`7`), Pipeline: ptr("")}, plain, plain, plain)
-	claims := w.claims(boot, 3)
-	w.end(boot, branchEnding(claims[0], job.Succeeded))
-	w.end(boot, branchEnding(claims[1], job.Failed))
+	parent := w.one(podID)
+	w.fanOut(podID, parent, store.FanOut{Result: []byte(`7`), Pipeline: ptr("")}, plain, plain, plain)
+	claims := w.claims(podID, 3)
+	w.end(podID, branchEnding(claims[0], job.Succeeded))
+	w.end(podID, branchEnding(claims[1], job.Failed))
 	w.age(claims[0].ID, claims[1].ID)
 	branches := func() int {
 		t.Helper()
@@ -137,14 +137,14 @@ func TestRetentionDuringReads(t *testing.T) {
 	}
 	forget()
 	w.is.Equal(branches(), 3) // a waiting job keeps its branches
-	w.end(boot, branchEnding(claims[2], job.Succeeded))
+	w.end(podID, branchEnding(claims[2], job.Succeeded))
 	w.age(claims[2].ID)
 	e := w.endOf(parent.ID)
 	e.State, e.Outcome, e.Result = job.Succeeded, job.Warning, []byte(`7`)
 	join := w.new(then(parent))[0]
 	join.Impaired = true
 	e.Next = &join
-	_, ok, err := w.EndWaiting(w.ctx(), boot, e)
+	_, ok, err := w.EndWaiting(w.ctx(), podID, e)
 	w.is.NoErr(err)
 	w.is.True(ok)
 	w.age(parent.ID)
@@ -153,18 +153,18 @@ func TestRetentionDuringReads(t *testing.T) {
 	w.is.Equal(string(w.at(parent.ID).Result), `7`)
 	c := &store.Claimed{ID: join.ID, Fence: 1, Definition: store.Definition{PipelineID: parent.ID}}
 	if w.at(join.ID).State == job.Pending {
-		c = w.one(boot)
+		c = w.one(podID)
 	}
-	_, ok = w.end(boot, ending(c))
+	_, ok = w.end(podID, ending(c))
 	w.is.True(ok)
 
 	// A deferred job keeps its parts while it is waiting, but not after it has finished.
-	waits, over := w.deferred(boot, 2, false), w.deferred(boot, 1, false)
+	waits, over := w.deferred(podID, 2, false), w.deferred(podID, 1, false)
 	for _, id := range []int64{waits, over} {
 		_, err := admin.Complete(w.ctx(), w.Store, id, "token", "a", nil, "", "")
 		w.is.NoErr(err)
 	}
-	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(over))
+	_, ok, err = w.EndWaiting(w.ctx(), podID, w.endOf(over))
 	w.is.NoErr(err)
 	w.is.True(ok)
 	w.age(join.ID, over)
@@ -174,7 +174,7 @@ func TestRetentionDuringReads(t *testing.T) {
 	w.is.Equal(len(parts), 1)
 	_, err = admin.Complete(w.ctx(), w.Store, waits, "token", "b", nil, "", "")
 	w.is.NoErr(err)
-	_, ok, err = w.EndWaiting(w.ctx(), boot, w.endOf(waits))
+	_, ok, err = w.EndWaiting(w.ctx(), podID, w.endOf(waits))
 	w.is.NoErr(err)
 	w.is.True(ok)
 	w.age(waits)
@@ -190,17 +190,17 @@ func TestRetentionOfRetriedBranches(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.ShortWait(time.Minute)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.put(plain)
-	other := w.one(boot)
-	w.end(boot, ending(other))
+	other := w.one(podID)
+	w.end(podID, ending(other))
 	w.put(plain)
-	parent := w.one(boot)
-	w.fanOut(boot, parent, store.FanOut{FailFast: true}, plain, plain)
-	claims := w.claims(boot, 2)
-	w.end(boot, branchEnding(claims[0], job.Succeeded))
-	w.end(boot, branchEnding(claims[1], job.Failed))
-	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
+	parent := w.one(podID)
+	w.fanOut(podID, parent, store.FanOut{FailFast: true}, plain, plain)
+	claims := w.claims(podID, 2)
+	w.end(podID, branchEnding(claims[0], job.Succeeded))
+	w.end(podID, branchEnding(claims[1], job.Failed))
+	_, ok, err := w.EndWaiting(w.ctx(), podID, w.endOf(parent.ID))
 	w.is.NoErr(err)
 	w.is.True(ok)
 	w.age(other.ID, claims[0].ID)

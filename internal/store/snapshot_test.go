@@ -17,14 +17,14 @@ func TestClaimSnapshotRowTouched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			boot := w.pod("a")
+			podID := w.pod("a")
 			id := w.put(about(subject))[0]
 			release := w.freeze(`select pg_advisory_xact_lock(7)`)
 			claim := async(func() (store.Claims, error) {
-				return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead"), fiveOf(boot))
+				return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead"), fiveOf(podID))
 			})
 			w.waiting(1) // the statement has taken its snapshot but has not read a row yet
-			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: boot}, "a former owner's"))
+			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: podID}, "a former owner's"))
 			release(false)
 			found, err := claim()
 			w.is.NoErr(err)
@@ -68,7 +68,7 @@ func TestFinishSnapshotRowTouched(t *testing.T) {
 		var none []string
 		return store.Do(context.Background(), w.Store, w.pool, gated(store.EndSQL, store.EndRows, store.EndColumns), store.By(
 			"ids", []int64{c.ID}, "fences", []int64{c.Fence}, "states", []string{"succeeded"}, "outcomes", []string{"ok"}, "reasons", []string{"ok"},
-			"results", none, "errors", none, "classes", none, "codes", none, "undos", none, "started", []time.Time(nil), "boot", a))
+			"results", none, "errors", none, "classes", none, "codes", none, "undos", none, "started", []time.Time(nil), "pod", a))
 	})
 	w.waiting(1)
 	w.exec(`update trapeze.live set priority = priority where id = $1`, c.ID)
@@ -103,8 +103,8 @@ func TestFinishSnapshotSubjectTaken(t *testing.T) {
 }
 
 // fiveOf returns the arguments for claiming five jobs.
-func fiveOf(boot string) store.Args {
-	return store.By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "aheads", []int32{0}, "kinds", []string{"k"}, "isolated", true)
+func fiveOf(podID string) store.Args {
+	return store.By("pod", podID, "lanes", []string{"default"}, "wants", []int32{5}, "aheads", []int32{0}, "kinds", []string{"k"}, "isolated", true)
 }
 
 // gated returns a copy of the statement whose first row source waits for advisory lock 7, after the statement has taken its snapshot.

@@ -15,8 +15,8 @@ import (
 const podA, podB = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 
 // counted returns a row for one minute in which n jobs waited for 1 ms to 3 ms and ran for the given time.
-func counted(at time.Time, boot, lane, kind string, state job.State, n int64, run time.Duration) stats.Row {
-	row := stats.Row{At: at.UTC().Truncate(time.Minute), Lane: lane, Kind: kind, State: state, Boot: &boot, Jobs: n, Wait: stats.Histogram{}, Run: stats.Histogram{}}
+func counted(at time.Time, podID, lane, kind string, state job.State, n int64, run time.Duration) stats.Row {
+	row := stats.Row{At: at.UTC().Truncate(time.Minute), Lane: lane, Kind: kind, State: state, PodID: &podID, Jobs: n, Wait: stats.Histogram{}, Run: stats.Histogram{}}
 	for i := range n {
 		row.Wait.Observe(time.Millisecond + time.Duration(i%3)*time.Millisecond)
 		row.Run.Observe(run)
@@ -104,10 +104,10 @@ func TestHourlyStats(t *testing.T) {
 	old := time.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour)
 	var rows []stats.Row
 	for minute := range 120 { // two hours
-		for _, boot := range []string{podA, podB} {
+		for _, podID := range []string{podA, podB} {
 			at := old.Add(time.Duration(minute) * time.Minute)
-			rows = append(rows, counted(at, boot, "default", "mail", job.Succeeded, int64(minute), time.Duration(minute+1)*time.Millisecond),
-				counted(at, boot, "default", "mail", job.Failed, 1, -1))
+			rows = append(rows, counted(at, podID, "default", "mail", job.Succeeded, int64(minute), time.Duration(minute+1)*time.Millisecond),
+				counted(at, podID, "default", "mail", job.Failed, 1, -1))
 		}
 	}
 	recent := counted(time.Now().Add(-time.Minute), podA, "default", "mail", job.Succeeded, 1, time.Second)
@@ -122,8 +122,8 @@ func TestHourlyStats(t *testing.T) {
 	b, err := y()
 	w.is.NoErr(err)
 	w.is.Equal(a+b, len(rows))
-	w.is.Equal(w.count(`select count(*) from trapeze.stats where boot is not null`), 1) // only the recent row still covers a single minute
-	w.is.True(w.count(`select count(*) from trapeze.stats where boot is null`) <= 2*4)  // two hours with two states each, and one row from each of the two pods
+	w.is.Equal(w.count(`select count(*) from trapeze.stats where pod is not null`), 1) // only the recent row still covers a single minute
+	w.is.True(w.count(`select count(*) from trapeze.stats where pod is null`) <= 2*4)  // two hours with two states each, and one row from each of the two pods
 	after := w.stats(24*time.Hour, view.ByLane)
 	before.At, before.Since = after.At, after.Since
 	for i := range before.Total.Intervals {

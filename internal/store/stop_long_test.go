@@ -17,7 +17,7 @@ import (
 func TestStopDuringPriorityChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	for i := range 150 {
 		id := w.put(about("s"))[0]
 		niced := async(func() (int, error) {
@@ -29,7 +29,7 @@ func TestStopDuringPriorityChange(t *testing.T) {
 		})
 		claimed := async(func() (store.Claims, error) {
 			for {
-				found, err := w.Claim(context.Background(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+				found, err := w.Claim(context.Background(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
 				if err != nil || len(found.Jobs) > 0 || w.count(`select count(*) from trapeze.live`) == 0 {
 					return found, err
 				}

@@ -15,13 +15,13 @@ import (
 // #nosec G101 -- the token is an argument
 var tokenSQL = newStatement(`
 insert into trapeze.deferrals (id, token)
-select id, @token from trapeze.live where id = @id and fence = @fence and pod = @boot
+select id, @token from trapeze.live where id = @id and fence = @fence and pod = @pod
 on conflict (id) do update set token = deferrals.token
 returning token`)
 
 // Token stores a token for a job, or returns the existing one. It returns [job.ErrLeaseLost] if the pod no longer holds the claim.
 func (s *Store) Token(ctx context.Context, l job.Lease, token string) (string, error) {
-	found, err := run(ctx, s, pgx.RowTo[string], tokenSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"token", token}})
+	found, err := run(ctx, s, pgx.RowTo[string], tokenSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"pod", l.Pod}, {"token", token}})
 	if err != nil {
 		return "", fmt.Errorf("store the token of job %d: %w", l.JobID, err)
 	}

@@ -29,7 +29,7 @@ func (w *world) submit(key, while string) (id, holder int64) {
 func TestClaimDuringUncommittedNoOp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id, _ := w.submit("sync", "pending")
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
@@ -38,45 +38,45 @@ func TestClaimDuringUncommittedNoOp(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(holder, id) // the submission has no effect, because a job is already waiting
 	plainID := w.put(plain)[0]
-	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the first job must see the writes of the duplicate submission's transaction, but other jobs do not have to wait
 	w.is.Equal(found.Seen, 2)
 	w.is.Equal(w.at(id).Attempt, 0) // no attempt was spent
 	w.is.NoErr(tx.Commit(w.ctx()))
-	w.is.Equal(w.one(boot).ID, id)
+	w.is.Equal(w.one(podID).ID, id)
 }
 
 func TestPendingUniqueKeyAfterClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id, holder := w.submit("sync", "pending")
 	w.is.Equal(holder, id)
 	_, holder = w.submit("sync", "pending")
 	w.is.Equal(holder, id)
-	c := w.one(boot)
+	c := w.one(podID)
 	next, holder := w.submit("sync", "pending")
 	w.is.Equal(holder, next)
-	_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "why")
+	_, err := w.HandBack(w.ctx(), podID, []job.Lease{leaseOf(podID, c)}, "why")
 	w.is.NoErr(err)
-	w.is.Equal(len(w.claims(boot, 5)), 2) // a job that was handed back no longer needs its key
+	w.is.Equal(len(w.claims(podID, 5)), 2) // a job that was handed back no longer needs its key
 }
 
 func TestActiveUniqueKeyAfterEnd(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(w *world, boot string, c *store.Claimed){
-		"finished": func(w *world, boot string, c *store.Claimed) { w.end(boot, ending(c)) },
+	for name, end := range map[string]func(w *world, podID string, c *store.Claimed){
+		"finished": func(w *world, podID string, c *store.Claimed) { w.end(podID, ending(c)) },
 		"cancelled": func(w *world, _ string, c *store.Claimed) {
 			_, err := admin.Cancel(w.ctx(), w.Store, c.ID, 0, true, "ann", ignoreLease)
 			w.is.NoErr(err)
 		},
-		"crashed": func(w *world, boot string, c *store.Claimed) {
+		"crashed": func(w *world, podID string, c *store.Claimed) {
 			w.exec(`update trapeze.live set crashes = 2`)
-			w.dies(boot, w.pod("b"))
+			w.dies(podID, w.pod("b"))
 		},
-		"cancelled while it waited for its retry": func(w *world, boot string, c *store.Claimed) {
-			_, err := w.Park(w.ctx(), leaseOf(boot, c), lease, store.Retry{Message: "boom"})
+		"cancelled while it waited for its retry": func(w *world, podID string, c *store.Claimed) {
+			_, err := w.Park(w.ctx(), leaseOf(podID, c), lease, store.Retry{Message: "boom"})
 			w.is.NoErr(err)
 			_, holder := w.submit("sync", "active")
 			w.is.Equal(holder, c.ID)
@@ -87,12 +87,12 @@ func TestActiveUniqueKeyAfterEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			boot := w.pod("a")
+			podID := w.pod("a")
 			id, _ := w.submit("sync", "active")
-			c := w.one(boot)
+			c := w.one(podID)
 			_, holder := w.submit("sync", "active")
 			w.is.Equal(holder, id) // the first job is running
-			end(w, boot, c)
+			end(w, podID, c)
 			next, holder := w.submit("sync", "active")
 			w.is.Equal(holder, next)
 		})
@@ -102,16 +102,16 @@ func TestActiveUniqueKeyAfterEnd(t *testing.T) {
 func TestEndWithLockedUniqueKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	id, _ := w.submit("sync", "active")
-	c := w.one(boot)
+	c := w.one(podID)
 	tx, err := w.pool.Begin(w.ctx())
 	w.is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	holder, err := store.ReserveKey(w.ctx(), w.Store, tx, "k", "sync", id+1)
 	w.is.NoErr(err)
 	w.is.Equal(holder, id)
-	_, ok := w.end(boot, ending(c)) // the finish does not wait for the host's open transaction
+	_, ok := w.end(podID, ending(c)) // the finish does not wait for the host's open transaction
 	w.is.True(ok)
 	w.is.NoErr(tx.Commit(w.ctx()))
 	next, holder := w.submit("sync", "active")
@@ -123,12 +123,12 @@ func TestEndWithLockedUniqueKey(t *testing.T) {
 func TestSubmissionAwaitingFreedKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	w.submit("sync", "pending")
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
 	sql := gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead")
 	claim := async(func() (store.Claims, error) {
-		return store.RunClaim(context.Background(), w.Store, sql, fiveOf(boot))
+		return store.RunClaim(context.Background(), w.Store, sql, fiveOf(podID))
 	})
 	w.waiting(1)
 	release(false)

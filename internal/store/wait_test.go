@@ -11,15 +11,15 @@ import (
 func TestEndedJobsByLatestEpoch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	ids := w.put(plain, plain, plain, plain)
-	list := w.claims(boot, 3)
+	list := w.claims(podID, 3)
 	first, running, retried := list[0], list[1], list[2]
 	waiting := ids[3]
 	e := ending(first)
 	e.Result = []byte(`{"n": 7}`)
-	w.end(boot, e)
-	w.end(boot, ending(retried))
+	w.end(podID, e)
+	w.end(podID, ending(retried))
 	// During a retry, a reader can see both the end of the first epoch in done and the second epoch in live.
 	w.exec(`insert into trapeze.live (id, state, lane, kind, subject, priority, epoch, event_no, ready_at)
 		select id, 'pending', lane, 'k', '', priority, 2, event_no, now() from trapeze.done where id = $1`, retried.ID)
@@ -49,8 +49,8 @@ func TestEndedJobsByLatestEpoch(t *testing.T) {
 	for range 201 /* two full statements and one more job */ {
 		many = append(many, w.put(plain)...)
 	}
-	for _, c := range w.claims(boot, len(many)+1) {
-		w.end(boot, ending(c))
+	for _, c := range w.claims(podID, len(many)+1) {
+		w.end(podID, ending(c))
 	}
 	over, gone, err = view.Over(w.ctx(), w.Store, many)
 	w.is.NoErr(err)

@@ -94,7 +94,7 @@ const (
 
 	// waitingInput selects the next step of the finished job, if it has one, for [placeParts]. Plan: as for nextInput.
 	waitingInput = `input_jobs as (
-	select w.*, false as handed, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @boot::uuid as boot
+	select w.*, false as handed, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @pod::uuid as pod
 	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)
 	where exists (select from gone)
 )`
@@ -103,12 +103,12 @@ const (
 	waitingDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, fence, pod, event_no, epoch, attempt, crashes,
 		priority, lane, started_at, xid)
-	select id, @state, @outcome, @reason, @result::json, @error, @class::text, fence, @boot::uuid, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
+	select id, @state, @outcome, @reason, @result::json, @error, @class::text, fence, @pod::uuid, event_no + 1, epoch, attempt, crashes, priority, lane, started_at,
 		pg_current_xact_id() from gone
 )`
 	waitingEvent = `end_event as (
-	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message, fields)
-	select id, event_no + 1, fence, @boot::uuid, 'waiting', @state, 'job.' || @state,
+	insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, level, message, fields)
+	select id, event_no + 1, fence, @pod::uuid, 'waiting', @state, 'job.' || @state,
 		case when @state = 'failed' then 'error' when @outcome = 'warning' then 'warn' end, left(@error, 500),
 		case when @state = 'failed' then json_build_object('reason', @reason::text, 'error_class', @class::text, 'error_code', null) end from gone
 )`
@@ -132,13 +132,13 @@ type EndedWaiting struct {
 
 // EndWaiting ends a waiting job. It returns false if another pod has ended the job, if nothing requires the job to end, or if the job has
 // changed since it was read, in which case it must be reread. After an error for which [Unknown] is true, call [Store.ClaimOutcomes].
-func (s *Store) EndWaiting(ctx context.Context, boot string, e Ending) (ended EndedWaiting, ok bool, err error) {
+func (s *Store) EndWaiting(ctx context.Context, podID string, e Ending) (ended EndedWaiting, ok bool, err error) {
 	var c columns
 	if e.Next != nil {
 		c.add(*e.Next)
 	}
 	by := c.named(args{{"id", e.ID}, {"fence", e.Fence}, {"state", string(e.State)}, {"outcome", string(e.Outcome)}, {"reason", string(e.Reason)},
-		{"result", text(e.Result)}, {"error", Some(e.Error)}, {"boot", boot}, {"of_group", e.Group}, {"was_impaired", e.Impaired}, {"event_no", e.EventNo},
+		{"result", text(e.Result)}, {"error", Some(e.Error)}, {"pod", podID}, {"of_group", e.Group}, {"was_impaired", e.Impaired}, {"event_no", e.EventNo},
 		{"class", Some(string(e.Class))}})
 	found, err := run(ctx, s, func(row pgx.CollectableRow) (x EndedWaiting, err error) {
 		return x, row.Scan(&x.Next, &x.OffBalance)

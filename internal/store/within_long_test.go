@@ -49,19 +49,19 @@ func TestLongPipelinePictureMemory(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t)
-	boot := w.pod("a")
+	podID := w.pod("a")
 	plan, err := json.Marshal([]job.Step{{Kind: "k", Args: large}})
 	is.NoErr(err)
 	heavy := func(n *store.NewJob) { n.Args, n.Planned = large, plan }
 	w.put(heavy)
-	c := w.one(boot)
+	c := w.one(podID)
 	const steps = 12
 	for range steps - 1 {
 		next := w.new(then(c, heavy))[0]
 		next.Starts = false
-		_, ok := w.end(boot, endingWith(c, next))
+		_, ok := w.end(podID, endingWith(c, next))
 		is.True(ok)
-		c = w.one(boot)
+		c = w.one(podID)
 	}
 	spine, err := view.Spine(w.ctx(), w.Store, c.PipelineID)
 	is.NoErr(err)

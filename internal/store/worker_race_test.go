@@ -13,11 +13,11 @@ import (
 func TestConcurrentStreamsOfNewWorker(t *testing.T) {
 	w := newWorld(t)
 	for range 40 {
-		boot, errs := uuid.NewString(), make([]error, 3)
+		podID, errs := uuid.NewString(), make([]error, 3)
 		var opening sync.WaitGroup
 		for i := range errs {
 			opening.Go(func() {
-				_, errs[i] = store.OpenWorker(t.Context(), w.Store, store.PodInfo{Boot: boot, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
+				_, errs[i] = store.OpenWorker(t.Context(), w.Store, store.PodInfo{PodID: podID, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 			})
 		}
 		opening.Wait()

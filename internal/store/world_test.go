@@ -50,12 +50,12 @@ func newWorldOn(t testing.TB, pool *pgxpool.Pool, o store.Options) *world {
 
 func (w *world) ctx() context.Context { return w.t.Context() }
 
-// pod registers a process and returns its boot id.
+// pod registers a process and returns its pod id.
 func (w *world) pod(name string) string {
 	w.t.Helper()
-	boot := uuid.NewString()
-	w.is.NoErr(w.Register(w.ctx(), store.PodInfo{Boot: boot, Name: name, Kinds: []string{"k"}, Slots: 8}, lease))
-	return boot
+	podID := uuid.NewString()
+	w.is.NoErr(w.Register(w.ctx(), store.PodInfo{PodID: podID, Name: name, Kinds: []string{"k"}, Slots: 8}, lease))
+	return podID
 }
 
 // new returns one new job of kind k in the default lane for each change, with that change applied.
@@ -100,25 +100,25 @@ func (w *world) put(changes ...func(*store.NewJob)) []int64 {
 }
 
 // claims claims up to n jobs of kind k in the default lane, including isolated ones.
-func (w *world) claims(boot string, n int) []*store.Claimed {
+func (w *world) claims(podID string, n int) []*store.Claimed {
 	w.t.Helper()
-	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: n}}, []string{"k"}, true)
+	found, err := w.Claim(w.ctx(), podID, []store.Want{{Lane: "default", N: n}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	return found.Jobs
 }
 
 // one claims one job, and fails the test if there is none.
-func (w *world) one(boot string) *store.Claimed {
+func (w *world) one(podID string) *store.Claimed {
 	w.t.Helper()
-	found := w.claims(boot, 1)
+	found := w.claims(podID, 1)
 	if len(found) != 1 {
 		w.t.Fatalf("claimed %d jobs, want one", len(found))
 	}
 	return found[0]
 }
 
-func leaseOf(boot string, c *store.Claimed) job.Lease {
-	return job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}
+func leaseOf(podID string, c *store.Claimed) job.Lease {
+	return job.Lease{JobID: c.ID, Fence: c.Fence, Pod: podID}
 }
 
 func ending(c *store.Claimed) store.Ending {
@@ -132,31 +132,31 @@ func endingWith(c *store.Claimed, next store.NewJob) store.Ending {
 }
 
 // end finishes a claim and returns the result. ok is false if its lease was lost.
-func (w *world) end(boot string, e store.Ending) (store.Ended, bool) {
+func (w *world) end(podID string, e store.Ending) (store.Ended, bool) {
 	w.t.Helper()
-	ended, err := w.Finish(w.ctx(), boot, []store.Ending{e})
+	ended, err := w.Finish(w.ctx(), podID, []store.Ending{e})
 	w.is.NoErr(err)
 	end, ok := ended[e.ID]
 	return end, ok
 }
 
 // lapse moves a pod's lease expiry into the past.
-func (w *world) lapse(boot string) {
+func (w *world) lapse(podID string) {
 	w.t.Helper()
-	w.exec(`update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
+	w.exec(`update trapeze.pods set lease_until = now() - interval '1 second' where id = $1`, podID)
 }
 
 // recover runs the sweep that a pod would run, with pages of the given size. It returns the numbers of recovered jobs that are pending and
 // that ended.
-func (w *world) recover(boot string, pageSize int) (pending, ended int) {
+func (w *world) recover(podID string, pageSize int) (pending, ended int) {
 	w.t.Helper()
-	_, err := store.CloseLapsed(w.ctx(), w.Store, boot, lease, time.Time{})
+	_, err := store.CloseLapsed(w.ctx(), w.Store, podID, lease, time.Time{})
 	w.is.NoErr(err)
-	boots, err := store.SweepsDue(w.ctx(), w.Store)
+	podIDs, err := store.SweepsDue(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	passed := 0
 	for after := int64(0); ; {
-		page, err := store.RecoverPage(w.ctx(), w.Store, boots, after, pageSize, 3)
+		page, err := store.RecoverPage(w.ctx(), w.Store, podIDs, after, pageSize, 3)
 		w.is.NoErr(err)
 		pending, ended, after = pending+page.Pending, ended+len(page.Ended), page.Last
 		passed += page.Passed
@@ -165,15 +165,15 @@ func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 		}
 	}
 	if passed == 0 {
-		w.is.NoErr(store.Swept(w.ctx(), w.Store, boots))
+		w.is.NoErr(store.Swept(w.ctx(), w.Store, podIDs))
 	}
 	return pending, ended
 }
 
 // dies lets a pod's lease expire and recovers its jobs.
-func (w *world) dies(boot, by string) (pending, ended int) {
+func (w *world) dies(podID, by string) (pending, ended int) {
 	w.t.Helper()
-	w.lapse(boot)
+	w.lapse(podID)
 	return w.recover(by, 1000)
 }
 

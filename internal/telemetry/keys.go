@@ -8,7 +8,7 @@ const (
 	Attempt      = "attempt"
 	Auth         = "auth" // authentication method
 	Bin          = "bin"
-	Boot         = "boot" // the pod's boot ID, which changes on each start
+	PodID        = "pod_id" // changes on each start of the pod
 	Branches     = "branches"
 	Cause        = "cause" // why a context was cancelled
 	Check        = "check" // name of a doctor check

@@ -13,7 +13,7 @@ type Metrics struct {
 	HandoffSeconds  *instrument.Histogram
 	Recovered       *instrument.Vec[*instrument.Counter] // reason
 	RecoverySeconds *instrument.Histogram
-	Fires           *instrument.Vec[*instrument.Counter] // outcome
+	Occurrences     *instrument.Vec[*instrument.Counter] // outcome
 	FireLateness    *instrument.Histogram
 	StaleWrites     *instrument.Counter
 	LeasesLost      *instrument.Counter
@@ -58,9 +58,9 @@ func New() *Metrics {
 	m.Finished = m.Set.Counters("trapeze_jobs_finished_total", "Jobs ended by this pod, for any reason.", ErrorClass, Kind, "outcome")
 	m.Handoffs = m.Set.Counters("trapeze_handoffs_total", "Starts of jobs: on insert (fast) or by the poller (poll).", "path")
 	m.HandoffSeconds = m.Set.Histogram("trapeze_handoff_seconds", "Time from the commit that started a job in this process to the call of its handler.", short)
-	m.Recovered = m.Set.Counters("trapeze_orphans_recovered_total", "Jobs that this pod recovered from dead or lapsed pods.", "reason")
+	m.Recovered = m.Set.Counters("trapeze_jobs_recovered_total", "Jobs that this pod recovered from dead or lapsed pods.", "reason")
 	m.RecoverySeconds = m.Set.Histogram("trapeze_recovery_seconds", "Time from the expiry of a pod's lease to the recovery of its jobs.", long)
-	m.Fires = m.Set.Counters("trapeze_schedule_fires_total", "Schedule occurrences handled by this pod, by outcome.", "outcome")
+	m.Occurrences = m.Set.Counters("trapeze_schedule_occurrences_total", "Schedule occurrences handled by this pod, by outcome.", "outcome")
 	m.FireLateness = m.Set.Histogram("trapeze_schedule_lateness_seconds", "Time from a schedule occurrence to the submission of its job.", long)
 	m.StaleWrites = m.Set.Counter("trapeze_stale_writes_rejected_total", "Writes of this pod that were rejected because the lease was lost.")
 	m.LeasesLost = m.Set.Counter("trapeze_leases_lost_total", "Leases lost by this pod.")
@@ -86,8 +86,8 @@ func New() *Metrics {
 	m.RemoteSent = m.Set.Counter("trapeze_remote_jobs_sent_total", "Jobs sent to remote workers by this pod.")
 	m.RemoteReturned = m.Set.Counters("trapeze_remote_jobs_returned_total", "Jobs of remote workers that this pod handed back without an outcome.", Reason)
 	m.RemoteReports = m.Set.Counters("trapeze_remote_reports_total", "Reports of remote workers answered by this pod.", Status)
-	m.StreamClients = m.Set.Gauge("trapeze_sse_clients", "Event streams served by this pod.")
-	m.StreamsDropped = m.Set.Counter("trapeze_sse_dropped_total", "Event streams that this pod closed because their clients were too slow.")
+	m.StreamClients = m.Set.Gauge("trapeze_streams", "Event streams served by this pod.")
+	m.StreamsDropped = m.Set.Counter("trapeze_streams_dropped_total", "Event streams that this pod closed because their clients were too slow.")
 	m.FeedLag = m.Set.Gauge("trapeze_feed_lag_seconds", "Delay of the event feed caused by open transactions; 0 without readers.")
 	return m
 }

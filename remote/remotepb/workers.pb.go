@@ -484,8 +484,8 @@ type Assignment struct {
 	Path string `protobuf:"bytes,16,opt,name=path,proto3" json:"path,omitempty"`
 	// The latest checkpoint as JSON, or empty if there is none.
 	Checkpoint []byte `protobuf:"bytes,17,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// How many times its handler has postponed the job.
-	PutOff int32 `protobuf:"varint,18,opt,name=put_off,json=putOff,proto3" json:"put_off,omitempty"`
+	// How many times its handler has snoozed the job.
+	Snoozes int32 `protobuf:"varint,18,opt,name=snoozes,proto3" json:"snoozes,omitempty"`
 	// The position in a trace, as a traceparent, or empty if there is none.
 	Traceparent string `protobuf:"bytes,19,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// How much time was left for the run when the job was sent. Not set if there is no limit.
@@ -649,9 +649,9 @@ func (x *Assignment) GetCheckpoint() []byte {
 	return nil
 }
 
-func (x *Assignment) GetPutOff() int32 {
+func (x *Assignment) GetSnoozes() int32 {
 	if x != nil {
-		return x.PutOff
+		return x.Snoozes
 	}
 	return 0
 }
@@ -1053,7 +1053,7 @@ type ReportResultRequest struct {
 	//
 	//	*ReportResultRequest_Done
 	//	*ReportResultRequest_FanOut
-	//	*ReportResultRequest_RetryLater
+	//	*ReportResultRequest_Snooze
 	//	*ReportResultRequest_Failure
 	//	*ReportResultRequest_HandedBack
 	Outcome       isReportResultRequest_Outcome `protobuf_oneof:"outcome"`
@@ -1144,10 +1144,10 @@ func (x *ReportResultRequest) GetFanOut() *FanOut {
 	return nil
 }
 
-func (x *ReportResultRequest) GetRetryLater() *RetryLater {
+func (x *ReportResultRequest) GetSnooze() *Snooze {
 	if x != nil {
-		if x, ok := x.Outcome.(*ReportResultRequest_RetryLater); ok {
-			return x.RetryLater
+		if x, ok := x.Outcome.(*ReportResultRequest_Snooze); ok {
+			return x.Snooze
 		}
 	}
 	return nil
@@ -1183,8 +1183,8 @@ type ReportResultRequest_FanOut struct {
 	FanOut *FanOut `protobuf:"bytes,6,opt,name=fan_out,json=fanOut,proto3,oneof"`
 }
 
-type ReportResultRequest_RetryLater struct {
-	RetryLater *RetryLater `protobuf:"bytes,7,opt,name=retry_later,json=retryLater,proto3,oneof"`
+type ReportResultRequest_Snooze struct {
+	Snooze *Snooze `protobuf:"bytes,7,opt,name=snooze,proto3,oneof"`
 }
 
 type ReportResultRequest_Failure struct {
@@ -1199,7 +1199,7 @@ func (*ReportResultRequest_Done) isReportResultRequest_Outcome() {}
 
 func (*ReportResultRequest_FanOut) isReportResultRequest_Outcome() {}
 
-func (*ReportResultRequest_RetryLater) isReportResultRequest_Outcome() {}
+func (*ReportResultRequest_Snooze) isReportResultRequest_Outcome() {}
 
 func (*ReportResultRequest_Failure) isReportResultRequest_Outcome() {}
 
@@ -1541,8 +1541,8 @@ func (x *Step) GetOwn() bool {
 	return false
 }
 
-// RetryLater postpones the job: it waits and runs again, and no attempt is used up. Client libraries call this a snooze.
-type RetryLater struct {
+// Snooze postpones the job: it waits and runs again, and no attempt is used up.
+type Snooze struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Wait  *durationpb.Duration   `protobuf:"bytes,1,opt,name=wait,proto3" json:"wait,omitempty"`
 	Why   string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
@@ -1552,20 +1552,20 @@ type RetryLater struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RetryLater) Reset() {
-	*x = RetryLater{}
+func (x *Snooze) Reset() {
+	*x = Snooze{}
 	mi := &file_trapeze_v1_workers_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RetryLater) String() string {
+func (x *Snooze) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RetryLater) ProtoMessage() {}
+func (*Snooze) ProtoMessage() {}
 
-func (x *RetryLater) ProtoReflect() protoreflect.Message {
+func (x *Snooze) ProtoReflect() protoreflect.Message {
 	mi := &file_trapeze_v1_workers_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1577,26 +1577,26 @@ func (x *RetryLater) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RetryLater.ProtoReflect.Descriptor instead.
-func (*RetryLater) Descriptor() ([]byte, []int) {
+// Deprecated: Use Snooze.ProtoReflect.Descriptor instead.
+func (*Snooze) Descriptor() ([]byte, []int) {
 	return file_trapeze_v1_workers_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *RetryLater) GetWait() *durationpb.Duration {
+func (x *Snooze) GetWait() *durationpb.Duration {
 	if x != nil {
 		return x.Wait
 	}
 	return nil
 }
 
-func (x *RetryLater) GetWhy() string {
+func (x *Snooze) GetWhy() string {
 	if x != nil {
 		return x.Why
 	}
 	return ""
 }
 
-func (x *RetryLater) GetBackoff() bool {
+func (x *Snooze) GetBackoff() bool {
 	if x != nil {
 		return x.Backoff
 	}
@@ -2540,7 +2540,7 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"staleAfter\"i\n" +
 	"\aBackoff\x12/\n" +
 	"\x05first\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05first\x12-\n" +
-	"\x04most\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04most\"\xdd\x05\n" +
+	"\x04most\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04most\"\xde\x05\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x03R\x05jobId\x12\x14\n" +
@@ -2564,8 +2564,8 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x04path\x18\x10 \x01(\tR\x04path\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x11 \x01(\fR\n" +
-	"checkpoint\x12\x17\n" +
-	"\aput_off\x18\x12 \x01(\x05R\x06putOff\x12 \n" +
+	"checkpoint\x12\x18\n" +
+	"\asnoozes\x18\x12 \x01(\x05R\asnoozes\x12 \n" +
 	"\vtraceparent\x18\x13 \x01(\tR\vtraceparent\x126\n" +
 	"\ttime_left\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12!\n" +
 	"\fmax_attempts\x18\x15 \x01(\x05R\vmaxAttempts\x129\n" +
@@ -2618,16 +2618,15 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x0eCAUSE_SHUTDOWN\x10\x06\x12\x14\n" +
 	"\x10CAUSE_LEASE_LOST\x10\a\x12\x0e\n" +
 	"\n" +
-	"CAUSE_GONE\x10\b\"\xfe\x02\n" +
+	"CAUSE_GONE\x10\b\"\xf1\x02\n" +
 	"\x13ReportResultRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\x03R\x05jobId\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\fR\x05token\x12&\n" +
 	"\x04done\x18\x05 \x01(\v2\x10.trapeze.v1.DoneH\x00R\x04done\x12-\n" +
-	"\afan_out\x18\x06 \x01(\v2\x12.trapeze.v1.FanOutH\x00R\x06fanOut\x129\n" +
-	"\vretry_later\x18\a \x01(\v2\x16.trapeze.v1.RetryLaterH\x00R\n" +
-	"retryLater\x12/\n" +
+	"\afan_out\x18\x06 \x01(\v2\x12.trapeze.v1.FanOutH\x00R\x06fanOut\x12,\n" +
+	"\x06snooze\x18\a \x01(\v2\x12.trapeze.v1.SnoozeH\x00R\x06snooze\x12/\n" +
 	"\afailure\x18\b \x01(\v2\x13.trapeze.v1.FailureH\x00R\afailure\x129\n" +
 	"\vhanded_back\x18\t \x01(\v2\x16.trapeze.v1.HandedBackH\x00R\n" +
 	"handedBackB\t\n" +
@@ -2665,9 +2664,8 @@ const file_trapeze_v1_workers_proto_rawDesc = "" +
 	"\x03own\x18\r \x01(\bR\x03ownB\n" +
 	"\n" +
 	"\b_subjectB\v\n" +
-	"\t_priority\"g\n" +
-	"\n" +
-	"RetryLater\x12-\n" +
+	"\t_priority\"c\n" +
+	"\x06Snooze\x12-\n" +
 	"\x04wait\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x18\n" +
 	"\abackoff\x18\x03 \x01(\bR\abackoff\"\xfe\x01\n" +
@@ -2779,7 +2777,7 @@ var file_trapeze_v1_workers_proto_goTypes = []any{
 	(*Done)(nil),                        // 13: trapeze.v1.Done
 	(*FanOut)(nil),                      // 14: trapeze.v1.FanOut
 	(*Step)(nil),                        // 15: trapeze.v1.Step
-	(*RetryLater)(nil),                  // 16: trapeze.v1.RetryLater
+	(*Snooze)(nil),                      // 16: trapeze.v1.Snooze
 	(*Failure)(nil),                     // 17: trapeze.v1.Failure
 	(*HandedBack)(nil),                  // 18: trapeze.v1.HandedBack
 	(*ReportResultResponse)(nil),        // 19: trapeze.v1.ReportResultResponse
@@ -2817,7 +2815,7 @@ var file_trapeze_v1_workers_proto_depIdxs = []int32{
 	1,  // 17: trapeze.v1.JobVerdict.cause:type_name -> trapeze.v1.JobVerdict.Cause
 	13, // 18: trapeze.v1.ReportResultRequest.done:type_name -> trapeze.v1.Done
 	14, // 19: trapeze.v1.ReportResultRequest.fan_out:type_name -> trapeze.v1.FanOut
-	16, // 20: trapeze.v1.ReportResultRequest.retry_later:type_name -> trapeze.v1.RetryLater
+	16, // 20: trapeze.v1.ReportResultRequest.snooze:type_name -> trapeze.v1.Snooze
 	17, // 21: trapeze.v1.ReportResultRequest.failure:type_name -> trapeze.v1.Failure
 	18, // 22: trapeze.v1.ReportResultRequest.handed_back:type_name -> trapeze.v1.HandedBack
 	15, // 23: trapeze.v1.Done.then:type_name -> trapeze.v1.Step
@@ -2827,7 +2825,7 @@ var file_trapeze_v1_workers_proto_depIdxs = []int32{
 	15, // 27: trapeze.v1.FanOut.undo:type_name -> trapeze.v1.Step
 	30, // 28: trapeze.v1.Step.delay:type_name -> google.protobuf.Duration
 	15, // 29: trapeze.v1.Step.rest:type_name -> trapeze.v1.Step
-	30, // 30: trapeze.v1.RetryLater.wait:type_name -> google.protobuf.Duration
+	30, // 30: trapeze.v1.Snooze.wait:type_name -> google.protobuf.Duration
 	30, // 31: trapeze.v1.Failure.retry_after:type_name -> google.protobuf.Duration
 	2,  // 32: trapeze.v1.ReportResultResponse.status:type_name -> trapeze.v1.ReportResultResponse.Status
 	21, // 33: trapeze.v1.NoteRequest.event:type_name -> trapeze.v1.Event
@@ -2862,7 +2860,7 @@ func file_trapeze_v1_workers_proto_init() {
 	file_trapeze_v1_workers_proto_msgTypes[9].OneofWrappers = []any{
 		(*ReportResultRequest_Done)(nil),
 		(*ReportResultRequest_FanOut)(nil),
-		(*ReportResultRequest_RetryLater)(nil),
+		(*ReportResultRequest_Snooze)(nil),
 		(*ReportResultRequest_Failure)(nil),
 		(*ReportResultRequest_HandedBack)(nil),
 	}

@@ -68,8 +68,8 @@ func reports() [][]byte {
 		{Outcome: &remotepb.ReportResultRequest_FanOut{FanOut: &remotepb.FanOut{Parts: math.MaxInt32, Children: []*remotepb.Step{step, {}}, Join: step, FailFast: true}}},
 		{Outcome: &remotepb.ReportResultRequest_FanOut{FanOut: &remotepb.FanOut{Parts: -1, Children: []*remotepb.Step{{Kind: "k", UniqueKey: "u", UniqueWhile: "sometimes", Delay: far}}}}},
 		{Outcome: &remotepb.ReportResultRequest_FanOut{FanOut: &remotepb.FanOut{Parts: 1, Undo: []*remotepb.Step{{Kind: "k", Args: []byte("nul")}}}}},
-		{Outcome: &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: far, Why: "\x00"}}},
-		{Outcome: &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: past}}},
+		{Outcome: &remotepb.ReportResultRequest_Snooze{Snooze: &remotepb.Snooze{Wait: far, Why: "\x00"}}},
+		{Outcome: &remotepb.ReportResultRequest_Snooze{Snooze: &remotepb.Snooze{Wait: past}}},
 		{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: strings.Repeat("é", 100), Permanent: true, Retryable: true, InvalidArgs: true, RetryAfter: past}}},
 		{Outcome: &remotepb.ReportResultRequest_HandedBack{HandedBack: &remotepb.HandedBack{Why: strings.Repeat("\x00", 300)}}},
 	} {

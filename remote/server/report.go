@@ -26,8 +26,8 @@ func reportOf(m *remotepb.ReportResultRequest) (r host.Report, err error) {
 		}
 		r.Outcome, err = fanOut(is.FanOut)
 		r.Err = job.Permanent(err)
-	case *remotepb.ReportResultRequest_RetryLater:
-		later := is.RetryLater
+	case *remotepb.ReportResultRequest_Snooze:
+		later := is.Snooze
 		r.Outcome = &work.Outcome{Status: job.OK, Snooze: &work.Snooze{Wait: later.GetWait().AsDuration(), Backoff: later.GetBackoff(), Why: later.GetWhy()}}
 	case *remotepb.ReportResultRequest_Failure:
 		r.Err = failure(is.Failure)

@@ -196,7 +196,7 @@ func assignment(a engine.Assignment) *remotepb.Assignment {
 	m := &remotepb.Assignment{
 		JobId: a.ID, Fence: a.Fence, Attempt: int32(a.Attempt), Kind: a.Kind, Args: a.Args, Lane: a.Lane, Subject: a.Subject, Token: a.Token,
 		Priority: int32(a.Priority), Crashes: int32(a.Crashes), PipelineId: a.PipelineID, Step: int32(a.Step),
-		ClaimedAt: timestamppb.New(a.ClaimedAt), Path: a.Path, Checkpoint: a.Checkpoint, PutOff: int32(a.Snoozes), Traceparent: a.Trace,
+		ClaimedAt: timestamppb.New(a.ClaimedAt), Path: a.Path, Checkpoint: a.Checkpoint, Snoozes: int32(a.Snoozes), Traceparent: a.Trace,
 		MaxAttempts: int32(a.AttemptLimit), CreatedAt: timestamppb.New(a.CreatedAt), Submitter: a.Submitter,
 	}
 	if a.ParentID != nil {

@@ -78,7 +78,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	}
 	w.mu.Unlock()
 	if received {
-		w.log.InfoContext(ctx, "accepted by a pod", telemetry.Server, w.servers.now().address, telemetry.Pod, out.Msg.GetPod(), telemetry.Boot, id,
+		w.log.InfoContext(ctx, "accepted by a pod", telemetry.Server, w.servers.now().address, telemetry.Pod, out.Msg.GetPod(), telemetry.PodID, id,
 			telemetry.Slots, w.opts.Slots-w.leftovers(), telemetry.Kinds, w.sent(), telemetry.Running, len(w.list()))
 	}
 	for _, v := range out.Msg.GetVerdicts() {
@@ -130,7 +130,7 @@ func (w *Worker) watchTrust(ctx context.Context) {
 func (w *Worker) running() (list []*remotepb.Running) {
 	id := w.currentID()
 	for _, t := range w.list() {
-		if t.boot != id {
+		if t.podID != id {
 			continue // the claim belongs to the worker's previous ID
 		}
 		list = append(list, &remotepb.Running{JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken(), Progress: t.takeProgress()})

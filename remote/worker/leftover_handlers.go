@@ -18,7 +18,7 @@ func (w *Worker) leftovers() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range w.tasks {
-		if t.boot != w.id {
+		if t.podID != w.id {
 			n++
 		}
 	}

@@ -23,7 +23,7 @@ func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error)
 	case o == nil:
 		m.Outcome = &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{}}
 	case o.Snooze != nil:
-		m.Outcome = &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: durationpb.New(o.Snooze.Wait), Backoff: o.Snooze.Backoff, Why: cut(o.Snooze.Why)}}
+		m.Outcome = &remotepb.ReportResultRequest_Snooze{Snooze: &remotepb.Snooze{Wait: durationpb.New(o.Snooze.Wait), Backoff: o.Snooze.Backoff, Why: cut(o.Snooze.Why)}}
 	case o.Fan != nil:
 		f := &remotepb.FanOut{Parts: int32(o.Fan.Parts), FailFast: o.Fan.FailFast, Result: o.Result, Warning: o.Status == job.Warning} // #nosec G115 -- the pod rejects more than 10,000
 		for _, child := range o.Fan.Children {

@@ -136,7 +136,7 @@ func (w *Worker) restart(why error) {
 	}
 	cut, id := w.cut, w.id
 	w.mu.Unlock()
-	w.log.Warn("lease lost: registering again with a new worker id", telemetry.Boot, id, telemetry.Running, len(lost), telemetry.Err, why)
+	w.log.Warn("lease lost: registering again with a new worker id", telemetry.PodID, id, telemetry.Running, len(lost), telemetry.Err, why)
 	for _, t := range lost {
 		t.lose(job.ErrLeaseLost)
 	}

@@ -20,7 +20,7 @@ type key struct{ id, fence int64 }
 // task is a job on the worker, from its arrival until its report is acknowledged.
 type task struct {
 	w      *Worker
-	boot   string
+	podID  string
 	m      *remotepb.Assignment
 	keeps  bool // the handler keeps running while no pod can be reached
 	ctx    context.Context
@@ -44,7 +44,7 @@ func (w *Worker) take(m *remotepb.Assignment) {
 		w.mu.Unlock()
 		return
 	}
-	t := &task{w: w, boot: w.id, m: m, keeps: w.keeps[m.GetKind()], gone: make(chan struct{})}
+	t := &task{w: w, podID: w.id, m: m, keeps: w.keeps[m.GetKind()], gone: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	w.tasks[k] = t
 	w.working.Add(1)
@@ -123,7 +123,7 @@ func (t *task) perform() (*work.Outcome, error) {
 		return nil, context.Cause(t.ctx)
 	}
 	a.Goroutine = &t.goroutine
-	return engine.Perform(t.ctx, t.w.engine, t.boot, a, &remoteWriter{t})
+	return engine.Perform(t.ctx, t.w.engine, t.podID, a, &remoteWriter{t})
 }
 
 // sendStack sends the handler's stack to a pod. If the call fails, the reply to the next heartbeat requests the stack again.
@@ -163,7 +163,7 @@ func (t *task) logReturn(began time.Time, err error) {
 func (t *task) end() {
 	t.w.mu.Lock()
 	delete(t.w.tasks, key{t.m.GetJobId(), t.m.GetFence()})
-	leftover := t.boot != t.w.id
+	leftover := t.podID != t.w.id
 	t.w.mu.Unlock()
 	t.cancel(nil)
 	if leftover {
@@ -173,7 +173,7 @@ func (t *task) end() {
 }
 
 func (t *task) report() *remotepb.ReportResultRequest {
-	return &remotepb.ReportResultRequest{WorkerId: t.boot, JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken()}
+	return &remotepb.ReportResultRequest{WorkerId: t.podID, JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken()}
 }
 
 // send sends the report until a pod acknowledges it. Repeating a report has no further effect. If a heartbeat declares the claim lost, this
@@ -215,7 +215,7 @@ func assignment(m *remotepb.Assignment) engine.Assignment {
 	a := engine.Assignment{Token: m.GetToken(), AttemptLimit: int(m.GetMaxAttempts())}
 	a.ID, a.Fence, a.PipelineID, a.Step = m.GetJobId(), m.GetFence(), m.GetPipelineId(), int(m.GetStep())
 	a.Kind, a.Lane, a.Subject, a.Args, a.Priority = m.GetKind(), m.GetLane(), m.GetSubject(), m.GetArgs(), int(m.GetPriority())
-	a.Attempt, a.Crashes, a.Snoozes, a.Checkpoint = int(m.GetAttempt()), int(m.GetCrashes()), int(m.GetPutOff()), m.GetCheckpoint()
+	a.Attempt, a.Crashes, a.Snoozes, a.Checkpoint = int(m.GetAttempt()), int(m.GetCrashes()), int(m.GetSnoozes()), m.GetCheckpoint()
 	a.ClaimedAt, a.Path, a.Trace, a.Submitter = m.GetClaimedAt().AsTime(), m.GetPath(), m.GetTraceparent(), m.GetSubmitter()
 	if id := m.GetParentId(); id != 0 {
 		a.ParentID = &id

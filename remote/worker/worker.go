@@ -181,7 +181,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // cancelled, and unfinished jobs are handed back. Run then returns nil. It returns an error if the pods reject the worker permanently.
 func (w *Worker) Run(ctx context.Context) error {
 	w.id = uuid.NewString()
-	w.log.InfoContext(ctx, "remote worker started", telemetry.Boot, w.id, telemetry.Pod, w.opts.Name, telemetry.Slots, w.opts.Slots)
+	w.log.InfoContext(ctx, "remote worker started", telemetry.PodID, w.id, telemetry.Pod, w.opts.Name, telemetry.Slots, w.opts.Slots)
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var beats sync.WaitGroup
@@ -195,7 +195,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	beats.Wait()
 	if drains {
 		w.leave(context.WithoutCancel(ctx))
-		w.log.InfoContext(ctx, "remote worker stopped", telemetry.Boot, w.currentID())
+		w.log.InfoContext(ctx, "remote worker stopped", telemetry.PodID, w.currentID())
 	}
 	return err
 }
@@ -206,7 +206,7 @@ func (w *Worker) drain(ctx context.Context) {
 	w.mu.Lock()
 	w.drains = true
 	w.mu.Unlock()
-	w.log.InfoContext(ctx, "remote worker draining", telemetry.Boot, w.currentID(), telemetry.Running, len(w.list()))
+	w.log.InfoContext(ctx, "remote worker draining", telemetry.PodID, w.currentID(), telemetry.Running, len(w.list()))
 	w.heartbeatNow()
 	if !w.waitEnded(w.opts.ShutdownGrace) {
 		for _, t := range w.list() {

@@ -80,12 +80,12 @@ func (f *remoteWriter) Checkpoint(ctx context.Context, v json.RawMessage) error 
 }
 
 func (f *remoteWriter) note() *remotepb.NoteRequest {
-	return &remotepb.NoteRequest{WorkerId: f.boot, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
+	return &remotepb.NoteRequest{WorkerId: f.podID, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
 }
 
 // read retries a request until a pod replies.
 func (f *remoteWriter) read(ctx context.Context, what func(*remotepb.ReadRequest)) (out *remotepb.ReadResponse, err error) {
-	m := &remotepb.ReadRequest{WorkerId: f.boot, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
+	m := &remotepb.ReadRequest{WorkerId: f.podID, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
 	what(m)
 	err = f.retry(ctx, func(ctx context.Context) error {
 		in, err := f.w.servers.now().client.Read(ctx, connect.NewRequest(m))

@@ -51,7 +51,7 @@ type Run struct {
 	Result json.RawMessage   // nil if there is none
 	Status job.OutcomeStatus // ok, warning or error; empty if the job will run again. For a waiting job, the status with which it will end
 
-	// Reason is the job's reason, such as ok, children or error. For a pending job it is retry after an error, retry_later after a Snooze,
+	// Reason is the job's reason, such as ok, children or error. For a pending job it is retry after an error, snooze after a Snooze,
 	// or empty if Claim.Context ended in a shutdown and the job was handed back.
 	Reason     job.Reason
 	Err        error          // the handler's error or panic, or why its outcome was rejected; if not nil, no next step follows
@@ -245,7 +245,7 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 			run.State, run.Status, run.Reason, run.RetryAfter = job.Pending, "", job.ReasonRetry, f.After
 		}
 	case o.Snooze != nil:
-		run.State, run.Reason = job.Pending, job.ReasonRetryLater
+		run.State, run.Reason = job.Pending, job.ReasonSnooze
 		run.Snooze = &Snooze{o.Snooze.Wait, o.Snooze.Backoff, o.Snooze.Why}
 	case o.Fan != nil && len(o.Fan.Children)+o.Fan.Parts > 0:
 		run.State, run.Reason, run.Status, run.Result = job.Waiting, job.ReasonChildren, o.Status, o.Result

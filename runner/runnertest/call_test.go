@@ -48,7 +48,7 @@ func TestCallResult(t *testing.T) {
 			job.Failed, job.ReasonAttemptsExhausted, job.ClassError},
 		"panic": {func(context.Context, *runner.Job[step]) (*runner.Outcome, error) { panic("oh") }, claim{Attempt: 5},
 			job.Failed, job.ReasonAttemptsExhausted, job.ClassPanic},
-		"snooze":           {returns(runner.Snooze(time.Hour, "closed"), nil), claim{}, job.Pending, job.ReasonRetryLater, ""},
+		"snooze":           {returns(runner.Snooze(time.Hour, "closed"), nil), claim{}, job.Pending, job.ReasonSnooze, ""},
 		"snooze with InTx": {returns(runner.Snooze(time.Hour, "closed").InTx(leave("x")), nil), claim{}, job.Failed, job.ReasonError, job.ClassError},
 		"fan-out":          {returns(runner.FanOut(step{}), nil), claim{}, job.Waiting, job.ReasonChildren, ""},
 		"empty fan-out":    {returns(runner.FanOut(), nil), claim{}, job.Succeeded, job.ReasonOK, ""},
@@ -300,7 +300,7 @@ func TestCallFailureMessages(t *testing.T) {
 // full is a claim in which every field has a distinct value.
 var full = claim{
 	ID: 7, PipelineID: 6, Lane: "money", Subject: "order 7", Priority: new(3), Attempt: 2, MaxAttempts: 4, Crashes: 1, Snoozes: 9, Step: 5, Fence: 8,
-	CreatedAt: time.Unix(1, 0), ClaimedAt: time.Unix(2, 0), SubmittedBy: "ann", Boot: "boot", PodName: "pod", Token: "secret",
+	CreatedAt: time.Unix(1, 0), ClaimedAt: time.Unix(2, 0), SubmittedBy: "ann", Boot: "pod id", PodName: "pod", Token: "secret",
 	PreviousResult: map[string]int{"n": 1}, Branches: []job.Branch{{JSON: json.RawMessage(`1`)}, {State: job.Failed}}, Checkpoint: "half",
 	Failure: &job.Failure{JobID: 3, Kind: "ship"}, Context: context.Background(),
 }
@@ -316,7 +316,7 @@ func TestJobMethodsWithoutDatabase(t *testing.T) {
 	}
 	given := map[string]any{
 		"ID": int64(7), "Kind": "step", "Lane": "money", "Subject": "order 7", "Priority": 3, "Attempt": 2, "MaxAttempts": 4, "Crashes": 1, "Fence": int64(8),
-		"Boot": "boot", "PodName": "pod", "Snoozes": 9, "PipelineID": int64(6), "Step": 5, "CreatedAt": time.Unix(1, 0), "SubmittedBy": "ann",
+		"Boot": "pod id", "PodName": "pod", "Snoozes": 9, "PipelineID": int64(6), "Step": 5, "CreatedAt": time.Unix(1, 0), "SubmittedBy": "ann",
 		"ClaimedAt": time.Unix(2, 0), "Path": "poll", "PreviousResult": `{"n":1}`, "Branches": "1 succeeded ok 1, 2 failed", "Tx": "error", "Write": nil,
 		"Checkpoint": nil, "LastCheckpoint": `"half" true`, "Progress": nil, "Message": nil, "Emit": nil, "Token": "secret",
 		"Failure": job.Failure{JobID: 3, Kind: "ship"},

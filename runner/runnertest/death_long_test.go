@@ -86,10 +86,10 @@ func TestPodDeathDuringSnooze(t *testing.T) {
 		t.Run(at.String(), func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			calls, putOff := 0, 0
+			calls, snoozes := 0, 0
 			h := runnertest.New(t, effects(t), runner.Options{}, func(r *runner.Runner) {
 				runner.Handle(r, func(_ context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
-					calls, putOff = calls+1, j.Snoozes()
+					calls, snoozes = calls+1, j.Snoozes()
 					return runner.Snooze(time.Hour, "not yet"), nil
 				})
 			})
@@ -100,7 +100,7 @@ func TestPodDeathDuringSnooze(t *testing.T) {
 			h.RequireState(id, job.Pending)
 			h.Advance(time.Hour)
 			h.RunUntilIdle()
-			is.Equal(putOff, 1) // the job was snoozed only once
+			is.Equal(snoozes, 1) // the job was snoozed only once
 		})
 	}
 }

@@ -86,7 +86,7 @@ func TestHarnessIdleWithBlockedJobs(t *testing.T) {
 	foreign := h.Enqueue(runner.Raw{Name: "elsewhere"}, runner.Foreign())
 	h.RunUntilIdle()
 	h.RequireState(foreign, job.Pending)
-	_, err := pool.Exec(t.Context(), `update `+h.Schema()+`.gate set paused = true`)
+	_, err := pool.Exec(t.Context(), `update `+h.Schema()+`.queue_state set paused = true`)
 	is.NoErr(err)
 	paused := h.Enqueue(last{})
 	h.RunUntilIdle()

@@ -34,7 +34,7 @@ func TestHarnessTimestampColumns(t *testing.T) {
 		table, _, _ := strings.Cut(name, ".")
 		history := strings.HasPrefix(table, "done") || strings.HasPrefix(table, "job_events") || table == "migrations" || table == "audit" || table == "cluster" || table == "stats"
 		// Schedules follow the harness's own clock, so their timestamps do not move.
-		calendar := table == "schedules" || table == "schedule_fires" || table == "maintenance"
+		calendar := table == "schedules" || table == "schedule_occurrences" || table == "maintenance"
 		if !history && !calendar && !slices.Contains(known, name) {
 			t.Errorf("%s: add the column to moments if it moves when a test advances the clock, or else to this test", name)
 		}

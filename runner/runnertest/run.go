@@ -14,13 +14,13 @@ import (
 // drained or without slots, or because the queue is paused or frozen.
 const leftSQL = `
 select l.id, l.kind, l.state, l.attempt, l.crashes,
-	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.boot = l.pod), '') else '' end as pod
+	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.id = l.pod), '') else '' end as pod
 from trapeze.live l join trapeze.lanes n on n.name = l.lane
 where l.state = 'running' or l.kind = any($1::text[]) and n.enabled and not n.drained and n.slots is distinct from 0 and n.slots_per_pod is distinct from 0
-	and not (select paused or frozen from trapeze.gate)
+	and not (select paused or frozen from trapeze.queue_state)
 union all
 select id, kind, 'due, but not yet in its lane', attempt, crashes, '' from trapeze.parked
-where why in ('scheduled', 'retry', 'retry_later') and run_after <= now()
+where why in ('scheduled', 'retry', 'snooze') and run_after <= now()
 union all
 select f.id, j.kind, 'waiting, although its branches have ended or failed', 0, 0, '' from trapeze.fan_outs f join trapeze.jobs j using (id)
 where (f.open = 0) <> f.ended or f.fail_fast and f.failed > 0 and not f.ended

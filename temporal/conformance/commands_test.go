@@ -84,7 +84,7 @@ var commands = []testCase{
 		w.handle("a", returns(func() *runner.Outcome { return runner.Snooze(time.Hour, "busy") }))
 		w.start()
 		id := w.enqueue(of("a"))
-		w.wait("the job is snoozed", func() bool { return w.count(id, "job.retry_later") == 1 })
+		w.wait("the job is snoozed", func() bool { return w.count(id, "job.snoozed") == 1 })
 		_, err := w.r.Admin().Cancel(w.Context(), id, "ana")
 		w.NoErr(err)
 		w.Equal(w.ended(id).State, job.Cancelled)

@@ -143,7 +143,7 @@ var retries = []testCase{
 		w.Equal(j.State, job.Succeeded)
 		w.Equal(string(j.Result), "1")
 		w.Equal(seen.String(), "0 1 2 3 4")
-		w.Equal(w.count(j.ID, "job.retry_later"), 4)
+		w.Equal(w.count(j.ID, "job.snoozed"), 4)
 	}},
 	{name: "a snoozed job waits, and an error after it counts as the first", run: func(w *world) {
 		var began []time.Time

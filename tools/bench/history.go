@@ -58,7 +58,7 @@ from job cross join lateral (select case n % 1000 when 2 then 'failed' when 505 
 
 // historyEventsSQL inserts the three events of each job. Twenty jobs share a row, as in the batches of a busy pod.
 const historyEventsSQL = `
-insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, at)
+insert into trapeze.job_events (jobs, event_nos, fences, pod, from_state, to_state, event, at)
 select array_agg($1::bigint + n order by n), array_agg(e.no), array_agg(1::bigint), '00000000-0000-4000-8000-000000000001',
 	e.was, e.now, e.event, min($2::timestamptz + n * ($3::float8 * interval '1 second'))
 from generate_series($4::int, $5::int - 1) n

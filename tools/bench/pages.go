@@ -17,10 +17,10 @@ import (
 // pagesStatsSQL inserts statistics for 30 days. They are hourly sums over all pods, except for the last two hours, which have a row per
 // minute.
 const pagesStatsSQL = `
-insert into trapeze.stats (at, lane, kind, state, boot, jobs, wait, run)
-select at, 'default', 'kind.' || k, state, boot, 60, array_fill(3, array[20]), array_fill(3, array[20])
+insert into trapeze.stats (at, lane, kind, state, pod, jobs, wait, run)
+select at, 'default', 'kind.' || k, state, pod, 60, array_fill(3, array[20]), array_fill(3, array[20])
 from (
-	select at, null::uuid as boot from generate_series(date_trunc('hour', now()) - interval '30 days', now() - interval '2 hours', interval '1 hour') at
+	select at, null::uuid as pod from generate_series(date_trunc('hour', now()) - interval '30 days', now() - interval '2 hours', interval '1 hour') at
 	union all
 	select at, '00000000-0000-4000-8000-000000000001' from generate_series(date_trunc('hour', now()) - interval '1 hour', now(), interval '1 minute') at
 ) t, generate_series(0, 19) k, unnest(array['succeeded', 'failed']) state`

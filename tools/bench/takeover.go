@@ -87,7 +87,7 @@ func (b *lab) takeoverOnce(ctx context.Context) ([]float64, error) {
 	if _, err := g.r.EnqueueMany(ctx, list, runner.Foreign()); err != nil {
 		return nil, err
 	}
-	const running = `select count(*) from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.name = $1 and l.fence = $2`
+	const running = `select count(*) from trapeze.live l join trapeze.pods p on p.id = l.pod where p.name = $1 and l.fence = $2`
 	if err := g.until(ctx, running, "a", 1); err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func (w *world) checkWallClocks() {
 	for what, sql := range map[string]string{
 		"lapsed pods, less the one that was killed": "select count(*) - 1 from trapeze.pods where closed = 'lapsed'",
 		"jobs recovered, less the killed pod's":     "select count(*) - 1 from trapeze.job_events where event = 'job.recovered'",
-		"occurrences that were lost, late or early": `select count(*) from (select *, lead(fire_at) over (order by fire_at) - fire_at as gap from trapeze.schedule_fires where schedule = 'tick') f
+		"occurrences that were lost, late or early": `select count(*) from (select *, lead(fire_at) over (order by fire_at) - fire_at as gap from trapeze.schedule_occurrences where schedule = 'tick') f
 			where outcome <> 'fired' or missed > 0 or gap <> interval '1 second' or decided_at not between fire_at and fire_at + interval '10 seconds'`,
 		"rows outside the partitions of their days": "select (select count(*) from trapeze.done_succeeded_default) + (select count(*) from trapeze.job_events_default)",
 	} {

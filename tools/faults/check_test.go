@@ -32,7 +32,7 @@ type event struct {
 	No           int
 	XID          string
 	Fence        *int64
-	Boot         *string
+	PodID        *string
 	From, To     job.State
 	Event        string
 	At           time.Time
@@ -55,7 +55,7 @@ const (
 	rowsSQL = `select id, pipeline_id, parent_id, step, kind, subject, submitter, state, reason, error, fence, event_no, attempt, crashes,
 		coalesce((select max_crashes from trapeze.jobs j where j.id = v.id), $1) from trapeze.job v`
 	eventsSQL = `select coalesce(e.job, b.job), written, coalesce(e.event_no, b.event_no), xid::text, coalesce(e.fence, b.fence),
-			boot::text, from_state, to_state, event, at
+			pod::text, from_state, to_state, event, at
 		from trapeze.job_events e left join lateral unnest(e.jobs, e.event_nos, e.fences) b(job, event_no, fence) on true
 		where e.job is not null or b.job is not null order by 1, 3, written`
 	// Each exactly-once write must have left exactly one row, written by the claim that ended the job.
@@ -77,7 +77,7 @@ const (
 		union all select id, format('job %s is nowhere', id) from trapeze.jobs j
 		where not exists (select from trapeze.job v where v.id = j.id)
 		union all select l.id, format('job %s runs under a pod that is closed', l.id)
-		from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.closed_at is not null
+		from trapeze.live l join trapeze.pods p on p.id = l.pod where p.closed_at is not null
 		union all select job_id, format('%s/%s still has a current run: job %s', kind, subject, job_id)
 		from trapeze.current_runs where state = 'running'`
 )
@@ -255,8 +255,8 @@ func (h history) story(id int64) string {
 	text += ")"
 	for _, e := range h.events[id] {
 		text += fmt.Sprintf("\n    %s %2d %s", e.At.Format("05.000"), e.No, e.Event)
-		if e.Fence != nil && e.Boot != nil {
-			text += fmt.Sprintf(" fence %d pod %.8s", *e.Fence, *e.Boot)
+		if e.Fence != nil && e.PodID != nil {
+			text += fmt.Sprintf(" fence %d pod %.8s", *e.Fence, *e.PodID)
 		}
 	}
 	return text + "\n"

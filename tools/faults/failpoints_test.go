@@ -54,7 +54,7 @@ func TestPodFrozenAtFailpoint(t *testing.T) {
 			w.round(1)
 			pgtest.Wait(t, "the other one works", func() bool { return w.ended() > before+10 })
 			frozen.signal(syscall.SIGCONT)
-			frozen.waitOpen() // the pod registered again under a new boot ID
+			frozen.waitOpen() // the pod registered again under a new pod ID
 			w.finish()
 			is.True(frozen.log.says("lease lost: the pod lapsed")) // the pod noticed that its lease was lost
 			is.True(w.yes("select count(*) = 2 from trapeze.pods where name = 'armed'"))

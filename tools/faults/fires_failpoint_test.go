@@ -27,7 +27,7 @@ func TestPodDeathBeforeOccurrenceCommit(t *testing.T) {
 			is.Equal(w.fires(), 0) // nothing about the occurrence is visible
 			w.start(podConfig{Name: "other"}, "")
 			pgtest.Wait(t, "the other one fires", func() bool { return w.fires() >= 3 })
-			is.True(read[float64](w, `select max(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) < 8) // every occurrence fired within 8 seconds
+			is.True(read[float64](w, `select max(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_occurrences`) < 8) // every occurrence fired within 8 seconds
 			if action == "kill" {
 				armed.waitKilled(t)
 			} else {
@@ -35,8 +35,8 @@ func TestPodDeathBeforeOccurrenceCommit(t *testing.T) {
 				before := w.fires()
 				pgtest.WaitFor(t, 20*time.Second, "fires go on", func() bool { return w.fires() >= before+2 })
 			}
-			w.stopFires()
-			w.checkFires(2)
+			w.stopOccurrences()
+			w.checkOccurrences(2)
 		})
 	}
 }

@@ -39,7 +39,7 @@ func TestFiveProcessesShareSchedules(t *testing.T) {
 	after(6)
 	pods[2].signal(syscall.SIGCONT)
 	after(7)
-	w.stopFires()
-	w.checkFires(2)
-	is.True(read[float64](w, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) >= 0) // no occurrence fired early
+	w.stopOccurrences()
+	w.checkOccurrences(2)
+	is.True(read[float64](w, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_occurrences`) >= 0) // no occurrence fired early
 }

@@ -22,14 +22,14 @@ func (w *world) schedule(name, expression string) {
 }
 
 // fires returns the number of occurrences that have been processed.
-func (w *world) fires() int { return read[int](w, "select count(*) from trapeze.schedule_fires") }
+func (w *world) fires() int { return read[int](w, "select count(*) from trapeze.schedule_occurrences") }
 
-// checkFires checks that every schedule has fired at each multiple of its interval, in seconds, since it was created. There must be exactly
+// checkOccurrences checks that every schedule has fired at each multiple of its interval, in seconds, since it was created. There must be exactly
 // one job per occurrence and no other jobs.
-func (w *world) checkFires(every int64) {
+func (w *world) checkOccurrences(every int64) {
 	w.t.Helper()
 	is := is.New(w.t)
-	rows, err := w.pool.Query(w.t.Context(), `select f.schedule, f.fire_at, s.anchor from trapeze.schedule_fires f
+	rows, err := w.pool.Query(w.t.Context(), `select f.schedule, f.fire_at, s.anchor from trapeze.schedule_occurrences f
 		join trapeze.schedules s on s.name = f.schedule where f.outcome = 'fired' and f.missed = 0 order by 1, 2`)
 	is.NoErr(err)
 	type fire struct {
@@ -51,13 +51,13 @@ func (w *world) checkFires(every int64) {
 	is.NoErr(err)
 	is.Equal(got, want)
 	is.Equal(len(got), w.fires()) // no occurrence was missed or refused
-	is.Equal(read[int](w, `select count(distinct j.id) from trapeze.schedule_fires f join trapeze.jobs j on j.id = f.job_id and j.kind = 'plain'`), len(got))
+	is.Equal(read[int](w, `select count(distinct j.id) from trapeze.schedule_occurrences f join trapeze.jobs j on j.id = f.job_id and j.kind = 'plain'`), len(got))
 	is.Equal(read[int](w, `select count(*) from trapeze.jobs`), len(got))
 	is.Equal(read[int](w, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), len(got))
 }
 
-// stopFires stops all schedules and waits until their jobs have finished.
-func (w *world) stopFires() {
+// stopOccurrences stops all schedules and waits until their jobs have finished.
+func (w *world) stopOccurrences() {
 	w.t.Helper()
 	if _, err := w.pool.Exec(w.t.Context(), `update trapeze.schedules set kind = 'nobody''s'`); err != nil {
 		w.t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 const tablesSQL = `
 create table effects (job bigint, fence bigint, step int, pipeline bigint);
 create table batches (job bigint, fence bigint, n int, at timestamptz default clock_timestamp());
-create table starts (job bigint, fence bigint, boot uuid, what text, at timestamptz default clock_timestamp());
+create table starts (job bigint, fence bigint, pod uuid, what text, at timestamptz default clock_timestamp());
 alter table trapeze.job_events add column written bigserial`
 
 const chainLength = 5

@@ -104,7 +104,7 @@ func (p *pod) waitLapsed() {
 func (p *pod) waitRunning(n int) {
 	p.w.t.Helper()
 	pgtest.Wait(p.w.t, p.name+" runs jobs", func() bool {
-		return p.w.yes(`select count(*) >= $2 from trapeze.live l join trapeze.pods p on p.boot = l.pod
+		return p.w.yes(`select count(*) >= $2 from trapeze.live l join trapeze.pods p on p.id = l.pod
 			join starts s on s.job = l.id and s.fence = l.fence where p.name = $1`, p.name, n)
 	})
 }

@@ -29,11 +29,11 @@ func TestPodFrozenBeyondLease(t *testing.T) {
 	frozen.signal(syscall.SIGSTOP)
 	frozen.waitLapsed()
 	pgtest.Wait(t, "the other one has them all", func() bool {
-		return w.yes("select count(*) = 0 from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.name = 'frozen'")
+		return w.yes("select count(*) = 0 from trapeze.live l join trapeze.pods p on p.id = l.pod where p.name = 'frozen'")
 	})
 	woken := w.now()
 	frozen.signal(syscall.SIGCONT)
-	frozen.waitOpen() // the pod registered again under a new boot ID
+	frozen.waitOpen() // the pod registered again under a new pod ID
 	const refusedSQL = `select count(*) >= 4 from starts where at > $1 and what like 'lease lost%'`
 	pgtest.Wait(t, "its handlers were told that the lease is lost", func() bool { return w.yes(refusedSQL, woken) })
 	stop()
@@ -41,7 +41,7 @@ func TestPodFrozenBeyondLease(t *testing.T) {
 	is.True(h.counts["job.recovered"] >= 8)                                              // the pod's running jobs were taken over
 	is.True(frozen.log.says("result discarded"))                                         // its late results were discarded
 	is.True(frozen.log.says("lease lost: the pod lapsed"))                               // it noticed that its lease was lost
-	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one boot ID from before the freeze and one from after it
+	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one pod ID from before the freeze and one from after it
 }
 
 func TestKilledPodTakeover(t *testing.T) {

@@ -88,7 +88,7 @@ func (w *world) occupy(p *pod, args runner.Args) {
 		w.submit(args)
 	}
 	pgtest.Wait(w.t, "all slots of "+p.name+" are taken", func() bool {
-		return w.yes(`select count(*) = 8 from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.name = $1`, p.name)
+		return w.yes(`select count(*) = 8 from trapeze.live l join trapeze.pods p on p.id = l.pod where p.name = $1`, p.name)
 	})
 }
 

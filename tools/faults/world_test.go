@@ -169,10 +169,10 @@ func (w *world) settle() {
 func (w *world) left() string {
 	rows, _ := w.pool.Query(w.t.Context(), `select format('%s %s %s: %s, pod %s (%s), fence %s, crashes %s, isolated %s', l.id,
 			l.kind, l.subject, l.state, l.pod, coalesce(p.name || ' ' || p.closed, p.name), l.fence, l.crashes, l.isolated)
-		from trapeze.live l left join trapeze.pods p on p.boot = l.pod
+		from trapeze.live l left join trapeze.pods p on p.id = l.pod
 		union all select format('%s %s: parked, %s, %s', id, kind, why, run_after) from trapeze.parked
 		union all select format('pipelines in the database: %s', count(*)) from trapeze.jobs where step = 0
-		union all select format('  %s %s, fence %s, pod %s: %s', e.job, e.at, e.fence, e.boot, e.event)
+		union all select format('  %s %s, fence %s, pod %s: %s', e.job, e.at, e.fence, e.pod, e.event)
 			from trapeze.job_event e where e.job in (select id from trapeze.live union select id from trapeze.parked)
 		union all select format('current run of %s/%s: job %s', kind, subject, job_id) from trapeze.current_runs where state = 'running'`)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])

@@ -19,7 +19,7 @@ func (w *World) export(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportWithin)
 	defer cancel()
 	return errors.Join(w.exportOne(ctx, "jobs", history.JobsFile), w.exportOne(ctx, "events", history.EventsFile), w.exportRows(ctx), w.exportPipelines(ctx),
-		w.exportFires(ctx), w.exportSchedules(ctx))
+		w.exportOccurrences(ctx), w.exportSchedules(ctx))
 }
 
 // exportRows exports the rows that demo.tx jobs wrote in the transactions that ended them. exportPipelines exports the status of the
@@ -32,10 +32,10 @@ func (w *World) exportPipelines(ctx context.Context) error {
 	return exportQuery[history.Pipeline](ctx, w, history.PipelinesFile, `select id, status from trapeze.pipeline order by id`)
 }
 
-// exportFires exports the outcomes of schedule occurrences. exportSchedules exports the versions of the schedules.
-func (w *World) exportFires(ctx context.Context) error {
-	return exportQuery[history.Fire](ctx, w, history.FiresFile, `
-select schedule, fire_at, decided_at, outcome, manual, missed, job_id from trapeze.schedule_fires order by schedule, fire_at`)
+// exportOccurrences exports the outcomes of schedule occurrences. exportSchedules exports the versions of the schedules.
+func (w *World) exportOccurrences(ctx context.Context) error {
+	return exportQuery[history.Fire](ctx, w, history.OccurrencesFile, `
+select schedule, fire_at, decided_at, outcome, manual, missed, job_id from trapeze.schedule_occurrences order by schedule, fire_at`)
 }
 
 func (w *World) exportSchedules(ctx context.Context) error {

@@ -18,22 +18,22 @@ type Verdict struct {
 
 // Counts summarizes the faults that the fleet suffered, the work that it did, and how often its safeguards were needed.
 type Counts struct {
-	Faults    int `json:"faults"`
-	Missed    int `json:"missed"` // faults that had no effect
-	Failed    int `json:"failed"` // faults that could not be injected
-	Kills     int `json:"kills"`
-	Stops     int `json:"stops"` // pods, remote workers and servers that were frozen
-	Cuts      int `json:"cuts"`  // connections and replies that were cut
-	Restarts  int `json:"restarts"`
-	Jobs      int `json:"jobs"`
-	Chains    int `json:"chains"`
-	Takeovers int `json:"takeovers"` // jobs that another pod took over
-	Remote    int `json:"remote"`    // claims for remote workers
-	Crossings int `json:"crossings"` // chain steps that moved from a pod to a remote worker or back
-	Stale     int `json:"stale_writes_refused"`
-	Fires     int `json:"fires"`   // occurrences that schedules fired
-	Retries   int `json:"retries"` // retries by operators
-	Niced     int `json:"niced"`   // priority changes
+	Faults      int `json:"faults"`
+	Missed      int `json:"missed"` // faults that had no effect
+	Failed      int `json:"failed"` // faults that could not be injected
+	Kills       int `json:"kills"`
+	Stops       int `json:"stops"` // pods, remote workers and servers that were frozen
+	Cuts        int `json:"cuts"`  // connections and replies that were cut
+	Restarts    int `json:"restarts"`
+	Jobs        int `json:"jobs"`
+	Chains      int `json:"chains"`
+	Takeovers   int `json:"takeovers"` // jobs that another pod took over
+	Remote      int `json:"remote"`    // claims for remote workers
+	Crossings   int `json:"crossings"` // chain steps that moved from a pod to a remote worker or back
+	Stale       int `json:"stale_writes_refused"`
+	Occurrences int `json:"occurrences"` // occurrences that schedules fired
+	Retries     int `json:"retries"`     // retries by operators
+	Niced       int `json:"niced"`       // priority changes
 
 	// Starved is the average number of seconds per second that a pod's threads waited for a CPU. It measures the load from other programs.
 	// On an otherwise idle machine, it is a few hundredths.
@@ -72,7 +72,7 @@ func (v Verdict) Broken() (list []checker.Finding) {
 }
 
 func count(r *history.Run) Counts {
-	c := Counts{Faults: len(r.Faults), Jobs: len(r.Jobs), Fires: len(r.Fires), Starved: starvation(r)}
+	c := Counts{Faults: len(r.Faults), Jobs: len(r.Jobs), Occurrences: len(r.Occurrences), Starved: starvation(r)}
 	for _, f := range r.Faults {
 		switch {
 		case f.Error != "":
@@ -128,8 +128,8 @@ func count(r *history.Run) Counts {
 func remote(r *history.Run) (claims, crossings int) {
 	far, on := map[string]bool{}, map[int64]bool{}
 	for _, p := range r.Pods {
-		for _, boot := range p.Boots {
-			far[boot] = len(p.Via) > 0
+		for _, podID := range p.PodIDs {
+			far[podID] = len(p.Via) > 0
 		}
 	}
 	claimed := map[int64]bool{}
@@ -219,12 +219,12 @@ const unavailable = 3
 // deadly lists the kinds of jobs that may kill the process that runs them.
 var deadly = []string{"demo.exit", "demo.panic", "demo.hog"}
 
-// killedByAJob reports whether a process was running a job that may have killed it. A process that takes a new boot ID after losing its
+// killedByAJob reports whether a process was running a job that may have killed it. A process that takes a new pod ID after losing its
 // lease may exit before it has logged the ID, so all of the pod's ledger lines between the process's start and end count.
 func killedByAJob(r *history.Run, p history.Process) bool {
 	open := map[string]bool{}
 	for _, l := range r.Ledger {
-		its := slices.Contains(p.Boots, l.Boot) || l.Pod == p.Pod && l.T.After(p.Started) && !p.Ended.IsZero() && !l.T.After(p.Ended)
+		its := slices.Contains(p.PodIDs, l.PodID) || l.Pod == p.Pod && l.T.After(p.Started) && !p.Ended.IsZero() && !l.T.After(p.Ended)
 		if its && slices.Contains(deadly, l.Kind) {
 			open[fmt.Sprint(l.Job, "/", l.Fence)] = l.Event != "end"
 		}

@@ -17,10 +17,10 @@ func TestVerdictUnexpectedProcessExit(t *testing.T) {
 	quiet := time.Now()
 	ready, late := quiet.Add(-time.Minute), quiet.Add(time.Second)
 	ledger := []history.Line{
-		{Job: 1, Fence: 1, Kind: "demo.exit", Boot: "killer", Event: "start"},
-		{Job: 2, Fence: 1, Kind: "demo.panic", Boot: "panicked", Event: "start"},
-		{Job: 2, Fence: 1, Kind: "demo.panic", Boot: "panicked", Event: "end"},
-		{Job: 3, Fence: 1, Kind: "demo.exit", Boot: "not logged yet", Pod: "hasty", T: ready, Event: "start"},
+		{Job: 1, Fence: 1, Kind: "demo.exit", PodID: "killer", Event: "start"},
+		{Job: 2, Fence: 1, Kind: "demo.panic", PodID: "panicked", Event: "start"},
+		{Job: 2, Fence: 1, Kind: "demo.panic", PodID: "panicked", Event: "end"},
+		{Job: 3, Fence: 1, Kind: "demo.exit", PodID: "not logged yet", Pod: "hasty", T: ready, Event: "start"},
 	}
 	for name, c := range map[string]struct {
 		p       history.Process
@@ -28,9 +28,9 @@ func TestVerdictUnexpectedProcessExit(t *testing.T) {
 	}{
 		"killed by us":             {p: history.Process{Ready: &ready, StoppedBy: byASignal, Signal: "killed", Exit: -1}},
 		"killed by a failpoint":    {p: history.Process{Ready: &ready, StoppedBy: byAFailpoint, Exit: 7}},
-		"ended by its job":         {p: history.Process{Ready: &ready, Exit: 3, Boots: []string{"killer"}}},
-		"its job had ended before": {p: history.Process{Ready: &ready, Exit: 2, Boots: []string{"panicked"}}, accused: true},
-		"ended by the first job of a boot": {p: history.Process{Ready: &ready, Exit: 3, Pod: "hasty", Boots: []string{"its first"},
+		"ended by its job":         {p: history.Process{Ready: &ready, Exit: 3, PodIDs: []string{"killer"}}},
+		"its job had ended before": {p: history.Process{Ready: &ready, Exit: 2, PodIDs: []string{"panicked"}}, accused: true},
+		"ended by the first job of a pod ID": {p: history.Process{Ready: &ready, Exit: 3, Pod: "hasty", PodIDs: []string{"its first"},
 			Started: ready.Add(-time.Second), Ended: ready.Add(time.Second)}},
 		"its pod's former process had the job": {p: history.Process{Ready: &ready, Exit: 3, Pod: "hasty", Started: ready.Add(time.Second),
 			Ended: late}, accused: true},

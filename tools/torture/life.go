@@ -120,7 +120,7 @@ func (l *life) said(line []byte) {
 	}
 }
 
-// introductions lists the log messages that announce a new boot ID.
+// introductions lists the log messages that announce a new pod ID.
 var introductions = []string{"runner started", "pod registered again", "remote worker started", "lease lost: registering again with a new worker id"}
 
 // saidObject processes a line of JSON output, which is either the readiness message or a log entry.
@@ -128,7 +128,7 @@ func (l *life) saidObject(line []byte) {
 	var one struct {
 		Ready bool   `json:"ready"`
 		HTTP  string `json:"http"`
-		Boot  string `json:"boot"`
+		PodID string `json:"pod_id"`
 		Pod   string `json:"pod"`
 		Msg   string `json:"msg"`
 	}
@@ -143,9 +143,9 @@ func (l *life) saidObject(line []byte) {
 	if one.Msg == "remote worker accepted" { // logged by a pod, so the place is the pod's
 		l.place.w.serves(one.Pod, l.place.name)
 	}
-	if (one.Ready || slices.Contains(introductions, one.Msg)) && one.Boot != "" && !slices.Contains(l.record.Boots, one.Boot) {
-		l.record.Boots = append(l.record.Boots, one.Boot)
-		l.place.boot = one.Boot
+	if (one.Ready || slices.Contains(introductions, one.Msg)) && one.PodID != "" && !slices.Contains(l.record.PodIDs, one.PodID) {
+		l.record.PodIDs = append(l.record.PodIDs, one.PodID)
+		l.place.podID = one.PodID
 	}
 }
 

@@ -73,7 +73,7 @@ var mix = []struct {
 		return s
 	}},
 	{30, func(k *errands) submission {
-		return simple("demo.retry_later", `{"times":%d,"delay_ms":%d}`, k.number(1, 3), k.number(10, 800))
+		return simple("demo.snooze", `{"times":%d,"delay_ms":%d}`, k.number(1, 3), k.number(10, 800))
 	}},
 	{40, func(k *errands) submission {
 		return simple("demo.progress", `{"steps":%d,"ms":%d}`, k.number(1, 6), k.number(5, 80))

@@ -71,7 +71,7 @@ func (n *nemesis) inject(ctx context.Context, act history.Act) {
 	}
 	record := history.Fault{Act: act, Began: time.Now()}
 	if s.at != nil {
-		record.Boot = s.at.Boot()
+		record.PodID = s.at.PodID()
 	}
 	err := v.do(s)
 	record.Healed = time.Now()

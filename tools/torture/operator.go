@@ -57,16 +57,16 @@ func (o *operator) run(ctx context.Context) {
 				o.limit(ctx, 1+o.r.IntN(4))
 			}
 		default:
-			o.gate(ctx, true)
+			o.setPaused(ctx, true)
 			sleep(ctx, time.Second)
-			o.gate(ctx, false)
+			o.setPaused(ctx, false)
 		}
 	}
 	opening, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
 	defer cancel()
 	o.lane(opening, narrowSlots, true)
 	o.limit(opening, limitedSlots)
-	o.gate(opening, false)
+	o.setPaused(opening, false)
 }
 
 // lane sets the narrow lane's number of slots per pod, where -1 means no limit, and enables or disables the lane.
@@ -81,8 +81,8 @@ func (o *operator) limit(ctx context.Context, slots int) {
 	o.do(ctx, history.Call{Verb: "lane", Lane: limitedLane, Slots: &slots}, `update trapeze.lanes set slots = $2 where name = $1`, limitedLane, slots)
 }
 
-func (o *operator) gate(ctx context.Context, paused bool) {
-	o.do(ctx, history.Call{Verb: "gate", Paused: &paused}, `update trapeze.gate set paused = $1`, paused)
+func (o *operator) setPaused(ctx context.Context, paused bool) {
+	o.do(ctx, history.Call{Verb: "queue_state", Paused: &paused}, `update trapeze.queue_state set paused = $1`, paused)
 }
 
 // do executes a statement until it succeeds or ctx is cancelled. It records each attempt as a separate call, because even a failed attempt

@@ -30,9 +30,9 @@ begin
 end $$`
 
 const (
-	noteSchedules = `create trigger torture_notes after insert or update on trapeze.schedules for each row execute function torture_notes_schedule()`
-	firesSinceSQL = `
-select (select count(distinct f.schedule) = $1 from trapeze.schedule_fires f where f.fire_at > $2 and not f.manual)
+	noteSchedules       = `create trigger torture_notes after insert or update on trapeze.schedules for each row execute function torture_notes_schedule()`
+	occurrencesSinceSQL = `
+select (select count(distinct f.schedule) = $1 from trapeze.schedule_occurrences f where f.fire_at > $2 and not f.manual)
 	and not exists (select from trapeze.schedules where next_at < now() - interval '5 seconds')`
 )
 
@@ -114,13 +114,13 @@ func (c *Crowd) schedule(ctx context.Context, verb, name, method, path, body str
 // necessary because firing schedules wake pods, which would hide a missed wake-up. If the fleet no longer fires schedules, the checker
 // detects it.
 func (c *Crowd) EndSchedules(ctx context.Context) error {
-	c.w.enter("last fires", restWithin)
+	c.w.enter("last occurrences", restWithin)
 	for _, s := range theSchedules {
 		if !c.schedule(ctx, "resume", s.name, http.MethodPost, "/resume", "") {
 			return errors.Join(context.Cause(ctx), fmt.Errorf("schedule %q could not be resumed", s.name))
 		}
 	}
-	c.w.ask(ctx, restWithin, firesSinceSQL, len(theSchedules), time.Now())
+	c.w.ask(ctx, restWithin, occurrencesSinceSQL, len(theSchedules), time.Now())
 	for _, s := range theSchedules {
 		if !c.schedule(ctx, "pause", s.name, http.MethodPost, "/pause", "") {
 			return errors.Join(context.Cause(ctx), fmt.Errorf("schedule %q could not be paused", s.name))

@@ -31,7 +31,7 @@ type place struct {
 	mu      sync.Mutex
 	now     *life // the current process, or nil
 	lives   int
-	boot    string
+	podID   string
 	emptied time.Time     // when the latest process ended
 	held    int           // number of HoldDown calls that have not been released
 	changed chan struct{} // closed and replaced when any of these fields changes
@@ -62,11 +62,11 @@ func (p *place) PID() int {
 	return p.now.record.PID
 }
 
-// Boot returns the place's latest known boot ID, or an empty string if none is known.
-func (p *place) Boot() string {
+// PodID returns the place's latest known pod ID, or an empty string if none is known.
+func (p *place) PodID() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.boot
+	return p.podID
 }
 
 // Signal sends a signal to the current process, or returns ErrNoProcess if there is none.

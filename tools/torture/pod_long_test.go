@@ -35,7 +35,7 @@ func TestTorturePodRestart(t *testing.T) {
 	p := w.Pods()[0]
 	isReady := func() bool { return p.URL() != "" }
 	is.True(isReady())
-	first, pid := p.Boot(), p.PID()
+	first, pid := p.PodID(), p.PID()
 	is.True(first != "")
 	is.NoErr(p.Start(t.Context())) // the process is already running
 	is.Equal(p.PID(), pid)
@@ -44,7 +44,7 @@ func TestTorturePodRestart(t *testing.T) {
 	is.Equal(p.PID(), 0)             // Kill waited until the process had exited
 	is.Equal(p.Kill(), ErrNoProcess) // there is nothing left to kill
 	until(t, "the next process", isReady)
-	is.True(p.Boot() != first) // a new process has a new boot ID
+	is.True(p.PodID() != first) // a new process has a new pod ID
 
 	release := p.HoldDown()
 	is.NoErr(p.Signal(syscall.SIGSTOP))
@@ -71,7 +71,7 @@ func TestTorturePodRestart(t *testing.T) {
 	is.Equal(killed.Signal, "killed")
 	is.Equal(killed.Exit, -1)
 	is.Equal(killed.StoppedBy, byASignal)
-	is.Equal(killed.Boots, []string{first})
+	is.Equal(killed.PodIDs, []string{first})
 	is.Equal(ended.Exit, 0)
 	is.Equal(ended.TermsGot, 2)
 	is.True(ended.TermAt != nil)

@@ -139,7 +139,7 @@ func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, er
 	return id, 0, err
 }
 
-// lastMomentSQL selects the job to cancel in a pipeline, and the boot ID of the pod that is running the job.
+// lastMomentSQL selects the job to cancel in a pipeline, and the ID of the pod that is running the job.
 const lastMomentSQL = `select l.id, l.pod::text from trapeze.live l join trapeze.jobs j on j.id = l.id
 	where j.pipeline_id = $1 and l.state = 'running' and l.kind in ('demo.tx', 'demo.sleep')`
 
@@ -160,15 +160,15 @@ func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err
 			pipeline = id
 		}
 	}
-	var boot string
-	for deadline := time.Now().Add(wakeWithin); boot == ""; pause(ctx, sampleEvery/2) {
+	var podID string
+	for deadline := time.Now().Add(wakeWithin); podID == ""; pause(ctx, sampleEvery/2) {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return id, 0, errors.New("no job to cancel is running")
 		}
-		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // fails until the job is running
+		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &podID) // fails until the job is running
 	}
 	for _, p := range c.w.Pods() {
-		if p.Boot() != boot {
+		if p.PodID() != podID {
 			if c.end(ctx, 0, p, "cancel", id).Outcome == history.OK {
 				struck++
 			}

@@ -226,10 +226,10 @@ const quietSQL = `
 select (select count(*) from trapeze.live), not exists (
 	select from trapeze.live l join trapeze.lanes n on n.name = l.lane
 	where l.state = 'running' or not (n.drained or not n.enabled or coalesce(n.slots_per_pod, 1) = 0 or coalesce(n.slots, 1) = 0
-		or (select paused from trapeze.gate)
+		or (select paused from trapeze.queue_state)
 		or not exists (select from trapeze.pods p where p.closed_at is null and l.kind = any(p.kinds))))
 and not exists (
-	select from trapeze.parked where why in ('scheduled', 'retry', 'retry_later') and run_after < now() + interval '5 minutes')
+	select from trapeze.parked where why in ('scheduled', 'retry', 'snooze') and run_after < now() + interval '5 minutes')
 and not exists (select from trapeze.fan_outs where (open = 0) <> ended or fail_fast and failed > 0 and not ended)`
 
 // settle waits until nothing is left to do. Its time limit is long enough for everything that may still happen on its own. To let a slow

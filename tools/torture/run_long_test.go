@@ -43,7 +43,7 @@ func TestShortTortureRun(t *testing.T) {
 	}
 	for _, p := range r.Pods {
 		if p.Ready != nil {
-			is.Equal(len(p.Boots) >= 1, true) // a ready process has announced its boot ID
+			is.Equal(len(p.PodIDs) >= 1, true) // a ready process has announced its pod ID
 		}
 	}
 

@@ -95,8 +95,8 @@ func (s *sampler) sample(ctx context.Context, numbers <-chan []history.PodNumber
 // snapshot.
 const runningSQL = `
 select coalesce(json_agg(json_build_object('job', id::text, 'kind', kind, 'subject', subject, 'lane', lane,
-	'boot', pod, 'fence', fence)), '[]')::text,
-	(select coalesce(json_object_agg(boot, lease_until), '{}')::text from trapeze.pods where closed_at is null)
+	'pod_id', pod, 'fence', fence)), '[]')::text,
+	(select coalesce(json_object_agg(id, lease_until), '{}')::text from trapeze.pods where closed_at is null)
 from trapeze.live where state = 'running'`
 
 func (s *sampler) look(ctx context.Context) (history.Sample, error) {

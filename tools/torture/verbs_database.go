@@ -147,10 +147,10 @@ func longTransaction(s *injection) error {
 
 // clockJumps returns a function that shifts the expiry of every lease, which has the same effect as a jump of the server's clock.
 func clockJumps(by string) func(*injection) error {
-	sql := `update trapeze.pods set lease_until = lease_until ` + by + ` where closed_at is null returning boot::text`
+	sql := `update trapeze.pods set lease_until = lease_until ` + by + ` where closed_at is null returning id::text`
 	return func(s *injection) error {
-		var boots []string
-		defer func() { s.note("boots", boots) }()
+		var podIDs []string
+		defer func() { s.note("pod_ids", podIDs) }()
 		return s.admin(s.ctx, func(c *pgx.Conn) error {
 			for range s.act.Number {
 				rows, err := c.Query(s.ctx, sql)
@@ -161,7 +161,7 @@ func clockJumps(by string) func(*injection) error {
 				if err != nil {
 					return s.unlessOver(err)
 				}
-				boots = append(boots, struck...)
+				podIDs = append(podIDs, struck...)
 				s.hit(len(struck))
 				if !s.wait(s.act.For / time.Duration(s.act.Number)) {
 					break

@@ -23,7 +23,7 @@ const (
 // remoteKinds with kinds that only pods run therefore moves back and forth between workers and pods.
 var (
 	remoteKinds = []string{"demo.echo", "demo.effect", "demo.progress"}
-	sharedKinds = []string{"demo.sleep", "demo.result", "demo.fail", "demo.flaky", "demo.panic", "demo.goexit", "demo.exit", "demo.retry_later", "demo.chain", "demo.fanout"}
+	sharedKinds = []string{"demo.sleep", "demo.result", "demo.fail", "demo.flaky", "demo.panic", "demo.goexit", "demo.exit", "demo.snooze", "demo.chain", "demo.fanout"}
 )
 
 // podKinds returns the kinds that pods run. Without workers, pods run all kinds.

@@ -69,7 +69,7 @@ func TestWorkloadMixAndPace(t *testing.T) {
 	}
 	rate := float64(jobs) / took.Seconds()
 	is.True(rate > 30 && rate < 60) // jobs per second
-	for _, kind := range []string{"sleep", "noop", "echo", "result", "fail", "flaky", "panic", "goexit", "chain", "retry_later", "progress", "tx", "effect"} {
+	for _, kind := range []string{"sleep", "noop", "echo", "result", "fail", "flaky", "panic", "goexit", "chain", "snooze", "progress", "tx", "effect"} {
 		is.True(kinds["demo."+kind] > 20) // each kind is used
 	}
 	for _, n := range []int{keys, again, subjects, unique, delayed, narrow, limited, ends["cancel"], ends["stop"]} {

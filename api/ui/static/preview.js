@@ -16,9 +16,9 @@ async function preview(form) {
   place.classList.toggle("wrong", Boolean(wrong));
   if (wrong) { place.replaceChildren(line("p", wrong)); return; }
   const clock = new Intl.DateTimeFormat("en-GB", { timeZone: said.zone, weekday: "short", day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
-  const fires = line("ol", "", "fires");
-  fires.append(...said.next_fires.map((at) => line("li", clock.format(new Date(at)))));
-  place.replaceChildren(line("p", said.words, "words"), said.next_fires.length ? fires : line("p", "No occurrences."));
+  const occurrences = line("ol", "", "occurrences");
+  occurrences.append(...said.next_occurrences.map((at) => line("li", clock.format(new Date(at)))));
+  place.replaceChildren(line("p", said.words, "words"), said.next_occurrences.length ? occurrences : line("p", "No occurrences."));
 }
 
 // When the field gets the focus, the browser's known time zones are added to the list.

@@ -138,7 +138,7 @@ func TestDemoKindOutcomes(t *testing.T) {
 		{"demo.spin", `{"ms":5}`, job.Succeeded, "", ""},
 		{"demo.leak", `{"n":3}`, job.Succeeded, "", ""},
 		{"demo.hog", `{"mb":2}`, job.Succeeded, `{"mb":2}`, ""},
-		{"demo.retry_later", `{"times":2,"delay_ms":10}`, job.Succeeded, `{"times":2}`, ""},
+		{"demo.snooze", `{"times":2,"delay_ms":10}`, job.Succeeded, `{"times":2}`, ""},
 		{"demo.effect", `{"n":2}`, job.Succeeded, `{"effects":2}`, ""},
 		{"demo.chain", `{"steps":[]}`, job.Succeeded, "", ""},
 		{"demo.fanout", `{"n":3}`, job.Succeeded, `{"n":3}`, ""},
@@ -173,7 +173,7 @@ func TestLedgerClaimReports(t *testing.T) {
 	is.Equal(b.heard(), []string{"start", "effect", "effect", "end"})
 	line := b.lines[0]
 	is.Equal(line["pod"], "web-1")
-	is.Equal(line["boot"], b.Boot())
+	is.Equal(line["pod_id"], b.Boot())
 	is.Equal(line["kind"], "demo.effect")
 	is.Equal(line["subject"], "s")
 	is.Equal(line["fence"], 1.0)

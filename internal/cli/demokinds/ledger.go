@@ -22,7 +22,7 @@ const postWithin = 10 * time.Second
 // line is one report to the ledger. IDs are encoded as strings, as in all of Trapeze's JSON.
 type line struct {
 	Pod      string `json:"pod"`
-	Boot     string `json:"boot"`
+	PodID    string `json:"pod_id"`
 	Job      int64  `json:"job,string"`
 	Kind     string `json:"kind"`
 	Subject  string `json:"subject"`

@@ -61,7 +61,7 @@ func (d *demo) register(r *runner.Runner) {
 	handle(r, d, d.hog)
 	handle(r, d, d.chain)
 	handle(r, d, d.fanOut)
-	handle(r, d, d.retryLater)
+	handle(r, d, d.snooze)
 	handle(r, d, d.effect)
 }
 
@@ -100,7 +100,7 @@ func (c *claim[A]) post(ctx context.Context, event, cause string) error {
 func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context, *claim[A]) (*runner.Outcome, error), options ...runner.HandleOption) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
 		c := &claim[A]{job: j, ledger: d.ledger, line: line{
-			Pod: j.PodName(), Boot: j.Boot(), Job: j.ID(), Kind: j.Kind(), Subject: j.Subject(), Lane: j.Lane(),
+			Pod: j.PodName(), PodID: j.Boot(), Job: j.ID(), Kind: j.Kind(), Subject: j.Subject(), Lane: j.Lane(),
 			Pipeline: j.PipelineID(), Attempt: j.Attempt(), Fence: j.Fence(),
 		}}
 		if err := c.post(ctx, "start", j.Path()); err != nil {

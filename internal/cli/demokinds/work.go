@@ -36,7 +36,7 @@ type (
 		MS    int64 `json:"ms"`
 	}
 
-	retryLater struct {
+	snooze struct {
 		Times   int   `json:"times"`
 		DelayMS int64 `json:"delay_ms"`
 	}
@@ -53,14 +53,14 @@ type (
 	}
 )
 
-func (noop) Kind() string       { return "demo.noop" }
-func (echo) Kind() string       { return "demo.echo" }
-func (result) Kind() string     { return "demo.result" }
-func (sleep) Kind() string      { return "demo.sleep" }
-func (progress) Kind() string   { return "demo.progress" }
-func (retryLater) Kind() string { return "demo.retry_later" }
-func (tx) Kind() string         { return "demo.tx" }
-func (effect) Kind() string     { return "demo.effect" }
+func (noop) Kind() string     { return "demo.noop" }
+func (echo) Kind() string     { return "demo.echo" }
+func (result) Kind() string   { return "demo.result" }
+func (sleep) Kind() string    { return "demo.sleep" }
+func (progress) Kind() string { return "demo.progress" }
+func (snooze) Kind() string   { return "demo.snooze" }
+func (tx) Kind() string       { return "demo.tx" }
+func (effect) Kind() string   { return "demo.effect" }
 
 func (e *echo) UnmarshalJSON(raw []byte) error { e.raw = append(e.raw, raw...); return nil }
 
@@ -108,9 +108,9 @@ func (d *demo) progress(ctx context.Context, c *claim[progress]) (*runner.Outcom
 	return runner.Done(map[string]int{"steps": c.job.Args.Steps}), nil
 }
 
-// retryLater counts its runs in a checkpoint, because neither existing counter is suitable: a snooze does not increase the attempt number,
+// snooze counts its runs in a checkpoint, because neither existing counter is suitable: a snooze does not increase the attempt number,
 // and the fence increases after crashes too.
-func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Outcome, error) {
+func (d *demo) snooze(ctx context.Context, c *claim[snooze]) (*runner.Outcome, error) {
 	var done int
 	if _, err := c.job.LastCheckpoint(&done); err != nil {
 		return nil, err

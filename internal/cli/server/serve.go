@@ -102,7 +102,7 @@ type serving struct {
 type ReadyLine struct {
 	Ready    bool   `json:"ready"`
 	Pod      string `json:"pod"`
-	Boot     string `json:"boot"`
+	PodID    string `json:"pod_id"`
 	HTTP     string `json:"http"`
 	Database string `json:"database"` // without the password; names the password file of an embedded server; empty for [Run]
 }
@@ -221,7 +221,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 			}
 			ready.Stop()
 			line := ReadyLine{
-				Ready: true, Pod: r.PodName(), Boot: r.Boot(),
+				Ready: true, Pod: r.PodName(), PodID: r.Boot(),
 				HTTP: url, Database: s.shown,
 			}
 			if err := s.announce(line); err != nil {

@@ -40,7 +40,7 @@ with held as materialized (
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
 		and c.state = 'running'
 ), events as (
-	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, actor)
+	insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, actor)
 	select id, event_no, fence, null::uuid, 'running', 'running', 'job.cancel_requested', $3 from asked
 	union all
 	select id, event_no + 1, fence, pod, state, 'cancelled', 'job.cancelled', $3 from gone
@@ -74,7 +74,7 @@ const (
 // Cancellation is the result of a cancel or stop command.
 type Cancellation struct {
 	State job.State // cancelled, or running until the handler returns; with [job.ErrAlreadyTerminal], the terminal state
-	Pod   *string   // boot id of the pod that ran the job, if it was running
+	Pod   *string   // id of the pod that ran the job, if it was running
 	Fence int64
 	Ended *job.End // nil if this command did not finish the job
 }

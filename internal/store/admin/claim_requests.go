@@ -20,7 +20,7 @@ with asked as (
 	select l.pod, l.id, l.fence, $2, $3 from trapeze.live l where l.id = $1 and l.state = 'running' and substr(l.pod::text, 15, 1) <> '8'
 	returning id, pod, fence
 )
-select a.id, a.pod::text, a.fence, coalesce((select p.name from trapeze.pods p where p.boot = a.pod), '') from asked a`
+select a.id, a.pod::text, a.fence, coalesce((select p.name from trapeze.pods p where p.id = a.pod), '') from asked a`
 	// claimAnswerSQL reads the answer to a request, and whether the pod still holds the claim. Plan: claim_requests_pkey, live_pkey.
 	claimAnswerSQL = `
 select r.answered_at, coalesce(r.answer, ''), exists (select from trapeze.live l where l.id = r.job_id and l.fence = r.fence and l.state = 'running')
@@ -32,7 +32,7 @@ from trapeze.claim_requests r where r.id = $1`
 // Asked is a request to the pod that holds a claim.
 type Asked struct {
 	ID    int64
-	Boot  string
+	PodID string
 	Fence int64
 	Pod   string // name of the pod or remote worker
 }

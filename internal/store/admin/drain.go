@@ -45,35 +45,35 @@ type drains struct {
 }
 
 const (
-	// lockPodsSQL finds and locks a pod's rows by its name or boot id. It includes closed rows, because the next process with the same name
+	// lockPodsSQL finds and locks a pod's rows by its name or id. It includes closed rows, because the next process with the same name
 	// inherits the drained state from them. Plan: one pass over pods, which is small.
 	lockPodsSQL = `
-select p.boot::text, p.name, p.drained, p.closed_at is null as open from trapeze.pods p
-where p.name = $1 or p.boot::text = $1 order by p.boot for update`
-	drainPodsSQL = `update trapeze.pods set drained = $2 where boot = any($1::uuid[]) and drained <> $2`
+select p.id::text, p.name, p.drained, p.closed_at is null as open from trapeze.pods p
+where p.name = $1 or p.id::text = $1 order by p.id for update`
+	drainPodsSQL = `update trapeze.pods set drained = $2 where id = any($1::uuid[]) and drained <> $2`
 )
 
-// DrainPod drains or resumes all pods with the given name, or the pod with the given boot id. It reports whether any pod's state changed,
-// and returns the boot ids of the open pods. It returns [job.ErrUnknownPod] if there is no such pod.
-func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, actor string) (changed bool, boots []string, err error) {
+// DrainPod drains or resumes all pods with the given name, or the pod with the given id. It reports whether any pod's state changed,
+// and returns the ids of the open pods. It returns [job.ErrUnknownPod] if there is no such pod.
+func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, actor string) (changed bool, podIDs []string, err error) {
 	action, event := "pod.resume", "pod.resumed"
 	if drained {
 		action, event = "pod.drain", "pod.drained"
 	}
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
-		changed, boots = false, nil
+		changed, podIDs = false, nil
 		found, err := lockPods(ctx, s, tx, pod)
 		if err != nil {
 			return err
 		}
 		var all []string
 		for _, p := range found {
-			if all = append(all, p.Boot); p.Open {
-				boots = append(boots, p.Boot)
+			if all = append(all, p.PodID); p.Open {
+				podIDs = append(podIDs, p.PodID)
 			}
 			changed = changed || p.Drained != drained
 		}
-		if len(found) == 0 || drained && len(boots) == 0 {
+		if len(found) == 0 || drained && len(podIDs) == 0 {
 			return job.ErrUnknownPod
 		}
 		if !changed {
@@ -84,18 +84,18 @@ func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, act
 		}
 		return operates(ctx, s, tx, operation{
 			AuditEntry: AuditEntry{Actor: actor, Action: action, Target: "pod " + found[0].Name, Before: drains{!drained}, After: drains{drained}},
-			Boot:       &found[0].Boot, Event: event, About: found[0].Name,
+			PodID:      &found[0].PodID, Event: event, About: found[0].Name,
 		})
 	})
 	if err != nil {
 		return false, nil, fmt.Errorf("%s %q: %w", action, pod, err)
 	}
-	return changed, boots, nil
+	return changed, podIDs, nil
 }
 
 // podRow holds the columns that are needed to drain a pod.
 type podRow struct {
-	Boot, Name    string
+	PodID, Name   string
 	Drained, Open bool
 }
 

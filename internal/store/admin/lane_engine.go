@@ -35,11 +35,11 @@ type HeardPod struct {
 
 // Record records the leases read by one poll. It returns how many pods had not applied the command by the previous poll.
 func (h Heard) Record(leases map[string]string) (missing int) {
-	for boot, until := range leases {
-		one := h[boot]
+	for podID, until := range leases {
+		one := h[podID]
 		if one == nil {
 			one = &HeardPod{Until: until}
-			h[boot] = one
+			h[podID] = one
 		}
 		if one.Times < 2 {
 			missing++

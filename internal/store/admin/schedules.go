@@ -43,14 +43,14 @@ func Schedule(ctx context.Context, s *store.Store, name string) (job.Schedule, e
 	return list[0], nil
 }
 
-// lastFiresSQL lists the latest occurrences of schedules, each with the current state of its job. Plan: schedule_fires_pkey backwards,
+// lastOccurrencesSQL lists the latest occurrences of schedules, each with the current state of its job. Plan: schedule_occurrences_pkey backwards,
 // stops at the limit; the job's primary keys and the id index of done for each.
-const lastFiresSQL = `
+const lastOccurrencesSQL = `
 select f.schedule, f.fire_at, f.decided_at, f.outcome, f.manual, f.missed, f.job_id, coalesce(v.state, ''),
 	extract(epoch from v.finished_at - v.started_at)::float8, f.message
 from unnest($1::text[]) with ordinality as n(name, place)
 cross join lateral (
-	select l.schedule, l.fire_at, l.decided_at, l.outcome, l.manual, l.missed, l.job_id, l.message from trapeze.schedule_fires l
+	select l.schedule, l.fire_at, l.decided_at, l.outcome, l.manual, l.missed, l.job_id, l.message from trapeze.schedule_occurrences l
 	where l.schedule = n.name and l.fire_at < coalesce($3::timestamptz, 'infinity') order by l.fire_at desc limit $2
 ) f
 left join lateral (
@@ -58,17 +58,17 @@ left join lateral (
 ) v on true
 order by n.place, f.fire_at desc`
 
-// LastFires returns up to limit occurrences of each schedule, newest first. If before is not zero, it returns only earlier occurrences.
-func LastFires(ctx context.Context, s *store.Store, names []string, before time.Time, limit int) (map[string][]job.Fire, error) {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastFiresSQL, names, limit, store.Some(before))
+// LastOccurrences returns up to limit occurrences of each schedule, newest first. If before is not zero, it returns only earlier occurrences.
+func LastOccurrences(ctx context.Context, s *store.Store, names []string, before time.Time, limit int) (map[string][]job.Fire, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastOccurrencesSQL, names, limit, store.Some(before))
 	if err != nil {
-		return nil, fmt.Errorf("list fires: %w", err)
+		return nil, fmt.Errorf("list occurrences: %w", err)
 	}
-	fires := make(map[string][]job.Fire, len(names))
+	occurrences := make(map[string][]job.Fire, len(names))
 	for _, f := range list {
-		fires[f.Schedule] = append(fires[f.Schedule], f)
+		occurrences[f.Schedule] = append(occurrences[f.Schedule], f)
 	}
-	return fires, nil
+	return occurrences, nil
 }
 
 // lockScheduleSQL reads and locks a schedule, even a removed one, so that it neither changes nor fires until the transaction ends. Plan:

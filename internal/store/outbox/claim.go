@@ -41,7 +41,7 @@ select name, $2::int as want from free
 union all
 select name, least(slots, $2::int) from limited`
 	openLane = `n.engine = $1 and n.next_engine is null and n.enabled and not n.drained
-		and not coalesce((select g.paused or g.frozen from trapeze.gate g), true)`
+		and not coalesce((select g.paused or g.frozen from trapeze.queue_state g), true)`
 
 	// roomSQL returns how many more jobs may run in each lane. Its snapshot is newer than the lane locks. For a lane without a slot limit,
 	// it counts outbox rows up to $3, a few of which may belong to jobs that have ended. Plan: outbox_of_lane, and live_pkey for each
@@ -98,7 +98,7 @@ with picked as materialized (
 ), freed as (
 	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
 ), events as (
-	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, fields)
+	insert into trapeze.job_events (jobs, event_nos, fences, pod, from_state, to_state, event, fields)
 	select array_agg(id), array_agg(event_no), array_agg(fence), $1::uuid, 'pending', 'running', 'job.claimed',
 		json_build_object('engine', $4::text) from claimed
 	having count(*) > 0
@@ -222,7 +222,7 @@ func (b *Outbox) take(ctx context.Context, limit int, since pgtype.Timestamptz) 
 		for _, l := range rooms {
 			wants[at[l.Name]] = max(l.Want, 0)
 		}
-		list, err = store.Query(ctx, b.s, tx, pgx.RowToStructByPos[Item], takeSQL, b.boot, names, wants, b.o.Engine, since)
+		list, err = store.Query(ctx, b.s, tx, pgx.RowToStructByPos[Item], takeSQL, b.podID, names, wants, b.o.Engine, since)
 		for _, i := range list {
 			wants[at[i.Lane]]--
 		}
@@ -286,5 +286,5 @@ func (b *Outbox) Lost(ctx context.Context, unseen time.Duration, limit int) ([]I
 }
 
 func (b *Outbox) overdue(ctx context.Context, sql string, unseen time.Duration, limit int) ([]Item, error) {
-	return store.Rows(ctx, b.s, pgx.RowToStructByPos[Item], sql, b.boot, b.o.Engine, unseen.Milliseconds(), limit)
+	return store.Rows(ctx, b.s, pgx.RowToStructByPos[Item], sql, b.podID, b.o.Engine, unseen.Milliseconds(), limit)
 }

@@ -66,7 +66,7 @@ type held struct {
 
 // hold locks a job until the transaction ends. It returns [ErrStale] if the job is not in the given epoch.
 func (b *Outbox) hold(ctx context.Context, tx pgx.Tx, id, fence int64, more int, started time.Time, unstarted bool) (h held, err error) {
-	err = tx.QueryRow(ctx, b.s.In(holdRunSQL), id, fence, b.boot, more, store.Some(started), unstarted, b.o.MaxCrashes).Scan(&h.Kind,
+	err = tx.QueryRow(ctx, b.s.In(holdRunSQL), id, fence, b.podID, more, store.Some(started), unstarted, b.o.MaxCrashes).Scan(&h.Kind,
 		&h.Lane, &h.Subject, &h.Cancelled, &h.Attempt, &h.Crashes, &h.MaxCrashes, &h.PipelineID, &h.Step, &h.Group, &h.No, &h.Impaired,
 		&h.Submitter, &h.Trace)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -114,7 +114,7 @@ func (b *Outbox) end(ctx context.Context, id, fence int64, e End, unstarted bool
 
 // endedBefore returns the state of a job that an earlier call has ended in the same epoch.
 func (b *Outbox) endedBefore(ctx context.Context, tx pgx.Tx, id, fence int64) (job.State, error) {
-	found, err := store.Query(ctx, b.s, tx, pgx.RowTo[job.State], endedHereSQL, id, fence, b.boot)
+	found, err := store.Query(ctx, b.s, tx, pgx.RowTo[job.State], endedHereSQL, id, fence, b.podID)
 	if err == nil && len(found) == 0 {
 		err = ErrStale
 	}
@@ -130,7 +130,7 @@ func (b *Outbox) finish(ctx context.Context, tx pgx.Tx, id, fence int64, h held,
 	if e.State != job.Succeeded {
 		e.Next = nil
 	}
-	ended, err := store.FinishIn(ctx, b.s, tx, b.boot, []store.Ending{{ID: id, Fence: fence, State: e.State, Outcome: e.Outcome, Reason: e.Reason,
+	ended, err := store.FinishIn(ctx, b.s, tx, b.podID, []store.Ending{{ID: id, Fence: fence, State: e.State, Outcome: e.Outcome, Reason: e.Reason,
 		Result: e.Result, Error: e.Error, Class: e.Class, Code: e.Code, Undo: e.Undo, Next: follow(id, h, e.Next), Branch: h.Branch}})
 	if err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ with again as (
 	update trapeze.current_runs c set state = 'ended' from again a
 	where a.subject <> '' and c.kind = a.kind and c.subject = a.subject and c.job_id = a.id and c.state = 'running'
 )
-insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, level, message, fields)
+insert into trapeze.job_events (job, event_no, claim_xid, fence, pod, from_state, to_state, event, level, message, fields)
 select id, event_no, claim_xid, fence, $3::uuid, 'running', 'pending', 'job.recovered', 'warn', left($4, 500),
 	json_build_object('reason', 'run_lost', 'engine', $5::text, 'crashes', crashes) from again`
 
@@ -220,7 +220,7 @@ func (b *Outbox) Again(ctx context.Context, id, epoch int64, why string) error {
 			end, err = b.finish(ctx, tx, id, fence, h, End{State: job.Failed, Reason: job.ReasonCrashed, Class: job.ClassCrashLimit, Error: why})
 			return err
 		}
-		if _, err := tx.Exec(ctx, b.s.In(againSQL), id, fence, b.boot, why, b.o.Engine); err != nil {
+		if _, err := tx.Exec(ctx, b.s.In(againSQL), id, fence, b.podID, why, b.o.Engine); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, b.s.In(doneWithSQL), id, fence); err != nil {

@@ -32,27 +32,27 @@ func Fence(epoch int64, attempt int) int64 {
 // lastFence returns the fence that the job's row holds during an epoch.
 func lastFence(epoch int64) int64 { return (epoch+1)*fencesPerEpoch - 1 }
 
-// Boot returns the id that represents an engine wherever a pod would have a boot id.
-func Boot(engine string) string {
+// PodID returns the id that represents an engine wherever a pod would have an id.
+func PodID(engine string) string {
 	h := sha256.Sum256([]byte("trapeze engine " + engine))
 	h[6], h[8] = h[6]&0x0f|0x80, h[8]&0x3f|0x80 // a UUID of version 8
 	return fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
 }
 
-// IsEngine reports whether a boot id represents an engine. The boot ids of pods are random UUIDs.
-func IsEngine(boot string) bool { return len(boot) == 36 && boot[14] == '8' }
+// IsEngine reports whether a pod id represents an engine. The ids of pods are random UUIDs.
+func IsEngine(podID string) bool { return len(podID) == 36 && podID[14] == '8' }
 
 // namesSQL lists the engines that are assigned to lanes. Plan: lanes is one page.
 const namesSQL = `select distinct n.engine from trapeze.lanes n where n.engine <> 'postgres' order by 1`
 
-// NameOf returns the name of the engine that a boot id represents, or an empty string if no lane uses that engine any longer.
-func NameOf(ctx context.Context, s *store.Store, boot string) (string, error) {
+// NameOf returns the name of the engine that a pod id represents, or an empty string if no lane uses that engine any longer.
+func NameOf(ctx context.Context, s *store.Store, podID string) (string, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[string], namesSQL)
 	if err != nil {
 		return "", fmt.Errorf("list the engines: %w", err)
 	}
 	for _, name := range list {
-		if Boot(name) == boot {
+		if PodID(name) == podID {
 			return name, nil
 		}
 	}
@@ -86,7 +86,7 @@ func (b *Outbox) Remove(ctx context.Context, id, epoch int64) error {
 
 // Lease returns the lease that a job's row contains during an epoch, for statements that check leases.
 func (b *Outbox) Lease(id, epoch int64) job.Lease {
-	return job.Lease{JobID: id, Fence: lastFence(epoch), Pod: b.boot}
+	return job.Lease{JobID: id, Fence: lastFence(epoch), Pod: b.podID}
 }
 
 // Options configure an [Outbox].
@@ -107,10 +107,10 @@ type Options struct {
 // Outbox hands jobs to one engine. It is safe for concurrent use, in any number of processes. After an error that does not match [ErrStale],
 // each method can be called again with the same arguments.
 type Outbox struct {
-	s    *store.Store
-	o    Options
-	boot string
-	scan scan
+	s     *store.Store
+	o     Options
+	podID string
+	scan  scan
 }
 
 // New returns an engine's outbox.
@@ -124,7 +124,7 @@ func New(s *store.Store, o Options) *Outbox {
 	if o.MaxOpen <= 0 {
 		o.MaxOpen = 2000
 	}
-	return &Outbox{s: s, o: o, boot: Boot(o.Engine)}
+	return &Outbox{s: s, o: o, podID: PodID(o.Engine)}
 }
 
 // Item is a job in an epoch.
@@ -151,7 +151,7 @@ func (i *Item) Epoch() int64 { return EpochOf(i.Fence) }
 const itemColumns = `l.id, l.kind, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.group_id, j.child_no,
 	coalesce(j.impaired, false) as impaired, j.planned, j.max_attempts, j.max_crashes, j.submitter, coalesce(j.traceparent, '') as traceparent,
 	j.created_at, l.fence, l.lane, l.priority::int, greatest(l.attempt - 1, 0) as attempts, l.crashes,
-	coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0) as snoozes,
+	coalesce((select g.snoozes from trapeze.job_progress g where g.id = l.id), 0) as snoozes,
 	(select g.checkpoint from trapeze.job_progress g where g.id = l.id) as checkpoint, l.claimed_at, coalesce(l.run, '') as run, l.cancel_requested`
 
 const (
@@ -174,7 +174,7 @@ func (b *Outbox) Database(ctx context.Context) (string, error) {
 // Holds reports whether the job is in the given epoch and was claimed at the given time, to the microsecond. The time distinguishes it from
 // a job of another database with the same id and epoch.
 func (b *Outbox) Holds(ctx context.Context, id, epoch int64, claimed time.Time) (bool, error) {
-	found, err := store.Rows(ctx, b.s, pgx.RowTo[int64], holdsSQL, id, lastFence(epoch), b.boot, claimed)
+	found, err := store.Rows(ctx, b.s, pgx.RowTo[int64], holdsSQL, id, lastFence(epoch), b.podID, claimed)
 	if err != nil {
 		return false, fmt.Errorf("find the claim of job %d, epoch %d: %w", id, epoch, err)
 	}
@@ -200,7 +200,7 @@ func (b *Outbox) Started(ctx context.Context, id, epoch int64, run string) error
 	if run == "" {
 		return errors.New("record a start: the run has no name")
 	}
-	found, err := store.Rows(ctx, b.s, pgx.RowTo[int64], startedSQL, id, lastFence(epoch), b.boot, run)
+	found, err := store.Rows(ctx, b.s, pgx.RowTo[int64], startedSQL, id, lastFence(epoch), b.podID, run)
 	if err == nil && len(found) == 0 {
 		err = ErrStale
 	}
@@ -236,7 +236,7 @@ order by c.created_at limit $2`
 
 // Cancels returns requests to cancel runs, oldest first. A request keeps being returned until it has been delivered.
 func (b *Outbox) Cancels(ctx context.Context, limit int) ([]Cancel, error) {
-	list, err := store.Rows(ctx, b.s, pgx.RowToStructByPos[Cancel], cancelsSQL, b.boot, limit)
+	list, err := store.Rows(ctx, b.s, pgx.RowToStructByPos[Cancel], cancelsSQL, b.podID, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list the cancel requests of engine %s: %w", b.o.Engine, err)
 	}
@@ -245,7 +245,7 @@ func (b *Outbox) Cancels(ctx context.Context, limit int) ([]Cancel, error) {
 
 // Delivered removes a request after the engine has accepted it, or has answered that it does not know the run.
 func (b *Outbox) Delivered(ctx context.Context, c Cancel) error {
-	if _, err := store.Rows(ctx, b.s, pgx.RowTo[int], deliveredSQL, b.boot, c.ID, c.Fence, string(c.Reason)); err != nil {
+	if _, err := store.Rows(ctx, b.s, pgx.RowTo[int], deliveredSQL, b.podID, c.ID, c.Fence, string(c.Reason)); err != nil {
 		return fmt.Errorf("remove the cancel request of job %d: %w", c.ID, err)
 	}
 	return nil

@@ -136,14 +136,14 @@ func TestConcurrentRunsOfEpoch(t *testing.T) {
 func TestFencesAcrossPodsAndEngines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	boot := uuid.NewString()
-	w.is.NoErr(w.Register(t.Context(), store.PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
+	podID := uuid.NewString()
+	w.is.NoErr(w.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
 	onPod := func() int64 {
 		t.Helper()
-		found, err := w.Claim(t.Context(), boot, []store.Want{{Lane: "video", N: 1}}, []string{"k"}, true)
+		found, err := w.Claim(t.Context(), podID, []store.Want{{Lane: "video", N: 1}}, []string{"k"}, true)
 		w.is.NoErr(err)
 		w.is.Equal(len(found.Jobs), 1)
-		w.handBack(boot, found.Jobs[0])
+		w.handBack(podID, found.Jobs[0])
 		return found.Jobs[0].Fence
 	}
 	w.put(plain)
@@ -170,9 +170,9 @@ func TestFencesAcrossPodsAndEngines(t *testing.T) {
 	rises(onPod())
 }
 
-func (w *world) handBack(boot string, c *store.Claimed) {
+func (w *world) handBack(podID string, c *store.Claimed) {
 	w.t.Helper()
-	_, err := w.HandBack(w.t.Context(), boot, []job.Lease{{JobID: c.ID, Fence: c.Fence, Pod: boot}}, "test")
+	_, err := w.HandBack(w.t.Context(), podID, []job.Lease{{JobID: c.ID, Fence: c.Fence, Pod: podID}}, "test")
 	w.is.NoErr(err)
 }
 
@@ -225,10 +225,10 @@ func TestPodClaimOfEngineSubject(t *testing.T) {
 	w := newWorld(t)
 	w.put(about("s"))
 	w.one()
-	boot := uuid.NewString()
-	w.is.NoErr(w.Register(t.Context(), store.PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
+	podID := uuid.NewString()
+	w.is.NoErr(w.Register(t.Context(), store.PodInfo{PodID: podID, Name: "a", Kinds: []string{"k"}, Slots: 8}, time.Minute))
 	w.put(func(n *store.NewJob) { n.Subject, n.Lane = "s", "default" })
-	found, err := w.Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
+	found, err := w.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 0)
 }
@@ -259,9 +259,9 @@ func TestClosedEngineLane(t *testing.T) {
 		w.is.Equal(len(w.due()), 0) // closed
 		w.exec(`update trapeze.lanes set enabled = true, drained = false, engine = 'far', next_engine = null where name = 'video'`)
 	}
-	w.exec(`update trapeze.gate set frozen = true`)
+	w.exec(`update trapeze.queue_state set frozen = true`)
 	w.is.Equal(len(w.due()), 0)
-	w.exec(`update trapeze.gate set frozen = false`)
+	w.exec(`update trapeze.queue_state set frozen = false`)
 	w.one()
 }
 
@@ -309,10 +309,10 @@ func TestStackRequestForEngineJob(t *testing.T) {
 	i := w.one()
 	_, err := admin.AskStack(t.Context(), w.Store, i.ID, "ana")
 	w.is.True(errors.Is(err, job.ErrNotRunning)) // no pod is running the job
-	name, err := NameOf(t.Context(), w.Store, Boot("far"))
+	name, err := NameOf(t.Context(), w.Store, PodID("far"))
 	w.is.NoErr(err)
 	w.is.Equal(name, "far")
-	w.is.True(IsEngine(Boot("far")) && !IsEngine(uuid.NewString()))
+	w.is.True(IsEngine(PodID("far")) && !IsEngine(uuid.NewString()))
 }
 
 func TestCancelBeforeEngineStart(t *testing.T) {

@@ -55,7 +55,7 @@ with old as materialized (
 	where g.state = 'running' and g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id
 		and c.state = 'running'
 ), events as (
-	insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message, fields)
+	insert into trapeze.job_events (job, event_no, fence, pod, from_state, to_state, event, level, message, fields)
 	select id, event_no + 1, fence, pod, state, ends, 'job.' || ends, 'error', error, json_build_object('reason', why, 'error_class', class) from gone
 ), ` + store.FailedBranches + `, ` + store.NoParents + `, ` + store.CountBranches + `
 select g.id, g.fence, g.pod::text, ` + store.EndJSON("g.ends", "g.why", "g.error", "g.class") + ` from gone g

@@ -15,10 +15,10 @@ import (
 const (
 	prunePodsSQL = `
 with old as (
-	delete from trapeze.pods where boot in (
-		select boot from trapeze.pods where closed_at < now() - $1::bigint * interval '1 millisecond' and swept_at is not null
+	delete from trapeze.pods where id in (
+		select id from trapeze.pods where closed_at < now() - $1::bigint * interval '1 millisecond' and swept_at is not null
 		order by closed_at limit $2)
-	returning boot
+	returning id
 ), told as (
 	delete from trapeze.cancel_requests c
 	where c.created_at < now() - interval '10 minutes' and not exists (select from trapeze.live l where l.id = c.job_id and l.fence = c.fence)

@@ -32,7 +32,7 @@ update trapeze.lanes l set granted = t.granted from truth t where l.name = t.nam
 )
 
 // voidGrant is the SQL condition that is true if the pod that holds the grant g no longer exists.
-const voidGrant = `not exists (select from trapeze.pods p where p.boot = g.boot
+const voidGrant = `not exists (select from trapeze.pods p where p.id = g.pod
 	and (p.closed_at is null or p.closed_at > now() - interval '10 minutes'))`
 
 // ReconcileGrants revokes the slots of pods that are gone, and corrects the sum of each lane's granted slots. It returns the corrected

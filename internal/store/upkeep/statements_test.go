@@ -40,7 +40,7 @@ var statements = map[string]string{
 	"missingDaysSQL":      missingDaysSQL,
 	"noteThinnedSQL":      noteThinnedSQL,
 	"overdueSQL":          overdueSQL,
-	"pruneFiresSQL":       pruneFiresSQL,
+	"pruneOccurrencesSQL": pruneOccurrencesSQL,
 	"prunePipelinesSQL":   prunePipelinesSQL,
 	"prunePodsSQL":        prunePodsSQL,
 	"pruneStatsSQL":       pruneStatsSQL,

@@ -18,10 +18,10 @@ const (
 	// addStatsSQL adds one pod's rows. A row that already exists was added by an earlier attempt whose reply was lost. Plan: one insert for
 	// each row.
 	addStatsSQL = `
-insert into trapeze.stats (at, lane, kind, state, boot, jobs, wait, run)
-select at, lane, kind, state, boot, jobs, wait, run
-from json_to_recordset($1::json) as r(at timestamptz, lane text, kind text, state text, boot uuid, jobs bigint, wait integer[], run integer[])
-on conflict (at, lane, kind, state, boot) do nothing returning 1`
+insert into trapeze.stats (at, lane, kind, state, pod, jobs, wait, run)
+select at, lane, kind, state, pod, jobs, wait, run
+from json_to_recordset($1::json) as r(at timestamptz, lane text, kind text, state text, pod uuid, jobs bigint, wait integer[], run integer[])
+on conflict (at, lane, kind, state, pod) do nothing returning 1`
 	// addSumsSQL adds rows that each hold the totals for one hour.
 	addSumsSQL = `
 insert into trapeze.stats (at, lane, kind, state, jobs, wait, run)
@@ -33,12 +33,12 @@ returning 1`
 	// row.
 	takeOldStatsSQL = `
 with old as materialized (
-	select s.at, s.lane, s.kind, s.state, s.boot from trapeze.stats s
-	where s.boot is not null and s.at < date_trunc('hour', now() - $1::bigint * interval '1 millisecond', 'UTC') order by s.at limit $2
+	select s.at, s.lane, s.kind, s.state, s.pod from trapeze.stats s
+	where s.pod is not null and s.at < date_trunc('hour', now() - $1::bigint * interval '1 millisecond', 'UTC') order by s.at limit $2
 )
 delete from trapeze.stats s using old o
-where s.at = o.at and s.lane = o.lane and s.kind = o.kind and s.state = o.state and s.boot = o.boot
-returning s.at, s.lane, s.kind, s.state, s.boot::text, s.jobs, s.wait, s.run`
+where s.at = o.at and s.lane = o.lane and s.kind = o.kind and s.state = o.state and s.pod = o.pod
+returning s.at, s.lane, s.kind, s.state, s.pod::text, s.jobs, s.wait, s.run`
 	// pruneStatsSQL deletes one small batch of the oldest rows. Plan: stats_by_time, stops at the limit.
 	pruneStatsSQL = `
 with old as materialized (

@@ -15,16 +15,16 @@ const (
 	// pods ask concurrently, only one of them gets the task. If $2 is 0, every pod gets it. A start time in the future is ignored; it can
 	// occur after the clock has been set back. Plan: primary key, one row.
 	beginTaskSQL = `
-insert into trapeze.maintenance as m (chore, begun_at, pod) values ($1, clock_timestamp(), $3)
-on conflict (chore) do update set begun_at = excluded.begun_at, pod = excluded.pod
+insert into trapeze.maintenance as m (task, begun_at, pod) values ($1, clock_timestamp(), $3)
+on conflict (task) do update set begun_at = excluded.begun_at, pod = excluded.pod
 where $2::bigint = 0 or m.begun_at not between clock_timestamp() - $2 * interval '1 millisecond' and clock_timestamp()
 returning 1`
 	// endTaskSQL records a task's result.
 	endTaskSQL = `
-update trapeze.maintenance set done_at = clock_timestamp(), pod = $2, count = $3, seconds = $4, error = $5 where chore = $1 returning 1`
+update trapeze.maintenance set done_at = clock_timestamp(), pod = $2, count = $3, seconds = $4, error = $5 where task = $1 returning 1`
 	taskRunsSQL = `
-select chore, begun_at, done_at, pod, count, seconds, error, extract(epoch from clock_timestamp() - coalesce(done_at, begun_at))::float8
-from trapeze.maintenance order by chore`
+select task, begun_at, done_at, pod, count, seconds, error, extract(epoch from clock_timestamp() - coalesce(done_at, begun_at))::float8
+from trapeze.maintenance order by task`
 )
 
 // TaskRun describes the last run of a maintenance task: its times, its pod and its result.

@@ -21,14 +21,14 @@ with j as (
 	union all
 	select p.id, p.why, p.run_after, p.lane, p.kind, p.subject, p.isolated from trapeze.parked p where p.id = $1
 )
-select j.why, j.run_after, j.lane, j.kind, j.subject, j.isolated, ` + gateColumns + `,
+select j.why, j.run_after, j.lane, j.kind, j.subject, j.isolated, ` + queueStateColumns + `,
 	coalesce(n.enabled, false), coalesce(n.drained, false), coalesce(n.engine, 'postgres'), coalesce(n.next_engine, ''), p.served, n.slots, n.slots_per_pod, p.alive, p.known,
-	coalesce(p.boots, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(f.open, 0), coalesce(f.branches, 0)
+	coalesce(p.pods, '{}'), coalesce(p.slots, '{}'), c.job_id, coalesce(f.open, 0), coalesce(f.branches, 0)
 from j
 left join trapeze.lanes n on n.name = j.lane
 cross join lateral (
 	select count(*)::int as alive, coalesce(bool_or(n.engine = any(p.engines)), false) as served, (count(*) filter (where j.kind = any(p.kinds)))::int as known,
-		array_agg(p.boot::text) filter (where j.kind = any(p.kinds) and ` + readyPod + `) as boots,
+		array_agg(p.id::text) filter (where j.kind = any(p.kinds) and ` + readyPod + `) as pods,
 		array_agg(p.slots) filter (where j.kind = any(p.kinds) and ` + readyPod + `) as slots
 	from trapeze.pods p where p.closed_at is null and p.lease_until > now()
 ) p
@@ -61,7 +61,7 @@ type laneStanding struct {
 // podStanding holds the pods that can run a job.
 type podStanding struct {
 	Alive, Known int      // number of live pods, and number of live pods with a handler
-	Boots        []string // boot ids of the pods that could run the job now
+	PodIDs       []string // ids of the pods that could run the job now
 	PodSlots     []int    // total slots of each of those pods
 }
 
@@ -137,7 +137,7 @@ func (j standing) shared() (list []job.Blocker) {
 		add(true, job.BlockerNoPods, "no pod is alive", "trapeze serve")
 	case j.Known == 0:
 		add(true, job.BlockerNoHandler, fmt.Sprintf("no live pod has a handler of %q", j.Kind), "")
-	case len(j.Boots) == 0:
+	case len(j.PodIDs) == 0:
 		add(true, job.BlockerPodsDrained, fmt.Sprintf("the pods that have a handler of %q are drained or about to stop", j.Kind), "trapeze pods")
 	}
 	return list
@@ -157,20 +157,20 @@ func (j standing) turn(used []BoardSlots) []job.Blocker {
 		}
 	}
 	busy, full := 0, 0 // pods without any free slot, and other pods without a free slot for the lane
-	for i, boot := range j.Boots {
+	for i, podID := range j.PodIDs {
 		switch {
-		case pods[boot] >= j.PodSlots[i]:
+		case pods[podID] >= j.PodSlots[i]:
 			busy++
-		case j.SlotsPerPod != nil && here[boot] >= *j.SlotsPerPod:
+		case j.SlotsPerPod != nil && here[podID] >= *j.SlotsPerPod:
 			full++
 		}
 	}
 	switch {
 	case j.Slots != nil && lane >= *j.Slots:
 		return []job.Blocker{{Why: job.BlockerFullLane, Says: fmt.Sprintf("all %d slots of its lane %q are in use", *j.Slots, j.Lane), Do: "trapeze ps"}}
-	case full > 0 && busy+full == len(j.Boots):
+	case full > 0 && busy+full == len(j.PodIDs):
 		return []job.Blocker{{Why: job.BlockerFullLane, Says: fmt.Sprintf("all slots per pod of its lane %q are in use: %d each", j.Lane, *j.SlotsPerPod), Do: "trapeze ps"}}
-	case busy == len(j.Boots):
+	case busy == len(j.PodIDs):
 		return []job.Blocker{{Why: job.BlockerFullPods, Says: "all slots of the pods that have a handler are in use", Do: "trapeze ps"}}
 	case j.Isolated:
 		return []job.Blocker{{Why: job.BlockerIsolated, Says: job.BlockerIsolated.Words()}}

@@ -14,7 +14,7 @@ import (
 type BoardWait struct {
 	Lane    string
 	Kind    string     // empty if the group combines several kinds
-	Why     string     // due, subject, no_handler or pods_drained; if parked, scheduled, retry, retry_later, approval or children
+	Why     string     // due, subject, no_handler or pods_drained; if parked, scheduled, retry, snooze, approval or children
 	Subject string     // the busy subject that the jobs are waiting for, if any
 	Blocker *int64     // the job that is running for that subject
 	Jobs    int        // number of jobs, up to the limit
@@ -33,7 +33,7 @@ with w as materialized (
 		order by l.lane, (-l.priority), l.ready_at, l.id limit $1
 	) f
 ), handled as materialized (
-	select d.kind, count(p.boot) > 0 as known, count(p.boot) filter (where not p.drained and not p.draining) > 0 as open
+	select d.kind, count(p.id) > 0 as known, count(p.id) filter (where not p.drained and not p.draining) > 0 as open
 	from (select distinct kind from w) d
 	left join trapeze.pods p on p.closed_at is null and p.lease_until > now() and d.kind = any(p.kinds)
 	group by d.kind

@@ -47,8 +47,8 @@ func addClosures(queue *job.QueueState, lanes []job.LaneUse, pods []job.Pod, rea
 		}
 	}
 	if queue != nil {
-		want(queue.Paused, "gate", "gate.pause", "gate.unpause", &queue.Pause)
-		want(queue.Frozen, "gate", "gate.freeze", "gate.thaw", &queue.Freeze)
+		want(queue.Paused, "queue_state", "queue_state.pause", "queue_state.unpause", &queue.Pause)
+		want(queue.Frozen, "queue_state", "queue_state.freeze", "queue_state.thaw", &queue.Freeze)
 	}
 	for i := range lanes {
 		want(lanes[i].Drained, "lane "+lanes[i].Name, "lane.drain", "lane.resume", &lanes[i].Drain)

@@ -47,19 +47,19 @@ func ReadWaitingWork(ctx context.Context, s *store.Store) ([]WaitingWork, error)
 	return list, nil
 }
 
-// laneGatesSQL lists, for each lane, the conditions that may keep it from starting jobs. It also lists the kinds whose default lane it is,
+// laneStatesSQL lists, for each lane, the conditions that may keep it from starting jobs. It also lists the kinds whose default lane it is,
 // and counts the pods that could run any of those kinds. Plan: lanes, lane_kinds and pods are small tables.
-const laneGatesSQL = `
+const laneStatesSQL = `
 select n.name, n.engine, coalesce(n.next_engine, ''),
 	exists (select from trapeze.pods p where n.engine = any(p.engines) and p.closed_at is null and p.lease_until > now()),
-	n.enabled, n.drained, n.slots, n.slots_per_pod, ` + gateColumns + `,
+	n.enabled, n.drained, n.slots, n.slots_per_pod, ` + queueStateColumns + `,
 	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
 	(select count(*) from trapeze.pods p where ` + readyPod + `
 		and p.kinds && coalesce((select array_agg(k.kind) from trapeze.lane_kinds k where k.lane = n.name), p.kinds))::int
 from trapeze.lanes n order by n.name`
 
-// LaneGate describes the conditions that may keep a lane from starting jobs.
-type LaneGate struct {
+// LaneState describes the conditions that may keep a lane from starting jobs.
+type LaneState struct {
 	Name           string
 	Engine         string
 	NextEngine     string // the engine to which the lane is moving; empty if it is not moving
@@ -73,9 +73,9 @@ type LaneGate struct {
 	Pods           int      // number of pods that could currently run any of these kinds or, if Kinds is empty, any kind at all
 }
 
-// LaneGates returns, for each lane, the conditions that may keep the lane from starting jobs.
-func LaneGates(ctx context.Context, s *store.Store) ([]LaneGate, error) {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[LaneGate], laneGatesSQL)
+// LaneStates returns, for each lane, the conditions that may keep the lane from starting jobs.
+func LaneStates(ctx context.Context, s *store.Store) ([]LaneState, error) {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[LaneState], laneStatesSQL)
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the lanes: %w", err)
 	}
@@ -84,13 +84,13 @@ func LaneGates(ctx context.Context, s *store.Store) ([]LaneGate, error) {
 
 // podHealthSQL lists the open pods, each with the time left on its lease. Plan: one pass over pods and remote_workers, which are small.
 const podHealthSQL = `
-select p.boot::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained,
-	w.boot is not null, coalesce(w.stream, 0), extract(epoch from clock_timestamp() - p.started_at)::float8
-from trapeze.pods p left join trapeze.remote_workers w on w.boot = p.boot where p.closed_at is null order by p.name, p.boot`
+select p.id::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained,
+	w.pod is not null, coalesce(w.stream, 0), extract(epoch from clock_timestamp() - p.started_at)::float8
+from trapeze.pods p left join trapeze.remote_workers w on w.pod = p.id where p.closed_at is null order by p.name, p.id`
 
 // PodHealth describes an open pod's health.
 type PodHealth struct {
-	Boot     string
+	PodID    string
 	Name     string
 	Version  string
 	Slots    int
@@ -115,20 +115,20 @@ func ReadPodHealth(ctx context.Context, s *store.Store) ([]PodHealth, error) {
 // considers only jobs that have been running for at least two minutes. It excludes live remote workers, which report their jobs themselves,
 // and the jobs that other engines run. Plan: one pass over live; pods_pkey for the running ones.
 const unknownWorkSQL = `
-select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.boot is null or p.closed_at is not null
+select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.id is null or p.closed_at is not null
 from trapeze.live l
-left join trapeze.pods p on p.boot = l.pod
+left join trapeze.pods p on p.id = l.pod
 where l.state = 'running' and l.claimed_at < now() - interval '2 minutes' and not ` + byEngine + `
-	and (p.boot is null or p.closed_at < now() - interval '1 minute' or p.closed_at is null and p.lease_until > now()
-		and not exists (select from trapeze.remote_workers w where w.boot = p.boot))
-group by l.pod, p.boot, p.name, p.known_claims, p.closed_at
-having p.boot is null or p.closed_at is not null or count(*) > p.known_claims
+	and (p.id is null or p.closed_at < now() - interval '1 minute' or p.closed_at is null and p.lease_until > now()
+		and not exists (select from trapeze.remote_workers w where w.pod = p.id))
+group by l.pod, p.id, p.name, p.known_claims, p.closed_at
+having p.id is null or p.closed_at is not null or count(*) > p.known_claims
 order by 1, 2`
 
 // UnknownWork counts the running jobs of a pod that is gone, or that knows about fewer jobs than the table assigns to it.
 type UnknownWork struct {
 	Pod   string // the pod's name, or empty if it has no row
-	Boot  string
+	PodID string
 	Jobs  int   // number of jobs that the pod is running according to the table
 	First int64 // the lowest id of those jobs
 	Known int   // number of jobs that the pod's process knows

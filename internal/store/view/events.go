@@ -14,9 +14,9 @@ import (
 )
 
 const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesce(e.event_no, 0), e.job,
-	case when e.job is not null then e.event_no end, e.at, e.from_state, e.to_state, e.actor, e.boot::text,
-	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields,
-	coalesce((select true from trapeze.remote_workers r where r.boot = e.boot), false)`
+	case when e.job is not null then e.event_no end, e.at, e.from_state, e.to_state, e.actor, e.pod::text,
+	(select p.name from trapeze.pods p where p.id = e.pod), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields,
+	coalesce((select true from trapeze.remote_workers r where r.pod = e.pod), false)`
 
 // historySQL defines a CTE named e, which contains the history of the jobs in the CTE of(id) and has the columns of the view job_event. The
 // history has two sources: events of a single job are found by the job's id, and events shared by several jobs, because one statement wrote
@@ -29,10 +29,10 @@ commits as (
 	union select x.xid from trapeze.done d join of on of.id = d.id cross join lateral (values (d.xid), (d.claim_xid)) x(xid)
 	union select v.claim_xid from trapeze.job_events v join of on of.id = v.job
 ), e as (
-	select v.job, v.event_no, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor, v.level, v.message, v.fields
+	select v.job, v.event_no, v.xid, v.at, v.fence, v.pod, v.from_state, v.to_state, v.event, v.actor, v.level, v.message, v.fields
 	from trapeze.job_events v join of on of.id = v.job
 	union all
-	select b.job, b.event_no, v.xid, v.at, b.fence, v.boot, v.from_state, v.to_state, v.event, v.actor, v.level, v.message, v.fields
+	select b.job, b.event_no, v.xid, v.at, b.fence, v.pod, v.from_state, v.to_state, v.event, v.actor, v.level, v.message, v.fields
 	from commits c join trapeze.job_events v on v.xid = c.xid
 	cross join lateral unnest(v.jobs, v.event_nos, v.fences) as b(job, event_no, fence)
 	where b.job in (select id from of)

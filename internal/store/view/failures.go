@@ -83,7 +83,7 @@ const retryingSQL = `
 select p.id, p.kind, p.subject, p.attempt, e.at, e.class, e.error from (
 	select s.* from (
 		select id, kind, subject, attempt, why, started_at, run_after, event_no from trapeze.parked
-		where why in ('scheduled', 'retry', 'retry_later') order by run_after, id limit $3
+		where why in ('scheduled', 'retry', 'snooze') order by run_after, id limit $3
 	) s where s.why = 'retry' and ($2::text is null or coalesce((select j.submitter = $2 and j.submitter <> '' from trapeze.jobs j where j.id = s.id), false))
 	limit $4
 ) p cross join lateral (

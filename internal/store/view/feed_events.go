@@ -69,17 +69,17 @@ const statusOfPipeline = `coalesce((select p.status from trapeze.pipeline p wher
 // end a pipeline.
 const newsSQL = `
 with fresh as materialized (
-	select v.job, v.event_no, v.jobs, v.event_nos, v.fences, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor,
+	select v.job, v.event_no, v.jobs, v.event_nos, v.fences, v.xid, v.at, v.fence, v.pod, v.from_state, v.to_state, v.event, v.actor,
 		v.level, v.message, v.fields
 	from trapeze.job_events v where v.xid > $1::text::xid8
 	union all
-	select v.job, v.event_no, v.jobs, v.event_nos, v.fences, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor,
+	select v.job, v.event_no, v.jobs, v.event_nos, v.fences, v.xid, v.at, v.fence, v.pod, v.from_state, v.to_state, v.event, v.actor,
 		v.level, v.message, v.fields
 	from unnest($2::text[]) as o(xid) join trapeze.job_events v on v.xid = o.xid::xid8
 	where pg_visible_in_snapshot(o.xid::xid8, pg_current_snapshot())
 ), each as (
 	select coalesce(f.job, b.job) as job, coalesce(f.event_no, b.event_no) as event_no, f.xid, f.at, coalesce(f.fence, b.fence) as fence,
-		f.boot, f.from_state, f.to_state, f.event, f.actor, f.level, f.message, f.fields
+		f.pod, f.from_state, f.to_state, f.event, f.actor, f.level, f.message, f.fields
 	from fresh f left join lateral unnest(f.jobs, f.event_nos, f.fences) as b(job, event_no, fence) on true
 ), told as (
 	select e.job as told_job, e.event_no as told_no, ` + newsColumns + `, ` + newsStatus + `

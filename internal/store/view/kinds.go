@@ -25,9 +25,9 @@ from trapeze.live l group by l.kind`
 
 	// kindPodsSQL lists the open pods with the kinds that they handle. Plan: one pass over pods and remote_workers, which are small.
 	kindPodsSQL = `
-select p.name, p.version, p.kinds, w.boot is not null, p.limits
-from trapeze.pods p left join trapeze.remote_workers w on w.boot = p.boot
-where p.closed_at is null order by p.name, p.started_at, p.boot limit $1`
+select p.name, p.version, p.kinds, w.pod is not null, p.limits
+from trapeze.pods p left join trapeze.remote_workers w on w.pod = p.id
+where p.closed_at is null order by p.name, p.started_at, p.id limit $1`
 )
 
 // mostKindPods is the maximum number of pods whose kinds are read.

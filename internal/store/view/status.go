@@ -15,24 +15,24 @@ import (
 // [ReadStatus] reads everything. [StatusUpTo] limits the lists and the counts of due jobs, but still makes one or two passes over live, so
 // callers share its result.
 
-// gateSQL reads the queue state. If the row is missing, the queue counts as paused, as it does for heartbeats. Plan: gate_pkey, one row.
+// queueStateSQL reads the queue state. If the row is missing, the queue counts as paused, as it does for heartbeats. Plan: queue_state_pkey, one row.
 const (
-	gateSQL      = `select ` + gateColumns
-	gateAtSQL    = gateSQL + `, now()`
-	gateColumns  = `coalesce((select paused from trapeze.gate), true), ` + frozenColumn
-	frozenColumn = `coalesce((select frozen from trapeze.gate), false)`
+	queueStateSQL     = `select ` + queueStateColumns
+	queueStateAtSQL   = queueStateSQL + `, now()`
+	queueStateColumns = `coalesce((select paused from trapeze.queue_state), true), ` + frozenColumn
+	frozenColumn      = `coalesce((select frozen from trapeze.queue_state), false)`
 )
 
 // Queue returns the queue state.
 func Queue(ctx context.Context, s *store.Store) (job.QueueState, error) {
-	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.QueueState], gateSQL)
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.QueueState], queueStateSQL)
 	if err != nil {
 		return job.QueueState{}, fmt.Errorf("read the queue state: %w", err)
 	}
 	return found[0], nil
 }
 
-type gateAt struct {
+type queueStateAt struct {
 	job.QueueState
 	At time.Time
 }
@@ -62,7 +62,7 @@ order by n.name`
 const (
 	laneColumns = `n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.four_eyes, n.enabled, n.drained, n.engine, n.next_engine,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind)`
-	closedColumns = `coalesce((select paused or frozen from trapeze.gate), true), ` + frozenColumn
+	closedColumns = `coalesce((select paused or frozen from trapeze.queue_state), true), ` + frozenColumn
 )
 
 // Lanes returns the lanes, each with the numbers of its running and waiting jobs.
@@ -92,18 +92,18 @@ const (
 select ` + podColumns + `
 from trapeze.pods p left join (
 	select l.pod, count(*)::int as running from trapeze.live l where l.pod is not null group by l.pod
-) u on u.pod = p.boot
-left join trapeze.remote_workers w on w.boot = p.boot
+) u on u.pod = p.id
+left join trapeze.remote_workers w on w.pod = p.id
 where $1 or p.closed_at is null
-order by p.closed_at is not null, p.started_at, p.boot`
+order by p.closed_at is not null, p.started_at, p.id`
 	// boardPodsSQL lists open pods first, then closed ones, most recently closed first. Plan: one pass over pods and remote_workers, which
 	// are small.
 	boardPodsSQL = `
 select ` + podColumns + `
-from trapeze.pods p cross join (select 0 as running) u left join trapeze.remote_workers w on w.boot = p.boot
-order by p.closed_at desc nulls first, p.name, p.started_at, p.boot limit $1`
-	podColumns = `p.boot::text, p.name, p.version, p.kinds, p.slots, coalesce(u.running, 0),
-	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed, w.boot is not null, w.owner, w.stream`
+from trapeze.pods p cross join (select 0 as running) u left join trapeze.remote_workers w on w.pod = p.id
+order by p.closed_at desc nulls first, p.name, p.started_at, p.id limit $1`
+	podColumns = `p.id::text, p.name, p.version, p.kinds, p.slots, coalesce(u.running, 0),
+	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed, w.pod is not null, w.owner, w.stream`
 )
 
 // Pods returns the open pods. If closed is set, it also returns closed pods that still have a row.
@@ -130,7 +130,7 @@ order by l.claimed_at, l.id`
 	slotColumns = `l.id, l.kind, l.lane, l.subject, l.priority, l.attempt, l.fence, l.pod::text,
 	coalesce(p.name, case when ` + byEngine + ` then (select n.engine from trapeze.lanes n where n.name = l.lane) end, ''), l.claimed_at,
 	l.cancel_requested, g.done, g.total, g.message`
-	slotJoins = `left join trapeze.pods p on p.boot = l.pod left join trapeze.job_progress g on g.id = l.id`
+	slotJoins = `left join trapeze.pods p on p.id = l.pod left join trapeze.job_progress g on g.id = l.id`
 )
 
 // byEngine is the condition that an engine other than PostgreSQL runs the job in row l of live. The pod column then contains a version 8
@@ -147,7 +147,7 @@ func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
 	return j, err
 }
 
-// BoardSlots is the number of jobs that a pod, given by its boot id, is running in a lane.
+// BoardSlots is the number of jobs that a pod, given by its id, is running in a lane.
 type BoardSlots struct {
 	Lane, Pod string
 	Running   int
@@ -171,7 +171,7 @@ func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) 
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	err = Snapshot(ctx, s, func(tx pgx.Tx) error {
-		if now.Queue, err = store.QueryOne[job.QueueState](ctx, s, tx, nil, gateSQL); err == nil {
+		if now.Queue, err = store.QueryOne[job.QueueState](ctx, s, tx, nil, queueStateSQL); err == nil {
 			now.Lanes, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[job.LaneUse], laneUseSQL)
 		}
 		if err == nil {
@@ -208,9 +208,9 @@ type StatusLimits struct {
 
 // StatusUpTo reads the status within the given limits. It includes closed pods that still have a row, and counts all running jobs.
 func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job.Fleet, err error) {
-	gate, err := store.Rows(ctx, s, pgx.RowToStructByPos[gateAt], gateAtSQL)
+	queue, err := store.Rows(ctx, s, pgx.RowToStructByPos[queueStateAt], queueStateAtSQL)
 	if err == nil {
-		now.Queue, now.At = gate[0].QueueState, gate[0].At
+		now.Queue, now.At = queue[0].QueueState, queue[0].At
 		now.Lanes, err = LanesUpTo(ctx, s, most.Waiting)
 	}
 	if err == nil {

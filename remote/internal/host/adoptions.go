@@ -19,18 +19,18 @@ type adoptions = routine.Batcher[string, []store.Held]
 const adoptionTimeout = 30 * time.Second
 
 // newAdoptions returns an adoptions value that reads claims by calling read, usually [store.Store.Held].
-func newAdoptions(read func(ctx context.Context, boots ...string) ([]store.Held, error)) *adoptions {
-	return routine.NewBatcher(1, math.MaxInt, func(boots []string) ([][]store.Held, error) {
+func newAdoptions(read func(ctx context.Context, podIDs ...string) ([]store.Held, error)) *adoptions {
+	return routine.NewBatcher(1, math.MaxInt, func(podIDs []string) ([][]store.Held, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), adoptionTimeout)
 		defer cancel()
-		held, err := read(ctx, boots...)
-		of := make(map[string][]store.Held, len(boots))
+		held, err := read(ctx, podIDs...)
+		of := make(map[string][]store.Held, len(podIDs))
 		for _, h := range held {
 			of[h.Pod] = append(of[h.Pod], h)
 		}
-		results := make([][]store.Held, len(boots))
-		for i, boot := range boots {
-			results[i] = of[boot]
+		results := make([][]store.Held, len(podIDs))
+		for i, podID := range podIDs {
+			results[i] = of[podID]
 		}
 		return results, err
 	})

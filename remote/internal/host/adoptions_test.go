@@ -18,20 +18,20 @@ func TestConcurrentWorkerAdoptions(t *testing.T) {
 		is := is.New(t)
 		finish := make(chan struct{})
 		var passes [][]string // only one read runs at a time, so no lock is needed
-		a := newAdoptions(func(_ context.Context, boots ...string) (list []store.Held, err error) {
-			passes = append(passes, boots)
+		a := newAdoptions(func(_ context.Context, podIDs ...string) (list []store.Held, err error) {
+			passes = append(passes, podIDs)
 			<-finish
-			for i, boot := range boots {
-				list = append(list, store.Held{Pod: boot, ID: int64(i)})
+			for i, podID := range podIDs {
+				list = append(list, store.Held{Pod: podID, ID: int64(i)})
 			}
 			return list, nil
 		})
 		var asking sync.WaitGroup
 		var wrong atomic.Int64
-		one := func(boot string) {
+		one := func(podID string) {
 			asking.Go(func() {
-				held, err := a.Do(context.Background(), boot)
-				if err != nil || len(held) != 1 || held[0].Pod != boot {
+				held, err := a.Do(context.Background(), podID)
+				if err != nil || len(held) != 1 || held[0].Pod != podID {
 					wrong.Add(1)
 				}
 			})

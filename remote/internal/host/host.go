@@ -112,8 +112,8 @@ func (h *Host) Each(do func(*engine.Engine)) {
 }
 
 // Engine implements [pod.WorkerSessions].
-func (h *Host) Engine(boot string) *engine.Engine {
-	if g := h.find(boot); g != nil {
+func (h *Host) Engine(podID string) *engine.Engine {
+	if g := h.find(podID); g != nil {
 		return g.engine
 	}
 	return nil

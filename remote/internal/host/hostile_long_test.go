@@ -24,7 +24,7 @@ func TestLeaseDuringWorkerCallFlood(t *testing.T) {
 	w.connect(t, serves, 1, "far")
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
-	_, err = tx.Exec(t.Context(), `select from trapeze.pods where boot = $1 for update`, w.id)
+	_, err = tx.Exec(t.Context(), `select from trapeze.pods where id = $1 for update`, w.id)
 	is.NoErr(err)
 	var calls sync.WaitGroup
 	for range 20 {
@@ -38,7 +38,7 @@ func TestLeaseDuringWorkerCallFlood(t *testing.T) {
 	began := time.Now()
 	var before, after string
 	lease := func(to *string) {
-		is.NoErr(pool.QueryRow(t.Context(), `select lease_until::text from trapeze.pods where boot = $1`, called.Boot()).Scan(to))
+		is.NoErr(pool.QueryRow(t.Context(), `select lease_until::text from trapeze.pods where id = $1`, called.Boot()).Scan(to))
 	}
 	for range 3 {
 		lease(&before)

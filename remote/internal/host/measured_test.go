@@ -35,7 +35,7 @@ func TestSharedMarksOfRemoteWorkers(t *testing.T) {
 	host := &Host{pod: &pod.Pod{Engine: &engine.Engine{Identity: engine.Identity{Opts: engine.Options{PollEvery: time.Minute}}}}}
 	session := func(id string, kinds ...string) (*Session, sweeps) {
 		g, swept := &Session{host: host, opts: Options{ID: id}}, make(sweeps)
-		g.engine = engine.New(engine.Services{}, engine.Options{Boot: id, PollEvery: sessionPollEvery}, member{g})
+		g.engine = engine.New(engine.Services{}, engine.Options{PodID: id, PollEvery: sessionPollEvery}, member{g})
 		g.engine.Handle(kinds)
 		g.engine.Marks, g.engine.Poller = host.marksFor(kinds), poller.New(swept, time.Hour)
 		host.add(g)

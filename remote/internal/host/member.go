@@ -20,9 +20,9 @@ type member struct{ *Session }
 func (m member) Open(context.Context) error { return ErrClosed }
 
 // Heartbeat renews the lease only if the worker has sent a heartbeat since the last call.
-func (m member) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
+func (m member) Heartbeat(ctx context.Context, podID string) (store.Beat, error) {
 	heard := m.heard.Swap(false)
-	b, err := store.WorkerHeartbeat(ctx, m.host.pod.RemoteStore, boot, m.host.pod.Opts.LeaseFor, m.engine.Closing.Load(), m.stream, heard)
+	b, err := store.WorkerHeartbeat(ctx, m.host.pod.RemoteStore, podID, m.host.pod.Opts.LeaseFor, m.engine.Closing.Load(), m.stream, heard)
 	switch {
 	case err != nil && heard:
 		m.heard.Store(true)
@@ -67,7 +67,7 @@ func (m member) LeaseLost(ctx context.Context) {
 			m.host.pod.Metrics.LeasesLost.Inc()
 		}
 	}
-	m.host.pod.Log.WarnContext(ctx, "this pod no longer serves a remote worker", telemetry.Pod, m.opts.Name, telemetry.Boot, m.opts.ID, telemetry.Why, why)
+	m.host.pod.Log.WarnContext(ctx, "this pod no longer serves a remote worker", telemetry.Pod, m.opts.Name, telemetry.PodID, m.opts.ID, telemetry.Why, why)
 	m.finish(why)
 }
 
@@ -83,11 +83,11 @@ func (m member) PassOn(u wake.Up) { m.host.pod.Member.PassOn(u) }
 
 func (m member) Cancel(claim job.Lease, why job.Reason) { m.host.pod.Member.Cancel(claim, why) }
 
-func (m member) Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error) {
+func (m member) Claims(ctx context.Context, podID string) (held []store.Held, ok bool, err error) {
 	if !m.current(ctx) {
 		return nil, false, nil
 	}
-	if held, err = m.host.adoptions.Do(ctx, boot); err != nil {
+	if held, err = m.host.adoptions.Do(ctx, podID); err != nil {
 		return nil, false, err
 	}
 	ok, err = m.serves(ctx) // a newer stream may have opened the row before the lease was lost

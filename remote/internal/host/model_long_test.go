@@ -81,7 +81,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	end()
 	living.Wait()
 	pgtest.Wait(t, "no worker is left", func() bool {
-		return podtest.One[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot where p.closed_at is null`) == 0
+		return podtest.One[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.id = w.pod where p.closed_at is null`) == 0
 	})
 	pgtest.Wait(t, "no slot is in use", func() bool {
 		return podtest.One[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
@@ -190,7 +190,7 @@ func (c *chaos) outcome(t *task) host.Report {
 	case 7:
 		if !c.gone.Load() {
 			later := host.Report{Claim: report.Claim, Outcome: encoded(runner.Snooze(time.Duration(c.roll(20))*time.Millisecond, "not now"))}
-			if _, err := hostOf(c.pod()).Report(context.Background(), t.boot, owner, later); err == nil {
+			if _, err := hostOf(c.pod()).Report(context.Background(), t.podID, owner, later); err == nil {
 				t.lost.Store(true) // the worker no longer holds the job, which is now snoozed
 			}
 		}

@@ -57,12 +57,12 @@ func TestUnknownClaimInSlowPass(t *testing.T) {
 		t.Fatalf("job %d is running, not %d", id, known.ID)
 	}
 	var unknown []int64
-	for _, boot := range []string{p.Boot(), worker} {
+	for _, podID := range []string{p.PodID(), worker} {
 		s, err := p.Submit(t.Context(), &work.Submission{Kind: "unknown", Args: []byte("{}"), Foreign: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := p.Store.Claim(t.Context(), boot, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
+		found, err := p.Store.Claim(t.Context(), podID, []store.Want{{Lane: "default", N: 1}}, []string{"unknown"}, true)
 		if err != nil || len(found.Jobs) != 1 {
 			t.Fatal(found, err)
 		}

@@ -34,16 +34,16 @@ type answer struct {
 }
 
 // tokenOf returns a claim's token, which proves that the sender received the assignment.
-func tokenOf(key []byte, boot string, id, fence int64) []byte {
+func tokenOf(key []byte, podID string, id, fence int64) []byte {
 	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(boot))
+	mac.Write([]byte(podID))
 	mac.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(id)), uint64(fence))) // #nosec G115 -- bits, not numbers
 	return mac.Sum(nil)
 }
 
 // validToken reports whether a claim's token is valid.
-func validToken(key []byte, boot string, c Claim) bool {
-	return hmac.Equal(tokenOf(key, boot, c.ID, c.Fence), c.Token)
+func validToken(key []byte, podID string, c Claim) bool {
+	return hmac.Equal(tokenOf(key, podID, c.ID, c.Fence), c.Token)
 }
 
 // handle is the handler for all of a remote worker's kinds. It sends the job, unless the worker already has it, and waits until the claim

@@ -33,11 +33,11 @@ type roamer struct {
 }
 
 type task struct {
-	boot string
-	a    engine.Assignment
-	ctx  context.Context // cancelled when the worker loses the job or must stop it
-	end  context.CancelCauseFunc
-	lost atomic.Bool
+	podID string
+	a     engine.Assignment
+	ctx   context.Context // cancelled when the worker loses the job or must stop it
+	end   context.CancelCauseFunc
+	lost  atomic.Bool
 }
 
 func newRoamer(c *chaos) *roamer {
@@ -78,7 +78,7 @@ func (w *roamer) open(ctx context.Context) {
 	n, id := w.stream, w.id
 	o := host.Options{ID: id, Owner: owner, Kinds: w.c.kinds, Slots: 3, AckWithin: 300 * time.Millisecond}
 	for _, t := range w.tasks {
-		if t.boot == id {
+		if t.podID == id {
 			o.Running = append(o.Running, claimOf(t.a))
 		}
 	}
@@ -128,7 +128,7 @@ func (w *roamer) take(n int, id string, a engine.Assignment) {
 	if n != w.stream || id != w.id {
 		return
 	}
-	t := &task{boot: id, a: a}
+	t := &task{podID: id, a: a}
 	t.ctx, t.end = context.WithCancelCause(context.Background())
 	w.tasks[[2]int64{a.ID, a.Fence}] = t
 	w.work.Go(func() { w.run(t) })
@@ -176,7 +176,7 @@ func (w *roamer) run(t *task) {
 	for again, another := false, false; !t.lost.Load() || again; {
 		w.frozen.RLock()
 		asking, cancel := context.WithTimeout(context.Background(), time.Second)
-		duplicate, err := hostOf(w.c.pod()).Report(asking, t.boot, owner, report)
+		duplicate, err := hostOf(w.c.pod()).Report(asking, t.podID, owner, report)
 		cancel()
 		w.frozen.RUnlock()
 		switch {
@@ -222,7 +222,7 @@ func (w *roamer) beatOnce() {
 	w.mu.Lock()
 	id := w.id
 	for _, t := range w.tasks {
-		if t.boot == id {
+		if t.podID == id {
 			b.Running = append(b.Running, host.Listed{Claim: claimOf(t.a)})
 		}
 	}

@@ -73,7 +73,7 @@ func (g *Session) live(claiming context.Context) {
 		}
 		g.engine.CloseRuns()
 	})
-	g.host.pod.Log.InfoContext(claiming, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
+	g.host.pod.Log.InfoContext(claiming, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.PodID, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
 }
 
 // finish ends the session. The worker's running jobs continue.

@@ -41,7 +41,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, err)
 	}
-	info := store.PodInfo{Boot: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.HandledKinds, Slots: o.Slots, Limits: inner.Limits()}
+	info := store.PodInfo{PodID: o.ID, Name: o.Name, Version: o.Version, Kinds: inner.HandledKinds, Slots: o.Slots, Limits: inner.Limits()}
 	row, err := store.OpenWorker(ctx, h.pod.RemoteStore, info, o.Owner, key, policies, h.pod.Opts.LeaseFor)
 	if errors.Is(err, job.ErrLeaseLost) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, ErrClosed)
@@ -83,7 +83,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	g.adopt(adopted)
 	go g.live(claiming)
 	h.pod.Metrics.RemoteStreams.Inc()
-	h.pod.Log.InfoContext(ctx, "remote worker accepted", telemetry.Pod, o.Name, telemetry.Boot, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.HandledKinds, telemetry.Running, len(adopted))
+	h.pod.Log.InfoContext(ctx, "remote worker accepted", telemetry.Pod, o.Name, telemetry.PodID, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.HandledKinds, telemetry.Running, len(adopted))
 	return g, nil
 }
 
@@ -92,7 +92,7 @@ func (g *Session) newEngine() {
 	host, o := g.host, g.opts
 	opts := host.pod.Opts
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled, opts.ClaimAhead = o.Name, o.Version, o.Slots, sessionPollEvery, false, false
-	opts.Boot, opts.MayUse = o.ID, o.Lane
+	opts.PodID, opts.MayUse = o.ID, o.Lane
 	g.engine = engine.New(host.pod.Services, opts, member{g})
 	maps.Copy(g.engine.Kinds, host.pod.Kinds) // the next step may run on the pod
 	var names []string

@@ -32,7 +32,7 @@ import (
 type Handlers struct {
 	Engine *engine.Engine // holds the registered kinds; the engine claims no jobs
 	Client client.Client
-	Boot   string // the id of this process
+	PodID  string // the id of this process
 	// Owns returns an error if the run belongs to another database. It is nil in a process without a connection to PostgreSQL.
 	Owns func(ctx context.Context, in wire.Run) error
 	// Reader returns the writer through which an activity reads results, branches and tokens for its job. It writes nothing.
@@ -144,7 +144,7 @@ func (h *Handlers) perform(ctx context.Context, a engine.Assignment, c *call) (o
 	}
 	results := make(chan result, 1)
 	go func() {
-		o, err := engine.Perform(ctx, h.Engine, h.Boot, a, c)
+		o, err := engine.Perform(ctx, h.Engine, h.PodID, a, c)
 		results <- result{o, err}
 	}()
 	select {

@@ -39,7 +39,7 @@ type Settler struct {
 func New(p *pod.Pod, name string, o *outbox.Outbox) *Settler {
 	s := &Settler{pod: p, outbox: o, ready: make(chan struct{})}
 	options := p.Opts
-	options.Boot, options.Name, options.DirectURL, options.ClaimAhead = outbox.Boot(name), name, "off", false
+	options.PodID, options.Name, options.DirectURL, options.ClaimAhead = outbox.PodID(name), name, "off", false
 	s.Engine = engine.New(p.Services, options, member{s})
 	for kind, k := range p.Kinds {
 		settled := *k
@@ -71,7 +71,7 @@ func (s *Settler) first(ctx context.Context) (b store.Beat, err error) {
 	if s.Database, err = s.outbox.Database(ctx); err != nil {
 		return b, err
 	}
-	return member{s}.Heartbeat(ctx, s.Boot())
+	return member{s}.Heartbeat(ctx, s.PodID())
 }
 
 // Ready returns a channel that is closed when the settler knows the lanes of next steps.
@@ -186,8 +186,8 @@ type member struct{ s *Settler }
 func (m member) Open(context.Context) error { return nil }
 
 // Heartbeat reads the lanes and the lane of each kind, which determine the lanes in which next steps run.
-func (m member) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
-	b, err := m.s.pod.Heartbeats.Heartbeat(ctx, boot, m.s.Opts.LeaseFor, false)
+func (m member) Heartbeat(ctx context.Context, podID string) (store.Beat, error) {
+	b, err := m.s.pod.Heartbeats.Heartbeat(ctx, podID, m.s.Opts.LeaseFor, false)
 	return store.Beat{Open: true, Now: b.Now, Left: m.s.Opts.LeaseFor, Lanes: b.Lanes, LaneKinds: b.LaneKinds, History: b.History}, err
 }
 

@@ -14,7 +14,7 @@ func budgetsHold(v *view, f *Finding) {
 		if s.job.MaxAttempts != nil {
 			limit = *s.job.MaxAttempts
 		}
-		forgiven := s.job.Kind == "demo.retry_later" // its checkpoints reset the crash count
+		forgiven := s.job.Kind == "demo.snooze" // its checkpoints reset the crash count
 		attempt, crashes := 0, 0
 		f.Checked++
 		for _, e := range s.events {
@@ -23,7 +23,7 @@ func budgetsHold(v *view, f *Finding) {
 				if attempt++; attempt > limit {
 					f.accuse(s.id, "job %d: event %d begins attempt %d of %d", s.id, number(e), attempt, limit)
 				}
-			case e.Event == "job.handed_back" || e.Event == "job.retry_later" || e.Event == "job.recovered":
+			case e.Event == "job.handed_back" || e.Event == "job.snoozed" || e.Event == "job.recovered":
 				attempt--
 			case e.Event == "job.operator_retry" && e.To != job.Waiting: // a retry to the waiting state starts no new attempt, because the job waits for its branches again
 				attempt, crashes = 0, 0

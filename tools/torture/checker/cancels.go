@@ -91,7 +91,7 @@ func (v *view) reaches(s *story, c *claim, asked, end *job.Event, f *Finding) {
 	if c == nil || c.start() == nil {
 		return
 	}
-	b := v.boot(c.boot)
+	b := v.podID(c.podID)
 	told := asked.At.Add(v.run.Settings.Heartbeat + promptly + v.slack)
 	if b.life == nil || c.start().T.After(told) || b.life.Ended.Before(told) || !v.trouble.calm(b.pod, asked.At, told) {
 		return

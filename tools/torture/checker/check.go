@@ -36,7 +36,7 @@ var invariants = []struct {
 	{"I7", "histories are valid, numbered without gaps, and end in the job's state", historyLegal},
 	{"I8", "one job of a kind and subject runs at a time", subjectsExclude},
 	{"I9", "responses to commands are true; a cancel reaches the handler and takes effect", cancelReaches},
-	{"I10", "the jobs of a dead pod are taken over in time", orphansRecovered},
+	{"I10", "the jobs of a dead pod are taken over in time", jobsRecovered},
 	{"I10b", "a remote worker keeps its jobs until its lease expires, whatever happens to its stream", workersKeepTheirs},
 	{"I11", "a pod that is told to shut down hands back its jobs and exits", shutdownGraceful},
 	{"I13", "a chain completes or visibly fails", chainsComplete},

@@ -49,7 +49,7 @@ func uneventful(t *testing.T) *past {
 	p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").stop()
 
 	// These jobs are snoozed or delayed.
-	p.submit("demo.retry_later", `{"times":1,"delay_ms":200}`).claim("pod1").retryLater(200 * time.Millisecond).claim("pod2").succeed()
+	p.submit("demo.snooze", `{"times":1,"delay_ms":200}`).claim("pod1").snooze(200 * time.Millisecond).claim("pod2").succeed()
 	p.submit("demo.sleep", `{"ms":5}`, delay(time.Second)).promote(time.Second).claim("pod1").succeed()
 
 	// The more urgent job goes first.
@@ -111,7 +111,7 @@ func eventful(t *testing.T) *past {
 	p.pass(2500 * time.Millisecond)
 	back.line("ctx_done", job.ErrShutdown.Error()).handBack()
 	back.claim("pod2")
-	p.podEvent("pod.left", "pod1", p.pods["pod1"].boot)
+	p.podEvent("pod.left", "pod1", p.pods["pod1"].podID)
 	p.quiet("pod1")
 	p.pods["pod1"].now.Ended = p.step()
 	p.pass(time.Second)

@@ -36,7 +36,7 @@ func DemoKinds() []string { return slices.Sorted(maps.Keys(demoKinds)) }
 var demoKinds = map[string]bool{
 	"demo.noop": true, "demo.echo": true, "demo.result": true, "demo.sleep": true, "demo.progress": true, "demo.fail": true,
 	"demo.flaky": true, "demo.panic": true, "demo.exit": true, "demo.goexit": true, "demo.spin": true, "demo.block": true,
-	"demo.leak": true, "demo.hog": true, "demo.chain": true, "demo.fanout": true, "demo.retry_later": true, "demo.tx": true, "demo.effect": true,
+	"demo.leak": true, "demo.hog": true, "demo.chain": true, "demo.fanout": true, "demo.snooze": true, "demo.tx": true, "demo.effect": true,
 }
 
 // endless reports whether a job runs until it is cancelled or stopped.

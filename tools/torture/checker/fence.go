@@ -15,7 +15,7 @@ const sameClock = 5 * time.Millisecond
 //   - Fences increase with every claim.
 //   - Every write for a claim carries the fence and the pod of the latest claim, and comes before that claim ends.
 //   - No handler starts without a claim, or before its claim.
-//   - A pod whose row was closed claims nothing more and continues under a new boot ID.
+//   - A pod whose row was closed claims nothing more and continues under a new pod ID.
 //   - The rows that a job writes in the transaction that finishes it exist once, written by the claim that finished the job.
 func fenceHolds(v *view, f *Finding) {
 	for _, s := range v.ordered {
@@ -25,7 +25,7 @@ func fenceHolds(v *view, f *Finding) {
 		writesFenced(s, f)
 		v.startsClaimed(s, f)
 	}
-	for _, b := range v.boots {
+	for _, b := range v.podIDs {
 		v.closedStaysClosed(b, f)
 	}
 	rowsOnce(v, f)
@@ -53,7 +53,7 @@ func writesFenced(s *story, f *Finding) {
 				f.judge(open, s.id, "job %d: event %d (%s) was accepted after its claim, fence %d, had ended", s.id, number(e), e.Event, fence)
 			}
 			if e.From != job.Waiting && e.Boot != nil && *e.Boot != owner { // any pod may end a waiting job
-				f.accuse(s.id, "job %d: event %d (%s) was accepted from boot %s, but the claim belongs to boot %s", s.id, number(e), e.Event,
+				f.accuse(s.id, "job %d: event %d (%s) was accepted from pod %s, but the claim belongs to pod %s", s.id, number(e), e.Event,
 					short(*e.Boot), short(owner))
 			}
 			if e.To != job.Running {
@@ -69,7 +69,7 @@ func (v *view) startsClaimed(s *story, f *Finding) {
 		if l.Event != "start" {
 			continue
 		}
-		c := s.claim(l.Fence, l.Boot)
+		c := s.claim(l.Fence, l.PodID)
 		if !f.judge(c != nil, s.id, "job %d: a handler started on %s with fence %d, which was never claimed", s.id, l.Pod, l.Fence) {
 			continue
 		}
@@ -78,10 +78,10 @@ func (v *view) startsClaimed(s *story, f *Finding) {
 	}
 }
 
-// closedStaysClosed reports a boot that claims jobs after its row was closed, and a process that continues under the old boot ID. If a job
-// was taken back from the boot, the row must have been closed before that. Otherwise, the row counts as closed shortly after its closing
+// closedStaysClosed reports a pod ID that claims jobs after its row was closed, and a process that continues under the old pod ID. If a job
+// was taken back from the pod ID, the row must have been closed before that. Otherwise, the row counts as closed shortly after its closing
 // event.
-func (v *view) closedStaysClosed(b *boot, f *Finding) {
+func (v *view) closedStaysClosed(b *podID, f *Finding) {
 	if b.closed.IsZero() {
 		return
 	}
@@ -99,7 +99,7 @@ func (v *view) closedStaysClosed(b *boot, f *Finding) {
 	if !b.lapsed || b.life == nil {
 		return
 	}
-	for _, other := range b.life.boots {
+	for _, other := range b.life.podIDs {
 		// A remote worker may already have joined again for a different reason and left this row to expire.
 		if other.joined.After(b.closed) || b.life.remote() && other.joined.After(b.joined) {
 			f.Checked++
@@ -109,7 +109,7 @@ func (v *view) closedStaysClosed(b *boot, f *Finding) {
 	// The process learns that its row was closed from its second heartbeat at the latest.
 	enough := 3*v.run.Settings.Heartbeat + v.slack
 	if v.ableFor(b.life, b.closed, b.life.Ended, enough) {
-		f.judge(false, 0, "%s was declared dead at %s and continued undisturbed, but never took a new boot ID", b.name(), clock(b.closed))
+		f.judge(false, 0, "%s was declared dead at %s and continued undisturbed, but never took a new pod ID", b.name(), clock(b.closed))
 	}
 }
 

@@ -61,7 +61,7 @@ func (v *view) fleetHolds(f *Finding) {
 			from := v.limitsReadSince(t.c)
 			if most, known := limits[lane].most(from, t.at); known {
 				f.judge(len(running) <= most, t.c.of.id, "job %d was claimed by %s at %s as running job number %d in lane %q, which has had at most %d slots over all pods since %s",
-					t.c.of.id, v.boot(t.c.boot).name(), clock(t.at), len(running), lane, most, clock(from))
+					t.c.of.id, v.podID(t.c.podID).name(), clock(t.at), len(running), lane, most, clock(from))
 			}
 		}
 	}
@@ -75,11 +75,11 @@ func (v *view) fleetSampled(limits map[string]limits, f *Finding) {
 		count, newest := map[string]int{}, map[string]*claim{}
 		for _, r := range sample.Running {
 			s := v.stories[r.Job]
-			_, open := sample.Leases[r.Boot]
+			_, open := sample.Leases[r.PodID]
 			if limits[r.Lane] == nil || !open || s == nil || s.tampered {
 				continue
 			}
-			if c := s.claim(r.Fence, r.Boot); c != nil && c.start() != nil {
+			if c := s.claim(r.Fence, r.PodID); c != nil && c.start() != nil {
 				count[r.Lane]++
 				if newest[r.Lane] == nil || c.event.At.After(newest[r.Lane].event.At) {
 					newest[r.Lane] = c
@@ -102,7 +102,7 @@ func (v *view) heldUntil(c *claim) time.Time {
 	if c.end != nil {
 		until = c.end.At
 	}
-	b := v.boot(c.boot)
+	b := v.podID(c.podID)
 	if b.closed.IsZero() || !b.closed.Before(until) {
 		return until
 	}
@@ -115,7 +115,7 @@ func (v *view) heldUntil(c *claim) time.Time {
 
 // limitsReadSince returns a time at or after which the pod must have read the limits that it applied to the claim.
 func (v *view) limitsReadSince(c *claim) time.Time {
-	return v.trouble.lastCalm(v.boot(c.boot).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
+	return v.trouble.lastCalm(v.podID(c.podID).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
 }
 
 // lastCalm returns the start of the pod's latest undisturbed period of length d before the given time.

@@ -167,7 +167,7 @@ var fleetInnocents = []struct {
 		p.limit(1)
 		j := limited(p, "pod2")[0]
 		p.quiet("pod2")
-		p.podEvent("pod.lapsed", "pod2", p.pods["pod2"].boot)
+		p.podEvent("pod.lapsed", "pod2", p.pods["pod2"].podID)
 		p.fault("F36", "clock_forward", "", time.Second, nil) // explains why the lease expired early
 		p.quietly("pod2")
 		succeed(limited(p, "pod1"))

@@ -96,7 +96,7 @@ var fenceCrimes = []crime{
 	{"I3", "a result is accepted from another pod", func(p *past) {
 		j := sleeper(p, "pod1")
 		j.line("end", "ok")
-		*j.leave("job.succeeded", job.Succeeded, "system").Boot = p.pods["pod2"].boot
+		*j.leave("job.succeeded", job.Succeeded, "system").Boot = p.pods["pod2"].podID
 	}, nil},
 	{"I3", "a fence is used twice", func(p *past) {
 		j := sleeper(p, "pod1").handBack()
@@ -110,7 +110,7 @@ var fenceCrimes = []crime{
 		r.Ledger = append(r.Ledger, line)
 	}},
 	{"I3", "a handler starts on a pod that has no claim", func(p *past) { sleeper(p, "pod1").succeed() }, func(r *history.Run) {
-		last(r.Ledger).Event, last(r.Ledger).Boot = "start", "pod2-boot1"
+		last(r.Ledger).Event, last(r.Ledger).PodID = "start", "pod2-boot1"
 	}},
 	{"I3", "a handler starts before its claim", func(p *past) { sleeper(p, "pod1").succeed() }, func(r *history.Run) {
 		start := &r.Ledger[len(r.Ledger)-2]
@@ -118,7 +118,7 @@ var fenceCrimes = []crime{
 	}},
 	{"I3", "a pod that was declared dead still claims after its jobs were taken back", func(p *past) {
 		stolen(p)
-		p.pods["pod3"].boot = "pod3-boot1"
+		p.pods["pod3"].podID = "pod3-boot1"
 		sleeper(p, "pod3").succeed()
 	}, nil},
 	{"I3", "a pod that was declared dead still claims, with nothing to take back", func(p *past) {
@@ -152,7 +152,7 @@ var ownerCrimes = []crime{
 	{"I4", "a pod is declared dead before its lease expires", func(p *past) {
 		p.pass(time.Second)
 		p.quiet("pod2")
-		p.podEvent("pod.lapsed", "pod2", p.pods["pod2"].boot)
+		p.podEvent("pod.lapsed", "pod2", p.pods["pod2"].podID)
 		p.join("pod2")
 	}, nil},
 	{"I4", "a job is handed back while its handler continues without notice", func(p *past) {

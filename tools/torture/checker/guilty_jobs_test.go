@@ -159,7 +159,7 @@ var historyCrimes = []crime{
 		r.Events = slices.DeleteFunc(r.Events, func(e job.Event) bool { return e.Job != nil && *e.Job == 1 })
 	}},
 	{"I7", "a job was seen running without a claim event", func(p *past) { sleeper(p, "pod1").succeed() }, func(r *history.Run) {
-		last(r.Samples).Running = append(last(r.Samples).Running, history.Running{Job: 1, Kind: "demo.noop", Boot: "pod1-boot1", Fence: 2})
+		last(r.Samples).Running = append(last(r.Samples).Running, history.Running{Job: 1, Kind: "demo.noop", PodID: "pod1-boot1", Fence: 2})
 	}},
 
 	{"I8", "two jobs of a subject are seen running", func(p *past) {

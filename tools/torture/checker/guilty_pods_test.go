@@ -129,7 +129,7 @@ var podCrimes = []crime{
 			j.succeed()
 		}
 	}, nil},
-	{"I16", "two boots of a process run more than its slots", func(p *past) {
+	{"I16", "two pod IDs of a process run more than its slots", func(p *past) {
 		var open []*tale
 		for i := range 9 {
 			if i == 4 {
@@ -154,7 +154,7 @@ var podCrimes = []crime{
 		p.submit("demo.noop", `{}`, lane("narrow")).claim("pod1").succeed()
 		p.operate("narrow", 2, true)
 	}, nil},
-	{"I16", "a closed gate lets a job through", func(p *past) {
+	{"I16", "a closed queue lets a job through", func(p *past) {
 		p.operate("", 0, false)
 		p.pass(10 * time.Second)
 		sleeper(p, "pod1").succeed()

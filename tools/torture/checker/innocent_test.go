@@ -132,7 +132,7 @@ var innocent = []struct {
 		j.recover().claim("pod1").succeed()
 	}, nil},
 	{"crashes that a checkpoint forgives", func(p *past) {
-		j := p.submit("demo.retry_later", `{"times":3,"delay_ms":10}`)
+		j := p.submit("demo.snooze", `{"times":3,"delay_ms":10}`)
 		for range 4 {
 			j.claim("pod2")
 			p.kill("pod2")
@@ -142,7 +142,7 @@ var innocent = []struct {
 			p.pass(10 * time.Millisecond)
 			j.claim("pod3")
 			j.row.Crashes = 0 // the job's checkpoint reset the count
-			j.retryLater(10 * time.Millisecond)
+			j.snooze(10 * time.Millisecond)
 		}
 		j.claim("pod1").succeed()
 	}, nil},
@@ -219,7 +219,7 @@ var innocent = []struct {
 		former := *j
 		p.fault("F36", "clock_forward", "", time.Second, func() {
 			p.quiet("pod3")
-			p.podEvent("pod.lapsed", "pod3", p.pods["pod3"].boot)
+			p.podEvent("pod.lapsed", "pod3", p.pods["pod3"].podID)
 			p.quietly("pod3")
 			j.recover().claim("pod1")
 		})
@@ -235,7 +235,7 @@ var innocent = []struct {
 		p.kill("pod2")
 		p.lapse("pod2")
 		j.row.Crashes++
-		j.fields(j.leave("job.cancelled", job.Cancelled, "system"), `{"reason":"cancelled","boot":%q,"crashes":1}`, j.boot())
+		j.fields(j.leave("job.cancelled", job.Cancelled, "system"), `{"reason":"cancelled","pod_id":%q,"crashes":1}`, j.podID())
 	}, nil},
 	{"a cancel while the server is frozen", func(p *past) {
 		j := sleeper(p, "pod1")
@@ -259,7 +259,7 @@ var innocent = []struct {
 			}
 		}
 	}},
-	{"jobs that wait while the gate is closed", func(p *past) {
+	{"jobs that wait while the queue is closed", func(p *past) {
 		p.operate("", 0, false)
 		j := p.submit("demo.noop", `{}`)
 		p.pass(9 * time.Second)

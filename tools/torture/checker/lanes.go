@@ -25,25 +25,25 @@ type rule struct {
 // setting is unknown. Except for the default lane, a lane's setting is also unknown before its first change.
 type lanes struct {
 	byName map[string][]rule
-	gate   []rule
+	queue  []rule
 }
 
 func lanesOf(run *history.Run) lanes {
 	began, ended := time.Time{}, run.Settings.Ended
 	always := span{began, ended}
-	l := lanes{byName: map[string][]rule{job.DefaultLane: {{always, unlimited, unlimited, true}}}, gate: []rule{{always, unlimited, unlimited, true}}}
+	l := lanes{byName: map[string][]rule{job.DefaultLane: {{always, unlimited, unlimited, true}}}, queue: []rule{{always, unlimited, unlimited, true}}}
 	var changes []*history.Call
 	for i := range run.Calls {
-		if c := &run.Calls[i]; c.Verb == "lane" || c.Verb == "gate" {
+		if c := &run.Calls[i]; c.Verb == "lane" || c.Verb == "queue_state" {
 			changes = append(changes, c)
 		}
 	}
 	slices.SortFunc(changes, func(a, b *history.Call) int { return cmp.Compare(a.Began.UnixNano(), b.Began.UnixNano()) })
 	for _, c := range changes {
 		next := rule{span: span{c.Ended, ended}, slots: unlimited, all: unlimited, open: true}
-		if c.Verb == "gate" {
+		if c.Verb == "queue_state" {
 			next.open = c.Paused != nil && !*c.Paused
-			l.gate = changed(l.gate, c, next)
+			l.queue = changed(l.queue, c, next)
 			continue
 		}
 		if c.SlotsPerPod != nil {
@@ -86,13 +86,13 @@ func during(rules []rule, from, to time.Time) (rule, bool) {
 // free reports whether a lane and the queue were definitely open and unlimited throughout the given period.
 func (l lanes) free(lane string, from, to time.Time) bool {
 	r, ok := l.known(lane, from, to)
-	gate, okGate := during(l.gate, from, to)
-	return ok && okGate && r.open && gate.open && r.slots == unlimited && r.all == unlimited
+	queue, okQueue := during(l.queue, from, to)
+	return ok && okQueue && r.open && queue.open && r.slots == unlimited && r.all == unlimited
 }
 
 // shut reports whether no job in a lane could run at the given time.
 func (l lanes) shut(lane string, at time.Time) bool {
 	r, ok := l.known(lane, at, at)
-	gate, okGate := during(l.gate, at, at)
-	return ok && (!r.open || r.slots == 0 || r.all == 0) || okGate && !gate.open
+	queue, okQueue := during(l.queue, at, at)
+	return ok && (!r.open || r.slots == 0 || r.all == 0) || okQueue && !queue.open
 }

@@ -23,7 +23,7 @@ var moves = map[string][][2]job.State{
 	"job.failed":           {{job.Running, job.Failed}, {job.Waiting, job.Failed}},
 	"job.cancelled":        {{job.Running, job.Cancelled}, {job.Pending, job.Cancelled}, {job.Waiting, job.Cancelled}},
 	"job.retried":          {{job.Running, job.Pending}},
-	"job.retry_later":      {{job.Running, job.Pending}},
+	"job.snoozed":          {{job.Running, job.Pending}},
 	"job.handed_back":      {{job.Running, job.Pending}},
 	"job.recovered":        {{job.Running, job.Pending}},
 	"job.cancel_requested": {{job.Running, job.Running}},
@@ -74,7 +74,7 @@ func historyLegal(v *view, f *Finding) {
 		f.judge(s.job.State == last.To && s.job.Fence == fence && s.job.EventNo == number(last), s.id,
 			"job %d is %s with fence %d after %d events, but its history has %s with fence %d after %d", s.id, s.job.State, s.job.Fence, s.job.EventNo,
 			last.To, fence, number(last))
-		if s.job.State == job.Running && (s.job.Pod == nil || len(s.claims) == 0 || *s.job.Pod != s.claims[len(s.claims)-1].boot) {
+		if s.job.State == job.Running && (s.job.Pod == nil || len(s.claims) == 0 || *s.job.Pod != s.claims[len(s.claims)-1].podID) {
 			f.accuse(s.id, "job %d is running on a different pod from the one in its latest claim", s.id)
 		}
 	}
@@ -82,8 +82,8 @@ func historyLegal(v *view, f *Finding) {
 		for _, r := range v.run.Samples[i].Running {
 			s := v.stories[r.Job]
 			if s == nil || !s.tampered {
-				f.judge(s != nil && s.claim(r.Fence, r.Boot) != nil, r.Job, "job %d was seen running with fence %d on boot %s at %s, but no event records that claim",
-					r.Job, r.Fence, short(r.Boot), clock(v.run.Samples[i].T))
+				f.judge(s != nil && s.claim(r.Fence, r.PodID) != nil, r.Job, "job %d was seen running with fence %d on pod %s at %s, but no event records that claim",
+					r.Job, r.Fence, short(r.PodID), clock(v.run.Samples[i].T))
 			}
 		}
 	}

@@ -65,8 +65,8 @@ func (v *view) unexplainedJobs(f *Finding) {
 			}
 		}
 	}
-	for i := range v.run.Fires { // jobs submitted by schedules are checked by [schedulesFire]
-		if id := v.run.Fires[i].Job; id != nil {
+	for i := range v.run.Occurrences { // jobs submitted by schedules are checked by [schedulesFire]
+		if id := v.run.Occurrences[i].Job; id != nil {
 			accepted[*id] = true
 		}
 	}

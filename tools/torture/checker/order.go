@@ -121,7 +121,7 @@ func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 	if start := w.claim.start(); start != nil {
 		over = earlier(over, start.T)
 	}
-	b := v.boot(w.claim.boot)
+	b := v.podID(w.claim.podID)
 	if b.life == nil || !v.trouble.still("", at.Add(-v.commitWithin()), over) || w.niced(v, at, over) {
 		return
 	}

@@ -21,7 +21,7 @@ func ownersExclude(v *view, f *Finding) {
 				s.id, number(s.claims[min(i+1, len(s.claims)-1)].event), c.fence)
 			f.judge(len(c.starts) <= 1, s.id, "job %d: %d handlers started for the claim with fence %d", s.id, len(c.starts), c.fence)
 			if c.end != nil && recovers(c.end) {
-				b := v.boot(bootOf(c.end))
+				b := v.podID(bootOf(c.end))
 				f.judge(!b.closed.IsZero() && !b.closed.After(c.end.At), s.id, "job %d was taken from %s, which had not been declared dead", s.id, b.name())
 			}
 			if i+1 < len(s.claims) {
@@ -30,7 +30,7 @@ func ownersExclude(v *view, f *Finding) {
 		}
 		effectsInOrder(s, f)
 	}
-	for _, b := range v.boots {
+	for _, b := range v.podIDs {
 		if !b.lapsed || b.leaseSeen.IsZero() || v.skewedAt(b.closed) {
 			continue
 		}
@@ -43,7 +43,7 @@ func ownersExclude(v *view, f *Finding) {
 // formerStopped checks a claim's handler that was still running when the next claim's handler started. If a handler has no end line in the
 // ledger, either it ended with its process or it cannot be judged, unless its kind never ends on its own.
 func (v *view) formerStopped(c, next *claim, f *Finding) {
-	b := v.boot(c.boot)
+	b := v.podID(c.podID)
 	if c.start() == nil || next.start() == nil || c.end == nil || b.life == nil {
 		return
 	}

@@ -23,11 +23,11 @@ type past struct {
 
 // place is a pod's place in the fleet and its current process.
 type place struct {
-	name  string
-	now   *history.Process
-	boot  string
-	beats map[string][]span // by boot ID, the periods in which the process sent heartbeats
-	boots int
+	name   string
+	now    *history.Process
+	podID  string
+	beats  map[string][]span // by pod ID, the periods in which the process sent heartbeats
+	podIDs int
 }
 
 // names lists the processes in a fabricated run's fleet. The first two pods serve worker1, a remote worker.
@@ -56,7 +56,7 @@ func (p *past) step() time.Time {
 	return p.now
 }
 
-// start starts a process in a pod's place, with a new boot ID.
+// start starts a process in a pod's place, with a new pod ID.
 func (p *past) start(name string) {
 	one := p.pods[name]
 	p.run.Pods = append(p.run.Pods, history.Process{Pod: name, PID: 100 + len(p.run.Pods), Started: p.step(), Log: name + ".log"})
@@ -76,32 +76,32 @@ func (p *past) start(name string) {
 	one.now.Ready = &ready
 }
 
-// join assigns a new boot ID to a process.
+// join assigns a new pod ID to a process.
 func (p *past) join(name string) {
 	one := p.pods[name]
-	one.boots++
-	one.boot = fmt.Sprintf("%s-boot%d", name, one.boots)
-	one.now.Boots = append(one.now.Boots, one.boot)
-	p.podEvent("pod.joined", name, one.boot)
-	one.beats[one.boot] = []span{{from: p.now}}
+	one.podIDs++
+	one.podID = fmt.Sprintf("%s-boot%d", name, one.podIDs)
+	one.now.PodIDs = append(one.now.PodIDs, one.podID)
+	p.podEvent("pod.joined", name, one.podID)
+	one.beats[one.podID] = []span{{from: p.now}}
 }
 
-func (p *past) podEvent(event, pod, boot string) {
+func (p *past) podEvent(event, pod, podID string) {
 	p.xid++
-	p.run.Events = append(p.run.Events, job.Event{Cursor: fmt.Sprintf("%d.0.1", p.xid), At: p.step(), Actor: "system", Boot: &boot, Pod: &pod,
+	p.run.Events = append(p.run.Events, job.Event{Cursor: fmt.Sprintf("%d.0.1", p.xid), At: p.step(), Actor: "system", Boot: &podID, Pod: &pod,
 		Event: event, Level: "info", Message: &pod})
 }
 
-// quiet pauses the heartbeats of a pod's current boot, and beat resumes them.
+// quiet pauses the heartbeats of a pod's current pod ID, and beat resumes them.
 func (p *past) quiet(name string) {
-	if beats := p.pods[name].beats[p.pods[name].boot]; len(beats) > 0 { // empty once the boot has been declared dead
+	if beats := p.pods[name].beats[p.pods[name].podID]; len(beats) > 0 { // empty once the pod ID has been declared dead
 		last(beats).to = p.now
 	}
 }
 
 func (p *past) beat(name string) {
 	one := p.pods[name]
-	one.beats[one.boot] = append(one.beats[one.boot], span{from: p.now})
+	one.beats[one.podID] = append(one.beats[one.podID], span{from: p.now})
 }
 
 // kill kills a pod's process.
@@ -117,7 +117,7 @@ func (p *past) term(name string, takes time.Duration) {
 	one := p.pods[name]
 	one.now.TermAt, one.now.TermsGot, one.now.StoppedBy = &at, 1, "signal"
 	p.pass(takes)
-	p.podEvent("pod.left", name, one.boot)
+	p.podEvent("pod.left", name, one.podID)
 	p.quiet(name)
 	one.now.Ended = p.step()
 }
@@ -125,17 +125,17 @@ func (p *past) term(name string, takes time.Duration) {
 // lapse lets a quiet pod's lease expire. The other pods then declare the pod dead.
 func (p *past) lapse(name string) {
 	one := p.pods[name]
-	beats := one.beats[one.boot]
+	beats := one.beats[one.podID]
 	p.now = later(p.now, beats[len(beats)-1].to.Add(p.run.Settings.Lease+50*time.Millisecond))
-	p.podEvent("pod.lapsed", name, one.boot)
+	p.podEvent("pod.lapsed", name, one.podID)
 	p.quietly(name)
 }
 
-// quietly removes from the samples a boot that was declared dead.
+// quietly removes from the samples a pod ID that was declared dead.
 func (p *past) quietly(name string) {
 	one := p.pods[name]
-	one.beats["lapsed "+one.boot] = append(one.beats[one.boot], span{p.now, p.now})
-	delete(one.beats, one.boot)
+	one.beats["lapsed "+one.podID] = append(one.beats[one.podID], span{p.now, p.now})
+	delete(one.beats, one.podID)
 }
 
 // fault injects a fault and records it.
@@ -154,7 +154,7 @@ func (p *past) fault(name, verb, pod string, lasts time.Duration, do func()) {
 func (p *past) operate(lane string, slots int, open bool) {
 	c := history.Call{N: len(p.run.Calls) + 1, Verb: "lane", Lane: lane, SlotsPerPod: &slots, Enabled: &open, Began: p.step(), Ended: p.step(), Outcome: history.OK}
 	if shut := !open; lane == "" {
-		c.Verb, c.SlotsPerPod, c.Enabled, c.Paused = "gate", nil, nil, &shut
+		c.Verb, c.SlotsPerPod, c.Enabled, c.Paused = "queue_state", nil, nil, &shut
 	}
 	p.run.Calls = append(p.run.Calls, c)
 }
@@ -188,13 +188,13 @@ func (p *past) sample() {
 			for _, s := range t.spans {
 				if !s.from.After(at) && (s.to.IsZero() || s.to.After(at)) {
 					one.Running = append(one.Running, history.Running{Job: t.row.ID, Kind: t.row.Kind, Subject: t.row.Subject, Lane: t.row.Lane,
-						Boot: s.boot, Fence: s.fence})
+						PodID: s.podID, Fence: s.fence})
 				}
 			}
 		}
 		for _, pod := range p.pods {
-			for boot, beats := range pod.beats {
-				p.leaseAt(&one, boot, beats)
+			for podID, beats := range pod.beats {
+				p.leaseAt(&one, podID, beats)
 			}
 		}
 		if n++; n%10 == 1 {
@@ -208,11 +208,11 @@ func (p *past) sample() {
 	}
 }
 
-// leaseAt records the lease as set by a boot's latest heartbeat. A boot sends one heartbeat per second.
-func (p *past) leaseAt(one *history.Sample, boot string, beats []span) {
+// leaseAt records the lease as set by a pod ID's latest heartbeat. A pod ID sends one heartbeat per second.
+func (p *past) leaseAt(one *history.Sample, podID string, beats []span) {
 	var last, gone time.Time
-	if id, lapsed := cutPrefix(boot, "lapsed "); lapsed {
-		boot, gone = id, beats[len(beats)-1].to
+	if id, lapsed := cutPrefix(podID, "lapsed "); lapsed {
+		podID, gone = id, beats[len(beats)-1].to
 		beats = beats[:len(beats)-1]
 	}
 	for _, b := range beats {
@@ -225,7 +225,7 @@ func (p *past) leaseAt(one *history.Sample, boot string, beats []span) {
 		}
 	}
 	if !last.IsZero() && (gone.IsZero() || one.T.Before(gone)) {
-		one.Leases[boot] = last.Add(p.run.Settings.Lease)
+		one.Leases[podID] = last.Add(p.run.Settings.Lease)
 	}
 }
 

@@ -9,11 +9,11 @@ import (
 	"github.com/trapeze-run/trapeze/tools/torture/history"
 )
 
-// boot describes one boot ID of a pod.
-type boot struct {
+// podID describes one ID of a pod.
+type podID struct {
 	id        string
 	pod       string
-	life      *life     // nil if no process reported this boot ID
+	life      *life     // nil if no process reported this pod ID
 	joined    time.Time // when it joined, or zero if no event shows that
 	closed    time.Time // when its row was first closed, or zero if no event shows that
 	reclosed  bool      // its row was closed again by another event
@@ -28,14 +28,14 @@ type boot struct {
 // life describes one process of a pod.
 type life struct {
 	*history.Process
-	boots []*boot
+	podIDs []*podID
 }
 
-func (v *view) boot(id string) *boot {
-	b := v.boots[id]
+func (v *view) podID(id string) *podID {
+	b := v.podIDs[id]
 	if b == nil {
-		b = &boot{id: id, kinds: map[string]bool{}}
-		v.boots[id] = b
+		b = &podID{id: id, kinds: map[string]bool{}}
+		v.podIDs[id] = b
 	}
 	return b
 }
@@ -45,7 +45,7 @@ func (v *view) podEvent(e *job.Event) {
 	if e.Boot == nil {
 		return
 	}
-	b := v.boot(*e.Boot)
+	b := v.podID(*e.Boot)
 	if e.Pod != nil {
 		b.pod = *e.Pod
 	}
@@ -60,31 +60,31 @@ func (v *view) podEvent(e *job.Event) {
 	}
 }
 
-// assignBoots assigns boots to processes and determines when each boot joined and left.
+// assignBoots assigns pod IDs to processes and determines when each pod ID joined and left.
 func (v *view) assignBoots() {
 	for i := range v.run.Pods {
 		l := &life{Process: &v.run.Pods[i]}
 		v.lives = append(v.lives, l)
-		for _, id := range l.Boots {
-			b := v.boot(id)
+		for _, id := range l.PodIDs {
+			b := v.podID(id)
 			b.life, b.pod = l, l.Pod
-			l.boots = append(l.boots, b)
+			l.podIDs = append(l.podIDs, b)
 		}
 	}
 	slices.SortFunc(v.lives, func(a, b *life) int { return cmp.Compare(a.Started.UnixNano(), b.Started.UnixNano()) })
-	for _, b := range v.boots { // boots that no process has reported
+	for _, b := range v.podIDs { // pod IDs that no process has reported
 		if b.life == nil && b.pod != "" {
 			for _, l := range v.lives {
 				if l.Pod == b.pod && !b.joined.Before(l.Started) && !b.joined.After(l.Ended) {
 					b.life = l
-					l.boots = append(l.boots, b)
+					l.podIDs = append(l.podIDs, b)
 				}
 			}
 		}
 	}
 	for _, s := range v.run.Samples {
 		for id, until := range s.Leases {
-			b := v.boot(id)
+			b := v.podID(id)
 			b.leaseSeen, b.seen = later(b.leaseSeen, until), later(b.seen, s.T)
 		}
 	}
@@ -106,15 +106,15 @@ func (v *view) ableFor(l *life, from, to time.Time, long time.Duration) bool {
 	return false
 }
 
-// name returns a human-readable name for a boot.
-func (b *boot) name() string {
+// name returns a human-readable name for a pod ID.
+func (b *podID) name() string {
 	if b.pod == "" {
-		return "boot " + short(b.id)
+		return "pod id " + short(b.id)
 	}
-	return b.pod + " (boot " + short(b.id) + ")"
+	return b.pod + " (id " + short(b.id) + ")"
 }
 
-// short returns the first characters of a boot ID, which are enough to recognize it.
+// short returns the first characters of a pod ID, which are enough to recognize it.
 func short(id string) string { return id[:min(8, len(id))] }
 
 // quietEnd returns when the quiet tail ended and the pods were told to shut down.

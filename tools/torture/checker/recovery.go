@@ -2,11 +2,11 @@ package checker
 
 import "time"
 
-// orphansRecovered (I10) checks recovery. A pod whose lease has expired must be declared dead, and its jobs must be taken back, within one
+// jobsRecovered (I10) checks recovery. A pod whose lease has expired must be declared dead, and its jobs must be taken back, within one
 // poll interval, as long as another pod is working normally. A recovered job must run as soon as a pod that can run it has a free slot. The
 // expiry of a lease is known only if a sample shows it and no later heartbeat can have extended the lease.
-func orphansRecovered(v *view, f *Finding) {
-	for _, b := range v.boots {
+func jobsRecovered(v *view, f *Finding) {
+	for _, b := range v.podIDs {
 		if !b.lapsed || b.leaseSeen.IsZero() || !b.closed.Before(b.seen.Add(v.run.Settings.Lease)) || v.skewedAt(b.closed) {
 			continue
 		}
@@ -34,7 +34,7 @@ func orphansRecovered(v *view, f *Finding) {
 }
 
 // otherCouldRecover reports whether any pod other than b's could perform recovery throughout the given period.
-func (v *view) otherCouldRecover(b *boot, from, to time.Time) bool {
+func (v *view) otherCouldRecover(b *podID, from, to time.Time) bool {
 	for _, l := range v.lives {
 		if l != b.life && !l.remote() && v.able(l, from, to) {
 			return true

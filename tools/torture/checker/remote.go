@@ -86,12 +86,12 @@ func workersKeepTheirs(v *view, f *Finding) {
 			continue
 		}
 		for _, c := range s.claims {
-			if l := v.boot(c.boot).life; l != nil && l.remote() {
+			if l := v.podID(c.podID).life; l != nil && l.remote() {
 				v.keptByItsWorker(c, l, f)
 			}
 		}
 	}
-	for _, b := range v.boots {
+	for _, b := range v.podIDs {
 		if b.life == nil || !b.life.remote() || b.joined.IsZero() {
 			continue
 		}

@@ -114,7 +114,7 @@ func TestRemoteWorkerPermittedBehavior(t *testing.T) {
 			one.TermAt, one.TermsGot, one.StoppedBy = &at, 1, "signal"
 			p.pass(3 * time.Second)
 			j.takenBack()
-			p.podEvent("pod.left", "worker1", p.pods["worker1"].boot)
+			p.podEvent("pod.left", "worker1", p.pods["worker1"].podID)
 			p.quiet("worker1")
 			one.Ended = p.step()
 			j.claim("pod1").succeed()

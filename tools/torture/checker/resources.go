@@ -75,7 +75,7 @@ func resourcesBounded(v *view, f *Finding) {
 
 // heldBy adds up the goroutines that a process's handlers were asked to leak, and the bytes that they were asked to hold or build.
 func (v *view) heldBy(l *life) (goroutines int, bytes int64) {
-	for _, b := range l.boots {
+	for _, b := range l.podIDs {
 		for _, c := range b.claims {
 			if c.of.job == nil {
 				continue

@@ -18,10 +18,10 @@ import (
 // working normally, long after it was due. Each occurrence that fired must have exactly one event and one job, the job must exist, and
 // every scheduled job must belong to an occurrence.
 func schedulesFire(v *view, f *Finding) {
-	fires := map[string][]*history.Fire{}
-	for i := range v.run.Fires {
-		one := &v.run.Fires[i]
-		fires[one.Schedule] = append(fires[one.Schedule], one)
+	occurrences := map[string][]*history.Fire{}
+	for i := range v.run.Occurrences {
+		one := &v.run.Occurrences[i]
+		occurrences[one.Schedule] = append(occurrences[one.Schedule], one)
 	}
 	turns := map[string][]*history.Schedule{}
 	for i := range v.run.Schedules {
@@ -30,7 +30,7 @@ func schedulesFire(v *view, f *Finding) {
 	}
 	for name, list := range turns {
 		slices.SortFunc(list, func(a, b *history.Schedule) int { return cmp.Compare(a.N, b.N) })
-		slices.SortFunc(fires[name], func(a, b *history.Fire) int { return a.FireAt.Compare(b.FireAt) })
+		slices.SortFunc(occurrences[name], func(a, b *history.Fire) int { return a.FireAt.Compare(b.FireAt) })
 		for i, one := range list {
 			until := v.run.Settings.Ended
 			var next *history.Schedule
@@ -38,11 +38,11 @@ func schedulesFire(v *view, f *Finding) {
 				next = list[i+1]
 				until = next.Anchor
 			}
-			v.turn(one, next, between(fires[name], one.Anchor, until), f)
+			v.turn(one, next, between(occurrences[name], one.Anchor, until), f)
 		}
 	}
-	v.firesHaveJobs(f)
-	v.firesAreRecorded(f)
+	v.occurrencesHaveJobs(f)
+	v.occurrencesAreRecorded(f)
 }
 
 // between returns the regular occurrences after one time and up to another, excluding those that an operator triggered.
@@ -71,7 +71,7 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 	}
 	at := 0
 	var open []time.Time // expected occurrences that have not been found yet
-	for _, fire := range firesOf(s, until) {
+	for _, fire := range occurrencesOf(s, until) {
 		if undecided != nil && !fire.Before(*undecided) || next == nil && at == len(rows) {
 			v.inTime(s, fire, by, f)
 			break
@@ -84,7 +84,7 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 		open, at = nil, at+1
 	}
 	for _, fire := range open {
-		f.judge(false, 0, "schedule %q, %s after %s, skipped the fire for %s and continued with later ones", s.Schedule, s.Expression, clock(s.Anchor), clock(fire))
+		f.judge(false, 0, "schedule %q, %s after %s, skipped the occurrence for %s and continued with later ones", s.Schedule, s.Expression, clock(s.Anchor), clock(fire))
 	}
 	for _, r := range rows[at:] {
 		f.judge(false, jobOf(r), "schedule %q, %s after %s, fired for %s, which its expression does not include or which was reported as undecided", s.Schedule, s.Expression,
@@ -94,14 +94,14 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 
 // decided checks the row of an occurrence. left contains the preceding occurrences that have no row.
 func (v *view) decided(r *history.Fire, left []time.Time, f *Finding) {
-	f.judge(len(left) == r.Missed, jobOf(r), "schedule %q: the fire for %s reports %d missed fires before it, but there are %d", r.Schedule,
+	f.judge(len(left) == r.Missed, jobOf(r), "schedule %q: the occurrence for %s reports %d missed occurrences before it, but there are %d", r.Schedule,
 		clock(r.FireAt), r.Missed, len(left))
 	for _, fire := range left {
-		f.judge(r.DecidedAt.Sub(fire) > job.MissedAfter, jobOf(r), "schedule %q: the fire for %s was replaced by a later one only %s after it was due", r.Schedule, clock(fire),
+		f.judge(r.DecidedAt.Sub(fire) > job.MissedAfter, jobOf(r), "schedule %q: the occurrence for %s was replaced by a later one only %s after it was due", r.Schedule, clock(fire),
 			r.DecidedAt.Sub(fire))
 	}
 	f.judge(!r.DecidedAt.Before(r.FireAt), jobOf(r), "schedule %q fired for %s at %s", r.Schedule, clock(r.FireAt), clock(r.DecidedAt))
-	f.judge(r.Outcome == string(job.FireFired) && r.Job != nil, jobOf(r), "schedule %q: the fire for %s is %s, although nothing prevented its job", r.Schedule,
+	f.judge(r.Outcome == string(job.FireFired) && r.Job != nil, jobOf(r), "schedule %q: the occurrence for %s is %s, although nothing prevented its job", r.Schedule,
 		clock(r.FireAt), r.Outcome)
 	f.judge(!v.late(r.FireAt, r.DecidedAt), jobOf(r), "schedule %q fired for %s at %s, although a pod was well throughout", r.Schedule, clock(r.FireAt),
 		clock(r.DecidedAt))
@@ -120,9 +120,9 @@ func (v *view) late(fire, by time.Time) bool {
 	})
 }
 
-// firesOf computes the occurrences of a schedule from its anchor up to the given time. It supports "@every D", counted from the anchor, and
+// occurrencesOf computes the occurrences of a schedule from its anchor up to the given time. It supports "@every D", counted from the anchor, and
 // six-field cron expressions for every Nth second of a minute.
-func firesOf(s *history.Schedule, until time.Time) (list []time.Time) {
+func occurrencesOf(s *history.Schedule, until time.Time) (list []time.Time) {
 	if text, ok := strings.CutPrefix(s.Expression, "@every "); ok {
 		every, err := time.ParseDuration(text)
 		if err != nil || every <= 0 {
@@ -145,21 +145,21 @@ func firesOf(s *history.Schedule, until time.Time) (list []time.Time) {
 	return list
 }
 
-// firesHaveJobs checks that the job of each occurrence exists and belongs to no other occurrence. No other scheduled jobs may exist.
-func (v *view) firesHaveJobs(f *Finding) {
+// occurrencesHaveJobs checks that the job of each occurrence exists and belongs to no other occurrence. No other scheduled jobs may exist.
+func (v *view) occurrencesHaveJobs(f *Finding) {
 	of := map[int64]*history.Fire{}
-	for i := range v.run.Fires {
-		r := &v.run.Fires[i]
+	for i := range v.run.Occurrences {
+		r := &v.run.Occurrences[i]
 		if r.Job == nil {
 			continue
 		}
 		other := of[*r.Job]
 		of[*r.Job] = r
 		if other != nil {
-			f.judge(false, *r.Job, "schedule %q: the fires for %s and %s have the same job", r.Schedule, clock(other.FireAt), clock(r.FireAt))
+			f.judge(false, *r.Job, "schedule %q: the occurrences for %s and %s have the same job", r.Schedule, clock(other.FireAt), clock(r.FireAt))
 		}
 		if s := v.stories[*r.Job]; s == nil || !s.tampered {
-			f.judge(s != nil && s.job != nil && s.job.Kind == "demo.noop" && s.job.ParentID == nil, *r.Job, "schedule %q: the fire for %s created job %d, which does not exist",
+			f.judge(s != nil && s.job != nil && s.job.Kind == "demo.noop" && s.job.ParentID == nil, *r.Job, "schedule %q: the occurrence for %s created job %d, which does not exist",
 				r.Schedule, clock(r.FireAt), *r.Job)
 		}
 	}
@@ -171,8 +171,8 @@ func (v *view) firesHaveJobs(f *Finding) {
 	}
 }
 
-// firesAreRecorded checks that the history records each occurrence exactly once.
-func (v *view) firesAreRecorded(f *Finding) {
+// occurrencesAreRecorded checks that the history records each occurrence exactly once.
+func (v *view) occurrencesAreRecorded(f *Finding) {
 	type told struct {
 		Schedule string    `json:"schedule"`
 		FireAt   time.Time `json:"fire_at"`
@@ -186,10 +186,10 @@ func (v *view) firesAreRecorded(f *Finding) {
 			times[of(one.Schedule, one.FireAt)]++
 		}
 	}
-	for i := range v.run.Fires {
-		r := &v.run.Fires[i]
+	for i := range v.run.Occurrences {
+		r := &v.run.Occurrences[i]
 		n := times[of(r.Schedule, r.FireAt)]
-		f.judge(n == 1, jobOf(r), "schedule %q: the history has %d records of the fire for %s", r.Schedule, n, clock(r.FireAt))
+		f.judge(n == 1, jobOf(r), "schedule %q: the history has %d records of the occurrence for %s", r.Schedule, n, clock(r.FireAt))
 	}
 }
 

@@ -28,9 +28,9 @@ func (p *past) fire(name string, at time.Time, missed int) *tale {
 	t := p.add(job.Job{Kind: "demo.noop", Args: json.RawMessage(`{}`), Lane: "default"})
 	p.xid++
 	t.event("job.enqueued", "", job.Pending, "system")
-	p.run.Fires = append(p.run.Fires, history.Fire{Schedule: name, FireAt: at, DecidedAt: p.now, Outcome: "fired", Missed: missed, Job: &t.row.ID})
-	boot := p.pods["pod1"].boot
-	p.run.Events = append(p.run.Events, job.Event{Cursor: fmt.Sprintf("%d.0.1", p.xid), At: p.now, Actor: "system", Boot: &boot, Event: "schedule.fired", Level: "info",
+	p.run.Occurrences = append(p.run.Occurrences, history.Fire{Schedule: name, FireAt: at, DecidedAt: p.now, Outcome: "fired", Missed: missed, Job: &t.row.ID})
+	podID := p.pods["pod1"].podID
+	p.run.Events = append(p.run.Events, job.Event{Cursor: fmt.Sprintf("%d.0.1", p.xid), At: p.now, Actor: "system", Boot: &podID, Event: "schedule.fired", Level: "info",
 		Message: &name, Fields: json.RawMessage(fmt.Sprintf(`{"schedule":%q,"fire_at":%q}`, name, at.Format(time.RFC3339Nano)))})
 	return t.claim("pod1").succeed()
 }
@@ -48,27 +48,27 @@ func (p *past) fires(name string) {
 
 // third returns the third occurrence of schedule s.
 func third(r *history.Run) *history.Fire {
-	return &r.Fires[slices.IndexFunc(r.Fires, func(f history.Fire) bool { return f.Schedule == "s" })+2]
+	return &r.Occurrences[slices.IndexFunc(r.Occurrences, func(f history.Fire) bool { return f.Schedule == "s" })+2]
 }
 
 func drop(r *history.Run, n int) {
-	at := slices.IndexFunc(r.Fires, func(f history.Fire) bool { return f.Schedule == "s" }) + n
-	r.Fires = slices.Delete(r.Fires, at, at+1)
+	at := slices.IndexFunc(r.Occurrences, func(f history.Fire) bool { return f.Schedule == "s" }) + n
+	r.Occurrences = slices.Delete(r.Occurrences, at, at+1)
 }
 
-func threeFires(p *past) { p.fires("s") }
+func threeOccurrences(p *past) { p.fires("s") }
 
 var scheduleCrimes = []crime{
-	{"I19", "a fire is skipped", threeFires, func(r *history.Run) { drop(r, 1) }},
-	{"I19", "a fire is for a different time", threeFires, func(r *history.Run) { third(r).FireAt = third(r).FireAt.Add(time.Second / 2) }},
-	{"I19", "a fire is early", threeFires, func(r *history.Run) { third(r).DecidedAt = third(r).FireAt.Add(-time.Second) }},
-	{"I19", "a fire is very late", threeFires, func(r *history.Run) { third(r).DecidedAt = third(r).FireAt.Add(20 * time.Second) }},
+	{"I19", "a fire is skipped", threeOccurrences, func(r *history.Run) { drop(r, 1) }},
+	{"I19", "a fire is for a different time", threeOccurrences, func(r *history.Run) { third(r).FireAt = third(r).FireAt.Add(time.Second / 2) }},
+	{"I19", "a fire is early", threeOccurrences, func(r *history.Run) { third(r).DecidedAt = third(r).FireAt.Add(-time.Second) }},
+	{"I19", "a fire is very late", threeOccurrences, func(r *history.Run) { third(r).DecidedAt = third(r).FireAt.Add(20 * time.Second) }},
 	{"I19", "a fire has two jobs", func(p *past) { p.fire("s", p.now, 0); p.fires("s") }, func(r *history.Run) { drop(r, 0) }},
-	{"I19", "two fires have one job", threeFires, func(r *history.Run) { r.Fires[len(r.Fires)-2].Job = third(r).Job }},
-	{"I19", "a fire has no job", threeFires, func(r *history.Run) { third(r).Job = nil }},
-	{"I19", "a fire has a job that does not exist", threeFires, func(r *history.Run) { id := int64(1 << 40); third(r).Job = &id }},
-	{"I19", "a fire is called missed too soon", threeFires, func(r *history.Run) { third(r).Missed = 1; drop(r, 1) }},
-	{"I19", "a fire without an event", threeFires, func(r *history.Run) { r.Events = slices.DeleteFunc(r.Events, ofCalendar) }},
+	{"I19", "two fires have one job", threeOccurrences, func(r *history.Run) { r.Occurrences[len(r.Occurrences)-2].Job = third(r).Job }},
+	{"I19", "a fire has no job", threeOccurrences, func(r *history.Run) { third(r).Job = nil }},
+	{"I19", "a fire has a job that does not exist", threeOccurrences, func(r *history.Run) { id := int64(1 << 40); third(r).Job = &id }},
+	{"I19", "a fire is called missed too soon", threeOccurrences, func(r *history.Run) { third(r).Missed = 1; drop(r, 1) }},
+	{"I19", "a fire without an event", threeOccurrences, func(r *history.Run) { r.Events = slices.DeleteFunc(r.Events, ofCalendar) }},
 	{"I19", "a paused schedule fires", func(p *past) { p.schedule("s", "@every 2s", true, time.Time{}); p.fire("s", p.step(), 0) }, nil},
 	{"I19", "a schedule stops firing", func(p *past) {
 		anchor := p.schedule("s", "@every 2s", false, time.Time{})
@@ -88,7 +88,7 @@ func TestOccurrencesOfExpression(t *testing.T) {
 	is := is.New(t)
 	anchor := time.Date(2026, 1, 2, 3, 4, 58, 500_000_000, time.UTC)
 	of := func(expression string) (text []string) {
-		for _, at := range firesOf(&history.Schedule{Expression: expression, Anchor: anchor}, anchor.Add(7*time.Second)) {
+		for _, at := range occurrencesOf(&history.Schedule{Expression: expression, Anchor: anchor}, anchor.Add(7*time.Second)) {
 			text = append(text, at.UTC().Format("05.0"))
 		}
 		return text

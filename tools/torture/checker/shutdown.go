@@ -22,7 +22,7 @@ func shutdownGraceful(v *view, f *Finding) {
 		most := v.run.Settings.Grace + 2*time.Second + more
 		f.judge(l.Ended.Sub(*l.TermAt) <= most, 0, "%s (process %d) took %s to shut down, more than %s", l.Pod, l.PID, l.Ended.Sub(*l.TermAt), most)
 		last := l.TermAt.Add(time.Second + more)
-		for _, b := range l.boots {
+		for _, b := range l.podIDs {
 			for _, c := range b.claims {
 				if c.of.tampered {
 					continue
@@ -43,7 +43,7 @@ func shutdownGraceful(v *view, f *Finding) {
 
 // diedOfAJob reports whether a process may have been killed by one of its handlers rather than by a signal.
 func (v *view) diedOfAJob(l *life) bool {
-	for _, b := range l.boots {
+	for _, b := range l.podIDs {
 		for _, c := range b.claims {
 			if c.start() == nil || c.done != nil || c.of.job == nil {
 				continue

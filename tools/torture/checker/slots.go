@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// slotsHold (I16) checks that the handlers of one process, counted over all its boots, never exceed its slots. The handlers in one lane
+// slotsHold (I16) checks that the handlers of one process, counted over all its pod IDs, never exceed its slots. The handlers in one lane
 // must not exceed the lane's limit in that process. The order in which handlers start and end is taken from the ledger. A limit applies
 // once every pod has received it, and handlers that were running when a limit was lowered may continue. [view.fleetHolds] checks the limits
 // across all processes.
@@ -25,7 +25,7 @@ func slotsHold(v *view, f *Finding) {
 			continue
 		}
 		for _, c := range s.claims {
-			b, start := v.boot(c.boot), c.start()
+			b, start := v.podID(c.podID), c.start()
 			if b.life == nil || start == nil {
 				continue
 			}
@@ -69,7 +69,7 @@ func (v *view) limitAt(lane string, c *claim, l *life) (limit int, known bool) {
 	if l.Ready == nil || !v.trouble.calm(l.Pod, from, to) {
 		return 0, false
 	}
-	if gate, ok := during(v.lanes.gate, from, to); ok && !gate.open {
+	if queue, ok := during(v.lanes.queue, from, to); ok && !queue.open {
 		return 0, true
 	}
 	r, ok := v.lanes.known(lane, from, to)

@@ -40,7 +40,7 @@ func subjectsExclude(v *view, f *Finding) {
 			switch start := c.start(); {
 			case start != nil:
 				one.from = start.T
-			case v.trouble.calm(v.boot(c.boot).pod, c.event.At, c.event.At.Add(v.slack)):
+			case v.trouble.calm(v.podID(c.podID).pod, c.event.At, c.event.At.Add(v.slack)):
 				one.from = c.event.At.Add(v.slack)
 			default:
 				continue

@@ -19,7 +19,7 @@ type tale struct {
 
 type running struct {
 	from, to time.Time
-	boot     string
+	podID    string
 	fence    int64
 }
 
@@ -94,8 +94,8 @@ func (t *tale) event(name string, from, to job.State, actor string) *job.Event {
 		e.Fence = &fence
 	}
 	if from == job.Running && name != "job.cancel_requested" || name == "job.claimed" {
-		boot := t.boot()
-		e.Boot = &boot
+		podID := t.podID()
+		e.Boot = &podID
 	}
 	t.row.State = to
 	if to.Terminal() {
@@ -117,23 +117,23 @@ func (t *tale) fields(e *job.Event, format string, args ...any) *tale {
 	return t
 }
 
-func (t *tale) boot() string {
+func (t *tale) podID() string {
 	if len(t.spans) == 0 {
 		return ""
 	}
-	return t.spans[len(t.spans)-1].boot
+	return t.spans[len(t.spans)-1].podID
 }
 
 func (t *tale) line(event, cause string) *tale {
 	r := t.row
-	t.p.run.Ledger = append(t.p.run.Ledger, history.Line{N: int64(len(t.p.run.Ledger) + 1), T: t.p.step(), Pod: t.pod(), Boot: t.boot(), Job: r.ID,
+	t.p.run.Ledger = append(t.p.run.Ledger, history.Line{N: int64(len(t.p.run.Ledger) + 1), T: t.p.step(), Pod: t.pod(), PodID: t.podID(), Job: r.ID,
 		Kind: r.Kind, Subject: r.Subject, Lane: r.Lane, Pipeline: r.PipelineID, Attempt: r.Attempt, Fence: r.Fence, Event: event, Cause: cause})
 	return t
 }
 
 func (t *tale) pod() string {
 	for name := range t.p.pods {
-		if b := t.boot(); len(b) > len(name) && b[:len(name)] == name {
+		if b := t.podID(); len(b) > len(name) && b[:len(name)] == name {
 			return name
 		}
 	}
@@ -149,7 +149,7 @@ func (t *tale) take(pod string) *tale {
 func (t *tale) taken(pod string, born bool) *tale {
 	t.row.Fence++
 	t.row.Attempt++
-	t.spans = append(t.spans, running{boot: t.p.pods[pod].boot, fence: t.row.Fence})
+	t.spans = append(t.spans, running{podID: t.p.pods[pod].podID, fence: t.row.Fence})
 	e := t.event("job.claimed", job.Pending, job.Running, "system")
 	t.spans[len(t.spans)-1].from = e.At
 	if born {
@@ -254,9 +254,9 @@ func (t *tale) retry(wait time.Duration) *tale {
 	return t.line("end", "no").fields(t.leave("job.retried", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds()).promote(wait)
 }
 
-// retryLater records a snooze, which does not use up an attempt.
-func (t *tale) retryLater(wait time.Duration) *tale {
-	t.line("end", "ok").fields(t.leave("job.retry_later", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds())
+// snooze records a snooze, which does not use up an attempt.
+func (t *tale) snooze(wait time.Duration) *tale {
+	t.line("end", "ok").fields(t.leave("job.snoozed", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds())
 	t.row.Attempt--
 	return t.promote(wait)
 }
@@ -271,13 +271,13 @@ func (t *tale) promote(wait time.Duration) *tale {
 // recover takes the job back from a pod that was declared dead.
 func (t *tale) recover() *tale {
 	t.row.Crashes++
-	boot, to, name := t.boot(), job.Pending, "job.recovered"
+	podID, to, name := t.podID(), job.Pending, "job.recovered"
 	if t.row.Crashes >= t.p.run.Settings.MaxCrashes {
 		to, name = job.Failed, "job.failed"
 	} else {
 		defer func() { t.row.Attempt-- }()
 	}
-	return t.fields(t.leave(name, to, "system"), `{"reason":"lease_lapsed","boot":%q,"crashes":%d}`, boot, t.row.Crashes)
+	return t.fields(t.leave(name, to, "system"), `{"reason":"lease_lapsed","pod_id":%q,"crashes":%d}`, podID, t.row.Crashes)
 }
 
 // command records a call that cancels or stops the job, and calls do to apply its effect.

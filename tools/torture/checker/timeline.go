@@ -74,7 +74,7 @@ func (s *story) ownMoments() (list []moment) {
 			what += fmt.Sprintf(" fence %d", *e.Fence)
 		}
 		if e.Boot != nil {
-			what += " boot " + short(*e.Boot)
+			what += " pod " + short(*e.Boot)
 		}
 		if e.Pod != nil {
 			what += " of " + *e.Pod
@@ -91,7 +91,7 @@ func (s *story) ownMoments() (list []moment) {
 		list = append(list, moment{e.At, "events", what + " xid " + xid(e)})
 	}
 	for _, l := range s.lines {
-		what := fmt.Sprintf("%s fence %d boot %s of %s", l.Event, l.Fence, short(l.Boot), l.Pod)
+		what := fmt.Sprintf("%s fence %d pod %s of %s", l.Event, l.Fence, short(l.PodID), l.Pod)
 		if l.Cause != "" {
 			what += fmt.Sprintf(" %.100q", l.Cause)
 		}
@@ -125,12 +125,12 @@ func (v *view) sampleMoments(id int64) (list []moment) {
 		}
 		for _, r := range now {
 			if !slices.Contains(seen, r) {
-				list = append(list, moment{sample.T, "samples", fmt.Sprintf("seen running, fence %d boot %s", r.Fence, short(r.Boot))})
+				list = append(list, moment{sample.T, "samples", fmt.Sprintf("seen running, fence %d pod %s", r.Fence, short(r.PodID))})
 			}
 		}
 		for _, r := range seen {
 			if !slices.Contains(now, r) {
-				list = append(list, moment{sample.T, "samples", fmt.Sprintf("no longer seen running, fence %d boot %s", r.Fence, short(r.Boot))})
+				list = append(list, moment{sample.T, "samples", fmt.Sprintf("no longer seen running, fence %d pod %s", r.Fence, short(r.PodID))})
 			}
 		}
 		seen = now
@@ -138,7 +138,7 @@ func (v *view) sampleMoments(id int64) (list []moment) {
 	return list
 }
 
-// podMoments returns when the processes and boots that claimed the job started and ended.
+// podMoments returns when the processes and pod IDs that claimed the job started and ended.
 func (v *view) podMoments(s *story, from, to time.Time) (list []moment) {
 	add := func(at time.Time, file, format string, args ...any) {
 		if !at.IsZero() && !at.Before(from) && !at.After(to) {
@@ -147,7 +147,7 @@ func (v *view) podMoments(s *story, from, to time.Time) (list []moment) {
 	}
 	told := map[any]bool{}
 	for _, c := range s.claims {
-		b := v.boot(c.boot)
+		b := v.podID(c.podID)
 		if !told[b] {
 			told[b] = true
 			add(b.joined, "events", "%s joins", b.name())
@@ -176,7 +176,7 @@ func (v *view) podMoments(s *story, from, to time.Time) (list []moment) {
 func (v *view) faultMoments(s *story, from, to time.Time) (list []moment) {
 	had := map[string]bool{"": true}
 	for _, c := range s.claims {
-		had[v.boot(c.boot).pod] = true
+		had[v.podID(c.podID).pod] = true
 	}
 	for _, f := range v.run.Faults {
 		if !had[f.Pod] || f.Began.After(to) || f.Healed.Before(from) {

@@ -27,7 +27,7 @@ func TestJobTimelineOrder(t *testing.T) {
 	at := 0
 	for _, want := range []string{
 		"calls    call 1", "events     1 job.enqueued", "ledger   start fence 1", "faults   F2 freeze pod3 begins", "samples  seen running, fence 1",
-		"events   pod3 (boot pod3-boo) is declared dead", "events     3 job.recovered", "ledger   start fence 2", "faults   F2 freeze pod3 is healed",
+		"events   pod3 (id pod3-boo) is declared dead", "events     3 job.recovered", "ledger   start fence 2", "faults   F2 freeze pod3 is healed",
 		"ledger   ctx_done fence 1", "call 2 of client 1 to pod1: cancel begins", "events     5 job.succeeded", "samples  no longer seen running, fence 2",
 	} {
 		next := slices.IndexFunc(lines[at:], func(l string) bool { return strings.Contains(l, want) })

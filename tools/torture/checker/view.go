@@ -18,7 +18,7 @@ type view struct {
 	stories   map[int64]*story
 	pipelines map[int64][]*story // by the ID of the pipeline's first job
 	ordered   []*story           // sorted by ID
-	boots     map[string]*boot
+	podIDs    map[string]*podID
 	lives     []*life // sorted by start time
 	trouble   trouble
 	calls     map[int64][]*history.Call // by the job that the call names
@@ -47,7 +47,7 @@ type story struct {
 type claim struct {
 	of      *story
 	fence   int64
-	boot    string
+	podID   string
 	event   *job.Event
 	end     *job.Event // nil if the claim has not ended
 	born    bool       // started on insert
@@ -57,7 +57,7 @@ type claim struct {
 }
 
 func look(run *history.Run) *view {
-	v := &view{run: run, stories: map[int64]*story{}, pipelines: map[int64][]*story{}, boots: map[string]*boot{}, calls: map[int64][]*history.Call{}, slack: 2 * time.Second}
+	v := &view{run: run, stories: map[int64]*story{}, pipelines: map[int64][]*story{}, podIDs: map[string]*podID{}, calls: map[int64][]*history.Call{}, slack: 2 * time.Second}
 	if run.Settings.Race {
 		v.slack *= 2
 	}
@@ -138,9 +138,9 @@ func (s *story) replay(v *view) {
 	for _, e := range s.events {
 		switch {
 		case claims(e):
-			open = &claim{of: s, fence: fenceOf(e), boot: bootOf(e), event: e, born: strings.Contains(string(e.Fields), `"fast"`)}
+			open = &claim{of: s, fence: fenceOf(e), podID: bootOf(e), event: e, born: strings.Contains(string(e.Fields), `"fast"`)}
 			s.claims = append(s.claims, open)
-			b := v.boot(open.boot)
+			b := v.podID(open.podID)
 			b.claims = append(b.claims, open)
 			if s.job != nil {
 				b.kinds[s.job.Kind] = true
@@ -149,13 +149,13 @@ func (s *story) replay(v *view) {
 			open.end, open = e, nil
 		}
 		if recovers(e) {
-			if b := v.boot(bootOf(e)); b.recovered.IsZero() || e.At.Before(b.recovered) {
+			if b := v.podID(bootOf(e)); b.recovered.IsZero() || e.At.Before(b.recovered) {
 				b.recovered = e.At
 			}
 		}
 	}
 	for _, l := range s.lines {
-		c := s.claim(l.Fence, l.Boot)
+		c := s.claim(l.Fence, l.PodID)
 		if c == nil {
 			continue
 		}
@@ -170,10 +170,10 @@ func (s *story) replay(v *view) {
 	}
 }
 
-// claim returns the claim with the given fence and boot ID, or nil.
-func (s *story) claim(fence int64, boot string) *claim {
+// claim returns the claim with the given fence and pod ID, or nil.
+func (s *story) claim(fence int64, podID string) *claim {
 	for _, c := range s.claims {
-		if c.fence == fence && c.boot == boot {
+		if c.fence == fence && c.podID == podID {
 			return c
 		}
 	}
@@ -222,13 +222,13 @@ func bootOf(e *job.Event) string {
 func claims(e *job.Event) bool { return e.To == job.Running && e.From != job.Running }
 func leaves(e *job.Event) bool { return e.From == job.Running && e.To != job.Running }
 func recovers(e *job.Event) bool {
-	return e.Event == "job.recovered" || leaves(e) && fieldsOf(e).Boot != ""
+	return e.Event == "job.recovered" || leaves(e) && fieldsOf(e).PodID != ""
 }
 
-// fields contains the event fields that the checker reads. Trapeze itself writes these fields. Only recovery events name a boot.
+// fields contains the event fields that the checker reads. Trapeze itself writes these fields. Only recovery events name a pod ID.
 type fields struct {
 	Reason  string `json:"reason"`
-	Boot    string `json:"boot"`
+	PodID   string `json:"pod_id"`
 	Crashes int    `json:"crashes"`
 	DelayMS int64  `json:"delay_ms"`
 	Before  int    `json:"before"` // the priority before the change

@@ -82,7 +82,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 			if !(next < len(s.events) && claims(s.events[next])) && !atOnce() {
 				continue
 			}
-		case e.Event == "job.retried" || e.Event == "job.retry_later":
+		case e.Event == "job.retried" || e.Event == "job.snoozed":
 			ready, ranked = e.At.Add(time.Duration(fieldsOf(e).DelayMS)*time.Millisecond), true
 			continue // the wait begins when the job is promoted
 		case e.Event == "job.recovered":
@@ -118,7 +118,7 @@ func (v *view) slotsOverTime() []freeSlots {
 		sample := &v.run.Samples[i]
 		rows := map[*life]int{}
 		for _, r := range sample.Running {
-			if b := v.boots[r.Boot]; b != nil && b.life != nil {
+			if b := v.podIDs[r.PodID]; b != nil && b.life != nil {
 				rows[b.life]++
 			}
 		}
@@ -143,7 +143,7 @@ func (v *view) handlersAt() []map[*life]int {
 	var turns []turn
 	for _, s := range v.ordered {
 		for _, c := range s.claims {
-			if b := v.boot(c.boot); c.start() != nil && b.life != nil {
+			if b := v.podID(c.podID); c.start() != nil && b.life != nil {
 				turns = append(turns, turn{c.start().T, b.life, 1}, turn{c.handlerEnd(b.life), b.life, -1})
 			}
 		}
@@ -219,7 +219,7 @@ func (v *view) claimsAhead(l *life, w *wait, from, to time.Time) bool {
 		v.claimed = map[*life][]*wait{}
 		for _, c := range v.waits {
 			if c.claim != nil && !c.born {
-				of := v.boot(c.claim.boot).life
+				of := v.podID(c.claim.podID).life
 				v.claimed[of] = append(v.claimed[of], c)
 			}
 		}
@@ -244,5 +244,5 @@ func (v *view) claimsAhead(l *life, w *wait, from, to time.Time) bool {
 
 // knows reports whether a process has run jobs of a kind.
 func (l *life) knows(kind string) bool {
-	return slices.ContainsFunc(l.boots, func(b *boot) bool { return b.kinds[kind] })
+	return slices.ContainsFunc(l.podIDs, func(b *podID) bool { return b.kinds[kind] })
 }

@@ -26,7 +26,7 @@ func workGoesOn(v *view, f *Finding) {
 	}
 	for _, s := range v.ordered {
 		for _, c := range s.claims {
-			if l := v.boot(c.boot).life; s.job != nil && !s.tampered && l != nil {
+			if l := v.podID(c.podID).life; s.job != nil && !s.tampered && l != nil {
 				f.judge(!v.leftWithoutHandler(c, l), s.id, "job %d was claimed by %s at %s, with fence %d, but its handler did not start", s.id, l.Pod,
 					clock(c.event.At), c.fence)
 			}
@@ -91,7 +91,7 @@ func (v *view) windows() []window {
 			w, _ := in(c.event.At)
 			w.claimed++
 			// If a claim was lost or stopped before its handler returned, no outcome is left to write.
-			far := v.boot(c.boot).life != nil && v.boot(c.boot).life.remote()
+			far := v.podID(c.podID).life != nil && v.podID(c.podID).life.remote()
 			gone := far || c.end != nil && (recovers(c.end) || c.end.At.Before(c.returnedAt()))
 			if w, first := in(c.returnedAt()); first && c.done != nil && !gone && !one.tampered {
 				w.returned++

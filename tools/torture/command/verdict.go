@@ -108,7 +108,7 @@ func print(to io.Writer, r *history.Run, d document) {
 		c.Faults, d.Seconds, c.Missed, c.Failed, c.Kills, c.Stops, c.Cuts, c.Restarts)
 	fmt.Fprintf(to, "%d jobs, %d chains, %d takeovers, %d stale writes refused\n", c.Jobs, c.Chains, c.Takeovers, c.Stale)
 	fmt.Fprintf(to, "%d claims for remote workers, %d steps from a pod to one or back\n", c.Remote, c.Crossings)
-	fmt.Fprintf(to, "%d fires of schedules, %d retries by operators, %d other priorities\n\n", c.Fires, c.Retries, c.Niced)
+	fmt.Fprintf(to, "%d occurrences of schedules, %d retries by operators, %d other priorities\n\n", c.Occurrences, c.Retries, c.Niced)
 	bad := 0
 	for _, one := range d.Invariants {
 		fmt.Fprintf(to, "%-6s %-6s %7d  %s\n", one.Invariant, strings.ToUpper(one.Verdict), one.Checked, one.Claim)

@@ -27,12 +27,12 @@ type Run struct {
 	Events   []job.Event
 	Rows     []Row // nil if the rows were not exported
 
-	Pipelines []Pipeline
-	Fires     []Fire
-	Schedules []Schedule
+	Pipelines   []Pipeline
+	Occurrences []Fire
+	Schedules   []Schedule
 }
 
-// Read reads a run's folder. The plan, the rows, the pipelines, the fires and the schedules are optional; Read fails if any other file is
+// Read reads a run's folder. the plan, the rows, the pipelines, the occurrences and the schedules are optional; Read fails if any other file is
 // missing.
 func Read(dir string) (*Run, error) {
 	r := &Run{}
@@ -47,13 +47,13 @@ func Read(dir string) (*Run, error) {
 		read(dir, PlanFile, &r.Plan), read(dir, FaultsFile, &r.Faults), read(dir, LedgerFile, &r.Ledger),
 		read(dir, CallsFile, &r.Calls), read(dir, SamplesFile, &r.Samples), read(dir, PodsFile, &r.Pods),
 		read(dir, JobsFile, &r.Jobs), read(dir, EventsFile, &r.Events), read(dir, RowsFile, &r.Rows),
-		read(dir, PipelinesFile, &r.Pipelines), read(dir, FiresFile, &r.Fires), read(dir, SchedulesFile, &r.Schedules),
+		read(dir, PipelinesFile, &r.Pipelines), read(dir, OccurrencesFile, &r.Occurrences), read(dir, SchedulesFile, &r.Schedules),
 	)
 }
 
 func read[T any](dir, name string, into *[]T) error {
 	list, err := ReadLines[T](filepath.Join(dir, name))
-	if errors.Is(err, os.ErrNotExist) && slices.Contains([]string{PlanFile, RowsFile, PipelinesFile, FiresFile, SchedulesFile}, name) {
+	if errors.Is(err, os.ErrNotExist) && slices.Contains([]string{PlanFile, RowsFile, PipelinesFile, OccurrencesFile, SchedulesFile}, name) {
 		return nil
 	}
 	*into = list

@@ -25,9 +25,9 @@ const (
 	EventsFile   = "events.jsonl"  // [job.Event], in the same snapshot
 	RowsFile     = "rows.jsonl"    // [Row], in the same snapshot
 
-	PipelinesFile = "pipelines.jsonl" // [Pipeline], in the same snapshot
-	FiresFile     = "fires.jsonl"     // [Fire], in the same snapshot
-	SchedulesFile = "schedules.jsonl" // [Schedule], written by the torture's own trigger
+	PipelinesFile   = "pipelines.jsonl"   // [Pipeline], in the same snapshot
+	OccurrencesFile = "occurrences.jsonl" // [Fire], in the same snapshot
+	SchedulesFile   = "schedules.jsonl"   // [Schedule], written by the torture's own trigger
 )
 
 // Settings holds the parameters of a run.
@@ -66,10 +66,10 @@ type Act struct {
 type Fault struct {
 	Act
 	Began  time.Time `json:"began"`
-	Healed time.Time `json:"healed"`          // equal to Began if there was nothing to undo
-	Boot   string    `json:"boot,omitempty"`  // boot ID of the pod that was hit, if known
-	Struck int       `json:"struck"`          // number of connections, processes or jobs that were hit; 0 if the fault had no effect
-	Error  string    `json:"error,omitempty"` // why the fault could not be injected
+	Healed time.Time `json:"healed"`           // equal to Began if there was nothing to undo
+	PodID  string    `json:"pod_id,omitempty"` // ID of the pod that was hit, if known
+	Struck int       `json:"struck"`           // number of connections, processes or jobs that were hit; 0 if the fault had no effect
+	Error  string    `json:"error,omitempty"`  // why the fault could not be injected
 }
 
 // Line is one report from a demo handler. The ledger server numbers all lines consecutively.
@@ -77,7 +77,7 @@ type Line struct {
 	N        int64     `json:"n"`
 	T        time.Time `json:"t"`
 	Pod      string    `json:"pod"`
-	Boot     string    `json:"boot"`
+	PodID    string    `json:"pod_id"`
 	Job      int64     `json:"job,string"`
 	Kind     string    `json:"kind"`
 	Subject  string    `json:"subject"`
@@ -101,7 +101,7 @@ const (
 type Call struct {
 	N        int             `json:"n"`
 	Client   int             `json:"client"`
-	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, the queue state (gate) or a schedule
+	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, the queue state (queue_state) or a schedule
 	Pod      string          `json:"pod"`  // the pod that received the call
 	Began    time.Time       `json:"began"`
 	Ended    time.Time       `json:"ended"`
@@ -120,7 +120,7 @@ type Call struct {
 	Args     json.RawMessage `json:"args,omitempty"` // as sent
 	Chain    []job.Step      `json:"chain,omitempty"`
 
-	// These are the new values set by a call with the verb lane or gate; nil means unchanged.
+	// These are the new values set by a call with the verb lane or queue_state; nil means unchanged.
 	Enabled     *bool `json:"enabled,omitempty"`
 	Paused      *bool `json:"paused,omitempty"`
 	SlotsPerPod *int  `json:"slots_per_pod,omitempty"` // -1 means no limit
@@ -136,7 +136,7 @@ type Sample struct {
 	// Commit is the latest of the small commits that the sampler makes about four times a second. It is nil if there is no new commit, for
 	// example because the last attempt failed.
 	Commit *Commit `json:"commit,omitempty"`
-	// Leases maps the boot IDs of open pods to the expiry times of their leases. It comes from the same snapshot.
+	// Leases maps the pod IDs of open pods to the expiry times of their leases. It comes from the same snapshot.
 	Leases map[string]time.Time `json:"leases,omitempty"`
 }
 
@@ -153,7 +153,7 @@ type Running struct {
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Lane    string `json:"lane"`
-	Boot    string `json:"boot"`
+	PodID   string `json:"pod_id"`
 	Fence   int64  `json:"fence"`
 }
 
@@ -214,7 +214,7 @@ type Process struct {
 	Pod       string     `json:"pod"`             // name of the pod or the remote worker
 	Via       []string   `json:"via,omitempty"`   // pods that a remote worker connects to; empty for a pod
 	Slots     int        `json:"slots,omitempty"` // number of slots; 0 means the value from the settings
-	Boots     []string   `json:"boots"`           // boot IDs; a process takes a new one after losing its lease
+	PodIDs    []string   `json:"pod_ids"`         // pod IDs; a process takes a new one after losing its lease
 	PID       int        `json:"pid"`
 	Race      bool       `json:"race"`
 	Started   time.Time  `json:"started"`

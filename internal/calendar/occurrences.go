@@ -17,12 +17,12 @@ import (
 // decision describes how a transaction processes a schedule.
 type decision struct {
 	job.Schedule
-	now       time.Time
-	fires     []job.Fire
-	next      time.Time // the first occurrence that remains to be processed; zero if there is none
-	wrong     string    // why the schedule cannot fire as configured
-	postponed bool      // left to other pods, with its due time unchanged
-	used      int       // number of job IDs used
+	now         time.Time
+	occurrences []job.Fire
+	next        time.Time // the first occurrence that remains to be processed; zero if there is none
+	wrong       string    // why the schedule cannot fire as configured
+	postponed   bool      // left to other pods, with its due time unchanged
+	used        int       // number of job IDs used
 }
 
 // decideSchedule decides which due occurrences of a schedule submit jobs. The caller must have locked the schedule's row. The since
@@ -44,10 +44,10 @@ func decideSchedule(due admin.Due, since time.Time) decision {
 	if due.Planned && due.NextAt != nil {
 		from = *due.NextAt
 	}
-	d.fires, d.next = decideFires(cal, due.ScheduleSetting, from, due.Now, since)
-	d.used = len(d.fires)
-	for i := range d.fires {
-		d.fires[i].Schedule = due.Name
+	d.occurrences, d.next = decideOccurrences(cal, due.ScheduleSetting, from, due.Now, since)
+	d.used = len(d.occurrences)
+	for i := range d.occurrences {
+		d.occurrences[i].Schedule = due.Name
 	}
 	return d
 }
@@ -78,13 +78,13 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids
 			}
 			continue
 		}
-		switch n := len(d.fires); {
+		switch n := len(d.occurrences); {
 		case n == 0 && d.wrong == "":
 			d.wrong = d.Error
-		case n > 0 && d.fires[n-1].Outcome == job.FireFailed:
-			d.wrong = d.fires[n-1].Message
+		case n > 0 && d.occurrences[n-1].Outcome == job.FireFailed:
+			d.wrong = d.occurrences[n-1].Message
 		}
-		fired = fired || len(d.fires) > 0
+		fired = fired || len(d.occurrences) > 0
 		plans = append(plans, admin.Planned{Name: d.Name, Next: d.next, Wrong: d.wrong})
 	}
 	if err := admin.PlanSchedules(ctx, c.o.Store, tx, plans...); err != nil || !fired {
@@ -102,17 +102,17 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids [
 	}
 	var all []job.Fire
 	for i := range list {
-		for j := range list[i].fires {
-			if f := &list[i].fires[j]; f.Outcome == job.FireFired {
+		for j := range list[i].occurrences {
+			if f := &list[i].occurrences[j]; f.Outcome == job.FireFired {
 				f.JobID = &ids[len(all)]
 			}
-			all = append(all, list[i].fires[j])
+			all = append(all, list[i].occurrences[j])
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	ours, err := admin.InsertFires(ctx, c.o.Store, tx, all)
+	ours, err := admin.InsertOccurrences(ctx, c.o.Store, tx, all)
 	if err != nil {
 		return err
 	}
@@ -121,28 +121,28 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids [
 		for n < len(ours) && ours[n].Schedule == list[i].Name {
 			n++
 		}
-		list[i].fires, ours = ours[:n:n], ours[n:]
+		list[i].occurrences, ours = ours[:n:n], ours[n:]
 		if list[i].Overlap == job.OverlapSkip {
-			skipOverlap(list[i].fires, active[list[i].Name])
+			skipOverlap(list[i].occurrences, active[list[i].Name])
 		}
 	}
-	if err := c.submitFires(ctx, tx, list, actor); err != nil {
+	if err := c.submitOccurrences(ctx, tx, list, actor); err != nil {
 		return err
 	}
 	var reported, refused []job.Fire
 	for _, d := range list {
-		for _, f := range d.fires {
+		for _, f := range d.occurrences {
 			if reported = append(reported, f); f.JobID == nil && f.Outcome != job.FireMissed {
 				refused = append(refused, f)
 			}
 		}
 	}
 	if len(refused) > 0 {
-		if err := admin.SettleFires(ctx, c.o.Store, tx, refused); err != nil {
+		if err := admin.SettleOccurrences(ctx, c.o.Store, tx, refused); err != nil {
 			return err
 		}
 	}
-	return admin.WriteFireEvents(ctx, c.o.Store, tx, c.o.Boot(), actor, reported)
+	return admin.WriteFireEvents(ctx, c.o.Store, tx, c.o.PodID(), actor, reported)
 }
 
 // active returns the schedules with an unfinished job, including later jobs of a pipeline that the schedule started. It considers only
@@ -150,7 +150,7 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids [
 func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decision) (map[string]bool, error) {
 	var names []string
 	for _, d := range list {
-		if d.Overlap == job.OverlapSkip && len(d.fires) > 0 {
+		if d.Overlap == job.OverlapSkip && len(d.occurrences) > 0 {
 			names = append(names, d.Name)
 		}
 	}
@@ -162,9 +162,9 @@ func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decision) (map[
 
 // skipOverlap keeps only the first of a schedule's occurrences, or none if a job of the schedule is active. It marks the others as
 // overlapping.
-func skipOverlap(fires []job.Fire, active bool) {
-	for i := range fires {
-		f := &fires[i]
+func skipOverlap(occurrences []job.Fire, active bool) {
+	for i := range occurrences {
+		f := &occurrences[i]
 		if f.Outcome != job.FireFired || f.Manual {
 			continue
 		}
@@ -178,8 +178,8 @@ func skipOverlap(fires []job.Fire, active bool) {
 // report logs and counts a committed decision, and wakes pods to claim the jobs.
 func (c *Calendar) report(ctx context.Context, d decision) {
 	jobs := 0
-	for _, f := range d.fires {
-		c.o.Metrics.Fires.WithLabelValues(string(f.Outcome)).Inc()
+	for _, f := range d.occurrences {
+		c.o.Metrics.Occurrences.WithLabelValues(string(f.Outcome)).Inc()
 		switch f.Outcome {
 		case job.FireFired:
 			jobs++
@@ -194,7 +194,7 @@ func (c *Calendar) report(ctx context.Context, d decision) {
 			c.o.Log.WarnContext(ctx, "schedule occurrences were missed", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Count, f.Missed+1)
 		}
 	}
-	if d.wrong != "" && len(d.fires) == 0 {
+	if d.wrong != "" && len(d.occurrences) == 0 {
 		c.o.Log.ErrorContext(ctx, "schedule cannot fire", telemetry.Schedule, d.Name, telemetry.Why, d.wrong)
 	}
 	if jobs > 0 {

@@ -78,13 +78,13 @@ func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Tim
 	return list[0].Now, list[0].Next, nil
 }
 
-// schedulesActiveSQL finds the schedules for which a recent job, or a later step of one, is unfinished. Plan: schedule_fires_with_jobs
+// schedulesActiveSQL finds the schedules for which a recent job, or a later step of one, is unfinished. Plan: schedule_occurrences_with_jobs
 // backwards for each, twenty rows; primary key lookups and jobs_of_pipeline for each.
 const schedulesActiveSQL = `
 select n.name from unnest($1::text[]) as n(name)
 where exists (
 	select from (
-		select f.job_id from trapeze.schedule_fires f where f.schedule = n.name and f.job_id is not null order by f.fire_at desc limit 20
+		select f.job_id from trapeze.schedule_occurrences f where f.schedule = n.name and f.job_id is not null order by f.fire_at desc limit 20
 	) f
 	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
 )`
@@ -103,22 +103,22 @@ func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []str
 }
 
 const (
-	// insertFiresSQL inserts one row per occurrence. The transaction that inserts an occurrence's row is the only one that may submit a job
+	// insertOccurrencesSQL inserts one row per occurrence. The transaction that inserts an occurrence's row is the only one that may submit a job
 	// for it. Plan: one insert per occurrence.
-	insertFiresSQL = `
-insert into trapeze.schedule_fires (schedule, fire_at, outcome, manual, missed, job_id, message)
+	insertOccurrencesSQL = `
+insert into trapeze.schedule_occurrences (schedule, fire_at, outcome, manual, missed, job_id, message)
 select w.schedule, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::boolean[], $5::int[], $6::bigint[], $7::text[])
 	as w(schedule, fire_at, outcome, manual, missed, job_id, message)
 on conflict (schedule, fire_at) do nothing returning schedule, fire_at`
-	// settleFiresSQL records why occurrences that this transaction has settled did not submit a job. Plan: primary key lookup.
-	settleFiresSQL = `
-update trapeze.schedule_fires f set outcome = w.outcome, job_id = null, message = w.message
+	// settleOccurrencesSQL records why occurrences that this transaction has settled did not submit a job. Plan: primary key lookup.
+	settleOccurrencesSQL = `
+update trapeze.schedule_occurrences f set outcome = w.outcome, job_id = null, message = w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) as w(schedule, fire_at, outcome, message)
 where f.schedule = w.schedule and f.fire_at = w.fire_at`
 	// scheduleEventsSQL writes the events of occurrences. Plan: inserts one row per event.
 	scheduleEventsSQL = `
-insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
+insert into trapeze.job_events (event_no, pod, event, actor, message, fields)
 select w.n, $1::uuid, case w.outcome when 'missed' then 'schedule.missed' else 'schedule.fired' end, $2, w.schedule, w.fields::json
 from unnest($3::text[], $4::text[], $5::text[]) with ordinality as w(schedule, outcome, fields, n)`
 )
@@ -131,8 +131,8 @@ type fireKey struct {
 
 func keyOf(f job.Fire) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
 
-// InsertFires inserts occurrences, and returns those that no other transaction had already inserted.
-func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) ([]job.Fire, error) {
+// InsertOccurrences inserts occurrences, and returns those that no other transaction had already inserted.
+func InsertOccurrences(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) ([]job.Fire, error) {
 	var (
 		names    = make([]string, len(list))
 		at       = make([]time.Time, len(list))
@@ -152,7 +152,7 @@ func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 		k.FireAt = t.UnixMicro()
 		return k, err
 	}
-	found, err := store.Query(ctx, s, tx, scan, insertFiresSQL, names, at, outcomes, manual, missed, ids, messages)
+	found, err := store.Query(ctx, s, tx, scan, insertOccurrencesSQL, names, at, outcomes, manual, missed, ids, messages)
 	if err != nil {
 		return nil, fmt.Errorf("record schedule occurrences: %w", err)
 	}
@@ -163,21 +163,21 @@ func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	return slices.DeleteFunc(slices.Clone(list), func(f job.Fire) bool { return !ours[keyOf(f)] }), nil
 }
 
-// SettleFires records why occurrences that this transaction has settled did not submit a job.
-func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) error {
+// SettleOccurrences records why occurrences that this transaction has settled did not submit a job.
+func SettleOccurrences(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) error {
 	names, at := make([]string, len(list)), make([]time.Time, len(list))
 	outcomes, messages := make([]string, len(list)), make([]string, len(list))
 	for i, f := range list {
 		names[i], at[i], outcomes[i], messages[i] = f.Schedule, f.FireAt, string(f.Outcome), f.Message
 	}
-	if _, err := tx.Exec(ctx, s.In(settleFiresSQL), names, at, outcomes, messages); err != nil {
+	if _, err := tx.Exec(ctx, s.In(settleOccurrencesSQL), names, at, outcomes, messages); err != nil {
 		return fmt.Errorf("record schedule occurrences: %w", err)
 	}
 	return nil
 }
 
 // WriteFireEvents writes events for the occurrences that submitted jobs and for those that were missed.
-func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, actor string, list []job.Fire) error {
+func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, podID *string, actor string, list []job.Fire) error {
 	var names, outcomes, fields []string
 	for _, f := range list {
 		if f.Outcome != job.FireFired && f.Outcome != job.FireMissed {
@@ -197,7 +197,7 @@ func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, boot *strin
 	if len(outcomes) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, s.In(scheduleEventsSQL), boot, actor, names, outcomes, fields); err != nil {
+	if _, err := tx.Exec(ctx, s.In(scheduleEventsSQL), podID, actor, names, outcomes, fields); err != nil {
 		return fmt.Errorf("write the events of schedules: %w", err)
 	}
 	return nil
