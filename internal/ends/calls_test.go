@@ -94,8 +94,9 @@ func TestEndHookPanicOrGoexit(t *testing.T) {
 func TestHangingEndHookAtShutdown(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	ended := make(chan error, 1)
+	begun, ended := make(chan struct{}), make(chan error, 1)
 	c, log := started(func(ctx context.Context, _ job.End) {
+		close(begun)
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
 	})
@@ -103,6 +104,7 @@ func TestHangingEndHookAtShutdown(t *testing.T) {
 		c.add(job.End{})
 	}
 	idle := c.idle
+	<-begun
 	c.drain(time.Millisecond)
 	is.Equal(<-ended, context.Canceled) // the hook's context is cancelled
 	<-idle
