@@ -42,7 +42,7 @@ test: export GOFLAGS += '-toolexec=env GOGC=1000 GOMEMLIMIT=1GiB'
 # Unlike go run, bin/with forwards signals. SUBMAKE hides $(MAKE) from make, so that make -n does not execute the line.
 SUBMAKE := $(MAKE)
 test: ## run all tests on a real PostgreSQL
-	$(GO) build -o bin/with ./internal/testdb/with && exec bin/with $(SUBMAKE) --no-print-directory test-all
+	$(GO) build -o bin/with ./internal/pgtest/with && exec bin/with $(SUBMAKE) --no-print-directory test-all
 
 # The packages whose tests take longest start first, so that none of them runs alone at the end.
 LONGEST = $(if $(filter ./...,$(PACKAGES)),./runner ./cmd/trapeze ./internal/store ./remote/internal/host ./runner/runnertest ./remote)
@@ -67,7 +67,7 @@ race: ## run all tests with the race detector
 IN_TOOLS = $(if $(filter ./...,$(PACKAGES)),cd tools && $(1) ./...)
 
 # The packages whose goroutines share data. make race also tests the others, including api, remote and cmd, which use these packages.
-CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remote/[a-z]+|internal/(calendar|engine|feed|failpoint|journal|maintenance|pod|routine|slots|telemetry|work))$$')
+CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remote/[a-z]+|internal/(engine|feed|fleet|failpoint|journal|maintenance|pod|routine|slots|telemetry|work))$$')
 
 # Tests that take long with the race detector and whose code shorter tests also cover. make race runs them all.
 LONG_RACE := TestRandomPipelines TestFivePodsShareSchedules \
@@ -143,7 +143,7 @@ lint: security ## staticcheck and gosec, pinned
 # packages that only tests use. Single false positives are marked in the code (#nosec, with the reason). These rules are excluded:
 #   G204 starting a program named by a variable: only PostgreSQL's programs and this one are started, never by request and without a shell
 #   G304 opening a file named by a variable: the operator names it with a flag, an environment variable or a demo job
-OURS = $(shell $(GO) list ./... | grep -vE '/internal/(faultnet|pgtest|podtest|testdb.*)$$')
+OURS = $(shell $(GO) list ./... | grep -vE '/internal/(faultnet|pgtest.*|podtest)$$')
 
 security: ## gosec, pinned in .ci/gosec
 	$(GO) build -C .ci/gosec -o $(CURDIR)/bin/gosec .
@@ -158,7 +158,7 @@ tools: ## vet, lint, tidy and test the module in tools
 	cd tools && $(GO) mod tidy -diff && $(GO) vet ./... && $(GO) vet -tags '$(TAGS) ha environments' ./...
 	cd tools/peers && $(GO) vet ./trapeze ./common ./driver ./lean/...
 	cd tools && $(GO) run $(STATICCHECK) ./... && $(GO) run $(STATICCHECK) -tags '$(TAGS) ha environments' ./...
-	$(GO) build -o bin/with ./internal/testdb/with && cd tools && exec ../bin/with $(GO) test -vet=off -p 3 -parallel 4 -timeout $(TIMEOUT) ./...
+	$(GO) build -o bin/with ./internal/pgtest/with && cd tools && exec ../bin/with $(GO) test -vet=off -p 3 -parallel 4 -timeout $(TIMEOUT) ./...
 
 vuln: ## govulncheck, pinned: known vulnerabilities in the code that is called (needs vuln.go.dev or GOVULNDB)
 	@.ci/vuln || [ $$? -eq 69 ] # the vulnerability database is not reachable

@@ -9,8 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
-	"github.com/trapeze-run/trapeze/api/internal/secrets"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -24,7 +23,7 @@ type service struct {
 	lists   *store.Store // for potentially slow reads, to keep them from delaying commands
 	opts    Options
 	door    *door
-	secrets *secrets.Secrets
+	secrets *response.Secrets
 	streams openStreams
 	logins  *buckets
 	openapi func() ([]byte, error) // returns the encoded OpenAPI document, which is created by the first call
@@ -39,7 +38,7 @@ func (s *service) cutOff() bool {
 
 // reportFailure passes the error behind a failed response to Options.OnFailure.
 func (s *service) reportFailure(request *http.Request, err error) {
-	if p := problem.Of(err); s.opts.OnFailure != nil && p.Status >= problem.ClientClosedRequest {
+	if p := response.ProblemOf(err); s.opts.OnFailure != nil && p.Status >= response.ClientClosedRequest {
 		s.opts.OnFailure(request, cmp.Or(p.Err, err))
 	}
 }
@@ -106,11 +105,11 @@ func (c *call) waitLimit() (time.Duration, error) {
 	}](c)
 	if text := c.QueryParam("wait"); err == nil && text != "" {
 		if bad := body.Wait.UnmarshalJSON([]byte(text)); bad != nil {
-			err = problem.Invalid("wait %q: want seconds, or a duration such as 30s", text)
+			err = response.Invalid("wait %q: want seconds, or a duration such as 30s", text)
 		}
 	}
 	if wait := time.Duration(body.Wait); err == nil && (wait < 0 || wait > maxWait) {
-		err = problem.Invalid("wait %s: want 0 to %s per request; repeat the request to wait longer", wait, maxWait)
+		err = response.Invalid("wait %s: want 0 to %s per request; repeat the request to wait longer", wait, maxWait)
 	}
 	return time.Duration(body.Wait), err
 }

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/doctor"
@@ -55,7 +55,7 @@ func (s *service) visitor(request *http.Request) (access.Principal, error) {
 		return access.Principal{}, store.ErrCutOff
 	}
 	p, err := s.door.who(request)
-	if no, ok := errors.AsType[*problem.Problem](err); ok && (no.Status == http.StatusUnauthorized || no.Status == http.StatusTooManyRequests) {
+	if no, ok := errors.AsType[*response.Problem](err); ok && (no.Status == http.StatusUnauthorized || no.Status == http.StatusTooManyRequests) {
 		err = fmt.Errorf("%w: %w", access.ErrUnauthenticated, err)
 	}
 	return p, err
@@ -80,7 +80,7 @@ func (s *service) nameLock(ctx context.Context, err error) error {
 	}
 	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	p := *problem.Of(err)
+	p := *response.ProblemOf(err)
 	found, unread := s.locks(asking)
 	for _, f := range found {
 		if unread == nil && f.Status == string(doctor.Failing) {

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -36,7 +36,7 @@ func ageParam(c *call, name string) (time.Duration, error) {
 	}
 	age, err := time.ParseDuration(text)
 	if err != nil || age < 0 {
-		return 0, problem.Invalid("%s %q: want a duration of 0 or more, such as 5m", name, text)
+		return 0, response.Invalid("%s %q: want a duration of 0 or more, such as 5m", name, text)
 	}
 	return age, nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -100,7 +100,7 @@ func (d *door) authenticate(request *http.Request) (access.Principal, error) {
 // audit writes an audit entry for an action before it is performed. If it returns an error, the action must not be performed.
 func (d *door) audit(ctx context.Context, entry admin.AuditEntry) error {
 	if err := admin.Audit(ctx, d.store, entry); err != nil {
-		return problem.Unrecorded("the request", err)
+		return response.Unrecorded("the request", err)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (d *door) may(ctx context.Context, p access.Principal, route Route, id stri
 	for _, permission := range route.permissions() {
 		allowed, only := p.Can(permission)
 		if !allowed {
-			return problem.Forbidden("permission %s is required", permission)
+			return response.Forbidden("permission %s is required", permission)
 		}
 		own = own || only
 	}
@@ -121,7 +121,7 @@ func (d *door) may(ctx context.Context, p access.Principal, route Route, id stri
 	case route.scope == jobInPath:
 		return d.mustOwn(ctx, p, id)
 	}
-	return problem.Forbidden("your permissions cover only your own jobs")
+	return response.Forbidden("your permissions cover only your own jobs")
 }
 
 // mustOwn returns an error if a job belongs to another principal. The error is the same as for a job that does not exist.
@@ -132,7 +132,7 @@ func (d *door) mustOwn(ctx context.Context, p access.Principal, jobID string) er
 	}
 	owner, err := storeview.Owner(ctx, d.store, id)
 	if err == nil && owner != p.Name {
-		p := *problem.Of(fmt.Errorf("read job %d: %w", id, job.ErrNotFound))
+		p := *response.ProblemOf(fmt.Errorf("read job %d: %w", id, job.ErrNotFound))
 		p.Refused = true
 		return &p
 	}
@@ -142,11 +142,11 @@ func (d *door) mustOwn(ctx context.Context, p access.Principal, jobID string) er
 // guard rejects requests that may come from a page on another origin and, with LoopbackOnly, requests from other machines.
 func (d *door) guard(request *http.Request, route Route) error {
 	if d.opts.LoopbackOnly && !loopback(request.Host) && !slices.Contains(d.opts.Hosts, nameOf(request.Host)) {
-		return &problem.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "this server accepts only loopback host names",
+		return &response.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "this server accepts only loopback host names",
 			Detail: "use 127.0.0.1 or localhost", Refused: true}
 	}
 	if peer := access.Peer(request); d.opts.LoopbackOnly && peer.IsValid() && !peer.IsLoopback() { // the Host header is easy to forge
-		return &problem.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "this server accepts only local connections",
+		return &response.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "this server accepts only local connections",
 			Detail: "connect from the server's machine, or ask its operator to set up authentication", Refused: true}
 	}
 	err := d.pages.Check(request)
@@ -160,7 +160,7 @@ func (d *door) guard(request *http.Request, route Route) error {
 		err = requirePageOrigin(request)
 	}
 	if err != nil {
-		return &problem.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "cross-origin requests are refused", Detail: err.Error(), Refused: true}
+		return &response.Problem{Status: http.StatusForbidden, Code: "forbidden", Message: "cross-origin requests are refused", Detail: err.Error(), Refused: true}
 	}
 	return nil
 }

@@ -9,16 +9,16 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
 // ErrorOf returns the error from package job that has the given code, or nil if there is none. It is meant for clients.
-func ErrorOf(code string) error { return problem.FromCode(code) }
+func ErrorOf(code string) error { return response.FromCode(code) }
 
 // HandleError writes an error in the API's format. Set it as the HTTPErrorHandler of an echo instance that serves only this API.
 func HandleError(err error, c echo.Context) {
-	p, id := problem.Of(err), requestID(c)
+	p, id := response.ProblemOf(err), requestID(c)
 	if p.Status >= http.StatusInternalServerError {
 		level := slog.LevelError
 		if p.Status == http.StatusServiceUnavailable { // temporary, so the client should retry

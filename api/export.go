@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -66,7 +66,7 @@ func export(c *call, what string, write func(context.Context, *store.Store, pgx.
 	case exporting <- struct{}{}:
 		defer func() { <-exporting }()
 	default:
-		return &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "two exports are already running: try again later"}
+		return &response.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "two exports are already running: try again later"}
 	}
 	ctx := c.ctx()
 	if !c.opts.open { // without authentication, the caller has no identity to audit

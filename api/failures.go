@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/failures"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -76,7 +76,7 @@ func readFailures(c *call) (failures.List, error) {
 	}
 	since, err := text.ParseSince(from, now)
 	if err != nil {
-		return failures.List{}, problem.Invalid("since: %s", err)
+		return failures.List{}, response.Invalid("since: %s", err)
 	}
 	return storeview.Failures(c.ctx(), c.lists, since, c.caller.Owner(access.JobsRead))
 }

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -103,7 +103,7 @@ func (c *call) conditions() (only []runner.Condition, err error) {
 	}
 	epoch, err := strconv.Atoi(text)
 	if err != nil || epoch < 1 {
-		return nil, problem.Invalid("epoch %q: want a whole number, at least 1", text)
+		return nil, response.Invalid("epoch %q: want a whole number, at least 1", text)
 	}
 	return []runner.Condition{runner.InEpoch(epoch)}, nil
 }
@@ -115,7 +115,7 @@ func approveJob(c *call, id int64) (any, error) {
 	}
 	err = c.r.Admin().Approve(c.ctx(), id, c.caller.Name, only...)
 	if errors.Is(err, job.ErrOwnSubmission) {
-		p := *problem.Of(err)
+		p := *response.ProblemOf(err)
 		p.Refused = true
 		err = &p
 	}
@@ -204,9 +204,9 @@ func mayChange(c *call, id int64) error {
 		return nil
 	}
 	if second {
-		return problem.Forbidden("its pipeline was approved with other arguments: submit a new job, which another person can approve")
+		return response.Forbidden("its pipeline was approved with other arguments: submit a new job, which another person can approve")
 	}
-	return problem.Forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
+	return response.Forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
 }
 
 // fourEyes reports whether approvals in every lane must come from someone other than the submitter.
@@ -252,10 +252,10 @@ func setPriority(c *call, id int64) (any, error) {
 		return nil, err
 	}
 	if body.Priority == nil {
-		return nil, problem.Invalid("priority is missing")
+		return nil, response.Invalid("priority is missing")
 	}
 	if *body.Priority < job.MinPriority || *body.Priority > job.MaxPriority {
-		return nil, &problem.Problem{Status: http.StatusUnprocessableEntity, Code: "invalid_request",
+		return nil, &response.Problem{Status: http.StatusUnprocessableEntity, Code: "invalid_request",
 			Message: fmt.Sprintf("priority %d: want %d to %d", *body.Priority, job.MinPriority, job.MaxPriority)}
 	}
 	err = c.r.Admin().SetPriority(c.ctx(), id, *body.Priority, body.Chain, c.caller.Name)

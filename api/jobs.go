@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -34,12 +34,12 @@ func listJobs(c *call) (any, error) {
 	filter.Owner = c.caller.Owner(access.JobsRead)
 	search, err := storeview.ParseSearch(c.QueryParam("search"))
 	if err != nil {
-		return nil, problem.Invalid("%s", err)
+		return nil, response.Invalid("%s", err)
 	}
 	allowed, _ := c.caller.Can(access.JobsArgs)
 	search, filter, err = search.For(filter, allowed, c.caller.Owner(access.JobsArgs))
 	if err != nil {
-		return nil, problem.Forbidden("%s", err)
+		return nil, response.Forbidden("%s", err)
 	}
 	if err := c.secrets.Searched(c.Request(), c.caller, search); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func filterOf(c *call) (f job.Filter, err error) {
 func showCurrent(c *call) (any, error) {
 	kind, subject := c.QueryParam("kind"), c.QueryParam("subject")
 	if kind == "" || subject == "" {
-		return nil, problem.Invalid("want the parameters kind and subject")
+		return nil, response.Invalid("want the parameters kind and subject")
 	}
 	found, err := storeview.Current(c.ctx(), c.lists, kind, subject, c.caller.Owner(access.JobsRead))
 	if err != nil {

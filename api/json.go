@@ -14,7 +14,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -28,9 +28,9 @@ func readJSON(c echo.Context, v any) error {
 	err := Decode(c.Request().Body, v)
 	switch {
 	case errors.Is(err, errText):
-		return &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_text", Message: errText.Error(), Detail: err.Error()}
+		return &response.Problem{Status: http.StatusBadRequest, Code: "invalid_text", Message: errText.Error(), Detail: err.Error()}
 	case errors.Is(err, errJSON):
-		return &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: errJSON.Error(), Detail: err.Error()}
+		return &response.Problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: errJSON.Error(), Detail: err.Error()}
 	}
 	return err
 }
@@ -38,7 +38,7 @@ func readJSON(c echo.Context, v any) error {
 // checkMedia returns an error if a request's body is not of the given media type.
 func checkMedia(c echo.Context, want string) error {
 	if media, _, err := mime.ParseMediaType(c.Request().Header.Get("Content-Type")); err != nil || media != want {
-		return &problem.Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: "send Content-Type: " + want}
+		return &response.Problem{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: "send Content-Type: " + want}
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (b requestBody) Read(p []byte) (int, error) {
 	if err == nil || err == io.EOF || tooLarge { //nolint:errorlint // the end of a body is exactly io.EOF
 		return n, err
 	}
-	return n, &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: "request body incomplete or malformed", Err: err}
+	return n, &response.Problem{Status: http.StatusBadRequest, Code: "invalid_request", Message: "request body incomplete or malformed", Err: err}
 }
 
 var (

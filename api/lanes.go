@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
@@ -95,7 +95,7 @@ func resumeLane(c *call) (any, error) {
 // laneInPath turns an unknown lane into a 404, because the lane is the resource named in the path.
 func laneInPath(err error) error {
 	if errors.Is(err, job.ErrUnknownLane) {
-		return &problem.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "no such lane", Detail: err.Error(), Err: err}
+		return &response.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "no such lane", Detail: err.Error(), Err: err}
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 )
 
 // maxBuckets is the maximum number of callers with a separate bucket. All other callers share one bucket until some of the separate ones
@@ -93,8 +93,8 @@ func (b *buckets) enforce(who string) error {
 	return nil
 }
 
-func tooMany(message string, wait time.Duration) *problem.Problem {
-	return &problem.Problem{Status: http.StatusTooManyRequests, Code: "rate_limited", Message: message,
+func tooMany(message string, wait time.Duration) *response.Problem {
+	return &response.Problem{Status: http.StatusTooManyRequests, Code: "rate_limited", Message: message,
 		Detail: "try again after " + wait.Round(time.Millisecond).String(), RetryAfter: strconv.Itoa(int(math.Ceil(wait.Seconds())))}
 }
 
@@ -112,9 +112,9 @@ func (o *openStreams) enter(principal string, limit StreamOptions) (release func
 	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- jitter, so that clients do not all reconnect at once
 	switch {
 	case o.all >= limit.Most:
-		return nil, &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "this pod has reached its limit of streams", RetryAfter: later}
+		return nil, &response.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "this pod has reached its limit of streams", RetryAfter: later}
 	case o.of[principal] >= limit.MostEach:
-		return nil, &problem.Problem{Status: http.StatusTooManyRequests, Code: "rate_limited", Message: "you have reached your limit of streams", RetryAfter: later}
+		return nil, &response.Problem{Status: http.StatusTooManyRequests, Code: "rate_limited", Message: "you have reached your limit of streams", RetryAfter: later}
 	}
 	if o.of == nil {
 		o.of = map[string]int{}

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
@@ -85,7 +85,7 @@ type Many struct {
 func retryFailures(c *call) (any, error) {
 	return forMany(c, func(ctx context.Context, f runner.Filter, dryRun bool, actor string) (runner.Many, error) {
 		if f.Failures == "" {
-			return runner.Many{}, problem.Invalid("filter: failures is missing: want the set value of a failure group from GET /failures")
+			return runner.Many{}, response.Invalid("filter: failures is missing: want the set value of a failure group from GET /failures")
 		}
 		f.Owner = c.caller.Owner(access.JobsRetry)
 		return c.r.Admin().RetryMany(ctx, f, dryRun, actor)
@@ -103,7 +103,7 @@ func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (run
 	}
 	filter, err := body.Jobs(now)
 	if err != nil {
-		return nil, problem.Invalid("filter: %s", err)
+		return nil, response.Invalid("filter: %s", err)
 	}
 	m, err := do(c.ctx(), filter, body.DryRun, c.caller.Name)
 	return Many{Matched: m.Matched, Sample: idTexts(m.Sample), More: m.More, DryRun: m.DryRun, Done: m.Done, Skipped: m.Skipped}, err

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/text"
@@ -80,7 +80,7 @@ func showPipeline(c *call, id int64) (any, error) {
 	if text := c.QueryParam("branches"); text != "" {
 		var err error
 		if branches, err = strconv.Atoi(text); err != nil || branches < 0 || branches > maxBranches {
-			return nil, problem.Invalid("branches %q: want 0 to %d", text, maxBranches)
+			return nil, response.Invalid("branches %q: want 0 to %d", text, maxBranches)
 		}
 	}
 	tree, err := storeview.ReadTree(c.ctx(), c.lists, id, storeview.TreeLimits{Children: branches})

@@ -9,7 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/text"
 )
 
@@ -33,7 +33,7 @@ func unescape(c echo.Context) {
 func checkText(c echo.Context) error {
 	query, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {
-		return &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_query", Message: "invalid query string",
+		return &response.Problem{Status: http.StatusBadRequest, Code: "invalid_query", Message: "invalid query string",
 			Detail: "separate parameters with &, and encode ; and % as %3B and %25: " + err.Error()}
 	}
 	texts := c.ParamValues()
@@ -42,7 +42,7 @@ func checkText(c echo.Context) error {
 	}
 	for _, text := range texts {
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			return &problem.Problem{Status: http.StatusBadRequest, Code: "invalid_text", Message: errText.Error(),
+			return &response.Problem{Status: http.StatusBadRequest, Code: "invalid_text", Message: errText.Error(),
 				Detail: "the path or the query contains invalid UTF-8 or a NUL character"}
 		}
 	}
@@ -53,7 +53,7 @@ func checkText(c echo.Context) error {
 func eachFilter(c echo.Context, read func(name, value string, values []string) error) error {
 	for name, values := range c.QueryParams() {
 		if err := read(name, values[len(values)-1], values); err != nil {
-			return problem.Invalid("filter %s: %s", name, err)
+			return response.Invalid("filter %s: %s", name, err)
 		}
 	}
 	return nil
@@ -67,7 +67,7 @@ func limitOf(c echo.Context, usual int) (int, error) {
 	}
 	limit, err := text.ParseLimit(given)
 	if err != nil {
-		err = problem.Invalid("limit: %s", err)
+		err = response.Invalid("limit: %s", err)
 	}
 	return limit, err
 }
@@ -80,7 +80,7 @@ func boolParam(c echo.Context, name string) (bool, error) {
 	}
 	yes, err := strconv.ParseBool(text)
 	if err != nil {
-		return false, problem.Invalid("%s %q: want true or false", name, text)
+		return false, response.Invalid("%s %q: want true or false", name, text)
 	}
 	return yes, nil
 }

@@ -7,7 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/job"
@@ -40,11 +40,11 @@ func (d *door) worker(request *http.Request) (Worker, error) {
 	p, err := d.mayStream(request, route)
 	if err == nil {
 		request := request.WithContext(access.Into(request.Context(), p))
-		refused := func(why string) { d.refusals.note(request, route, problem.Forbidden("%s", why)) }
+		refused := func(why string) { d.refusals.note(request, route, response.Forbidden("%s", why)) }
 		return Worker{Name: p.Name, Kind: p.MayRun, Lane: p.MayUse, Refused: refused}, nil
 	}
 	d.refusals.note(request.WithContext(access.Into(request.Context(), p)), route, err)
-	switch is := problem.Of(err); {
+	switch is := response.ProblemOf(err); {
 	case is.Status == http.StatusTooManyRequests:
 		return Worker{}, connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: %w", withDetail(err)))
 	case is.Refused, is.Status == http.StatusUnauthorized, is.Status == http.StatusForbidden:
@@ -67,14 +67,14 @@ func (d *door) mayStream(request *http.Request, route Route) (p Principal, err e
 		return Principal{}, err
 	}
 	if may, _ := p.Can(route.Needs); !may {
-		return p, problem.Forbidden("permission %s is required", route.Needs)
+		return p, response.Forbidden("permission %s is required", route.Needs)
 	}
 	return p, nil
 }
 
 // withDetail returns an error whose text includes its detail, because gRPC transmits only the text.
 func withDetail(err error) error {
-	if p := problem.Of(err); p.Detail != "" {
+	if p := response.ProblemOf(err); p.Detail != "" {
 		return fmt.Errorf("%w: %s", err, p.Detail)
 	}
 	return err

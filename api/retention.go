@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -31,7 +31,7 @@ type keep struct {
 func putRetention(c *call) (any, error) {
 	body, err := readBody[keep](c)
 	if err == nil && body.Keep == nil {
-		err = problem.Invalid("keep_s is required: seconds, or 0 for forever")
+		err = response.Invalid("keep_s is required: seconds, or 0 for forever")
 	}
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -100,7 +100,7 @@ func putRole(c *call) (any, error) {
 		return nil, err
 	}
 	if err := validateRole(role); err != nil {
-		return nil, problem.Invalid("role %s: %s", role.Name, err)
+		return nil, response.Invalid("role %s: %s", role.Name, err)
 	}
 	err = admin.PutRole(c.ctx(), inside.Of(c.r).Store, role, c.caller.Name)
 	return roleFrom(role), c.rightsChanged(err)
@@ -117,10 +117,10 @@ func (c *call) rightsChanged(err error) error {
 // checkRoleName rejects names that are invalid for a custom role.
 func checkRoleName(name string) error {
 	if !validRole.MatchString(name) || name == "grants" {
-		return problem.Invalid("invalid role name %q: want %s, and not grants", name, validRole)
+		return response.Invalid("invalid role name %q: want %s, and not grants", name, validRole)
 	}
 	if _, builtIn := access.BuiltInRole(name); builtIn {
-		return &problem.Problem{Status: http.StatusConflict, Code: "role_built_in", Message: "built-in roles cannot be changed",
+		return &response.Problem{Status: http.StatusConflict, Code: "role_built_in", Message: "built-in roles cannot be changed",
 			Detail: "create a role with another name"}
 	}
 	return nil
@@ -196,7 +196,7 @@ func grantRole(c *call) (any, error) {
 		return nil, err
 	}
 	if err := (access.Principal{Name: g.Principal}).Validate(); err != nil {
-		return nil, problem.Invalid("%s", err)
+		return nil, response.Invalid("%s", err)
 	}
 	if _, builtIn := access.BuiltInRole(g.Role); !builtIn {
 		custom, err := admin.Roles(c.ctx(), inside.Of(c.r).Store)
@@ -204,7 +204,7 @@ func grantRole(c *call) (any, error) {
 			return nil, err
 		}
 		if !slices.ContainsFunc(custom, func(r admin.Role) bool { return r.Name == g.Role }) {
-			return nil, problem.Invalid("unknown role %q", g.Role)
+			return nil, response.Invalid("unknown role %q", g.Role)
 		}
 	}
 	return g, c.rightsChanged(admin.GrantRole(c.ctx(), inside.Of(c.r).Store, g, c.caller.Name))
@@ -214,7 +214,7 @@ func grantRole(c *call) (any, error) {
 func revokeRole(c *call) (any, error) {
 	principal, name := c.QueryParam("principal"), c.QueryParam("role")
 	if principal == "" || name == "" {
-		return nil, problem.Invalid("want the parameters principal and role")
+		return nil, response.Invalid("want the parameters principal and role")
 	}
 	return nil, c.rightsChanged(admin.RevokeRole(c.ctx(), inside.Of(c.r).Store, admin.RoleGrant{Principal: principal, Role: name}, c.caller.Name))
 }
@@ -247,6 +247,6 @@ func (s *Submission) cap(caps access.Caps) error {
 
 // aboveCap returns the error for a submission that exceeds a cap. The rejection is audited.
 func aboveCap[T any](what string, asked, limit T) error {
-	return &problem.Problem{Status: http.StatusForbidden, Code: "above_cap", Message: fmt.Sprintf("%s %v is above your cap of %v", what, asked, limit),
+	return &response.Problem{Status: http.StatusForbidden, Code: "above_cap", Message: fmt.Sprintf("%s %v is above your cap of %v", what, asked, limit),
 		Detail: fmt.Sprintf("submit with %s %v or less, or ask for a role with a higher cap", what, limit), Refused: true}
 }

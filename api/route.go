@@ -5,8 +5,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/trapeze-run/trapeze/api/internal/openapi"
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/doctor"
 )
@@ -24,12 +23,12 @@ type Route struct {
 
 	query    []string // the accepted parameters (see openapi.meanings); others are rejected
 	headers  []string
-	in       any            // a value of the body's type; nil if the body is not described
-	optional bool           // the body may be empty
-	form     bool           // the body is a form, not JSON
-	out      openapi.Schema // the response schema; nil means any object
-	media    string         // the media type of the response, if it is not JSON
-	statuses []int          // the statuses of successful responses, the default first; nil means 200
+	in       any        // a value of the body's type; nil if the body is not described
+	optional bool       // the body may be empty
+	form     bool       // the body is a form, not JSON
+	out      jsonSchema // the response schema; nil means any object
+	media    string     // the media type of the response, if it is not JSON
+	statuses []int      // the statuses of successful responses, the default first; nil means 200
 
 	do handler
 }
@@ -71,15 +70,15 @@ func (r Route) usualStatus() int {
 func (r Route) checkQuery(query map[string][]string) error {
 	for name := range query {
 		if r.Needs != access.Nothing && !slices.Contains(r.query, name) {
-			return problem.Invalid("unknown query parameter %q", name)
+			return response.Invalid("unknown query parameter %q", name)
 		}
 	}
 	return nil
 }
 
 // described returns the description of the route for the OpenAPI document.
-func (r Route) described() openapi.Route {
-	route := openapi.Route{Method: r.Method, Path: r.Path, Summary: r.Summary, Changes: r.changes(), Query: r.query, Headers: r.headers,
+func (r Route) described() documentedRoute {
+	route := documentedRoute{Method: r.Method, Path: r.Path, Summary: r.Summary, Changes: r.changes(), Query: r.query, Headers: r.headers,
 		In: r.in, Optional: r.optional, Form: r.form, Out: r.out, Media: r.media, Statuses: r.statuses}
 	if r.Needs != access.Nothing {
 		route.Needs = r.permissions()
@@ -91,35 +90,35 @@ func (r Route) described() openapi.Route {
 }
 
 // types lists the types whose JSON form cannot be derived from their fields.
-var types = openapi.Types{
+var types = knownTypes{
 	reflect.TypeFor[Delay]():         {"type": []string{"number", "string"}, "description": "seconds, or a duration such as 1m30s"},
 	reflect.TypeFor[doctor.Health](): {"type": "string", "enum": []doctor.Health{doctor.Healthy, doctor.Warning, doctor.Failing}},
 }
 
 var (
-	textual = openapi.Schema{"type": "string"}
-	whole   = openapi.Schema{"type": "integer"}
-	yesNo   = openapi.Schema{"type": "boolean"}
+	textual = jsonSchema{"type": "string"}
+	whole   = jsonSchema{"type": "integer"}
+	yesNo   = jsonSchema{"type": "boolean"}
 )
 
-func of[T any]() openapi.Schema { return types.Of(reflect.TypeFor[T]()) }
-func component(name string) openapi.Schema {
-	return openapi.Schema{"$ref": "#/components/schemas/" + name}
+func of[T any]() jsonSchema { return types.Of(reflect.TypeFor[T]()) }
+func component(name string) jsonSchema {
+	return jsonSchema{"$ref": "#/components/schemas/" + name}
 }
-func listOf(items openapi.Schema) openapi.Schema {
-	return openapi.Schema{"type": "array", "items": items}
+func listOf(items jsonSchema) jsonSchema {
+	return jsonSchema{"type": "array", "items": items}
 }
 
 // page returns the schema of one page of a list.
-func page(name string, items openapi.Schema) openapi.Schema {
+func page(name string, items jsonSchema) jsonSchema {
 	return object(name, listOf(items), "next_cursor", textual)
 }
 
 // object returns the JSON schema of an object with the given properties. Each property takes two arguments: its name and its schema.
-func object(members ...any) openapi.Schema {
-	properties := openapi.Schema{}
+func object(members ...any) jsonSchema {
+	properties := jsonSchema{}
 	for pair := range slices.Chunk(members, 2) {
 		properties[pair[0].(string)] = pair[1]
 	}
-	return openapi.Schema{"type": "object", "properties": properties}
+	return jsonSchema{"type": "object", "properties": properties}
 }

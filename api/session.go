@@ -12,7 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -35,16 +35,16 @@ type loginForm struct {
 // token is invalid.
 func login(c *call) (any, error) {
 	if c.opts.Login == nil {
-		return nil, &problem.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "sessions are disabled"}
+		return nil, &response.Problem{Status: http.StatusNotFound, Code: "not_found", Message: "sessions are disabled"}
 	}
 	if err := checkMedia(c, "application/x-www-form-urlencoded"); err != nil {
 		return nil, err // a body in another format is not a wrong token
 	}
 	if err := c.Request().ParseForm(); err != nil {
-		if _, ok := errors.AsType[*problem.Problem](err); ok {
+		if _, ok := errors.AsType[*response.Problem](err); ok {
 			return nil, err
 		}
-		return nil, problem.Invalid("invalid form: %v", err)
+		return nil, response.Invalid("invalid form: %v", err)
 	}
 	token := strings.TrimSpace(c.Request().PostFormValue("token")) // never from the URL, because URLs are logged
 	next := ui.Onward(c.Request().PostFormValue("next"))
@@ -58,7 +58,7 @@ func login(c *call) (any, error) {
 		if err := c.logins.enforce(neighbourhood(c.door.client(c.Request()))); err != nil {
 			return nil, err // only attempts with invalid tokens are rate-limited
 		}
-		no := &problem.Problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Message: "unknown or expired token", Err: err, Refused: true}
+		no := &response.Problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Message: "unknown or expired token", Err: err, Refused: true}
 		if !acceptsHTML(c) {
 			return nil, no
 		}

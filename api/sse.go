@@ -15,7 +15,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/text"
 )
@@ -40,7 +40,7 @@ func checkFlush(w http.ResponseWriter) error {
 		inner, wraps := w.(interface{ Unwrap() http.ResponseWriter })
 		if !flushes && !reports && !wraps {
 			err := fmt.Errorf("cannot stream: middleware of the host program replaces the response writer by a %T, which cannot flush", w)
-			return &problem.Problem{Status: http.StatusInternalServerError, Code: "internal", Message: err.Error(), Err: err,
+			return &response.Problem{Status: http.StatusInternalServerError, Code: "internal", Message: err.Error(), Err: err,
 				Detail: "add an Unwrap method to the writer, or exclude the API's prefix from the middleware (for example http.TimeoutHandler)"}
 		}
 		if !wraps {

@@ -3,7 +3,7 @@ package api
 import (
 	"net/http"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -17,7 +17,7 @@ var statsRoutes = []Route{
 func showStats(c *call) (any, error) {
 	window, err := storeview.Window(c.QueryParam("window"))
 	if err != nil {
-		return nil, problem.Invalid("%s", err)
+		return nil, response.Invalid("%s", err)
 	}
 	by := storeview.StatsBy(c.QueryParam("by"))
 	switch by {
@@ -25,7 +25,7 @@ func showStats(c *call) (any, error) {
 		by = storeview.ByKind
 	case storeview.ByKind, storeview.ByLane:
 	default:
-		return nil, problem.Invalid("by %q: want lane or kind", by)
+		return nil, response.Invalid("by %q: want lane or kind", by)
 	}
 	found, err := storeview.ReadStats(c.ctx(), c.lists, storeview.StatsFilter{Window: window.Length, Lane: c.QueryParam("lane"), Kind: c.QueryParam("kind")})
 	if err != nil {
@@ -52,7 +52,7 @@ const mostKinds = 1000
 func listKinds(c *call) (any, error) {
 	window, err := storeview.Window(c.QueryParam("window"))
 	if err != nil {
-		return nil, problem.Invalid("%s", err)
+		return nil, response.Invalid("%s", err)
 	}
 	found := kindList{}
 	if found.Kinds, found.Ended, err = storeview.Kinds(c.ctx(), c.lists, window.Length); err != nil {

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/inside"
@@ -57,7 +57,7 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 		}
 		watched, err := open(c, after)
 		if errors.Is(err, feed.ErrClosing) || errors.Is(err, feed.ErrStuck) {
-			return nil, &problem.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: err.Error(), Err: err}
+			return nil, &response.Problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: err.Error(), Err: err}
 		}
 		if err != nil {
 			return nil, err
@@ -82,7 +82,7 @@ func (c *call) stillAllowed() bool {
 	if err == nil {
 		return p.Owner(access.JobsRead) == c.caller.Owner(access.JobsRead)
 	}
-	return problem.Of(err).Status >= http.StatusInternalServerError // if the check itself failed, continue the stream
+	return response.ProblemOf(err).Status >= http.StatusInternalServerError // if the check itself failed, continue the stream
 }
 
 // recheckInterval is the interval at which the permission of a stream's reader is rechecked, unless twice the keep-alive is shorter.

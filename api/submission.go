@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -118,7 +118,7 @@ func submit(c *call) (any, error) {
 		return nil, err
 	}
 	if body.Kind == "" {
-		return nil, problem.Invalid("kind is missing")
+		return nil, response.Invalid("kind is missing")
 	}
 	if err := body.cap(c.caller.Caps()); err != nil {
 		return nil, err
@@ -209,5 +209,5 @@ func mayLearn(c *call, id int64) error {
 	if err != nil || owner == c.caller.Name || c.caller.CanFor(access.JobsRead, owner) {
 		return err
 	}
-	return &problem.Problem{Status: http.StatusConflict, Code: "unique_key_held", Message: job.ErrKeyHeld.Error(), Detail: "another submitter's job holds it"}
+	return &response.Problem{Status: http.StatusConflict, Code: "unique_key_held", Message: job.ErrKeyHeld.Error(), Detail: "another submitter's job holds it"}
 }

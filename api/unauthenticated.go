@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
-	"github.com/trapeze-run/trapeze/api/internal/problem"
+	"github.com/trapeze-run/trapeze/api/internal/response"
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -41,7 +41,7 @@ func newStrangers(st *store.Store, o Options) *strangers {
 }
 
 // refuse returns a 401 for an unauthenticated request, or a 429 if too many have come from its address. err is the authentication error.
-func (s *strangers) refuse(request *http.Request, from string, err error) *problem.Problem {
+func (s *strangers) refuse(request *http.Request, from string, err error) *response.Problem {
 	kind := "none"
 	if showsCredentials(request) {
 		kind = "wrong"
@@ -58,7 +58,7 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 	if errors.Is(err, access.ErrUnknownCertificate) {
 		detail = err.Error()
 	}
-	return &problem.Problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Message: "authentication required", Detail: detail, Refused: true}
+	return &response.Problem{Status: http.StatusUnauthorized, Code: "unauthenticated", Message: "authentication required", Detail: detail, Refused: true}
 }
 
 // wrong logs and audits a request with wrong credentials.

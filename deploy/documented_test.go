@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli"
 )
 
 func read(t *testing.T, path string) string {
@@ -74,7 +74,7 @@ func accepted(t *testing.T, variables map[string]string) {
 	for name, value := range variables {
 		t.Setenv(name, value)
 	}
-	if _, err := env.Load(); err != nil {
+	if _, err := cli.Load(); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/shape"
+	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -97,8 +97,8 @@ type registered struct {
 	*engine.Handler
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
-	args         *shape.Shape // the declared members of its arguments; nil if the type does not show them
-	wrong        []string     // errors in the options
+	args         *text.Shape // the declared members of its arguments; nil if the type does not show them
+	wrong        []string    // errors in the options
 }
 
 func (k *registered) complain(ok bool, format string, args ...any) {
@@ -116,7 +116,7 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
 	}
 	if pointers, known := secretsOf(reflect.TypeFor[A]()); known {
-		options = append([]HandleOption{Secrets(pointers...), handleOption(func(k *registered) { k.args = shape.Of(reflect.TypeFor[A]()) })}, options...)
+		options = append([]HandleOption{Secrets(pointers...), handleOption(func(k *registered) { k.args = text.ShapeOf(reflect.TypeFor[A]()) })}, options...)
 	}
 	handle(r, name, options, func(ctx context.Context, j *work.Job) (*Outcome, error) {
 		typed := &Job[A]{core: core{j}}
@@ -296,7 +296,7 @@ func limitsOf(t reflect.Type) string {
 // secrets returns JSON pointers to a kind's secret arguments; see [Secrets]. For a kind with secrets, declared lists the members of its
 // arguments that this program knows. known is false for kinds without a handler here, and for kinds whose argument type does not show which
 // fields are secret.
-func (r *Runner) secrets(name string) (pointers []string, declared *shape.Shape, known bool) {
+func (r *Runner) secrets(name string) (pointers []string, declared *text.Shape, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.registered[name]

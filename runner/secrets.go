@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/trapeze-run/trapeze/internal/shape"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // secretsOf returns a type's fields that are marked secret. known is false for a type with a custom JSON encoding.
@@ -33,7 +33,7 @@ func opaque(t reflect.Type) bool {
 	default:
 		return false
 	}
-	return t != reflect.TypeFor[json.RawMessage]() && shape.Custom(t)
+	return t != reflect.TypeFor[json.RawMessage]() && text.CustomJSON(t)
 }
 
 // marked reports whether any field within a type is marked secret, even if encoding/json omits the field.

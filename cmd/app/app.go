@@ -23,11 +23,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/trapeze-run/trapeze/internal/cli/doctor"
-	"github.com/trapeze-run/trapeze/internal/cli/env"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/server"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -35,7 +31,7 @@ import (
 // Register registers a program's handlers with the runner of serve or worker before the runner starts. serve has already migrated the
 // tables, unless --no-migrate is set. The pool is connected to DATABASE_URL; for worker, which has no database, it is nil. If Register
 // returns an error, the command fails.
-type Register = server.Register
+type Register = cli.RegisterHandlers
 
 // Options configures [Command]. The zero value works.
 type Options struct {
@@ -63,13 +59,13 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	beforeRuns(root, func() { running = true })
 	command, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return exit.CodeOK
+		return cli.CodeOK
 	}
 	if !running { // cobra rejected the command line
-		err = exit.Usage("%w; see %s --help", err, command.CommandPath())
+		err = cli.Usage("%w; see %s --help", err, command.CommandPath())
 	}
-	fmt.Fprintln(os.Stderr, root.Name()+": "+show.Named(root, text.OneLine(err)))
-	return exit.Code(err)
+	fmt.Fprintln(os.Stderr, root.Name()+": "+cli.Named(root, text.OneLine(err)))
+	return cli.Code(err)
 }
 
 // beforeRuns calls do once cobra has accepted the command line of root or one of its subcommands. It wraps every hook, because cobra runs
@@ -99,7 +95,7 @@ func beforeRuns(c *cobra.Command, do func()) {
 func Command(o Options) *cobra.Command {
 	root := &cobra.Command{
 		Use:         cmp.Or(o.Name, strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")),
-		Annotations: map[string]string{env.ReleaseAnnotation: o.Release},
+		Annotations: map[string]string{cli.ReleaseAnnotation: o.Release},
 		Short:       "Background jobs and pipelines on PostgreSQL",
 		Long: `Trapeze runs background jobs and multi-step pipelines with PostgreSQL as the only infrastructure. A step that
 succeeds starts the next one in the same commit and the same process. When a pod crashes, another pod takes over its jobs.
@@ -127,13 +123,13 @@ NO_COLOR=1 disables colors.`,
 	f.String("token", "", "token for the server; visible to all users of this machine, prefer TRAPEZE_TOKEN")
 	f.String("reason", "", "reason, recorded in the audit log")
 	root.AddCommand(
-		server.Command(o.Register, o.Configure), newWorkerCommand(o.Register, o.Configure), newMigrateCommand(),
+		cli.ServeCommand(o.Register, o.Configure), newWorkerCommand(o.Register, o.Configure), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newFailuresCommand(), newKindsCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
 		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
 		newPauseCommand(), newUnpauseCommand(), newCronCommand(), newRetentionCommand(), newEraseCommand(),
 		newCancelCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(), newStatsCommand(),
-		doctor.Command(), newPingCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
+		cli.DoctorCommand(), newPingCommand(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)
 	completeWords(root)
 	plainUsage(root)
@@ -173,8 +169,8 @@ func group(root *cobra.Command) {
 
 // rename replaces the program's name in the help texts of c and its subcommands.
 func rename(c *cobra.Command) {
-	c.Short, c.Long, c.Example = show.Named(c, c.Short), show.Named(c, c.Long), show.Named(c, c.Example)
-	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = show.Named(c, f.Usage) })
+	c.Short, c.Long, c.Example = cli.Named(c, c.Short), cli.Named(c, c.Long), cli.Named(c, c.Example)
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = cli.Named(c, f.Usage) })
 	for _, below := range c.Commands() {
 		rename(below)
 	}

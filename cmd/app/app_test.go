@@ -15,20 +15,19 @@ import (
 	"github.com/matryer/is"
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
 func TestWorkerCommandHandlerRegistration(t *testing.T) {
 	is := is.New(t)
 	arguments := []string{"worker", "--server", "http://127.0.0.1:1"}
-	is.Equal(Run(t.Context(), Command(Options{}), arguments), exit.CodeUsage) // no handlers are registered
+	is.Equal(Run(t.Context(), Command(Options{}), arguments), cli.CodeUsage) // no handlers are registered
 	refuses := func(_ context.Context, r *runner.Runner, pool *pgxpool.Pool) error {
 		is.True(r != nil && pool == nil) // a worker has no database
 		return errors.New("no licence")
 	}
-	is.Equal(Run(t.Context(), Command(Options{Register: refuses}), arguments), exit.CodeRefused)
+	is.Equal(Run(t.Context(), Command(Options{Register: refuses}), arguments), cli.CodeRefused)
 }
 
 // This test guards against a limitation of cobra, which runs only the nearest PersistentPreRun.
@@ -39,10 +38,10 @@ func TestCustomCommandPreRunHook(t *testing.T) {
 		Use: "greet", Args: cobra.NoArgs, PersistentPreRun: func(*cobra.Command, []string) { hooked++ },
 		RunE: func(*cobra.Command, []string) error { return errors.New("nobody is there") },
 	})
-	is.Equal(Run(t.Context(), root, []string{"greet"}), exit.CodeRefused)
+	is.Equal(Run(t.Context(), root, []string{"greet"}), cli.CodeRefused)
 	is.Equal(hooked, 1)
-	is.Equal(Run(t.Context(), root, []string{"greet", "whom"}), exit.CodeUsage)
-	is.Equal(Run(t.Context(), root, []string{"cancel", "7", "--children"}), exit.CodeUsage) // this flag selects among many jobs
+	is.Equal(Run(t.Context(), root, []string{"greet", "whom"}), cli.CodeUsage)
+	is.Equal(Run(t.Context(), root, []string{"cancel", "7", "--children"}), cli.CodeUsage) // this flag selects among many jobs
 }
 
 func TestVersionOfProgram(t *testing.T) {
@@ -50,7 +49,7 @@ func TestVersionOfProgram(t *testing.T) {
 	root := Command(Options{Name: "greeter", Release: "v1.2.3"})
 	var out bytes.Buffer
 	root.SetOut(&out)
-	is.Equal(Run(t.Context(), root, []string{"version"}), exit.CodeOK)
+	is.Equal(Run(t.Context(), root, []string{"version"}), cli.CodeOK)
 	is.True(strings.HasPrefix(out.String(), "greeter v1.2.3 (schema version "))
 }
 
@@ -105,12 +104,12 @@ func TestProgramNameInHelpTexts(t *testing.T) {
 	var check func(c *cobra.Command)
 	check = func(c *cobra.Command) {
 		texts := c.Short + "\n" + c.Long + "\n" + c.Example + "\n" + c.LocalFlags().FlagUsages()
-		is.True(!strings.Contains(texts, "trapeze serve") && show.Named(c, texts) == texts)
+		is.True(!strings.Contains(texts, "trapeze serve") && cli.Named(c, texts) == texts)
 		for _, below := range c.Commands() {
 			check(below)
 		}
 	}
 	check(root)
-	is.Equal(show.Named(root, "schema trapeze is at version 3; run trapeze migrate up, then trapeze doctor"),
+	is.Equal(cli.Named(root, "schema trapeze is at version 3; run trapeze migrate up, then trapeze doctor"),
 		"schema trapeze is at version 3; run greeter migrate up, then greeter doctor")
 }

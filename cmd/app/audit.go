@@ -6,9 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/text"
 )
@@ -28,15 +26,15 @@ log is append-only and kept forever. For the next page, pass the last id of the 
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if limit < 1 || before < 0 {
-				return exit.Usage("--limit %d, --before %d: want a limit of at least 1 and the id of an entry", limit, before)
+				return cli.Usage("--limit %d, --before %d: want a limit of at least 1 and the id of an entry", limit, before)
 			}
-			query := client.Query("actor", actor, "action", action, "target", target, "limit", strconv.Itoa(limit))
+			query := cli.QueryOf("actor", actor, "action", action, "target", target, "limit", strconv.Itoa(limit))
 			if before > 0 {
 				query.Set("before", strconv.FormatInt(before, 10))
 			}
-			return onClient(c, func(at *client.Client) error {
-				rows := client.List[admin.AuditRow](c.Context(), at, "/admin/audit", "audit", query)
-				return show.List(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", rows, auditCells)
+			return onClient(c, func(at *cli.Client) error {
+				rows := cli.ListAll[admin.AuditRow](c.Context(), at, "/admin/audit", "audit", query)
+				return cli.List(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", rows, auditCells)
 			})
 		},
 	}

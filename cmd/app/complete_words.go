@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -86,9 +86,9 @@ func statusWords(context.Context, *cobra.Command) (list []string) {
 }
 
 // fromServer returns candidates that are read from the server.
-func fromServer[T any](read func(context.Context, *client.Client) ([]T, error), name func(T) []string) candidates {
+func fromServer[T any](read func(context.Context, *cli.Client) ([]T, error), name func(T) []string) candidates {
 	return func(ctx context.Context, c *cobra.Command) (list []string) {
-		at, err := client.For(c)
+		at, err := cli.For(c)
 		if err != nil {
 			return nil
 		}
@@ -117,16 +117,16 @@ var (
 	kindWords = fromServer(openPods, func(p job.Pod) []string { return p.Kinds })
 	podWords  = fromServer(openPods, func(p job.Pod) []string { return []string{p.Name} })
 
-	jobWords = fromServer(func(ctx context.Context, at *client.Client) ([]job.Job, error) {
-		answer, err := client.Get[struct {
+	jobWords = fromServer(func(ctx context.Context, at *cli.Client) ([]job.Job, error) {
+		answer, err := cli.Get[struct {
 			Jobs []job.Job `json:"jobs"`
-		}](ctx, at, "/jobs", client.Query("limit", "30", "state", "running,pending,awaiting_approval,waiting,failed"))
+		}](ctx, at, "/jobs", cli.QueryOf("limit", "30", "state", "running,pending,awaiting_approval,waiting,failed"))
 		return answer.Jobs, err
 	}, func(j job.Job) []string {
 		return []string{fmt.Sprintf("%d\t%s %s %s", j.ID, text.Printable(j.Kind), j.State, text.Printable(j.Subject))}
 	})
 )
 
-func openPods(ctx context.Context, at *client.Client) ([]job.Pod, error) {
+func openPods(ctx context.Context, at *cli.Client) ([]job.Pod, error) {
 	return readPods(ctx, at, false)
 }

@@ -12,9 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -47,10 +45,10 @@ LAST is the outcome of the latest occurrence. For the history of a schedule, use
 		Example: "  trapeze cron ls\n  trapeze cron ls --watch\n  trapeze cron ls --json | jq -r 'select(.paused) | .name'",
 		Args:    cobra.NoArgs,
 	}
-	every := show.WatchFlag(c)
+	every := cli.WatchFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return onClient(c, func(at *client.Client) error {
-			return show.Watch(c, *every, func(ctx context.Context) error {
+		return onClient(c, func(at *cli.Client) error {
+			return cli.Watch(c, *every, func(ctx context.Context) error {
 				list, err := readSchedules(ctx, at)
 				if err != nil {
 					return err
@@ -63,7 +61,7 @@ LAST is the outcome of the latest occurrence. For the history of a schedule, use
 }
 
 func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) error {
-	return show.List(c, "NAME WHEN NEXT LAST STATE KIND", show.Rows(list), func(s job.ScheduleUse) []string {
+	return cli.List(c, "NAME WHEN NEXT LAST STATE KIND", cli.Rows(list), func(s job.ScheduleUse) []string {
 		return []string{s.Name, text.Short(s.Words, 60), nextOf(s, now), lastOf(s, now), scheduleState(s), s.Kind}
 	})
 }
@@ -138,11 +136,11 @@ func fireNote(f job.Fire) string {
 }
 
 // onSchedule completes the setup of a command whose only argument is a schedule name.
-func onSchedule(c *cobra.Command, do func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error) *cobra.Command {
+func onSchedule(c *cobra.Command, do func(ctx context.Context, c *cobra.Command, at *cli.Client, name string) error) *cobra.Command {
 	c.Args = cobra.ExactArgs(1)
 	c.ValidArgsFunction = firstArgument(completes(scheduleWords))
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return onClient(c, func(at *client.Client) error { return do(c.Context(), c, at, args[0]) })
+		return onClient(c, func(at *cli.Client) error { return do(c.Context(), c, at, args[0]) })
 	}
 	return c
 }
@@ -152,13 +150,13 @@ func newCronShowCommand() *cobra.Command {
 		Use:     "show NAME",
 		Short:   "Show a schedule with its next and last occurrences",
 		Example: "  trapeze cron show nightly\n  trapeze cron show nightly --json | jq .next_occurrences",
-	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
-		schedule, err := client.Get[job.ScheduleUse](ctx, at, client.Path(scheduleRoute, name), nil)
+	}, func(ctx context.Context, c *cobra.Command, at *cli.Client, name string) error {
+		schedule, err := cli.Get[job.ScheduleUse](ctx, at, cli.Path(scheduleRoute, name), nil)
 		if err != nil {
 			return err
 		}
-		if show.WantsJSON(c) {
-			return show.JSON(c, schedule)
+		if cli.WantsJSON(c) {
+			return cli.JSON(c, schedule)
 		}
 		return printSchedule(c, schedule, time.Now())
 	})
@@ -167,8 +165,8 @@ func newCronShowCommand() *cobra.Command {
 // printSchedule prints a schedule's properties, one per line, followed by its latest occurrences.
 func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	var b strings.Builder
-	colours := show.InkFor(c.OutOrStdout())
-	line := func(name, value string) { show.Fact(&b, colours, name, value) }
+	colours := cli.InkFor(c.OutOrStdout())
+	line := func(name, value string) { cli.Fact(&b, colours, name, value) }
 	line("name", s.Name)
 	line("when", s.Words)
 	line("expression", s.Expression)
@@ -194,7 +192,7 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	if _, err := fmt.Fprintln(c.OutOrStdout(), b.String()); err != nil {
 		return err
 	}
-	return printOccurrences(c, show.Rows(s.LastFires[:min(len(s.LastFires), 5)]))
+	return printOccurrences(c, cli.Rows(s.LastFires[:min(len(s.LastFires), 5)]))
 }
 
 func omitEmptyArgs(raw json.RawMessage) string {
@@ -242,18 +240,18 @@ func newCronOccurrencesCommand() *cobra.Command {
 		Long: `List the occurrences of a schedule, newest first. Outcomes: fired (with the state of its job), duplicate (an earlier job holds the
 unique key), overlap (the previous job was unfinished), missed (no pod processed it in time), failed (the job was rejected).`,
 		Example: "  trapeze cron occurrences nightly\n  trapeze cron occurrences nightly --limit 200 --json | jq -r 'select(.outcome == \"missed\") | .fire_at'",
-	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
+	}, func(ctx context.Context, c *cobra.Command, at *cli.Client, name string) error {
 		if limit < 1 {
-			return exit.Usage("--limit %d: want at least 1", limit)
+			return cli.Usage("--limit %d: want at least 1", limit)
 		}
-		return printOccurrences(c, client.List[job.Fire](ctx, at, client.Path(scheduleRoute+"/occurrences", name), "occurrences", client.Query("limit", strconv.Itoa(limit))))
+		return printOccurrences(c, cli.ListAll[job.Fire](ctx, at, cli.Path(scheduleRoute+"/occurrences", name), "occurrences", cli.QueryOf("limit", strconv.Itoa(limit))))
 	})
 	c.Flags().IntVar(&limit, "limit", limit, "maximum number of rows")
 	return c
 }
 
 func printOccurrences(c *cobra.Command, list iter.Seq2[job.Fire, error]) error {
-	return show.List(c, "TIME OUTCOME JOB STATE TOOK LATE NOTE", list, func(f job.Fire) []string {
+	return cli.List(c, "TIME OUTCOME JOB STATE TOOK LATE NOTE", list, func(f job.Fire) []string {
 		id, took := "", ""
 		if f.JobID != nil {
 			id = strconv.FormatInt(*f.JobID, 10)
@@ -275,11 +273,11 @@ func newCronRemoveCommand() *cobra.Command {
 		Long: `Delete a schedule. Its jobs continue, and its history is kept. A schedule that the program declares stays deleted until
 an operator sets it again.`,
 		Example: "  trapeze cron rm nightly --reason \"moved to the warehouse\"",
-	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
-		if _, err := client.Do[client.None](ctx, at, http.MethodDelete, client.Path(scheduleRoute, name), nil); err != nil {
+	}, func(ctx context.Context, c *cobra.Command, at *cli.Client, name string) error {
+		if _, err := cli.Do[cli.None](ctx, at, http.MethodDelete, cli.Path(scheduleRoute, name), nil); err != nil {
 			return err
 		}
-		return show.Done(c, map[string]any{"schedule": name, "deleted": true}, "schedule %s deleted", name)
+		return cli.Done(c, map[string]any{"schedule": name, "deleted": true}, "schedule %s deleted", name)
 	})
 }
 
@@ -300,9 +298,9 @@ func newCronResumeCommand() *cobra.Command {
 	}, changeSchedule("resumed", "resume"))
 }
 
-func changeSchedule(now, command string) func(context.Context, *cobra.Command, *client.Client, string) error {
-	return func(_ context.Context, c *cobra.Command, at *client.Client, name string) error {
-		return changeAt(c, at, "schedule "+name+" "+now, client.Path(scheduleRoute, name)+"/"+command)
+func changeSchedule(now, command string) func(context.Context, *cobra.Command, *cli.Client, string) error {
+	return func(_ context.Context, c *cobra.Command, at *cli.Client, name string) error {
+		return changeAt(c, at, "schedule "+name+" "+now, cli.Path(scheduleRoute, name)+"/"+command)
 	}
 }
 
@@ -313,8 +311,8 @@ func newCronTriggerCommand() *cobra.Command {
 		Long: `Submit the job of a schedule now, even if the schedule is paused, and print the job's id. Planned occurrences do not change. Exit code 1
 when no job was submitted because its unique key is held or it was rejected.`,
 		Example: "  trapeze cron trigger nightly --reason \"last night's input was late\"",
-	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
-		fire, err := client.Post[job.Fire](ctx, at, client.Path(scheduleRoute+"/trigger", name), nil)
+	}, func(ctx context.Context, c *cobra.Command, at *cli.Client, name string) error {
+		fire, err := cli.Post[job.Fire](ctx, at, cli.Path(scheduleRoute+"/trigger", name), nil)
 		if err != nil {
 			return err
 		}
@@ -325,13 +323,13 @@ when no job was submitted because its unique key is held or it was rejected.`,
 // printTriggered prints the job of a triggered occurrence. It returns an error if no job was created.
 func printTriggered(c *cobra.Command, fire job.Fire) (err error) {
 	switch {
-	case show.WantsJSON(c):
-		err = show.JSON(c, fire)
+	case cli.WantsJSON(c):
+		err = cli.JSON(c, fire)
 	case fire.Outcome == job.FireFired && fire.JobID != nil:
 		_, err = fmt.Fprintln(c.OutOrStdout(), *fire.JobID)
 	}
 	if err == nil && fire.Outcome != job.FireFired {
-		err = exit.Refused("schedule %s submitted no job: %s; see trapeze cron occurrences %s", fire.Schedule, whyNoJob(fire), fire.Schedule)
+		err = cli.Refused("schedule %s submitted no job: %s; see trapeze cron occurrences %s", fire.Schedule, whyNoJob(fire), fire.Schedule)
 	}
 	return err
 }

@@ -6,8 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -30,13 +29,13 @@ expression here before you set it. For the syntax of expressions, see trapeze cr
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if n < 1 || n > mostNext {
-				return exit.Usage("-n %d: want 1 to %d", n, mostNext)
+				return cli.Usage("-n %d: want 1 to %d", n, mostNext)
 			}
 			after := time.Now()
 			if from != "" {
 				at, err := time.Parse(time.RFC3339, from)
 				if err != nil {
-					return exit.Usage("--from %q: want a time such as 2026-03-28T12:00:00Z", from)
+					return cli.Usage("--from %q: want a time such as 2026-03-28T12:00:00Z", from)
 				}
 				after = at
 			}
@@ -55,8 +54,8 @@ expression here before you set it. For the syntax of expressions, see trapeze cr
 }
 
 func printPreview(c *cobra.Command, shown job.SchedulePreview) error {
-	if show.WantsJSON(c) {
-		return show.JSON(c, shown)
+	if cli.WantsJSON(c) {
+		return cli.JSON(c, shown)
 	}
 	zone, err := time.LoadLocation(shown.Zone)
 	if err != nil {
@@ -74,5 +73,5 @@ func printPreview(c *cobra.Command, shown job.SchedulePreview) error {
 		_, err := fmt.Fprintln(out, "no further occurrences")
 		return err
 	}
-	return show.Table(c, "LOCAL UTC", rows)
+	return cli.Table(c, "LOCAL UTC", rows)
 }

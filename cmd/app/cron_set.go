@@ -7,8 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -59,12 +58,12 @@ skip (no). The kind may be unknown; the schedule fires once a pod has its handle
 			if err != nil {
 				return err
 			}
-			return onClient(c, func(at *client.Client) error {
+			return onClient(c, func(at *cli.Client) error {
 				body := struct {
 					job.ScheduleChange
 					Foreign bool `json:"foreign"` // the server need not know the kind
 				}{change, true}
-				done, err := putSetting[job.ScheduleChanged](c.Context(), at, client.Path(scheduleRoute, args[0]), s.dry, body, !change.Existing)
+				done, err := putSetting[job.ScheduleChanged](c.Context(), at, cli.Path(scheduleRoute, args[0]), s.dry, body, !change.Existing)
 				if err != nil {
 					return err
 				}
@@ -120,8 +119,8 @@ func (s *scheduleFlags) change(c *cobra.Command, words []string) (job.ScheduleCh
 
 // printScheduleChanged prints the result of a schedule change and the next occurrences.
 func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
-	if show.WantsJSON(c) {
-		return show.JSON(c, done)
+	if cli.WantsJSON(c) {
+		return cli.JSON(c, done)
 	}
 	verb := "unchanged"
 	switch {

@@ -6,9 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -25,7 +23,7 @@ func (t *target) read(args []string) error {
 		t.lane = args[0]
 	}
 	if (t.pod == "") == (t.lane == "") {
-		return exit.Usage("want a lane, or a pod with --pod")
+		return cli.Usage("want a lane, or a pod with --pod")
 	}
 	return nil
 }
@@ -33,9 +31,9 @@ func (t *target) read(args []string) error {
 // path returns the API path of a command on the target.
 func (t *target) path(command string) string {
 	if t.pod != "" {
-		return client.Path("/admin/workers/pods/:id/", t.pod) + command
+		return cli.Path("/admin/workers/pods/:id/", t.pod) + command
 	}
-	return client.Path("/admin/workers/lanes/:name/", t.lane) + command
+	return cli.Path("/admin/workers/lanes/:name/", t.lane) + command
 }
 
 func (t *target) String() string {
@@ -128,7 +126,7 @@ func queueCommand(use, short, long, done string) *cobra.Command {
 
 // changeState sends a command that does not wait, and prints the new state, preceded by "already" if nothing changed.
 func changeState(c *cobra.Command, now, path string) error {
-	return onClient(c, func(at *client.Client) error { return changeAt(c, at, now, path) })
+	return onClient(c, func(at *cli.Client) error { return changeAt(c, at, now, path) })
 }
 
 // already inserts "already" before the state, as in "lane reports already drained".
@@ -137,8 +135,8 @@ func already(now string) string {
 	return now[:at] + "already " + now[at:]
 }
 
-func changeAt(c *cobra.Command, at *client.Client, now, path string) error {
-	news, err := client.Post[struct {
+func changeAt(c *cobra.Command, at *cli.Client, now, path string) error {
+	news, err := cli.Post[struct {
 		Changed bool `json:"changed"`
 	}](c.Context(), at, path, nil)
 	if err != nil {
@@ -147,7 +145,7 @@ func changeAt(c *cobra.Command, at *client.Client, now, path string) error {
 	if !news.Changed {
 		now = already(now)
 	}
-	return show.Done(c, news, "%s", now)
+	return cli.Done(c, news, "%s", now)
 }
 
 // waitAtOnce is the timeout of a single request. It is shorter than the time within which a server must begin its response.
@@ -156,11 +154,11 @@ const waitAtOnce = 20 * time.Second
 // awaitIdle runs a command that drains or freezes. It repeats the request until no affected job is running or the wait is over, and prints
 // how many jobs are still running. If any are, the exit code is 1.
 func awaitIdle(c *cobra.Command, now, path string, wait time.Duration) error {
-	return onClient(c, func(at *client.Client) error {
+	return onClient(c, func(at *cli.Client) error {
 		changed := false
 		for until := time.Now().Add(wait); ; {
 			step := max(min(time.Until(until), waitAtOnce), 0)
-			quiet, err := client.Post[job.Quiet](c.Context(), at, path, map[string]string{"wait": step.String()})
+			quiet, err := cli.Post[job.Quiet](c.Context(), at, path, map[string]string{"wait": step.String()})
 			if err != nil {
 				return err
 			}
@@ -181,9 +179,9 @@ func printQuiet(c *cobra.Command, now string, quiet job.Quiet) error {
 	if quiet.Running > 0 {
 		still = text.Count(quiet.Running, "job", "jobs") + " still running"
 	}
-	err := show.Done(c, quiet, "%s; %s", now, still)
+	err := cli.Done(c, quiet, "%s; %s", now, still)
 	if err == nil && quiet.TimedOut {
-		err = exit.Refused("timed out with %s; none was stopped, see trapeze ps", still)
+		err = cli.Refused("timed out with %s; none was stopped, see trapeze ps", still)
 	}
 	return err
 }

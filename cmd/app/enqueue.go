@@ -13,9 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -70,14 +68,14 @@ func (e *enqueueFlags) run(c *cobra.Command, kind string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := exit.OnSignal(c.Context())
+	ctx, stop := cli.OnSignal(c.Context())
 	defer stop()
-	at, err := client.For(c)
+	at, err := cli.For(c)
 	if err != nil {
 		return err
 	}
 	defer at.Close()
-	made, err := client.Do[struct {
+	made, err := cli.Do[struct {
 		ID         int64     `json:"id,string"`
 		PipelineID int64     `json:"pipeline_id,string"`
 		State      job.State `json:"state"`
@@ -90,34 +88,34 @@ func (e *enqueueFlags) run(c *cobra.Command, kind string) error {
 		"id": fmt.Sprint(made.ID), "pipeline_id": fmt.Sprint(made.PipelineID), "state": made.State, "duplicate": made.Duplicate,
 	}
 	switch {
-	case !show.WantsJSON(c):
+	case !cli.WantsJSON(c):
 		fmt.Fprintln(c.OutOrStdout(), made.ID)
 	case !e.wait:
 		warnUnhandled(ctx, c, at, made.ID, made.State)
-		return show.JSON(c, answer)
+		return cli.JSON(c, answer)
 	}
 	if !e.wait {
 		warnUnhandled(ctx, c, at, made.ID, made.State)
 		return nil
 	}
-	last, err := follow(ctx, at, made.ID, newProgressLine(c.ErrOrStderr(), show.WantsJSON(c)))
+	last, err := follow(ctx, at, made.ID, newProgressLine(c.ErrOrStderr(), cli.WantsJSON(c)))
 	if err != nil {
 		return err
 	}
-	if show.WantsJSON(c) {
+	if cli.WantsJSON(c) {
 		answer["state"], answer["job"] = last.State, last
-		if err := show.JSON(c, answer); err != nil {
+		if err := cli.JSON(c, answer); err != nil {
 			return err
 		}
 	}
 	if last.State != job.Succeeded {
-		return exit.Refused("job %d (%s) %s: %s", last.ID, last.Kind, ended(last.State), failureText(last))
+		return cli.Refused("job %d (%s) %s: %s", last.ID, last.Kind, ended(last.State), failureText(last))
 	}
 	return nil
 }
 
 // warnUnhandled warns if no live pod has a handler for a new job.
-func warnUnhandled(ctx context.Context, c *cobra.Command, at *client.Client, id int64, state job.State) {
+func warnUnhandled(ctx context.Context, c *cobra.Command, at *cli.Client, id int64, state job.State) {
 	for _, b := range readBlockers(ctx, at, id, state) {
 		if b.Why == job.BlockerNoHandler || b.Why == job.BlockerNoPods {
 			fmt.Fprintf(c.ErrOrStderr(), "warning: %s: job %d waits until a pod that handles its kind starts\n", text.Printable(b.Says), id)
@@ -131,10 +129,10 @@ func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission
 		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while, Foreign: true, Approval: e.approval,
 	}
 	if kind == "" {
-		return s, exit.Usage("the kind is empty")
+		return s, cli.Usage("the kind is empty")
 	}
 	if e.while != "" && e.key == "" {
-		return s, exit.Usage("--unique-while needs --unique KEY")
+		return s, cli.Usage("--unique-while needs --unique KEY")
 	}
 	changed := c.Flags().Changed
 	if changed("subject") {
@@ -168,14 +166,14 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 	case strings.HasPrefix(value, "@"):
 		file, err := os.Open(value[1:])
 		if err != nil {
-			return exit.Usage("%s: %w", flag, err)
+			return cli.Usage("%s: %w", flag, err)
 		}
 		defer file.Close()
 		source = file
 	}
 	// The server enforces a lower limit.
 	if err := api.Decode(io.LimitReader(source, 64<<20), v); err != nil {
-		return exit.Usage("%s: %w: want JSON, @file with JSON, or - for stdin", flag, err)
+		return cli.Usage("%s: %w: want JSON, @file with JSON, or - for stdin", flag, err)
 	}
 	if raw, ok := v.(*json.RawMessage); ok && len(*raw) > job.MaxArgsBytes {
 		return fmt.Errorf("%w: %s: %d bytes, at most %d", job.ErrTooLarge, flag, len(*raw), job.MaxArgsBytes)
@@ -205,7 +203,7 @@ func ended(s job.State) string {
 
 // failureText describes why a job did not succeed.
 func failureText(j job.Job) string {
-	why := show.Text(j.Reason)
+	why := cli.Text(j.Reason)
 	if j.Error != nil {
 		first, _, _ := strings.Cut(*j.Error, "\n")
 		why += ": " + text.Short(first, 300)

@@ -7,9 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 )
 
@@ -30,9 +28,9 @@ It reads all jobs, and needs more database permissions than a pod: see docs/eras
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if e.Subject == "" {
-				return exit.Usage("--subject is required")
+				return cli.Usage("--subject is required")
 			}
-			return onClient(c, func(at *client.Client) error { return erase(c, at, e) })
+			return onClient(c, func(at *cli.Client) error { return erase(c, at, e) })
 		},
 	}
 	f := c.Flags()
@@ -43,10 +41,10 @@ It reads all jobs, and needs more database permissions than a pod: see docs/eras
 }
 
 // erase repeats the request until all jobs have been processed, and then prints the totals.
-func erase(c *cobra.Command, at *client.Client, e api.Erasure) error {
+func erase(c *cobra.Command, at *cli.Client, e api.Erasure) error {
 	var all api.Erased
 	for {
-		did, err := client.Post[api.Erased](c.Context(), at, "/admin/subjects/erase", e)
+		did, err := cli.Post[api.Erased](c.Context(), at, "/admin/subjects/erase", e)
 		if err != nil {
 			return err
 		}
@@ -78,11 +76,11 @@ func erase(c *cobra.Command, at *client.Client, e api.Erasure) error {
 	if len(all.Engines) > 0 {
 		line += "; copies of jobs that ran on " + strings.Join(all.Engines, " and ") + " remain there: delete those runs as docs/erasure.md describes"
 	}
-	if err := show.Done(c, all, "%s", line); err != nil || all.DryRun {
+	if err := cli.Done(c, all, "%s", line); err != nil || all.DryRun {
 		return err
 	}
 	if len(stay) > 0 {
-		return exit.Refused("%s", strings.Join(stay, "; "))
+		return cli.Refused("%s", strings.Join(stay, "; "))
 	}
 	return nil
 }

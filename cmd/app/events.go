@@ -9,9 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
@@ -38,31 +36,31 @@ interrupted, or, with --job, until the job has finished.`,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			w := watch{path: "/events", after: after, follow: follow}
 			if jobText != "" && pipelineText != "" {
-				return exit.Usage("want --job or --pipeline, not both")
+				return cli.Usage("want --job or --pipeline, not both")
 			}
 			if jobText != "" {
 				if w.job, err = text.ParseID(jobText); err != nil {
-					return exit.Usage("--job: %w", err)
+					return cli.Usage("--job: %w", err)
 				}
-				w.path = client.Path("/jobs/:id/events", w.job)
+				w.path = cli.Path("/jobs/:id/events", w.job)
 			}
 			if pipelineText != "" {
 				id, err := text.ParseID(pipelineText)
 				if err != nil {
-					return exit.Usage("--pipeline: %w", err)
+					return cli.Usage("--pipeline: %w", err)
 				}
-				w.path = client.Path("/pipelines/:id/events", id)
+				w.path = cli.Path("/pipelines/:id/events", id)
 			}
 			if _, err := view.EventNo(after); err != nil {
-				return exit.Usage("--after: %w", err)
+				return cli.Usage("--after: %w", err)
 			}
-			ctx, stop := exit.OnSignal(c.Context())
+			ctx, stop := cli.OnSignal(c.Context())
 			defer stop()
-			if w.at, err = client.For(c); err != nil {
+			if w.at, err = cli.For(c); err != nil {
 				return err
 			}
 			defer w.at.Close()
-			if err := w.run(ctx, func(e job.Event) error { return printEvent(c, e) }); err != nil && !exit.Stopped(ctx, err) {
+			if err := w.run(ctx, func(e job.Event) error { return printEvent(c, e) }); err != nil && !cli.Stopped(ctx, err) {
 				return err
 			}
 			return nil
@@ -78,7 +76,7 @@ interrupted, or, with --job, until the job has finished.`,
 
 // watch reads the events of one job, one pipeline, or all jobs.
 type watch struct {
-	at     *client.Client
+	at     *cli.Client
 	path   string
 	job    int64 // 0 unless the events of a single job are read
 	after  string
@@ -90,17 +88,17 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 	defer tick.Stop()
 	ended := false
 	if w.follow && w.job != 0 && w.after != "" { // all events of a finished job may come before the cursor
-		j, err := client.Get[job.Job](ctx, w.at, client.Path("/jobs/:id", w.job), nil)
-		if err != nil && !client.MayBeTemporary(err) {
+		j, err := cli.Get[job.Job](ctx, w.at, cli.Path("/jobs/:id", w.job), nil)
+		if err != nil && !cli.MayBeTemporary(err) {
 			return err
 		}
 		ended = err == nil && j.State.Terminal()
 	}
 	for {
-		page, err := client.Get[struct {
+		page, err := cli.Get[struct {
 			Events []job.Event `json:"events"`
-		}](ctx, w.at, w.path, client.Query("limit", strconv.Itoa(eventsAtOnce), "after", w.after))
-		if err != nil && (!w.follow || !client.MayBeTemporary(err)) {
+		}](ctx, w.at, w.path, cli.QueryOf("limit", strconv.Itoa(eventsAtOnce), "after", w.after))
+		if err != nil && (!w.follow || !cli.MayBeTemporary(err)) {
 			return err
 		}
 		list := page.Events
@@ -127,8 +125,8 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 
 // printEvent prints an event on one line.
 func printEvent(c *cobra.Command, e job.Event) error {
-	if show.WantsJSON(c) {
-		return show.JSON(c, e)
+	if cli.WantsJSON(c) {
+		return cli.JSON(c, e)
 	}
 	parts := []string{e.At.UTC().Format("2006-01-02 15:04:05.000Z"), fmt.Sprintf("%-5s", e.Level)}
 	if e.Job != nil {

@@ -3,7 +3,7 @@ package app
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli"
 )
 
 func newExportCommand() *cobra.Command {
@@ -26,7 +26,7 @@ func exportCommand(what, short string) *cobra.Command {
 		Short: short,
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return onClient(c, func(at *client.Client) error { return at.Copy(c.Context(), c.OutOrStdout(), "/admin/export/"+what) })
+			return onClient(c, func(at *cli.Client) error { return at.Copy(c.Context(), c.OutOrStdout(), "/admin/export/"+what) })
 		},
 	}
 }

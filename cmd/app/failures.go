@@ -8,9 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/failures"
 	"github.com/trapeze-run/trapeze/internal/text"
 )
@@ -37,13 +35,13 @@ trapeze retry --failures GROUP retries the jobs of a group.`,
 				return err
 			}
 			if limit < 1 || limit > 1000 {
-				return exit.Usage("--limit %d: want 1 to 1000", limit)
+				return cli.Usage("--limit %d: want 1 to 1000", limit)
 			}
 			if len(words) == 1 && kind != "" {
-				return exit.Usage("want a group or --kind, not both")
+				return cli.Usage("want a group or --kind, not both")
 			}
-			return onClient(c, func(at *client.Client) error {
-				query := client.Query("since", since, "limit", strconv.Itoa(limit))
+			return onClient(c, func(at *cli.Client) error {
+				query := cli.QueryOf("since", since, "limit", strconv.Itoa(limit))
 				if len(words) == 1 {
 					return printMembers(c, at, words[0], query)
 				}
@@ -60,16 +58,16 @@ trapeze retry --failures GROUP retries the jobs of a group.`,
 }
 
 // printFailures prints failure groups.
-func printFailures(c *cobra.Command, at *client.Client, query url.Values) error {
+func printFailures(c *cobra.Command, at *cli.Client, query url.Values) error {
 	now := time.Now()
-	found, err := client.Get[failures.List](c.Context(), at, "/failures", query)
+	found, err := cli.Get[failures.List](c.Context(), at, "/failures", query)
 	if err != nil {
 		return err
 	}
 	if !found.Complete {
 		fmt.Fprintf(c.ErrOrStderr(), "only the failed jobs since %s were read: more jobs have failed\n", text.Clock(&found.Since))
 	}
-	return show.List(c, "ID KIND JOBS RETRYING FIRST LAST NEWEST ERROR", show.Rows(found.Groups), func(g failures.Group) []string {
+	return cli.List(c, "ID KIND JOBS RETRYING FIRST LAST NEWEST ERROR", cli.Rows(found.Groups), func(g failures.Group) []string {
 		return []string{g.ID, g.Kind, strconv.Itoa(g.Jobs), strconv.Itoa(g.Retrying), text.Ago(&g.First, now), text.Ago(&g.Last, now), strconv.FormatInt(g.Newest, 10), g.Error}
 	})
 }
@@ -81,13 +79,13 @@ type failureGroup struct {
 }
 
 // printMembers prints the jobs in a failure group.
-func printMembers(c *cobra.Command, at *client.Client, id string, query url.Values) error {
+func printMembers(c *cobra.Command, at *cli.Client, id string, query url.Values) error {
 	now := time.Now()
-	found, err := client.Get[failureGroup](c.Context(), at, client.Path("/failures/:id", id), query)
+	found, err := cli.Get[failureGroup](c.Context(), at, cli.Path("/failures/:id", id), query)
 	if err != nil {
 		return err
 	}
-	return show.List(c, "ID KIND SUBJECT TRY FAILED ERROR", show.Rows(found.Members), func(failed failures.Job) []string {
+	return cli.List(c, "ID KIND SUBJECT TRY FAILED ERROR", cli.Rows(found.Members), func(failed failures.Job) []string {
 		return []string{strconv.FormatInt(failed.ID, 10), failed.Kind, text.Short(failed.Subject, 30), strconv.Itoa(failed.Attempt), text.Ago(&failed.FailedAt, now), failed.Error}
 	})
 }

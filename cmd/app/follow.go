@@ -8,9 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -22,7 +20,7 @@ const followEvery = 100 * time.Millisecond
 const explainEvery = time.Second
 
 // waitsFor returns a one-line description of why a job is not running.
-func waitsFor(ctx context.Context, at *client.Client, j job.Job) string {
+func waitsFor(ctx context.Context, at *cli.Client, j job.Job) string {
 	var why []string
 	for _, b := range readBlockers(ctx, at, j.ID, j.State) {
 		if b.Why != job.BlockerDue {
@@ -33,7 +31,7 @@ func waitsFor(ctx context.Context, at *client.Client, j job.Job) string {
 }
 
 // follow waits until a job and its next steps have ended, and returns the last of them. It keeps polling during a database outage.
-func follow(ctx context.Context, at *client.Client, id int64, show *progressLine) (job.Job, error) {
+func follow(ctx context.Context, at *cli.Client, id int64, show *progressLine) (job.Job, error) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	var looked time.Time
@@ -46,7 +44,7 @@ func follow(ctx context.Context, at *client.Client, id int64, show *progressLine
 				looked, waits = now, waitsFor(ctx, at, j)
 			}
 			show.job(j, waits)
-		case !client.MayBeTemporary(err) && ctx.Err() == nil:
+		case !cli.MayBeTemporary(err) && ctx.Err() == nil:
 			return job.Job{}, err
 		}
 		if err == nil && j.State.Terminal() {
@@ -57,7 +55,7 @@ func follow(ctx context.Context, at *client.Client, id int64, show *progressLine
 			case err == nil:
 				id = next.ID
 				continue
-			case !client.MayBeTemporary(err) && ctx.Err() == nil:
+			case !cli.MayBeTemporary(err) && ctx.Err() == nil:
 				return job.Job{}, err
 			}
 		}
@@ -65,19 +63,19 @@ func follow(ctx context.Context, at *client.Client, id int64, show *progressLine
 		case <-tick.C:
 		case <-ctx.Done():
 			show.endLine()
-			return job.Job{}, exit.Unknown("interrupted: job %d continues; see trapeze job %d", id, id)
+			return job.Job{}, cli.Unknown("interrupted: job %d continues; see trapeze job %d", id, id)
 		}
 	}
 }
 
 // nextStep returns the step after a job, or nil if there is none. The next step exists as soon as the job has succeeded.
-func nextStep(ctx context.Context, at *client.Client, j job.Job) (*job.Job, error) {
+func nextStep(ctx context.Context, at *cli.Client, j job.Job) (*job.Job, error) {
 	if j.State != job.Succeeded {
 		return nil, nil
 	}
-	page, err := client.Get[struct {
+	page, err := cli.Get[struct {
 		Jobs []job.Job `json:"jobs"`
-	}](ctx, at, "/jobs", client.Query("pipeline", strconv.FormatInt(j.PipelineID, 10), "parent", strconv.FormatInt(j.ID, 10), "limit", "1"))
+	}](ctx, at, "/jobs", cli.QueryOf("pipeline", strconv.FormatInt(j.PipelineID, 10), "parent", strconv.FormatInt(j.ID, 10), "limit", "1"))
 	if err != nil || len(page.Jobs) == 0 {
 		return nil, err
 	}
@@ -101,7 +99,7 @@ func newProgressLine(to io.Writer, silent bool) *progressLine {
 	if silent {
 		f.to = nil
 	}
-	f.bar = show.IsTerminal(to)
+	f.bar = cli.IsTerminal(to)
 	return f
 }
 
@@ -121,7 +119,7 @@ func (f *progressLine) job(j job.Job, waits string) {
 		}
 		return
 	}
-	if p := show.Progress(j.Progress); p != "" {
+	if p := cli.Progress(j.Progress); p != "" {
 		line += " " + text.Printable(p)
 	}
 	if line != f.last {
@@ -142,8 +140,8 @@ func drawBar(j job.Job) string {
 	const width = 30
 	p := j.Progress
 	if p == nil || p.Done == nil || p.Total == nil || *p.Total <= 0 {
-		return text.Printable(show.Progress(p))
+		return text.Printable(cli.Progress(p))
 	}
 	full := int(max(0, min(*p.Done, *p.Total)) * width / *p.Total)
-	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), text.Printable(show.Progress(p)))
+	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), text.Printable(cli.Progress(p)))
 }

@@ -9,8 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -21,13 +20,13 @@ func newJobCommand() *cobra.Command {
 		Short:   "Show one job",
 		Example: "  trapeze job 4711\n  trapeze job 4711 --json | jq .result",
 		Args:    cobra.ExactArgs(1),
-		RunE: onOne(func(c *cobra.Command, at *client.Client, id int64) error {
+		RunE: onOne(func(c *cobra.Command, at *cli.Client, id int64) error {
 			j, err := readJob(c.Context(), at, id)
 			if err != nil {
 				return err
 			}
-			if show.WantsJSON(c) {
-				return show.JSON(c, j)
+			if cli.WantsJSON(c) {
+				return cli.JSON(c, j)
 			}
 			return printJob(c, j, podOf(c.Context(), at, j), blockersOf(c.Context(), at, j))
 		}),
@@ -35,7 +34,7 @@ func newJobCommand() *cobra.Command {
 }
 
 // podOf returns the name of a job's pod, or its pod ID if the pod's row has been deleted or the caller may not see pods.
-func podOf(ctx context.Context, at *client.Client, j job.Job) string {
+func podOf(ctx context.Context, at *cli.Client, j job.Job) string {
 	if j.Pod == nil || j.Engine != "" {
 		return ""
 	}
@@ -57,13 +56,13 @@ func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 
 // readBlockers returns the reasons why a job is not running. It returns nil if the job is running or has ended, if the server is too old to
 // report blockers, or if the caller may not see the job.
-func readBlockers(ctx context.Context, at *client.Client, id int64, state job.State) []job.Blocker {
+func readBlockers(ctx context.Context, at *cli.Client, id int64, state job.State) []job.Blocker {
 	if state.Terminal() || state == job.Running {
 		return nil
 	}
-	answer, err := client.Get[struct {
+	answer, err := cli.Get[struct {
 		Blockers []job.Blocker `json:"blockers"`
-	}](ctx, at, client.Path("/jobs/:id/blockers", id), nil)
+	}](ctx, at, cli.Path("/jobs/:id/blockers", id), nil)
 	if err != nil {
 		return nil
 	}
@@ -71,7 +70,7 @@ func readBlockers(ctx context.Context, at *client.Client, id int64, state job.St
 }
 
 // blockersOf describes why a job is not running, one reason per line.
-func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
+func blockersOf(ctx context.Context, at *cli.Client, j job.Job) string {
 	var b strings.Builder
 	for _, o := range readBlockers(ctx, at, j.ID, j.State) {
 		b.WriteString(o.Says)
@@ -92,8 +91,8 @@ func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
 // printJob prints the non-empty properties of a job, one per line.
 func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	var b strings.Builder
-	colours := show.InkFor(c.OutOrStdout())
-	line := func(name, value string) { show.Fact(&b, colours, name, value) }
+	colours := cli.InkFor(c.OutOrStdout())
+	line := func(name, value string) { cli.Fact(&b, colours, name, value) }
 	compact := func(raw json.RawMessage) string { return text.Short(string(raw), 2000) }
 	attempts := strconv.Itoa(j.Attempt)
 	if j.MaxAttempts != nil {
@@ -107,12 +106,12 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	line("kind", j.Kind)
 	line("state", state)
 	line("waits because", because)
-	line("outcome", show.Text(j.Outcome))
-	line("reason", show.Text(j.Reason))
-	line("error class", show.Text(j.ErrorClass))
-	line("error code", show.Text(j.ErrorCode))
-	line("error", show.Text(j.Error))
-	line("progress", show.Progress(j.Progress))
+	line("outcome", cli.Text(j.Outcome))
+	line("reason", cli.Text(j.Reason))
+	line("error class", cli.Text(j.ErrorClass))
+	line("error code", cli.Text(j.ErrorCode))
+	line("error", cli.Text(j.Error))
+	line("progress", cli.Progress(j.Progress))
 	line("lane", j.Lane)
 	line("subject", j.Subject)
 	line("priority", strconv.Itoa(j.Priority))
@@ -128,7 +127,7 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	if j.ParentID != nil {
 		line("parent", strconv.FormatInt(*j.ParentID, 10))
 	}
-	line("unique key", show.Text(j.UniqueKey))
+	line("unique key", cli.Text(j.UniqueKey))
 	line("submitter", j.Submitter)
 	line("created", text.Clock(&j.CreatedAt))
 	line("due", text.Clock(j.RunAfter))

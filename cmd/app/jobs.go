@@ -7,9 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -42,13 +40,13 @@ func newJobsCommand() *cobra.Command {
 				query.Set("current", "true")
 			}
 			if limit < 0 {
-				return exit.Usage("--limit %d: want 1 or more, or 0 for all", limit)
+				return cli.Usage("--limit %d: want 1 or more, or 0 for all", limit)
 			}
 			query.Set("limit", strconv.Itoa(limit))
-			return onClient(c, func(at *client.Client) error {
+			return onClient(c, func(at *cli.Client) error {
 				now := time.Now()
-				jobs := client.List[job.Job](c.Context(), at, "/jobs", "jobs", query)
-				return show.List(c, "ID KIND LANE SUBJECT STATE PRI TRY AGE NOTE", jobs, func(j job.Job) []string {
+				jobs := cli.ListAll[job.Job](c.Context(), at, "/jobs", "jobs", query)
+				return cli.List(c, "ID KIND LANE SUBJECT STATE PRI TRY AGE NOTE", jobs, func(j job.Job) []string {
 					return []string{
 						strconv.FormatInt(j.ID, 10), j.Kind, j.Lane, text.Short(j.Subject, 30), string(j.State), strconv.Itoa(j.Priority),
 						strconv.Itoa(j.Attempt), text.Ago(&j.CreatedAt, now), text.Short(remark(j), 60),
@@ -70,7 +68,7 @@ func remark(j job.Job) string {
 	case j.State == job.Failed, j.State == job.Cancelled:
 		return failureText(j)
 	case j.State.Terminal():
-		if show.Text(j.Outcome) == string(job.Warning) {
+		if cli.Text(j.Outcome) == string(job.Warning) {
 			return "warning"
 		}
 		return ""
@@ -82,7 +80,7 @@ func remark(j job.Job) string {
 	if j.State == job.Pending && j.RunAfter != nil && j.RunAfter.After(time.Now()) {
 		parts = append(parts, "due "+text.Clock(j.RunAfter))
 	}
-	if p := show.Progress(j.Progress); p != "" {
+	if p := cli.Progress(j.Progress); p != "" {
 		parts = append(parts, p)
 	}
 	return strings.Join(parts, ", ")

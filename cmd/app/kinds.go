@@ -8,8 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -24,14 +23,14 @@ highest 95th percentile of run times. Each pod adds its numbers once a minute.`,
 		Example: "  trapeze kinds\n  trapeze kinds --window 24h --order wait_p95",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return onClient(c, func(at *client.Client) error {
-				found, err := client.Get[struct {
+			return onClient(c, func(at *cli.Client) error {
+				found, err := cli.Get[struct {
 					Kinds []job.KindUse `json:"kinds"`
-				}](c.Context(), at, "/kinds", client.Query("window", window, "order", order))
+				}](c.Context(), at, "/kinds", cli.QueryOf("window", window, "order", order))
 				if err != nil {
 					return err
 				}
-				return show.List(c, "KIND FINISHED FAILED RUN-P50 RUN-P95 WAIT-P50 WAIT-P95 RUNNING WAITING LANE PODS LIMITS", show.Rows(found.Kinds), func(k job.KindUse) []string {
+				return cli.List(c, "KIND FINISHED FAILED RUN-P50 RUN-P95 WAIT-P50 WAIT-P95 RUNNING WAITING LANE PODS LIMITS", cli.Rows(found.Kinds), func(k job.KindUse) []string {
 					e := k.Ended
 					return []string{k.Kind, strconv.FormatInt(e.Finished, 10), strconv.FormatInt(e.Failed, 10), timing(e.RunP50), timing(e.RunP95), timing(e.WaitP50),
 						timing(e.WaitP95), strconv.Itoa(k.Running), strconv.Itoa(k.Waiting), k.Lane, kindPods(k), kindLimits(k)}

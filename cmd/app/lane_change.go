@@ -1,7 +1,7 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"fmt"
 	"strconv"
@@ -22,10 +22,10 @@ func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 	for _, one := range settings {
 		name, value, ok := strings.Cut(one, "=")
 		if !ok {
-			return c, exit.Usage("setting %q: want key=value, such as slots=3", one)
+			return c, cli.Usage("setting %q: want key=value, such as slots=3", one)
 		}
 		if seen[name] {
-			return c, exit.Usage("setting %q given twice", name)
+			return c, cli.Usage("setting %q given twice", name)
 		}
 		seen[name] = true
 		limit, isLimit := limits[name]
@@ -41,7 +41,7 @@ func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 			err = fmt.Errorf("unknown setting; see trapeze lane set --help")
 		}
 		if err != nil {
-			return c, exit.Usage("%s: %w", one, err)
+			return c, cli.Usage("%s: %w", one, err)
 		}
 	}
 	return c, nil

@@ -10,9 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -28,10 +26,10 @@ To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze d
 		Example: "  trapeze lanes\n  trapeze lanes --watch=1s",
 		Args:    cobra.NoArgs,
 	}
-	every := show.WatchFlag(c)
+	every := cli.WatchFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return onClient(c, func(at *client.Client) error {
-			return show.Watch(c, *every, func(ctx context.Context) error {
+		return onClient(c, func(at *cli.Client) error {
+			return cli.Watch(c, *every, func(ctx context.Context) error {
 				lanes, err := readLanes(ctx, at)
 				if err != nil {
 					return err
@@ -44,7 +42,7 @@ To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze d
 }
 
 func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
-	return show.List(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", show.Rows(lanes), func(l job.LaneUse) []string {
+	return cli.List(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", cli.Rows(lanes), func(l job.LaneUse) []string {
 		return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), text.Ago(l.Oldest, now), laneState(l),
 			span(l.PollInterval), span(l.StaleAfter), span(l.MaxAge), text.Short(strings.Join(l.Kinds, ","), 60)}
 	})
@@ -141,8 +139,8 @@ that, at most for --timeout; the move continues after that. To cancel a move, se
 			if engine != "" {
 				change.Engine = &engine
 			}
-			return onClient(c, func(at *client.Client) error {
-				done, err := putSetting[job.LaneChanged](c.Context(), at, client.Path("/admin/workers/lanes/:name", args[0]), dry, change, true)
+			return onClient(c, func(at *cli.Client) error {
+				done, err := putSetting[job.LaneChanged](c.Context(), at, cli.Path("/admin/workers/lanes/:name", args[0]), dry, change, true)
 				if err != nil {
 					return err
 				}
@@ -163,20 +161,20 @@ that, at most for --timeout; the move continues after that. To cancel a move, se
 const progressEvery = 5 * time.Second
 
 // awaitMove waits until a lane has moved to another engine, and reports the progress on standard error.
-func awaitMove(c *cobra.Command, at *client.Client, lane string, timeout time.Duration) error {
+func awaitMove(c *cobra.Command, at *cli.Client, lane string, timeout time.Duration) error {
 	said := ""
 	for until := time.Now().Add(timeout); ; {
 		wait := max(min(time.Until(until), progressEvery), 0)
-		m, err := client.Post[job.LaneMove](c.Context(), at, client.Path("/admin/workers/lanes/:name/engine", lane), map[string]string{"wait": wait.String()})
+		m, err := cli.Post[job.LaneMove](c.Context(), at, cli.Path("/admin/workers/lanes/:name/engine", lane), map[string]string{"wait": wait.String()})
 		if err != nil {
 			return err
 		}
 		if m.Next == "" {
-			return show.Done(c, m, "lane %s runs on %s", text.Printable(m.Lane), text.Printable(m.Engine))
+			return cli.Done(c, m, "lane %s runs on %s", text.Printable(m.Lane), text.Printable(m.Engine))
 		}
 		waits := fmt.Sprintf("%s still running, %s to confirm", text.Count(m.Running, "job", "jobs"), text.Count(m.Pods, "pod", "pods"))
 		if time.Until(until) <= 0 {
-			return exit.Refused("lane %s has not moved to %s yet: %s. The move continues; to give it up, run trapeze lane set %s --engine %s",
+			return cli.Refused("lane %s has not moved to %s yet: %s. The move continues; to give it up, run trapeze lane set %s --engine %s",
 				text.Printable(m.Lane), text.Printable(m.Next), waits, text.ShellWord(m.Lane), text.ShellWord(m.Engine))
 		}
 		if waits != said {
@@ -196,9 +194,9 @@ func newLaneRemoveCommand() *cobra.Command {
 The default lane cannot be deleted.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return onClient(c, func(at *client.Client) error {
-				path := client.Path("/admin/workers/lanes/:name", args[0]) + "?" + client.Query("dry_run", strconv.FormatBool(dry), "move_to", to).Encode()
-				done, err := client.Do[job.LaneChanged](c.Context(), at, http.MethodDelete, path, nil)
+			return onClient(c, func(at *cli.Client) error {
+				path := cli.Path("/admin/workers/lanes/:name", args[0]) + "?" + cli.QueryOf("dry_run", strconv.FormatBool(dry), "move_to", to).Encode()
+				done, err := cli.Do[job.LaneChanged](c.Context(), at, http.MethodDelete, path, nil)
 				if err != nil {
 					return err
 				}
@@ -213,8 +211,8 @@ The default lane cannot be deleted.`,
 
 // printLaneChanged prints the result of a lane change.
 func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
-	if show.WantsJSON(c) {
-		return show.JSON(c, done)
+	if cli.WantsJSON(c) {
+		return cli.JSON(c, done)
 	}
 	verb := "unchanged"
 	switch {
@@ -233,11 +231,11 @@ func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 }
 
 // putSetting changes a lane or schedule. If make is set, it creates a missing one.
-func putSetting[T any](ctx context.Context, at *client.Client, path string, dry bool, change any, make bool) (T, error) {
+func putSetting[T any](ctx context.Context, at *cli.Client, path string, dry bool, change any, make bool) (T, error) {
 	path += "?dry_run=" + strconv.FormatBool(dry)
-	done, err := client.Do[T](ctx, at, http.MethodPatch, path, change)
-	if make && client.NotFound(err) {
-		return client.Do[T](ctx, at, http.MethodPut, path, change)
+	done, err := cli.Do[T](ctx, at, http.MethodPatch, path, change)
+	if make && cli.NotFound(err) {
+		return cli.Do[T](ctx, at, http.MethodPut, path, change)
 	}
 	return done, err
 }

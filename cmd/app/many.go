@@ -8,9 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 )
 
@@ -20,7 +18,7 @@ type manyOrOne struct {
 	dryRun bool
 	yes    bool
 	did    string // the past participle of the command, such as "cancelled"
-	one    func(c *cobra.Command, at *client.Client, id int64) error
+	one    func(c *cobra.Command, at *cli.Client, id int64) error
 	many   string // the API route for many jobs
 }
 
@@ -33,40 +31,40 @@ func (m *manyOrOne) flags(c *cobra.Command) {
 func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 	switch {
 	case len(words) == 1 && (m.which.any() || m.which.children != "" || m.dryRun):
-		return exit.Usage("want an id, or a filter such as --kind, not both")
+		return cli.Usage("want an id, or a filter such as --kind, not both")
 	case len(words) == 1:
 		return onOne(m.one)(c, words)
 	case !m.which.any():
-		return exit.Usage("want an id, or a filter such as --kind; see %s --help", c.CommandPath())
+		return cli.Usage("want an id, or a filter such as --kind; see %s --help", c.CommandPath())
 	}
 	selection, err := m.which.selection()
 	if err != nil {
 		return err
 	}
-	return onClient(c, func(at *client.Client) error {
+	return onClient(c, func(at *cli.Client) error {
 		if m.which.failures != "" {
 			m.many = "/failures/retry" // this route needs no permission to manage workers
 			if selection, err = failureSet(c, at, selection, m.which.failures); err != nil {
 				return err
 			}
 		}
-		if !m.dryRun && !m.yes && show.CanAsk(c) {
+		if !m.dryRun && !m.yes && cli.CanAsk(c) {
 			if err := m.confirm(c, at, selection); err != nil {
 				return err
 			}
 		}
 		selection.DryRun = m.dryRun
-		did, err := client.Post[api.Many](c.Context(), at, m.many, selection)
+		did, err := cli.Post[api.Many](c.Context(), at, m.many, selection)
 		if err != nil {
 			return err
 		}
-		return show.Done(c, did, "%s", m.summary(did))
+		return cli.Done(c, did, "%s", m.summary(did))
 	})
 }
 
 // failureSet returns a selection of the jobs that are now in a failure group and failed after the time given in s.
-func failureSet(c *cobra.Command, at *client.Client, s api.Selection, group string) (api.Selection, error) {
-	found, err := client.Get[failureGroup](c.Context(), at, client.Path("/failures/:id", group), client.Query("since", s.Filter.Since, "limit", "1"))
+func failureSet(c *cobra.Command, at *cli.Client, s api.Selection, group string) (api.Selection, error) {
+	found, err := cli.Get[failureGroup](c.Context(), at, cli.Path("/failures/:id", group), cli.QueryOf("since", s.Filter.Since, "limit", "1"))
 	s.Filter.Since, s.Filter.Failures = "", found.Set
 	return s, err
 }
@@ -75,13 +73,13 @@ func failureSet(c *cobra.Command, at *client.Client, s api.Selection, group stri
 const unasked = 100
 
 // confirm asks the operator for confirmation before a command changes many jobs. It returns an error unless the operator agrees.
-func (m *manyOrOne) confirm(c *cobra.Command, at *client.Client, selection api.Selection) error {
+func (m *manyOrOne) confirm(c *cobra.Command, at *cli.Client, selection api.Selection) error {
 	selection.DryRun = true
-	would, err := client.Post[api.Many](c.Context(), at, m.many, selection)
-	if err != nil || would.Matched <= unasked || show.Confirm(c, fmt.Sprintf("%d jobs would be %s; continue?", would.Matched, m.did)) {
+	would, err := cli.Post[api.Many](c.Context(), at, m.many, selection)
+	if err != nil || would.Matched <= unasked || cli.Confirm(c, fmt.Sprintf("%d jobs would be %s; continue?", would.Matched, m.did)) {
 		return err
 	}
-	return exit.Refused("no job was %s", m.did)
+	return cli.Refused("no job was %s", m.did)
 }
 
 // summary describes the result of a bulk command on one line.
@@ -111,12 +109,12 @@ func (m *manyOrOne) summary(did api.Many) string {
 func newRetryCommand() *cobra.Command {
 	var args string
 	m := manyOrOne{did: "retried", many: "/admin/workers/jobs/retry"}
-	m.one = func(c *cobra.Command, at *client.Client, id int64) error {
+	m.one = func(c *cobra.Command, at *cli.Client, id int64) error {
 		other, err := jsonOf(c, "args", args)
 		if err != nil {
 			return err
 		}
-		again, err := tryAgain(c, at, client.Path("/jobs/:id/retry", id), other)
+		again, err := tryAgain(c, at, cli.Path("/jobs/:id/retry", id), other)
 		if err != nil {
 			return err
 		}
@@ -126,7 +124,7 @@ func newRetryCommand() *cobra.Command {
 		} else if len(again) != 1 || again[0] != strconv.FormatInt(id, 10) {
 			line = "waits again for " + text.Count(len(again), "job", "jobs")
 		}
-		return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "retried": again}, "job %d %s", id, line)
+		return cli.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "retried": again}, "job %d %s", id, line)
 	}
 	c := &cobra.Command{
 		Use:   "retry [ID]",
@@ -144,7 +142,7 @@ Exit code 1 when the job does not exist, is neither failed nor cancelled, or whe
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
 			if len(words) == 0 && c.Flags().Changed("args") {
-				return exit.Usage("--args needs the id of one job")
+				return cli.Usage("--args needs the id of one job")
 			}
 			return m.run(c, words)
 		},
@@ -156,12 +154,12 @@ Exit code 1 when the job does not exist, is neither failed nor cancelled, or whe
 }
 
 // tryAgain retries a job or a pipeline, with new arguments if args is not nil. It returns the IDs of the jobs that are pending again.
-func tryAgain(c *cobra.Command, at *client.Client, path string, args any) ([]string, error) {
+func tryAgain(c *cobra.Command, at *cli.Client, path string, args any) ([]string, error) {
 	var body any
 	if args != nil {
 		body = map[string]any{"args": args}
 	}
-	answer, err := client.Post[struct {
+	answer, err := cli.Post[struct {
 		Retried []string `json:"retried"`
 	}](c.Context(), at, path, body)
 	return answer.Retried, err

@@ -8,10 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/env"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/text"
@@ -36,16 +33,16 @@ it starts, unless --no-migrate is set. The command works on DATABASE_URL only; i
 }
 
 // withConfig calls do with a configuration whose database responds and, if writes is set, accepts writes.
-func withConfig(c *cobra.Command, writes bool, do func(ctx context.Context, config env.Settings) error) error {
-	config, err := env.Load()
+func withConfig(c *cobra.Command, writes bool, do func(ctx context.Context, config cli.Settings) error) error {
+	config, err := cli.Load()
 	if err != nil {
 		return err
 	}
-	if client.Server(c, config) != "" {
-		return exit.Usage("migrate works on the database, not through a server: set DATABASE_URL, and omit --server (TRAPEZE_SERVER)")
+	if cli.ServerFlag(c, config) != "" {
+		return cli.Usage("migrate works on the database, not through a server: set DATABASE_URL, and omit --server (TRAPEZE_SERVER)")
 	}
 	if config.DatabaseURL == "" {
-		return env.ErrNoDatabase
+		return cli.ErrNoDatabase
 	}
 	pool, err := config.Connect(c.Context(), writes)
 	if err != nil {
@@ -61,7 +58,7 @@ func newMigrateUp() *cobra.Command {
 		Short: "Apply every pending migration",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return withConfig(c, true, func(ctx context.Context, config env.Settings) error {
+			return withConfig(c, true, func(ctx context.Context, config cli.Settings) error {
 				pool, err := config.Connect(ctx, false)
 				if err != nil {
 					return err
@@ -85,11 +82,11 @@ func newMigrateDown() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
 			case !c.Flags().Changed("to"):
-				return exit.Usage("want --to N, the version to go back to; 0 drops every table and job")
+				return cli.Usage("want --to N, the version to go back to; 0 drops every table and job")
 			case to < 0 || to > schema.Latest():
-				return exit.Usage("--to %d: want 0 to %d", to, schema.Latest())
+				return cli.Usage("--to %d: want 0 to %d", to, schema.Latest())
 			}
-			return withConfig(c, true, func(ctx context.Context, config env.Settings) error {
+			return withConfig(c, true, func(ctx context.Context, config cli.Settings) error {
 				if err := migrate.Down(ctx, config.MigrationURL(), config.Options.Schema, to); err != nil {
 					return err
 				}
@@ -102,8 +99,8 @@ func newMigrateDown() *cobra.Command {
 }
 
 func printVersion(c *cobra.Command, schema string, at int64) error {
-	if show.WantsJSON(c) {
-		return show.JSON(c, map[string]any{"schema": schema, "version": at})
+	if cli.WantsJSON(c) {
+		return cli.JSON(c, map[string]any{"schema": schema, "version": at})
 	}
 	_, err := fmt.Fprintf(c.OutOrStdout(), "schema %s is at version %d\n", schema, at)
 	return err
@@ -115,19 +112,19 @@ func newMigrateStatus() *cobra.Command {
 		Short: "List the migrations and when they were applied",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return withConfig(c, false, func(ctx context.Context, config env.Settings) error {
+			return withConfig(c, false, func(ctx context.Context, config cli.Settings) error {
 				list, err := migrate.Status(ctx, config.MigrationURL(), config.Options.Schema)
 				if err != nil {
 					return err
 				}
 				var rows [][]string
 				for _, m := range list {
-					if show.WantsJSON(c) {
+					if cli.WantsJSON(c) {
 						var applied *time.Time
 						if !m.AppliedAt.IsZero() {
 							applied = &m.AppliedAt
 						}
-						if err := show.JSON(c, map[string]any{"version": m.Version, "name": m.Name, "applied_at": applied}); err != nil {
+						if err := cli.JSON(c, map[string]any{"version": m.Version, "name": m.Name, "applied_at": applied}); err != nil {
 							return err
 						}
 						continue
@@ -138,10 +135,10 @@ func newMigrateStatus() *cobra.Command {
 					}
 					rows = append(rows, []string{strconv.FormatInt(m.Version, 10), m.Name, at})
 				}
-				if show.WantsJSON(c) {
+				if cli.WantsJSON(c) {
 					return nil
 				}
-				return show.Table(c, "VERSION NAME APPLIED", rows)
+				return cli.Table(c, "VERSION NAME APPLIED", rows)
 			})
 		},
 	}
@@ -154,12 +151,12 @@ func newMigratePrint() *cobra.Command {
 		Short: "Print the migrations as plain SQL, for another migration tool",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := env.Load()
+			config, err := cli.Load()
 			if err != nil {
 				return err
 			}
 			if to < 0 || to > schema.Latest() {
-				return exit.Usage("--to %d: want 1 to %d, or 0 for all", to, schema.Latest())
+				return cli.Usage("--to %d: want 1 to %d, or 0 for all", to, schema.Latest())
 			}
 			return migrate.Print(c.OutOrStdout(), config.Options.Schema, to)
 		},

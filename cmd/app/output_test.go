@@ -1,7 +1,7 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 
 	"bytes"
@@ -72,7 +72,7 @@ func TestFailureTextOutputWithStack(t *testing.T) {
 
 func TestAuditTextOutput(t *testing.T) {
 	golden(t, "audit.txt", func(c *cobra.Command) error {
-		return show.Table(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", [][]string{
+		return cli.Table(c, "ID AT ACTOR ACTION TARGET RESULT FROM WHY CHANGE", [][]string{
 			auditCells(admin.AuditRow{ID: 2, At: noon, Actor: "bo", Source: "10.0.0.7", Action: "lane.set", Target: "lane default", Reason: "it needs the permission workers:manage"}),
 			auditCells(admin.AuditRow{ID: 1, At: noon, Actor: "ana", Source: "cli", Action: "lane.set", Target: "lane default", Allowed: true, Reason: "month's end",
 				Before: json.RawMessage(`{"slots":2}`), After: json.RawMessage(`{"slots":4}`)}),

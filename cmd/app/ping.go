@@ -11,10 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/env"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 )
 
 // pingWithin limits how long a pod may take to respond.
@@ -32,19 +29,19 @@ If TRAPEZE_TLS_CLIENT_CA is set, the pod's own certificate is presented, so the 
 		Example: "  trapeze ping\n  trapeze ping --ready --server https://jobs.example.org",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := env.Load()
+			config, err := cli.Load()
 			if err != nil {
 				return err
 			}
 			transport := http.DefaultTransport.(*http.Transport).Clone()
 			defer transport.CloseIdleConnections()
-			url := strings.TrimRight(client.Server(c, config), "/")
+			url := strings.TrimRight(cli.ServerFlag(c, config), "/")
 			if url == "" {
 				if url, transport.TLSClientConfig, err = ownPod(config); err != nil {
 					return err
 				}
-			} else if err := env.ValidServer(url); err != nil {
-				return exit.Usage("--server: %w", err)
+			} else if err := cli.ValidServer(url); err != nil {
+				return cli.Usage("--server: %w", err)
 			}
 			route := "/healthz"
 			if ready {
@@ -58,10 +55,10 @@ If TRAPEZE_TLS_CLIENT_CA is set, the pod's own certificate is presented, so the 
 }
 
 // ownPod returns the URL of the pod on this machine and the TLS settings for connecting to it, which are nil without TLS.
-func ownPod(config env.Settings) (url string, secure *tls.Config, err error) {
+func ownPod(config cli.Settings) (url string, secure *tls.Config, err error) {
 	host, port, err := net.SplitHostPort(config.API.Addr)
 	if err != nil || port == "0" {
-		return "", nil, exit.Usage("TRAPEZE_HTTP_ADDR=%s names no port: set --server", config.API.Addr)
+		return "", nil, cli.Usage("TRAPEZE_HTTP_ADDR=%s names no port: set --server", config.API.Addr)
 	}
 	switch host { // addresses that mean every interface
 	case "0.0.0.0":
@@ -71,7 +68,7 @@ func ownPod(config env.Settings) (url string, secure *tls.Config, err error) {
 	}
 	served, err := config.API.TLS()
 	if err != nil {
-		return "", nil, exit.Usage("%w", err)
+		return "", nil, cli.Usage("%w", err)
 	}
 	if served == nil {
 		return "http://" + net.JoinHostPort(host, port), nil, nil
@@ -90,11 +87,11 @@ func ownPod(config env.Settings) (url string, secure *tls.Config, err error) {
 func ping(c *cobra.Command, to *http.Client, url string) error {
 	request, err := http.NewRequestWithContext(c.Context(), http.MethodGet, url, nil)
 	if err != nil {
-		return exit.Usage("%w", err)
+		return cli.Usage("%w", err)
 	}
 	response, err := to.Do(request)
 	if err != nil {
-		return exit.Unavailable("%w", err)
+		return cli.Unavailable("%w", err)
 	}
 	defer response.Body.Close()
 	var status struct {
@@ -102,10 +99,10 @@ func ping(c *cobra.Command, to *http.Client, url string) error {
 	}
 	_ = json.NewDecoder(http.MaxBytesReader(nil, response.Body, 1<<20)).Decode(&status) // the exit code depends only on the HTTP status
 	if response.StatusCode != http.StatusOK {
-		return exit.Unavailable("%s returned %s: %s", url, response.Status, strings.Join(status.Reasons, ", "))
+		return cli.Unavailable("%s returned %s: %s", url, response.Status, strings.Join(status.Reasons, ", "))
 	}
-	if show.WantsJSON(c) {
-		return show.JSON(c, map[string]any{"ok": true, "url": url})
+	if cli.WantsJSON(c) {
+		return cli.JSON(c, map[string]any{"ok": true, "url": url})
 	}
 	_, err = fmt.Fprintln(c.OutOrStdout(), "ok")
 	return err

@@ -12,9 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -38,9 +36,9 @@ children, and lists the running and failed ones.
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if branches < 0 {
-				return exit.Usage("--branches %d: want 0 or more", branches)
+				return cli.Usage("--branches %d: want 0 or more", branches)
 			}
-			return onOne(func(c *cobra.Command, at *client.Client, id int64) error {
+			return onOne(func(c *cobra.Command, at *cli.Client, id int64) error {
 				if follow {
 					return followTree(c, at, id, branches)
 				}
@@ -48,8 +46,8 @@ children, and lists the running and failed ones.
 				if err != nil {
 					return err
 				}
-				if show.WantsJSON(c) {
-					return show.JSON(c, tree)
+				if cli.WantsJSON(c) {
+					return cli.JSON(c, tree)
 				}
 				return tree.draw(c.OutOrStdout(), time.Now())
 			})(c, args)
@@ -64,8 +62,8 @@ children, and lists the running and failed ones.
 // tree is a pipeline with a method that draws it.
 type tree api.Tree
 
-func readTree(ctx context.Context, at *client.Client, id int64, branches int) (tree, error) {
-	return client.Get[tree](ctx, at, client.Path("/pipelines/:id", id), client.Query("branches", strconv.Itoa(branches)))
+func readTree(ctx context.Context, at *cli.Client, id int64, branches int) (tree, error) {
+	return cli.Get[tree](ctx, at, cli.Path("/pipelines/:id", id), cli.QueryOf("branches", strconv.Itoa(branches)))
 }
 
 var marks = map[job.State]string{
@@ -92,7 +90,7 @@ func (t tree) draw(to io.Writer, now time.Time) error {
 
 func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time) {
 	mark := marks[j.State]
-	if j.State == job.Succeeded && show.Text(j.Outcome) == string(job.Warning) {
+	if j.State == job.Succeeded && cli.Text(j.Outcome) == string(job.Warning) {
 		mark = "!"
 	}
 	subject := ""
@@ -102,7 +100,7 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 	fmt.Fprintf(b, "%s%s %-*s %-10d %-10s %8s%s", indent, mark, max(24-len([]rune(indent)), 1), text.Short(text.Printable(j.Kind), 24), j.ID, j.State,
 		elapsed(j.StartedAt, j.FinishedAt, now), subject)
 	switch {
-	case j.State == job.Failed || show.Text(j.Outcome) == string(job.Warning):
+	case j.State == job.Failed || cli.Text(j.Outcome) == string(job.Warning):
 		if note := failureText(j.Job); note != "" {
 			fmt.Fprintf(b, "  %s", text.Short(text.Printable(note), 80))
 		}
@@ -162,26 +160,26 @@ const followTreeEvery = 300 * time.Millisecond
 
 // followTree follows a pipeline until it has finished. With --json, it prints each change; on a terminal, it redraws in place; otherwise,
 // it draws only the finished pipeline.
-func followTree(c *cobra.Command, at *client.Client, id int64, branches int) error {
-	ctx, stop := exit.OnSignal(c.Context())
+func followTree(c *cobra.Command, at *cli.Client, id int64, branches int) error {
+	ctx, stop := cli.OnSignal(c.Context())
 	defer stop()
-	out, live := c.OutOrStdout(), show.IsTerminal(c.OutOrStdout())
+	out, live := c.OutOrStdout(), cli.IsTerminal(c.OutOrStdout())
 	tick := time.NewTicker(followTreeEvery)
 	defer tick.Stop()
 	var printed tree
 	for lines := 0; ; {
 		t, err := readTree(ctx, at, id, branches)
 		switch {
-		case err != nil && (!client.MayBeTemporary(err) || ctx.Err() != nil):
-			if exit.Stopped(ctx, ctx.Err()) {
-				return exit.Unknown("interrupted: pipeline %d continues; see trapeze pipeline %d", id, id)
+		case err != nil && (!cli.MayBeTemporary(err) || ctx.Err() != nil):
+			if cli.Stopped(ctx, ctx.Err()) {
+				return cli.Unknown("interrupted: pipeline %d continues; see trapeze pipeline %d", id, id)
 			}
 			return err
-		case err == nil && show.WantsJSON(c):
+		case err == nil && cli.WantsJSON(c):
 			if reflect.DeepEqual(t, printed) {
 				break
 			}
-			if err := show.JSON(c, t); err != nil {
+			if err := cli.JSON(c, t); err != nil {
 				return err
 			}
 			printed = t
@@ -202,7 +200,7 @@ func followTree(c *cobra.Command, at *client.Client, id int64, branches int) err
 		}
 		if err == nil && t.Status.Over() {
 			if t.Status != job.PipelineSucceeded {
-				return exit.Refused("pipeline %d %s; for the reason see trapeze job %d", id, t.Status, t.LastJob)
+				return cli.Refused("pipeline %d %s; for the reason see trapeze job %d", id, t.Status, t.LastJob)
 			}
 			return nil
 		}
@@ -234,17 +232,17 @@ Exit code 1 when the pipeline does not exist, when it is neither failed nor canc
 				return err
 			}
 			if children && other != nil {
-				return exit.Usage("--args changes the step, --children retries its children: use one of them")
+				return cli.Usage("--args changes the step, --children retries its children: use one of them")
 			}
 			if children {
 				return onOne(retryChildren)(c, words)
 			}
-			return onOne(func(c *cobra.Command, at *client.Client, id int64) error {
-				again, err := tryAgain(c, at, client.Path("/pipelines/:id/retry", id), other)
+			return onOne(func(c *cobra.Command, at *cli.Client, id int64) error {
+				again, err := tryAgain(c, at, cli.Path("/pipelines/:id/retry", id), other)
 				if err != nil {
 					return err
 				}
-				return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "retried": again},
+				return cli.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "retried": again},
 					"pipeline %d continues with %s", id, text.Count(len(again), "job", "jobs"))
 			})(c, words)
 		},
@@ -254,15 +252,15 @@ Exit code 1 when the pipeline does not exist, when it is neither failed nor canc
 	return c
 }
 
-func retryChildren(c *cobra.Command, at *client.Client, id int64) error {
-	did, err := client.Post[struct {
+func retryChildren(c *cobra.Command, at *cli.Client, id int64) error {
+	did, err := cli.Post[struct {
 		Pipeline string `json:"pipeline"`
 		Retried  int    `json:"retried"`
 		Skipped  int    `json:"skipped"`
 		More     bool   `json:"more"`
-	}](c.Context(), at, client.Path("/pipelines/:id/children/retry", id), nil)
+	}](c.Context(), at, cli.Path("/pipelines/:id/children/retry", id), nil)
 	if err != nil {
 		return err
 	}
-	return show.Done(c, did, "pipeline %d: %s retried, %d skipped", id, text.Count(did.Retried, "child", "children"), did.Skipped)
+	return cli.Done(c, did, "pipeline %d: %s retried, %d skipped", id, text.Count(did.Retried, "child", "children"), did.Skipped)
 }

@@ -7,9 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -32,26 +30,26 @@ has finished. Status partial: the last step succeeded, but a child of a fan-out 
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if len(statuses) > 0 {
 				if _, err = text.ParseStatuses(statuses); err != nil {
-					return exit.Usage("--status: %w", err)
+					return cli.Usage("--status: %w", err)
 				}
 			}
 			if err = checkSince(since); err != nil {
 				return err
 			}
 			if limit < 0 {
-				return exit.Usage("--limit %d: want 1 or more, or 0 for all", limit)
+				return cli.Usage("--limit %d: want 1 or more, or 0 for all", limit)
 			}
-			query := client.Query("status", strings.Join(statuses, ","), "name", name, "since", since, "limit", strconv.Itoa(limit))
-			return onClient(c, func(at *client.Client) error {
+			query := cli.QueryOf("status", strings.Join(statuses, ","), "name", name, "since", since, "limit", strconv.Itoa(limit))
+			return onClient(c, func(at *cli.Client) error {
 				now := time.Now()
-				pipelines := client.List[job.Pipeline](c.Context(), at, "/pipelines", "pipelines", query)
-				return show.List(c, "ID NAME STATUS STEP KIND PROGRESS AGE NOTE", pipelines, func(p job.Pipeline) []string {
+				pipelines := cli.ListAll[job.Pipeline](c.Context(), at, "/pipelines", "pipelines", query)
+				return cli.List(c, "ID NAME STATUS STEP KIND PROGRESS AGE NOTE", pipelines, func(p job.Pipeline) []string {
 					step := strconv.Itoa(p.Step + 1)
 					if planned := len(job.Following(p.Planned)); planned > 0 {
 						step += " of " + strconv.Itoa(p.Step+1+planned)
 					}
 					return []string{strconv.FormatInt(p.ID, 10), text.Short(p.Name, 30), string(p.Status), step, p.Kind,
-						show.Progress(p.Progress), text.Ago(&p.CreatedAt, now), text.Short(show.Text(p.Error), 60)}
+						cli.Progress(p.Progress), text.Ago(&p.CreatedAt, now), text.Short(cli.Text(p.Error), 60)}
 				})
 			})
 		},
@@ -74,14 +72,14 @@ jobs end as cancelled when their handlers return.
 Exit code 1 when the pipeline does not exist, or when all its jobs have finished.`,
 		Example: "  trapeze abort 4711",
 		Args:    cobra.ExactArgs(1),
-		RunE: onOne(func(c *cobra.Command, at *client.Client, id int64) error {
-			did, err := client.Post[struct {
+		RunE: onOne(func(c *cobra.Command, at *cli.Client, id int64) error {
+			did, err := cli.Post[struct {
 				Aborted []string `json:"aborted"`
-			}](c.Context(), at, client.Path("/pipelines/:id/abort", id), nil)
+			}](c.Context(), at, cli.Path("/pipelines/:id/abort", id), nil)
 			if err != nil {
 				return err
 			}
-			return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "aborted": did.Aborted},
+			return cli.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "aborted": did.Aborted},
 				"pipeline %d aborted: %s", id, text.Count(len(did.Aborted), "job", "jobs"))
 		}),
 	}

@@ -8,8 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -22,13 +21,13 @@ func newPodsCommand() *cobra.Command {
 		Example: "  trapeze pods\n  trapeze pods --all    # include pods that left or died recently",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return onClient(c, func(at *client.Client) error {
+			return onClient(c, func(at *cli.Client) error {
 				pods, err := readPods(c.Context(), at, all)
 				if err != nil {
 					return err
 				}
 				now := time.Now()
-				return show.List(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE REMOTE KINDS", show.Rows(pods), func(p job.Pod) []string {
+				return cli.List(c, "NAME BOOT VERSION RUNNING SLOTS UP STATE REMOTE KINDS", cli.Rows(pods), func(p job.Pod) []string {
 					return []string{
 						p.Name, p.Boot, p.Version, strconv.Itoa(p.Running), strconv.Itoa(p.Slots), text.Ago(&p.StartedAt, now),
 						podState(p, now), remoteOf(p), text.Short(strings.Join(p.Kinds, ","), 60),

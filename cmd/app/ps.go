@@ -8,8 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -30,21 +29,21 @@ The exit code is 1 if the job is not running, or if its pod or worker does not a
   trapeze ps --json | jq '.running[].job'`,
 		Args: cobra.NoArgs,
 	}
-	every := show.WatchFlag(c)
+	every := cli.WatchFlag(c)
 	var stack string
 	c.Flags().StringVar(&stack, "stack", "", "print the stack of the handler of this running job")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if stack != "" {
 			return onOne(printStack)(c, []string{stack})
 		}
-		return onClient(c, func(at *client.Client) error {
-			return show.Watch(c, *every, func(ctx context.Context) error {
-				now, err := client.Get[job.Fleet](ctx, at, "/admin/workers/status", nil)
+		return onClient(c, func(at *cli.Client) error {
+			return cli.Watch(c, *every, func(ctx context.Context) error {
+				now, err := cli.Get[job.Fleet](ctx, at, "/admin/workers/status", nil)
 				if err != nil {
 					return err
 				}
-				if show.WantsJSON(c) {
-					return show.JSON(c, now)
+				if cli.WantsJSON(c) {
+					return cli.JSON(c, now)
 				}
 				return printPs(c, now, time.Now())
 			})
@@ -54,13 +53,13 @@ The exit code is 1 if the job is not running, or if its pod or worker does not a
 }
 
 // printStack prints the stack of a running job's handler.
-func printStack(c *cobra.Command, at *client.Client, id int64) error {
-	got, err := client.Post[job.Stack](c.Context(), at, client.Path("/jobs/:id/stack", id), nil)
+func printStack(c *cobra.Command, at *cli.Client, id int64) error {
+	got, err := cli.Post[job.Stack](c.Context(), at, cli.Path("/jobs/:id/stack", id), nil)
 	if err != nil {
 		return err
 	}
-	if show.WantsJSON(c) {
-		return show.JSON(c, got)
+	if cli.WantsJSON(c) {
+		return cli.JSON(c, got)
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "job %d, fence %d, on pod %s, %s\n\n%s\n", got.Job, got.Fence, text.Printable(got.Pod), text.Clock(&got.At), got.Stack)
 	return err
@@ -69,7 +68,7 @@ func printStack(c *cobra.Command, at *client.Client, id int64) error {
 func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	out := c.OutOrStdout()
 	if closed := closedQueue(s.Queue); closed != "" {
-		fmt.Fprintf(out, "%s\n\n", show.InkFor(out).Colour(show.Red, show.Named(c, closed)))
+		fmt.Fprintf(out, "%s\n\n", cli.InkFor(out).Colour(cli.Red, cli.Named(c, closed)))
 	}
 	remote := map[string]bool{}
 	for _, p := range s.Pods {
@@ -82,7 +81,7 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 			text.Ago(&j.Since, now), strconv.Itoa(j.Attempt), text.Short(remarkOfSlot(j), 60),
 		})
 	}
-	if err := show.Table(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
+	if err := cli.Table(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(out)
@@ -90,7 +89,7 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	for _, l := range s.Lanes {
 		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), text.Ago(l.Oldest, now), laneState(l)})
 	}
-	return show.Table(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
+	return cli.Table(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
 }
 
 // closedQueue explains why no job starts in any lane, and names the commands that reopen the queue. It returns an empty string if the queue

@@ -4,10 +4,7 @@ import (
 	"math"
 	"net/http"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"strconv"
 	"strings"
@@ -39,9 +36,9 @@ func newRetentionListCommand() *cobra.Command {
 		Example: "  trapeze retention ls",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return onClient(c, func(at *client.Client) error {
-				list := client.List[job.Retention](c.Context(), at, "/admin/workers/retention", "retention", nil)
-				return show.List(c, "KIND STATE KEPT", list, func(retention job.Retention) []string {
+			return onClient(c, func(at *cli.Client) error {
+				list := cli.ListAll[job.Retention](c.Context(), at, "/admin/workers/retention", "retention", nil)
+				return cli.List(c, "KIND STATE KEPT", list, func(retention job.Retention) []string {
 					return []string{retention.Kind, string(retention.State), retentionText(&retention.Keep)}
 				})
 			})
@@ -81,9 +78,9 @@ func newRetentionRemoveCommand() *cobra.Command {
 }
 
 func changeRetention(c *cobra.Command, method string, args []string, body any) error {
-	return onClient(c, func(at *client.Client) error {
-		path := client.Path("/admin/workers/retention/:kind/:state", args[0], args[1])
-		done, err := client.Do[job.RetentionChanged](c.Context(), at, method, path, body)
+	return onClient(c, func(at *cli.Client) error {
+		path := cli.Path("/admin/workers/retention/:kind/:state", args[0], args[1])
+		done, err := cli.Do[job.RetentionChanged](c.Context(), at, method, path, body)
 		if err != nil {
 			return err
 		}
@@ -91,7 +88,7 @@ func changeRetention(c *cobra.Command, method string, args []string, body any) e
 		if !done.Changed {
 			news = "unchanged"
 		}
-		return show.Done(c, done, "retention of %s jobs of kind %s: %s; %s", done.State, done.Kind, retentionText(done.After), news)
+		return cli.Done(c, done, "retention of %s jobs of kind %s: %s; %s", done.State, done.Kind, retentionText(done.After), news)
 	})
 }
 
@@ -122,7 +119,7 @@ func parseKeep(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < time.Second || d%time.Second != 0 {
-		return 0, exit.Usage("%q: want a duration of whole seconds, such as 36h or 90d, or forever", text)
+		return 0, cli.Usage("%q: want a duration of whole seconds, such as 36h or 90d, or forever", text)
 	}
 	return d, nil
 }

@@ -1,7 +1,7 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"github.com/spf13/cobra"
 
@@ -19,18 +19,18 @@ the dashboard under /ui/ are not listed.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var rows [][]string
 			for _, r := range api.Routes() {
-				if !show.WantsJSON(c) {
+				if !cli.WantsJSON(c) {
 					rows = append(rows, []string{r.Method, r.Path, string(r.Needs), r.Summary})
 					continue
 				}
-				if err := show.JSON(c, map[string]any{"method": r.Method, "path": r.Path, "permission": r.Needs, "summary": r.Summary}); err != nil {
+				if err := cli.JSON(c, map[string]any{"method": r.Method, "path": r.Path, "permission": r.Needs, "summary": r.Summary}); err != nil {
 					return err
 				}
 			}
-			if show.WantsJSON(c) {
+			if cli.WantsJSON(c) {
 				return nil
 			}
-			return show.Table(c, "METHOD PATH PERMISSION DOES", rows)
+			return cli.Table(c, "METHOD PATH PERMISSION DOES", rows)
 		},
 	}
 }

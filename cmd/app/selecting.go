@@ -4,8 +4,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"time"
 
@@ -64,31 +63,31 @@ func (s *jobFlags) selection() (api.Selection, error) {
 // query returns the job list's query parameters for the flags. The error names the invalid flag.
 func (s *jobFlags) query() (url.Values, error) {
 	if err := (job.Filter{Reason: job.Reason(s.reason), ErrorClass: job.ErrorClass(s.class), ErrorCode: s.code}).Validate(); err != nil {
-		return nil, exit.Usage("--job-reason, --error-class, --error-code: %w", err)
+		return nil, cli.Usage("--job-reason, --error-class, --error-code: %w", err)
 	}
 	if len(s.states) > 0 {
 		if _, err := text.ParseStates(s.states); err != nil {
-			return nil, exit.Usage("--state: %w", err)
+			return nil, cli.Usage("--state: %w", err)
 		}
 	}
 	for _, id := range [][2]string{{"--pipeline", s.pipeline}, {"--parent", s.parent}} {
 		if _, err := text.ParseID(id[1]); err != nil && id[1] != "" {
-			return nil, exit.Usage("%s: %w", id[0], err)
+			return nil, cli.Usage("%s: %w", id[0], err)
 		}
 	}
 	if s.children != "" {
 		if _, err := text.ParseBool(s.children); err != nil {
-			return nil, exit.Usage("--children %w", err)
+			return nil, cli.Usage("--children %w", err)
 		}
 	}
-	return client.Query("state", strings.Join(s.states, ","), "kind", s.kind, "lane", s.lane, "subject", s.subject, "pipeline", s.pipeline,
+	return cli.QueryOf("state", strings.Join(s.states, ","), "kind", s.kind, "lane", s.lane, "subject", s.subject, "pipeline", s.pipeline,
 		"parent", s.parent, "since", s.moment, "children", s.children, "reason", s.reason, "error_class", s.class, "error_code", s.code), checkSince(s.moment)
 }
 
 // checkSince validates --since. An age is sent as it is, because it refers to the database's clock.
 func checkSince(since string) error {
 	if _, err := text.ParseSince(since, time.Now()); since != "" && err != nil {
-		return exit.Usage("--since: %w", err)
+		return cli.Usage("--since: %w", err)
 	}
 	return nil
 }

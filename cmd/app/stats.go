@@ -9,8 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -35,16 +34,16 @@ too long or too short.`,
 	c.Flags().StringVar(&by, "by", "kind", "one line per kind or lane")
 	c.Flags().StringVar(&lane, "lane", "", "only jobs of this lane")
 	c.Flags().StringVar(&kind, "kind", "", "only jobs of this kind")
-	every := show.WatchFlag(c)
+	every := cli.WatchFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return onClient(c, func(at *client.Client) error {
-			return show.Watch(c, *every, func(ctx context.Context) error {
-				found, err := client.Get[job.Stats](ctx, at, "/stats", client.Query("window", window, "by", by, "lane", lane, "kind", kind))
+		return onClient(c, func(at *cli.Client) error {
+			return cli.Watch(c, *every, func(ctx context.Context) error {
+				found, err := cli.Get[job.Stats](ctx, at, "/stats", cli.QueryOf("window", window, "by", by, "lane", lane, "kind", kind))
 				if err != nil {
 					return err
 				}
-				if show.WantsJSON(c) {
-					return show.JSON(c, found)
+				if cli.WantsJSON(c) {
+					return cli.JSON(c, found)
 				}
 				return printStats(c, found, by)
 			})
@@ -68,7 +67,7 @@ func printStats(c *cobra.Command, s job.Stats, by string) error {
 			timing(of.WaitP50), timing(of.WaitP95), timing(of.RunP50), timing(of.RunP95), trend(of.Intervals),
 		})
 	}
-	return show.Table(c, strings.ToUpper(by)+" FINISHED FAILED CANCELLED WAIT-P50 WAIT-P95 RUN-P50 RUN-P95 TREND", rows)
+	return cli.Table(c, strings.ToUpper(by)+" FINISHED FAILED CANCELLED WAIT-P50 WAIT-P95 RUN-P50 RUN-P95 TREND", rows)
 }
 
 // timing formats a wait or run time, which may be well below a millisecond.

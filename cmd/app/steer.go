@@ -10,9 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -34,7 +32,7 @@ Exit code 1 when the job does not exist or has finished.`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
 			if len(words) == 0 && epoch != 0 {
-				return exit.Usage("--epoch needs the id of one job")
+				return cli.Usage("--epoch needs the id of one job")
 			}
 			return m.run(c, words)
 		},
@@ -57,11 +55,11 @@ Exit code 1 when the job does not exist or has finished.`,
 }
 
 // endJob returns a function that cancels or stops one job through the given route, provided that the job is in the given epoch.
-func endJob(route string, epoch *int) func(*cobra.Command, *client.Client, int64) error {
-	return func(c *cobra.Command, at *client.Client, id int64) error {
-		now, err := client.Post[struct {
+func endJob(route string, epoch *int) func(*cobra.Command, *cli.Client, int64) error {
+	return func(c *cobra.Command, at *cli.Client, id int64) error {
+		now, err := cli.Post[struct {
 			State job.State `json:"state"`
-		}](c.Context(), at, client.Path(route, id)+inEpoch(*epoch), nil)
+		}](c.Context(), at, cli.Path(route, id)+inEpoch(*epoch), nil)
 		if err != nil {
 			return err
 		}
@@ -69,7 +67,7 @@ func endJob(route string, epoch *int) func(*cobra.Command, *client.Client, int64
 		if now.State == job.Running {
 			is = "being cancelled: its handler has been notified"
 		}
-		return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": now.State}, "job %d is %s", id, is)
+		return cli.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": now.State}, "job %d is %s", id, is)
 	}
 }
 
@@ -88,15 +86,15 @@ Exit code 1 when the job does not exist, is running and --chain is not given, or
 		RunE: func(c *cobra.Command, words []string) error {
 			priority, err := strconv.Atoi(words[1])
 			if err != nil || priority < job.MinPriority || priority > job.MaxPriority {
-				return exit.Usage("priority %q: want %d to %d", words[1], job.MinPriority, job.MaxPriority)
+				return cli.Usage("priority %q: want %d to %d", words[1], job.MinPriority, job.MaxPriority)
 			}
-			return onOne(func(c *cobra.Command, at *client.Client, id int64) error {
-				_, err := client.Do[client.None](c.Context(), at, http.MethodPatch, client.Path("/admin/workers/jobs/:id/priority", id),
+			return onOne(func(c *cobra.Command, at *cli.Client, id int64) error {
+				_, err := cli.Do[cli.None](c.Context(), at, http.MethodPatch, cli.Path("/admin/workers/jobs/:id/priority", id),
 					map[string]any{"priority": priority, "chain": chain})
 				if err != nil {
 					return err
 				}
-				return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "priority": priority}, "job %d has priority %d", id, priority)
+				return cli.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "priority": priority}, "job %d has priority %d", id, priority)
 			})(c, words)
 		},
 	}
@@ -147,11 +145,11 @@ Exit code 1 when the job does not exist, does not await approval because it was 
 another epoch.`,
 		Example: "  trapeze approve 4711\n  trapeze approve 4711 --epoch 2",
 		Args:    cobra.ExactArgs(1),
-		RunE: onOne(func(c *cobra.Command, at *client.Client, id int64) error {
-			if _, err := client.Post[client.None](c.Context(), at, client.Path("/jobs/:id/approve", id)+inEpoch(epoch), nil); err != nil {
+		RunE: onOne(func(c *cobra.Command, at *cli.Client, id int64) error {
+			if _, err := cli.Post[cli.None](c.Context(), at, cli.Path("/jobs/:id/approve", id)+inEpoch(epoch), nil); err != nil {
 				return err
 			}
-			return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": job.Pending}, "job %d approved", id)
+			return cli.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": job.Pending}, "job %d approved", id)
 		}),
 	}
 	epochFlag(c, &epoch)
@@ -191,7 +189,7 @@ starts. Completing a part a second time changes nothing. The server's token is a
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
 			if p.Token == "" {
-				return exit.Usage("want --token, the token that the job's handler issued")
+				return cli.Usage("want --token, the token that the job's handler issued")
 			}
 			value, err := jsonOf(c, "result", result)
 			if err != nil {
@@ -201,16 +199,16 @@ starts. Completing a part a second time changes nothing. The server's token is a
 			if c.Flags().Changed("error") {
 				p.Error = &failure
 			}
-			return onOne(func(c *cobra.Command, at *client.Client, id int64) error {
-				j, err := client.Post[struct {
+			return onOne(func(c *cobra.Command, at *cli.Client, id int64) error {
+				j, err := cli.Post[struct {
 					State    job.State     `json:"state"`
 					Progress *job.Progress `json:"progress"`
-				}](c.Context(), at, client.Path("/jobs/:id/complete", id), p)
+				}](c.Context(), at, cli.Path("/jobs/:id/complete", id), p)
 				if err != nil {
 					return err
 				}
-				return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": j.State, "progress": j.Progress},
-					"job %d is %s %s", id, j.State, show.Progress(j.Progress))
+				return cli.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": j.State, "progress": j.Progress},
+					"job %d is %s %s", id, j.State, cli.Progress(j.Progress))
 			})(c, words)
 		},
 	}

@@ -1,9 +1,7 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
-	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"fmt"
 	"runtime"
@@ -19,10 +17,10 @@ func newVersionCommand() *cobra.Command {
 		Short: "Print the version of this program and of its schema",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if show.WantsJSON(c) {
-				return show.JSON(c, map[string]any{"version": env.Version(c), "schema_version": schema.Latest(), "go": runtime.Version()})
+			if cli.WantsJSON(c) {
+				return cli.JSON(c, map[string]any{"version": cli.ProgramVersion(c), "schema_version": schema.Latest(), "go": runtime.Version()})
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s %s (schema version %d, %s)\n", c.Root().Name(), env.Version(c), schema.Latest(), runtime.Version())
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s %s (schema version %d, %s)\n", c.Root().Name(), cli.ProgramVersion(c), schema.Latest(), runtime.Version())
 			return err
 		},
 	}

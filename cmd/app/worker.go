@@ -1,9 +1,7 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/env"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"crypto/tls"
 	"crypto/x509"
@@ -40,7 +38,7 @@ The worker retries pods that it cannot reach. If a pod rejects the worker, the w
   trapeze worker --server https://jobs.example.org --ca ca.pem --cert gpu.pem --key gpu.key`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := env.Load()
+			config, err := cli.Load()
 			if err != nil {
 				return err
 			}
@@ -53,11 +51,11 @@ The worker retries pods that it cannot reach. If a pod rejects the worker, the w
 				token = config.Token
 			}
 			if to == "" {
-				return exit.Usage("a remote worker needs --server (TRAPEZE_SERVER): the address of a pod")
+				return cli.Usage("a remote worker needs --server (TRAPEZE_SERVER): the address of a pod")
 			}
 			secure, err := clientTLS(ca, cert, key)
 			if err != nil {
-				return exit.Usage("%w", err)
+				return cli.Usage("%w", err)
 			}
 			log := config.Logger()
 			slog.SetDefault(log)
@@ -75,10 +73,10 @@ The worker retries pods that it cannot reach. If a pod rejects the worker, the w
 					return err
 				}
 			}
-			w, err := worker.New(r, worker.Options{Server: to, Token: token, TLS: secure, Name: config.Options.Name, Version: env.Version(c), Slots: config.Options.Slots,
+			w, err := worker.New(r, worker.Options{Server: to, Token: token, TLS: secure, Name: config.Options.Name, Version: cli.ProgramVersion(c), Slots: config.Options.Slots,
 				Kinds: config.Options.Kinds, ShutdownGrace: config.Options.ShutdownGrace, Logger: log})
 			if err != nil {
-				return exit.Usage("%w", err)
+				return cli.Usage("%w", err)
 			}
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
@@ -97,12 +95,12 @@ The worker retries pods that it cannot reach. If a pod rejects the worker, the w
 // workerEnded adds an exit code to a worker's error.
 func workerEnded(err error) error {
 	if errors.Is(err, worker.ErrDistrusted) {
-		return exit.Refused("%w", err)
+		return cli.Refused("%w", err)
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
 		if err != nil {
-			return exit.Refused("%w", err)
+			return cli.Refused("%w", err)
 		}
 	}
 	return err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -58,7 +58,7 @@ func TestScheduleCommands(t *testing.T) {
 	list, err := admin.AuditTrail(t.Context(), trail, admin.AuditFilter{Target: "schedule nightly", Limit: 100})
 	is.NoErr(err)
 	first := list[len(list)-1]
-	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"schedule.set", "cli", "nightly figures", client.Operator()})
+	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"schedule.set", "cli", "nightly figures", cli.Operator()})
 	is.True(!strings.Contains(string(first.After), "2025")) // arguments are not recorded, because they may contain secrets
 }
 

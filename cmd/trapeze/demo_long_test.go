@@ -10,7 +10,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
@@ -38,7 +38,7 @@ func TestDemoPartialPipeline(t *testing.T) {
 		"2024-01-01T00:00:00Z,ATL,JFK,100\n2024-01-02T00:00:00Z,BOS,LAX,3218688\n"), 0o600)) // the distance from BOS is in meters instead of miles
 	got := trapeze(t, []string{"DATABASE_URL=" + pgtest.EmptyURL(t)}, "demo", "--file", path)
 	is.Equal(got.err, "")
-	is.Equal(got.code, exit.CodeOK)
+	is.Equal(got.code, cli.CodeOK)
 	for _, line := range []string{
 		"Total: 41.038272 kg CO2e from 1 flights",
 		"The pipeline is partial: 1 airports could not be recalculated and are left out.",

@@ -8,7 +8,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 )
 
 func TestDemoHandOffTakeoverCleanup(t *testing.T) {
@@ -19,7 +19,7 @@ func TestDemoHandOffTakeoverCleanup(t *testing.T) {
 	t.Cleanup(func() { is.NoErr(os.RemoveAll(tmp)) })
 	is.NoErr(os.Chmod(tmp, 0o711)) // otherwise, if root runs the test, the server's user cannot use it, and the server uses /tmp instead
 	got := trapeze(t, []string{"TMPDIR=" + tmp}, "demo", "--json")
-	if got.code == exit.CodeUnavailable && os.Getenv("DATABASE_URL") != "" && os.Getenv("PGBIN") == "" {
+	if got.code == cli.CodeUnavailable && os.Getenv("DATABASE_URL") != "" && os.Getenv("PGBIN") == "" {
 		t.Skip("DATABASE_URL is the only PostgreSQL here")
 	}
 	checkDemo(t, got)
@@ -33,7 +33,7 @@ func checkDemo(t *testing.T, got said) {
 	t.Helper()
 	is := is.New(t)
 	is.Equal(got.err, "")
-	is.Equal(got.code, exit.CodeOK)
+	is.Equal(got.code, cli.CodeOK)
 	var report struct {
 		Rows, Units, Warnings int64
 		Total                 json.Number `json:"total_kg_co2e"`
@@ -62,6 +62,6 @@ func TestDemoWithMissingFile(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	got := trapeze(t, []string{"TMPDIR=" + t.TempDir()}, "demo", "--file", "/nowhere/flights.csv")
-	is.Equal(got.code, exit.CodeUsage)
+	is.Equal(got.code, cli.CodeUsage)
 	is.Equal(got.out, "") // nothing was started
 }

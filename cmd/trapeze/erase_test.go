@@ -6,7 +6,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
@@ -14,19 +14,19 @@ func TestEraseCommandWithUnfinishedJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
-	is.Equal(db.run("erase").code, exit.CodeUsage)
+	is.Equal(db.run("erase").code, cli.CodeUsage)
 	id := db.enqueue("some.kind", "--subject", "s", "--args", `{"name":"Ann"}`)
 	s := db.run("erase", "--subject", "s", "--dry-run")
-	is.Equal(s.code, exit.CodeOK)
+	is.Equal(s.code, cli.CodeOK)
 	is.True(strings.Contains(s.out, "; 1 job stays") && strings.Contains(s.out, id))
 	s = db.run("erase", "--subject", "s")
-	is.Equal(s.code, exit.CodeRefused)
+	is.Equal(s.code, cli.CodeRefused)
 	is.True(strings.Contains(s.err, "1 job stays") && strings.Contains(s.err, id) && strings.Contains(s.err, "cancel")) // the error names the remedy
 	is.True(strings.Contains(db.run("job", id).out, "Ann"))
-	is.Equal(db.run("cancel", "--subject", "s").code, exit.CodeOK)
+	is.Equal(db.run("cancel", "--subject", "s").code, cli.CodeOK)
 	is.Equal(db.run("erase", "--subject", "s", "--dry-run").out, "1 job would be erased, and the subject would be removed from 1 audit entry\n")
 	s = db.run("erase", "--subject", "s")
-	is.Equal(s.code, exit.CodeOK)
+	is.Equal(s.code, cli.CodeOK)
 	is.Equal(s.out, "1 job erased, and the subject removed from 1 audit entry\n") // the audit entry of the cancel command
 	is.True(!strings.Contains(db.run("job", id).out, "Ann"))
 	is.True(strings.Contains(db.run("audit").out, "subject.erase"))

@@ -16,8 +16,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 )
@@ -33,7 +32,7 @@ func TestServeWithStandbyOnly(t *testing.T) {
 		"two, chosen by attribute": pgtest.URLs(primary, standby) + "&target_session_attrs=read-write",
 	} {
 		up := database{t, url}.run("migrate", "up")
-		is.Equal(up.code, exit.CodeUnavailable)
+		is.Equal(up.code, cli.CodeUnavailable)
 		is.True(strings.Contains(up.err, "accepts no writes: it is a standby")) // the error does not depend on how the standby rejects the connection
 		t.Log(name, up.err)
 	}
@@ -53,7 +52,7 @@ func TestServeWithStandbyOnly(t *testing.T) {
 		_ = c.Process.Signal(syscall.SIGKILL)
 		_ = c.Wait()
 	})
-	p := &pod{t: t, ReadyLine: server.ReadyLine{HTTP: "http://" + addr}}
+	p := &pod{t: t, ReadyLine: cli.ReadyLine{HTTP: "http://" + addr}}
 	pgtest.Wait(t, "it reports that it is not ready", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
 	is.Equal(p.status("/healthz"), http.StatusOK)
 	is.True(strings.Contains(p.get(t, "/readyz"), "accepts no writes"))

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -28,7 +28,7 @@ func TestInterruptedWaitCommand(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(c.Process.Signal(os.Interrupt))
 	is.True(c.Wait() != nil)
-	is.Equal(c.ProcessState.ExitCode(), exit.CodeUnknown)
+	is.Equal(c.ProcessState.ExitCode(), cli.CodeUnknown)
 	is.Equal(db.job(strings.TrimSpace(line)).State, job.Pending) // the job is still pending
 }
 
@@ -47,7 +47,7 @@ func TestFollowedJobEventsUntilEnd(t *testing.T) {
 	}
 	is.Equal(names, []string{"job.enqueued", "job.claimed", "job.succeeded"})
 	last := decoded[job.Event](t, lines[2]).Cursor
-	is.Equal(db.run("events", "--job", id, "--follow", "--after", last).code, exit.CodeOK) // no event follows, because the job has ended
+	is.Equal(db.run("events", "--job", id, "--follow", "--after", last).code, cli.CodeOK) // no event follows, because the job has ended
 
 	// The last event now comes at the end of a full page.
 	pool, err := pgxpool.New(t.Context(), db.url)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -52,7 +52,7 @@ func TestLaneCommands(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(list), 3)
 	first := list[2]
-	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"lane.set", "cli", "month's end", client.Operator()})
+	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"lane.set", "cli", "month's end", cli.Operator()})
 }
 
 func TestLaneEngineMoveCommand(t *testing.T) {

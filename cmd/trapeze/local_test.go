@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"bufio"
 	"bytes"
@@ -31,17 +31,17 @@ func TestDatabaseErrorWithoutServer(t *testing.T) {
 	cut, _ := proxy.CutReply("from trapeze.live where id = $1 for update")
 	s := db.run("kill", id)
 	<-cut
-	is.Equal(s.code, exit.CodeUnknown)
+	is.Equal(s.code, cli.CodeUnknown)
 	is.True(strings.Contains(s.err, job.ErrOutcomeUnknown.Error()))
 	is.Equal(strings.Count(s.err, "\n"), 1)
 	direct.inState(id, job.Cancelled) // the job was cancelled
-	is.Equal(db.run("kill", id).code, exit.CodeRefused)
+	is.Equal(db.run("kill", id).code, cli.CodeRefused)
 
 	pool := pgtest.Connect(t, url)
 	_, err := pool.Exec(t.Context(), `alter table trapeze.kind_retention rename to elsewhere`)
 	is.NoErr(err)
 	s = db.run("retention", "ls")
-	is.Equal(s.code, exit.CodeRefused)
+	is.Equal(s.code, cli.CodeRefused)
 	is.True(strings.Contains(s.err, "kind_retention")) // PostgreSQL's error names the table
 }
 
@@ -71,6 +71,6 @@ func TestExportLosesDatabase(t *testing.T) {
 	_, err = io.Copy(io.Discard, lines)
 	is.NoErr(err)
 	is.True(c.Wait() != nil)
-	is.Equal(c.ProcessState.ExitCode(), exit.CodeUnavailable)
+	is.Equal(c.ProcessState.ExitCode(), cli.CodeUnavailable)
 	is.True(strings.Contains(errs.String(), "the output is incomplete"))
 }

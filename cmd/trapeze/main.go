@@ -14,10 +14,9 @@ import (
 
 	"github.com/trapeze-run/trapeze/cmd/app"
 	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/cli/demo"
 	"github.com/trapeze-run/trapeze/internal/cli/demokinds"
-	"github.com/trapeze-run/trapeze/internal/cli/env"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -62,14 +61,14 @@ type example struct {
 }
 
 func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error {
-	config, err := env.Load()
+	config, err := cli.Load()
 	if err != nil {
 		return err
 	}
 	kinds := demokinds.Options{Schema: config.Options.Schema, LedgerURL: config.LedgerURL}
 	if pool == nil { // a remote worker runs only those kinds that need no database
 		if !config.DemoHandlers {
-			return exit.Usage("no handlers: set TRAPEZE_DEMO_HANDLERS=true for the demo kinds, or write a worker with package remote/worker")
+			return cli.Usage("no handlers: set TRAPEZE_DEMO_HANDLERS=true for the demo kinds, or write a worker with package remote/worker")
 		}
 		demokinds.RegisterRemote(r, kinds)
 		return nil

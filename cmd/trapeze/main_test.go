@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
@@ -107,7 +107,7 @@ func decoded[T any](t *testing.T, text string) (v T) {
 
 // pod is a running `trapeze serve`.
 type pod struct {
-	server.ReadyLine
+	cli.ReadyLine
 	line  string // the line as printed
 	t     *testing.T
 	cmd   *exec.Cmd

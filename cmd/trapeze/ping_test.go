@@ -10,7 +10,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -46,13 +46,13 @@ func TestPingCommandPodHealth(t *testing.T) {
 
 			db.inState(db.enqueue("demo.sleep", "--args", `{"ms":60000}`), job.Running)
 			p.signal(syscall.SIGTERM) // the pod drains
-			pgtest.WaitFor(t, 10*time.Second, "the pod is not ready", func() bool { return trapeze(t, env, "ping", "--ready").code == exit.CodeUnavailable })
+			pgtest.WaitFor(t, 10*time.Second, "the pod is not ready", func() bool { return trapeze(t, env, "ping", "--ready").code == cli.CodeUnavailable })
 			is.True(strings.Contains(trapeze(t, env, "ping", "--ready").err, ": draining")) // the error gives the reason
 			is.Equal(trapeze(t, env, "ping"), said{out: "ok\n"})                            // the pod is still alive
 			p.signal(syscall.SIGTERM)
 			is.Equal(p.end(), 0)
-			is.Equal(trapeze(t, env, "ping").code, exit.CodeUnavailable)
+			is.Equal(trapeze(t, env, "ping").code, cli.CodeUnavailable)
 		})
 	}
-	is.Equal(trapeze(t, []string{"TRAPEZE_HTTP_ADDR=127.0.0.1:0"}, "ping").code, exit.CodeUsage) // there is no port to probe
+	is.Equal(trapeze(t, []string{"TRAPEZE_HTTP_ADDR=127.0.0.1:0"}, "ping").code, cli.CodeUsage) // there is no port to probe
 }

@@ -24,9 +24,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/trapeze-run/trapeze/api"
-	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/envvar"
-	"github.com/trapeze-run/trapeze/internal/instrument"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/runner"
@@ -142,7 +141,7 @@ func writeFlags(b *strings.Builder, flags []*pflag.Flag) {
 // flagItem formats a flag as an item of a list.
 func flagItem(f *pflag.Flag) string {
 	value := ""
-	if !slices.Contains([]string{"", "[]", "0", "0s", "false", server.DataDir()}, f.DefValue) { // DataDir differs between machines
+	if !slices.Contains([]string{"", "[]", "0", "0s", "false", cli.DataDir()}, f.DefValue) { // DataDir differs between machines
 		value = " (`" + f.DefValue + "`)"
 	}
 	return fmt.Sprintf("- `--%s`%s: %s\n", f.Name, value, cell(f.Usage))
@@ -221,12 +220,12 @@ func parse(t *testing.T, file string) *ast.File {
 }
 
 func metricsPage(*testing.T) string {
-	types := map[instrument.Type]string{instrument.CounterType: "counter", instrument.GaugeType: "gauge", instrument.HistogramType: "histogram"}
+	types := map[telemetry.Type]string{telemetry.CounterType: "counter", telemetry.GaugeType: "gauge", telemetry.HistogramType: "histogram"}
 	var b strings.Builder
 	b.WriteString("# Metrics\n\n`GET /metrics` exports them for Prometheus; a program that embeds Trapeze registers `metrics.Collector(r)` of `runner/metrics`.\n" +
 		"[Metrics, traces and logs](observability.md) lists the questions that they answer, with queries.\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n")
 	all := telemetry.New().Set.Metrics()
-	slices.SortFunc(all, func(a, b instrument.Metric) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b telemetry.Metric) int { return strings.Compare(a.Name, b.Name) })
 	for _, one := range all {
 		labels := ""
 		if len(one.Labels) > 0 {
@@ -257,7 +256,7 @@ func errorsPage(t *testing.T) string {
 		})
 	}
 	answers := map[string]string{}
-	for _, found := range regexp.MustCompile(`\{job\.(Err\w+), http\.Status(\w+), "(\w+)"\}`).FindAllStringSubmatch(read(t, "../../api/internal/problem/problem.go"), -1) {
+	for _, found := range regexp.MustCompile(`\{job\.(Err\w+), http\.Status(\w+), "(\w+)"\}`).FindAllStringSubmatch(read(t, "../../api/internal/response/problem.go"), -1) {
 		for status := 400; status < 600; status++ {
 			if strings.ReplaceAll(http.StatusText(status), " ", "") == found[2] {
 				answers[found[1]] = fmt.Sprintf("%d `%s`", status, found[3])
@@ -265,7 +264,7 @@ func errorsPage(t *testing.T) string {
 		}
 	}
 	if len(answers) < 20 {
-		t.Fatalf("only %d errors with a status found in api/internal/problem", len(answers))
+		t.Fatalf("only %d errors with a status found in api/internal/response", len(answers))
 	}
 	var b strings.Builder
 	b.WriteString("# Errors\n\nThe errors of package `job`, which package `runner` has under the same names. Compare with `errors.Is`.\n" +

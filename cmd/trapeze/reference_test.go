@@ -1,9 +1,7 @@
 package main
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/server"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"flag"
 	"reflect"
@@ -32,7 +30,7 @@ const referenceFile = "../../docs/reference.md"
 func TestReferenceListsEveryExitCode(t *testing.T) {
 	t.Parallel()
 	var codes []string
-	for _, code := range []int{exit.CodeOK, exit.CodeRefused, exit.CodeUsage, exit.CodeUnavailable, exit.CodeUnknown} {
+	for _, code := range []int{cli.CodeOK, cli.CodeRefused, cli.CodeUsage, cli.CodeUnavailable, cli.CodeUnknown} {
 		codes = append(codes, strconv.Itoa(code))
 	}
 	same(t, "exit codes", names(t, "### Exit codes", "code"), codes)
@@ -81,7 +79,7 @@ func described(t *testing.T, c prometheus.Collector) map[string][]string {
 func TestReferenceListsEveryErrorCode(t *testing.T) {
 	t.Parallel()
 	const literal = `(?:Code: |http\.Status\w+, )"([a-z_]+)"`
-	codes := slices.Concat(literals(t, "api/*.go", literal), literals(t, "api/internal/*/*.go", literal), literals(t, "api/internal/problem/*.go", `return "([a-z_]+)"`))
+	codes := slices.Concat(literals(t, "api/*.go", literal), literals(t, "api/internal/*/*.go", literal), literals(t, "api/internal/response/*.go", `return "([a-z_]+)"`))
 	same(t, "error codes", names(t, "### Error codes", "code"), codes)
 }
 
@@ -90,7 +88,7 @@ func TestReferenceFormatFields(t *testing.T) {
 	types := map[string]any{
 		"progress": job.Progress{}, "pod": job.Pod{}, "lane": job.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
 		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
-		"kind": job.KindUse{}, "handler": job.KindHandler{}, "limits": job.KindLimits{}, "group": failures.Group{}, "member": failures.Job{}, "quiet": job.Quiet{}, "queue state": job.QueueState{}, "closure": job.Closure{}, "stack": job.Stack{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
+		"kind": job.KindUse{}, "handler": job.KindHandler{}, "limits": job.KindLimits{}, "group": failures.Group{}, "member": failures.Job{}, "quiet": job.Quiet{}, "queue state": job.QueueState{}, "closure": job.Closure{}, "stack": job.Stack{}, "slot": job.Slot{}, "ready": cli.ReadyLine{},
 		"stats": job.Stats{}, "numbers": job.StatsOf{}, "interval": job.StatsInterval{},
 	}
 	for _, row := range table(t, "## Formats", "object") {

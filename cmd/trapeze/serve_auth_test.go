@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -69,7 +69,7 @@ func TestServeWithInvalidTokenFile(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens.json")
 	is.NoErr(os.WriteFile(tokens, []byte(`{"tokens":[{"token":"short","name":"vic"}]}`), 0o600))
 	s := trapeze(t, []string{"DATABASE_URL=" + pgtest.EmptyURL(t), "TRAPEZE_TOKENS_FILE=" + tokens, "TRAPEZE_HTTP_ADDR=127.0.0.1:0"}, "serve")
-	is.Equal(s.code, exit.CodeUsage)
+	is.Equal(s.code, cli.CodeUsage)
 	is.True(strings.Contains(s.err, "token 1: want 20 characters to 8192 bytes"))
 	is.Equal(s.out, "") // the pod never became ready
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -78,7 +78,7 @@ func TestAPasswordIsNeverShown(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			is := is.New(t)
 			t.Setenv("PGPASSFILE", "/nowhere")
-			is.Equal(env.Masked(url), want)
+			is.Equal(cli.Masked(url), want)
 		})
 	}
 }

@@ -19,7 +19,7 @@ func TestEmbeddingGuideTimeouts(t *testing.T) {
 		slices.Sort(list)
 		return list
 	}
-	serve := settings("../../internal/cli/server/serve.go")
+	serve := settings("../../internal/cli/serve.go")
 	is.Equal(len(serve), 6)
 	is.Equal(settings("../../docs/embedding.md"), serve)
 	is.Equal(settings("../../examples/mounting/main.go"), serve)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/runner"
 	"github.com/trapeze-run/trapeze/runner/migrate"
@@ -20,7 +20,7 @@ func TestCommandsOnUnsupportedServer(t *testing.T) {
 	for _, command := range []string{"serve", "migrate up", "migrate status", "jobs", "doctor"} {
 		is := is.New(t)
 		refused := db.run(strings.Fields(command)...)
-		is.Equal(refused.code, exit.CodeUsage)
+		is.Equal(refused.code, cli.CodeUsage)
 		is.True(strings.Contains(refused.err, "CockroachDB cannot run Trapeze, because it has no LISTEN"))
 		is.Equal(strings.Count(strings.TrimSpace(refused.err), "\n"), 0) // one sentence
 	}

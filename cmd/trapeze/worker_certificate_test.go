@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -114,7 +114,7 @@ func TestRemoteWorkerCertificate(t *testing.T) {
 			flags = append(flags, "--cert", ours.pem(c.who), "--key", ours.keyOf(c.who))
 		}
 		said := trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_KINDS=" + c.kinds}, append([]string{"worker", "--server", p.HTTP}, flags...)...)
-		if said.code != exit.CodeRefused || !strings.Contains(said.err, c.says) {
+		if said.code != cli.CodeRefused || !strings.Contains(said.err, c.says) {
 			t.Errorf("%q with %s: exit code %d: %s", c.who, c.kinds, said.code, said.err)
 		}
 	}
@@ -127,5 +127,5 @@ func TestRemoteWorkerCertificate(t *testing.T) {
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 	db.inState(db.enqueue("demo.echo"), job.Succeeded)
 	ocr.signal(syscall.SIGTERM)
-	is.Equal(ocr.end(), exit.CodeOK)
+	is.Equal(ocr.end(), cli.CodeOK)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/remotepb"
@@ -271,5 +271,5 @@ func TestExcessiveRemoteWorkerMessages(t *testing.T) {
 	_, err = w.reports(a, `1`)
 	is.NoErr(err)
 	p.signal(syscall.SIGTERM)
-	is.Equal(p.end(), exit.CodeOK) // the pod still shuts down cleanly
+	is.Equal(p.end(), cli.CodeOK) // the pod still shuts down cleanly
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/access"
-	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
@@ -41,7 +41,7 @@ func TestRemoteWorkerCallsByRole(t *testing.T) {
 			is.NoErr(err)
 		}
 	}
-	doors := server.Handler(r, api.Options{ChangesPerSecond: -1, Authenticate: func(r *http.Request) (api.Principal, error) {
+	doors := cli.ServeHandler(r, api.Options{ChangesPerSecond: -1, Authenticate: func(r *http.Request) (api.Principal, error) {
 		if who := r.Header.Get("X-Who"); who != "" {
 			return api.Principal{Name: "user of " + who, Roles: []string{who}}, nil
 		}
@@ -83,7 +83,7 @@ func workerDoors(t *testing.T, o api.Options) (*runner.Runner, http.Handler) {
 		}
 		return api.Principal{}, api.ErrUnauthenticated
 	}
-	return r, server.Handler(r, o)
+	return r, cli.ServeHandler(r, o)
 }
 
 func TestRemoteWorkerUnboundKindsAudit(t *testing.T) {

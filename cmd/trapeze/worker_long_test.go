@@ -12,7 +12,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/faultnet"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
@@ -46,7 +46,7 @@ func TestLateResultFromFrozenWorker(t *testing.T) {
 	db.inState(next, job.Succeeded)
 	is.Equal(db.job(id).Fence, int64(2))
 	frozen.signal(syscall.SIGTERM)
-	is.Equal(frozen.end(), exit.CodeOK)
+	is.Equal(frozen.end(), cli.CodeOK)
 }
 
 func TestRemoteWorkersConnectionsCut(t *testing.T) {

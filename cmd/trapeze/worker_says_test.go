@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"bytes"
 	"crypto/tls"
@@ -96,13 +96,13 @@ func TestRemoteWorkerInvalidConfiguration(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{nil, []string{"--server", "http://jobs.example.org"}, exit.CodeUsage, "use https://"},
-		{nil, []string{"--server", "jobs.example.org:443"}, exit.CodeUsage, "want https://host:port"},
-		{nil, []string{"--server", plain.URL + ","}, exit.CodeUsage, "want https://host:port"},
-		{[]string{"TRAPEZE_KINDS=demo.nosuch"}, []string{"--server", plain.URL}, exit.CodeUsage, `no handler for the kind "demo.nosuch": registered are demo.block`},
-		{[]string{"TRAPEZE_SLOTS=2000"}, []string{"--server", plain.URL}, exit.CodeUsage, "2000 slots, want 1 to 1000"},
-		{nil, []string{"--server", plain.URL, "--cert", pem}, exit.CodeUsage, "want --cert and --key together"},
-		{nil, []string{"--server", plain.URL, "--cert", pem, "--key", pem}, exit.CodeUsage, "no such file"},
+		{nil, []string{"--server", "http://jobs.example.org"}, cli.CodeUsage, "use https://"},
+		{nil, []string{"--server", "jobs.example.org:443"}, cli.CodeUsage, "want https://host:port"},
+		{nil, []string{"--server", plain.URL + ","}, cli.CodeUsage, "want https://host:port"},
+		{[]string{"TRAPEZE_KINDS=demo.nosuch"}, []string{"--server", plain.URL}, cli.CodeUsage, `no handler for the kind "demo.nosuch": registered are demo.block`},
+		{[]string{"TRAPEZE_SLOTS=2000"}, []string{"--server", plain.URL}, cli.CodeUsage, "2000 slots, want 1 to 1000"},
+		{nil, []string{"--server", plain.URL, "--cert", pem}, cli.CodeUsage, "want --cert and --key together"},
+		{nil, []string{"--server", plain.URL, "--cert", pem, "--key", pem}, cli.CodeUsage, "no such file"},
 	} {
 		said := trapeze(t, append([]string{"TRAPEZE_DEMO_HANDLERS=true"}, c.env...), append([]string{"worker"}, c.flags...)...)
 		if said.code != c.code || !strings.Contains(said.err, c.says) || strings.Count(said.err, "\n") != 1 {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/api/ui"
-	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
@@ -46,7 +46,7 @@ func TestRemoteWorkerSecretLeaks(t *testing.T) { //nolint:paralleltest // it set
 	is.NoErr(os.WriteFile(tokens, []byte(`{"tokens":[{"token":"`+puppetsToken+`","name":"puppet","roles":["worker"],"kinds":["demo.*"]},{"token":"`+admin+`","name":"root","roles":["platform_admin"]}]}`), 0o600))
 	file, err := api.TokenFile(tokens)
 	is.NoErr(err)
-	doors := server.Handler(r, api.Options{Authenticate: file.Authenticate})
+	doors := cli.ServeHandler(r, api.Options{Authenticate: file.Authenticate})
 	web := httptest.NewUnstartedServer(doors)
 	web.Config.Protocols = new(http.Protocols)
 	web.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -57,13 +57,13 @@ func TestRemoteWorkerSecretLeaks(t *testing.T) { //nolint:paralleltest // it set
 	defer func() { stop(); web.CloseClientConnections(); running.Wait(); web.Close() }()
 	pgtest.Wait(t, "the pod is ready", func() bool { ok, _ := r.Ready(); return ok })
 
-	w := newPuppet(t, &pod{ReadyLine: server.ReadyLine{HTTP: web.URL}}, puppetsToken)
+	w := newPuppet(t, &pod{ReadyLine: cli.ReadyLine{HTTP: web.URL}}, puppetsToken)
 	is.NoErr(w.opens(2, "demo.echo"))
 	w.keepsBeating()
 	made, err := r.Enqueue(t.Context(), runner.Raw{Name: "demo.echo"}, runner.Foreign())
 	is.NoErr(err)
 	a := w.takes()
-	forged := newPuppet(t, &pod{ReadyLine: server.ReadyLine{HTTP: web.URL}}, "nobody-nobody-nobody-nobody-1")
+	forged := newPuppet(t, &pod{ReadyLine: cli.ReadyLine{HTTP: web.URL}}, "nobody-nobody-nobody-nobody-1")
 	_, said := forged.reports(a, `1`)
 	is.True(said != nil)
 	var key []byte

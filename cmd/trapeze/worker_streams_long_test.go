@@ -12,7 +12,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/faultnet"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
@@ -49,7 +49,7 @@ func TestPausedQueueAcrossWorkerPods(t *testing.T) {
 		waiting = append(waiting, db.enqueue("demo.sleep", "--args", `{"ms":1}`))
 	}
 	second.signal(syscall.SIGTERM)
-	is.Equal(second.end(), exit.CodeOK)
+	is.Equal(second.end(), cli.CodeOK)
 	third := dispatcher(t, db)
 	startFar(t, third.HTTP, "TRAPEZE_POD=three")
 	pgtest.Wait(t, "the new worker is accepted", func() bool { return db.stream("three") > 0 })

@@ -11,7 +11,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
@@ -85,7 +85,7 @@ func TestRemoteWorkerTokenAndKinds(t *testing.T) {
 	p := dispatcher(t, db, "TRAPEZE_TOKENS_FILE="+tokens)
 	for _, token := range []string{"nobody-nobody-nobody-1", "viewer-viewer-viewer-1", "worker-worker-worker-1"} {
 		w := startFar(t, p.HTTP, "TRAPEZE_TOKEN="+token)
-		is.Equal(w.end(), exit.CodeRefused) // the last token is valid, but not bound to all of the worker's kinds
+		is.Equal(w.end(), cli.CodeRefused) // the last token is valid, but not bound to all of the worker's kinds
 	}
 	startFar(t, p.HTTP, "TRAPEZE_TOKEN=worker-worker-worker-1", "TRAPEZE_KINDS=demo.sleep")
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
@@ -104,7 +104,7 @@ func TestDemoJobSnoozeRemoteWorker(t *testing.T) {
 
 func TestRemoteWorkerWithoutServerHandlers(t *testing.T) {
 	is := is.New(t)
-	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker").code, exit.CodeUsage)
-	is.Equal(trapeze(t, nil, "worker", "--server", "http://127.0.0.1:1").code, exit.CodeUsage)
-	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker", "--server", "http://192.0.2.1").code, exit.CodeUsage) // plain HTTP to another machine is not allowed
+	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker").code, cli.CodeUsage)
+	is.Equal(trapeze(t, nil, "worker", "--server", "http://127.0.0.1:1").code, cli.CodeUsage)
+	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker", "--server", "http://192.0.2.1").code, cli.CodeUsage) // plain HTTP to another machine is not allowed
 }

@@ -25,7 +25,6 @@ import (
 	"gorm.io/gorm/logger"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/testdb"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -117,7 +116,7 @@ func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 		}
 	})
 	if !strings.Contains(address, "sslmode=") {
-		address = testdb.WithParameter(address, "sslmode=disable") // otherwise, lib/pq requires TLS
+		address = pgtest.WithParameter(address, "sslmode=disable") // otherwise, lib/pq requires TLS
 	}
 	if !strings.Contains(address, "://") {
 		return address + " user=" + role + " password=" + password

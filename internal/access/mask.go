@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/trapeze-run/trapeze/internal/shape"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // Masked is the JSON that replaces a secret.
@@ -19,7 +19,7 @@ type Mask struct {
 	paths  [][]string
 	all    bool
 	strict bool
-	known  *shape.Shape // declared members; nil if all are
+	known  *text.Shape // declared members; nil if all are
 }
 
 // MaskAll hides every value except null, but shows member names. It is for kinds whose secrets are unknown.
@@ -28,7 +28,7 @@ var MaskAll = Mask{all: true}
 // Strict returns a mask that also hides values that do not have the shape described by the pointers, such as a string where the pointers
 // expect an object with a secret. It hides members that known does not declare: a newer release may have declared them as secret. It is
 // meant for arguments, whose shape is known; results may have any shape.
-func (m Mask) Strict(known *shape.Shape) Mask {
+func (m Mask) Strict(known *text.Shape) Mask {
 	m.strict, m.known = true, known
 	return m
 }
@@ -84,7 +84,7 @@ func (out *maskOutput) hide() {
 
 // value copies one value and masks the secrets in it. paths holds the remaining steps of each pointer, relative to this value, and known its
 // declared members.
-func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string, known *shape.Shape) error {
+func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string, known *text.Shape) error {
 	if !m.all && len(paths) == 0 && known == nil { // nothing in this value is secret
 		var raw json.RawMessage
 		err := d.Decode(&raw)
@@ -113,7 +113,7 @@ func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string, known *s
 	return err
 }
 
-func (m Mask) members(d *json.Decoder, out *maskOutput, paths [][]string, known *shape.Shape) error {
+func (m Mask) members(d *json.Decoder, out *maskOutput, paths [][]string, known *text.Shape) error {
 	out.text.WriteByte('{')
 	for first := true; d.More(); first = false {
 		name, err := d.Token()
@@ -136,7 +136,7 @@ func (m Mask) members(d *json.Decoder, out *maskOutput, paths [][]string, known 
 	return nil
 }
 
-func (m Mask) elements(d *json.Decoder, out *maskOutput, paths [][]string, known *shape.Shape) error {
+func (m Mask) elements(d *json.Decoder, out *maskOutput, paths [][]string, known *text.Shape) error {
 	element, declared := known.Element()
 	out.text.WriteByte('[')
 	for i := 0; d.More(); i++ {
@@ -159,7 +159,7 @@ func ofMember(path []string) bool {
 }
 
 // below copies or hides the value of an object member or a list element. It hides a value that is not declared.
-func (m Mask) below(d *json.Decoder, out *maskOutput, paths [][]string, name string, known *shape.Shape, declared bool) error {
+func (m Mask) below(d *json.Decoder, out *maskOutput, paths [][]string, name string, known *text.Shape, declared bool) error {
 	var rest [][]string
 	for _, path := range paths {
 		if path[0] != "*" && !strings.EqualFold(path[0], name) {

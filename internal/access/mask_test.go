@@ -10,7 +10,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/shape"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 func TestSecretsMaskedByPointer(t *testing.T) {
@@ -102,7 +102,7 @@ func TestStrictMaskHidesUndeclaredMembers(t *testing.T) {
 		is := is.New(t)
 		m, err := MaskOf("/password")
 		is.NoErr(err)
-		shown, hid := m.Strict(shape.Of(reflect.TypeFor[*args]())).Hide(json.RawMessage(c.raw))
+		shown, hid := m.Strict(text.ShapeOf(reflect.TypeFor[*args]())).Hide(json.RawMessage(c.raw))
 		is.Equal(string(shown), cmp.Or(c.want, c.raw))
 		is.Equal(hid, c.want != "")
 	}

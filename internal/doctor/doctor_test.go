@@ -53,7 +53,7 @@ func TestDoctorFullNotifyQueue(t *testing.T) {
 	}
 }
 
-// A test in internal/cli/doctor checks how the command prints these findings.
+// A test in internal/cli checks how the command prints these findings.
 func TestFindingsHaveARemedy(t *testing.T) {
 	is := is.New(t)
 	limit, oldest := 0, time.Now().Add(-3*time.Hour)

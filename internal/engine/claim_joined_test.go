@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/lease"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/work"
@@ -34,7 +34,7 @@ func TestJoinedClaimConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := &Identity{Opts: Options{ClaimAhead: true}, Lanes: slots.NewLanes(4, time.Minute, nil), Marks: &slots.Marks{}, ahead: slots.NewAhead(),
-				Lease: lease.New("")}
+				Lease: fleet.NewLease("")}
 			i.Lease.Renewed(time.Now(), time.Now(), time.Minute, true)
 			i.Lanes.Apply(store.Beat{Lanes: []store.Lane{lane}})
 			for range 4 {

@@ -17,7 +17,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/tracing"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -336,7 +335,7 @@ func (x *executor) linkJoin(run *Run) {
 	}
 	ctx, cancel := context.WithTimeout(run.Ctx, linkWithin)
 	defer cancel()
-	found, err := view.TracesOfFanOut(ctx, x.Commands, c.PipelineID, *c.ParentID, tracing.MaxLinks)
+	found, err := view.TracesOfFanOut(ctx, x.Commands, c.PipelineID, *c.ParentID, telemetry.MaxLinks)
 	if err != nil {
 		_ = x.DBError(err) // the trace is incomplete, but the job can run
 	}

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -37,7 +37,7 @@ func (e *Engine) beat(ctx context.Context) {
 			again = time.After(min(beatAgain, e.Opts.HeartbeatEvery))
 		}
 		// This heartbeat was ahead of schedule. Frequent requests must not overload the database.
-		if !inTurn && !routine.Sleep(ctx, wake.Interval) {
+		if !inTurn && !routine.Sleep(ctx, fleet.Interval) {
 			return
 		}
 	}

@@ -14,14 +14,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/trapeze-run/trapeze/internal/ends"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/journal"
-	"github.com/trapeze-run/trapeze/internal/lease"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/tracing"
-	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/poller"
 )
@@ -34,7 +31,7 @@ type Identity struct {
 	Kinds  map[string]*Handler // all known kinds, which next steps may have
 
 	handled
-	Lease    *lease.Lease
+	Lease    *fleet.Lease
 	Lanes    *slots.Lanes
 	Marks    *slots.Marks
 	Runs     *runs
@@ -48,7 +45,7 @@ type Identity struct {
 	freed   freedSubjects // subjects whose next job the next claim should take
 	backlog backlog       // whether the latest claim left jobs behind
 	ahead   *slots.Ahead  // jobs that were claimed ahead of time and are waiting for a slot
-	turns   wake.Turns    // this engine's turn to claim after a notification
+	turns   fleet.Turns   // this engine's turn to claim after a notification
 	news    atomic.Bool   // more urgent jobs than those in ahead may have arrived
 }
 
@@ -68,9 +65,9 @@ type Services struct {
 	Log        *slog.Logger
 	Damped     *telemetry.Damped
 	Metrics    *telemetry.Metrics
-	Tracing    tracing.Tracer
+	Tracing    telemetry.Tracer
 	Count      telemetry.Counters
-	Ends       *ends.Ends // reports jobs that this process finished
+	Ends       *telemetry.Reporter // reports jobs that this process finished
 	Waiters    *Waiters
 	Clock      *Clock          // the database's clock
 	journal    *journal.Writer // writes events and progress
@@ -79,13 +76,13 @@ type Services struct {
 
 // NewServices returns the Services of a process that uses the given pools. heldFor limits a statement's time behind a pooler while its caller
 // has a transaction open.
-func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, heldFor time.Duration, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, hooks ends.Hooks) Services {
+func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, heldFor time.Duration, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, hooks telemetry.Hooks) Services {
 	s := Services{
 		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
-		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics), holders: &holders{}, Clock: &Clock{},
+		Tracing: telemetry.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics), holders: &holders{}, Clock: &Clock{},
 	}
 	main.BoundHolders(s.holders.isInside, heldFor)
-	s.Ends = ends.New(metrics, hooks, log, s.Damped)
+	s.Ends = telemetry.NewReporter(metrics, hooks, log, s.Damped)
 	s.Waiters, s.journal = NewWaiters(front, log, s.DBError), journal.NewWriter(front, log, s.DBError)
 	return s
 }
@@ -113,7 +110,7 @@ type member interface {
 	// WakePeers wakes the process's other engines and the other pods, because there is work that this engine cannot take immediately.
 	WakePeers()
 	// PassOn passes a wake-up on to the next pods, because there are more jobs than this engine can take.
-	PassOn(wake.Up)
+	PassOn(fleet.Up)
 	// Cancel cancels a claim's handler if an engine in this process runs it.
 	Cancel(c job.Lease, why job.Reason)
 	// Claims returns the claims that the table assigns to the identity. The ok result is false if another process is now responsible for

@@ -5,10 +5,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -97,7 +97,7 @@ func (e *Engine) WakeForPeers() {
 
 // Hear requests a claim after a notification, once it is this engine's turn. An engine that holds or awaits slots of a limited lane claims
 // immediately, because other engines may be unable to run that lane's jobs.
-func (e *Engine) Hear(u wake.Up) { e.turns.Hear(u, e.Lanes.HoldsOrAwaits(), e.WakeForPeers) }
+func (e *Engine) Hear(u fleet.Up) { e.turns.Hear(u, e.Lanes.HoldsOrAwaits(), e.WakeForPeers) }
 
 // HearsAll reports whether the engine must hear every notification instead of only those that other pods pass on.
 func (e *Engine) HearsAll() bool { return e.turns.InFront() || e.Lanes.HoldsOrAwaits() }

@@ -11,10 +11,8 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/journal"
 	"github.com/trapeze-run/trapeze/internal/routine"
-	"github.com/trapeze-run/trapeze/internal/stats"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/tracing"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -32,7 +30,7 @@ type Run struct {
 	loss    loss
 	Wrote   atomic.Bool   // the outcome is committed
 	Ended   chan struct{} // closed when the handler has returned and the outcome is settled
-	span    tracing.Span
+	span    telemetry.Span
 	ahead   ranAhead
 	took    atomic.Int64    // how long the handler ran, in nanoseconds; 0 before it returns
 	handed  time.Time       // when a submission or hand-off started the job; zero for jobs claimed by the poller
@@ -172,8 +170,8 @@ func waited(c *store.Claimed) (wait time.Duration, known bool) {
 }
 
 // times returns how long the run waited to be claimed, and how long its handler ran.
-func (run *Run) times() stats.Times {
-	t := stats.NoRun
+func (run *Run) times() telemetry.RunTimes {
+	t := telemetry.NoRun
 	if wait, known := waited(run.Claimed); known {
 		t.Wait = wait
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
-	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -114,13 +114,13 @@ func (sub *submitter) Submit(ctx context.Context, w *work.Submission) (s work.Su
 		return s, err
 	}
 	ctx, span := sub.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
-	n.Trace = tracing.Traceparent(span)
+	n.Trace = telemetry.Traceparent(span)
 	if w.UniqueKey != nil || w.IdempotencyKey != "" {
 		s, err = sub.submitOnce(ctx, w, n)
 	} else {
 		s, err = sub.submitNew(ctx, w, n)
 	}
-	tracing.EndSubmission(span, s.ID, err)
+	telemetry.EndSubmission(span, s.ID, err)
 	return s, err
 }
 
@@ -386,9 +386,9 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 		return work.Submitted{}, sub.Commands.Explain(err)
 	}
 	ctx, span := sub.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
-	n.Trace = tracing.Traceparent(span)
+	n.Trace = telemetry.Traceparent(span)
 	s, err := sub.submitFresh(ctx, tx, w, &n, !sub.NotificationsDisabled())
-	tracing.EndSubmission(span, s.ID, err)
+	telemetry.EndSubmission(span, s.ID, err)
 	if sub.Commands.IDTaken(err) {
 		sub.Commands.DropIDs() // makes the caller's next transaction use other ids
 	}

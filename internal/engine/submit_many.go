@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/internal/tracing"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -24,7 +24,7 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 	}
 	ctx, span := sub.startMany(ctx, rows)
 	_, err = sub.insert(ctx, sub.PodID(), rows)
-	tracing.EndSubmission(span, 0, err)
+	telemetry.EndSubmission(span, 0, err)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.
 			err = store.EnqueueManyIn(ctx, sub.Commands, tx, rows)
 		}
 	}
-	tracing.EndSubmission(span, 0, err)
+	telemetry.EndSubmission(span, 0, err)
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, false)
 		return nil, fmt.Errorf("submit %d jobs: %w", len(rows), err)
@@ -64,7 +64,7 @@ func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.
 // startMany starts a bulk submission's span and sets the jobs' trace context.
 func (sub *submitter) startMany(ctx context.Context, rows []store.NewJob) (context.Context, trace.Span) {
 	ctx, span := sub.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
-	if at := tracing.Traceparent(span); at != "" {
+	if at := telemetry.Traceparent(span); at != "" {
 		for i := range rows {
 			rows[i].Trace = at
 		}

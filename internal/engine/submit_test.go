@@ -6,7 +6,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/lease"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 )
@@ -14,7 +14,7 @@ import (
 func TestSubmissionBehindClaimedAheadJob(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	i := &Identity{handled: handled{Handled: map[string]bool{"k": true}}, Lanes: slots.NewLanes(1, time.Minute, nil), ahead: slots.NewAhead(), Lease: lease.New("a")}
+	i := &Identity{handled: handled{Handled: map[string]bool{"k": true}}, Lanes: slots.NewLanes(1, time.Minute, nil), ahead: slots.NewAhead(), Lease: fleet.NewLease("a")}
 	i.Lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "default", Enabled: true}}})
 	i.Lease.Renewed(time.Now(), time.Now(), time.Minute, true)
 	reserves := func(priority int) bool {

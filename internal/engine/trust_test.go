@@ -10,14 +10,14 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/trapeze-run/trapeze/internal/lease"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 )
 
 // An engine notices the end of its lease after each outage, not only after the first.
 func TestEachOutageEndsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		e := &Engine{Identity: Identity{Services: Services{Log: slog.New(slog.DiscardHandler)}, Lease: lease.New(""), Runs: newRuns()}}
+		e := &Engine{Identity: Identity{Services: Services{Log: slog.New(slog.DiscardHandler)}, Lease: fleet.NewLease(""), Runs: newRuns()}}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var ends atomic.Int64

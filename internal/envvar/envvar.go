@@ -1,5 +1,5 @@
 // Package envvar is the only place that defines Trapeze's environment variables, with their names, types and defaults. It reads the
-// variables in three parts, whose values are validated by the packages that use them: runner/env, api/env and internal/cli/env.
+// variables in three parts, whose values are validated by the packages that use them: runner/env, api/env and internal/cli.
 package envvar
 
 import (

@@ -16,8 +16,9 @@ import (
 	"github.com/matryer/is"
 )
 
-// public lists the packages that host programs import.
-var public = []string{"job", "runner", "runner/runnertest", "handlers", "scheduler", "poller", "api", "remote/server", "remote/worker"}
+// public lists the packages that host programs import. The folders scheduler and poller are at the top because they are main parts of a pod;
+// hosts use them only through runner.
+var public = []string{"job", "runner", "runner/runnertest", "handlers", "api", "remote/server", "remote/worker"}
 
 // stillInternal lists the exported names that still mention an internal type. Entries may be removed but not added.
 var stillInternal = []string{

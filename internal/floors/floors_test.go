@@ -37,12 +37,8 @@ var plan = []floor{
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
 	{folder: "internal/routine", imports: "job", standardOnly: true}, // goroutines: signals, waits, group commits, panics as errors, handlers without activity
-	{folder: "internal/wake", standardOnly: true},                    // determines which pods claim after a notification, and when
+	{folder: "internal/fleet", imports: "internal/routine"},          // what a pod may conclude about the others: trust in leases, turns after a notification
 	{folder: "internal/faultnet", testOnly: true},                    // network faults on demand
-	{folder: "internal/lease", imports: "internal/routine"},          // the time for which a pod can rely on owning its jobs
-	{folder: "internal/instrument", standardOnly: true},              // counters, gauges, histograms
-	{folder: "internal/telemetry", imports: "job internal/instrument"},
-	{folder: "internal/stats", imports: "job"}, // counts of finished jobs, with histograms
 	{folder: "migrations"},
 	{folder: "internal/text", imports: "job", standardOnly: true}, // what users read and type: counts, times, ids, shell words, JSON, cursors
 	{folder: "internal/dburl"},                                    // connection strings
@@ -50,30 +46,26 @@ var plan = []floor{
 	{folder: "internal/schema", imports: "migrations"},            // the schema version that this program needs
 
 	// database access and timing
-	{folder: "internal/store", imports: "job internal/failpoint internal/text internal/dburl internal/routine internal/wake", tests: "internal/stats"},
+	{folder: "internal/store", imports: "job internal/failpoint internal/text internal/dburl internal/routine internal/fleet", tests: "internal/telemetry"},
+	{folder: "internal/telemetry", imports: "job internal/store internal/routine"},                                          // metrics, counts of finished jobs, spans, log keys
 	{folder: "internal/failures", imports: "job"},                                                                           // groups of failed jobs
-	{folder: "internal/store/view", imports: "job internal/failures internal/text internal/stats internal/store"},           // queries for users
-	{folder: "internal/store/upkeep", imports: "job internal/stats internal/store"},                                         // statements for maintenance
+	{folder: "internal/store/view", imports: "job internal/failures internal/text internal/telemetry internal/store"},       // queries for users
+	{folder: "internal/store/upkeep", imports: "job internal/telemetry internal/store"},                                     // statements for maintenance
 	{folder: "internal/store/admin", imports: "job internal/text internal/store internal/store/view internal/store/upkeep"}, // changes by operators
 	{folder: "internal/store/outbox", imports: "job internal/store", tests: "internal/store/admin"},                         // jobs that another engine runs
-	{folder: "internal/shape", standardOnly: true},                                                                          // the JSON members that a type declares
-	{folder: "internal/access", imports: "job internal/shape"},                                                              // permissions
+	{folder: "scheduler", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/failpoint internal/telemetry internal/routine"},
+	{folder: "internal/access", imports: "job internal/text"}, // permissions
 	{folder: "poller", imports: "internal/failpoint internal/routine"},
-	{folder: "scheduler", imports: "internal/failpoint job"},
 	{folder: "internal/journal", imports: "job internal/store internal/routine internal/telemetry"},
-	{folder: "internal/ends", imports: "job internal/routine internal/stats internal/telemetry"}, // counts of finished jobs, and the host's hook
 	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/routine poller"},
 	{folder: "internal/doctor", imports: "job internal/text internal/store internal/store/view internal/store/upkeep internal/telemetry scheduler"}, // findings and remedies
-	{folder: "internal/calendar", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/failpoint internal/telemetry internal/routine scheduler"},
 	{folder: "internal/maintenance", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/routine scheduler"},
 
 	// the real PostgreSQL for tests and for a quick start
 	{folder: "internal/migrate", imports: "migrations internal/dburl internal/schema"},
-	{folder: "internal/testdb/memory", standardOnly: true},
-	{folder: "internal/pgembed", tests: "internal/testdb/memory"},
-	{folder: "internal/testdb", imports: "internal/migrate internal/pgembed internal/testdb/memory"},
-	{folder: "internal/testdb/with", imports: "internal/testdb"}, // one server for all packages' tests
-	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed internal/testdb internal/testdb/memory", testOnly: true},
+	{folder: "internal/pgembed", tests: "internal/pgembed"},
+	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed", testOnly: true},
+	{folder: "internal/pgtest/with", imports: "internal/pgtest", testOnly: true},        // one server for all packages' tests
 	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // query plans, and the rows that they read
 	{folder: "internal/floors", tests: "api internal/pgtest internal/telemetry"},
 
@@ -82,13 +74,12 @@ var plan = []floor{
 
 	// the engine
 	{folder: "internal/work", imports: "internal/text job internal/store internal/routine"}, // converts jobs that enter or leave the engine
-	{folder: "internal/tracing", imports: "job internal/store internal/routine"},            // spans of submissions and runs
-	{folder: "internal/engine", imports: "job internal/ends internal/stats internal/work internal/tracing internal/lease internal/routine internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wake internal/journal internal/slots poller"},                                                                                                                   // claims, runs, finishes, hands over and recovers one identity's jobs
-	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/outbox internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/routine internal/wake internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
-	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod internal/shape"}, // parts of a Runner that only this module's packages need
-	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/shape internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/routine internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},
+	{folder: "internal/engine", imports: "job internal/telemetry internal/work internal/fleet internal/routine internal/store internal/store/admin internal/store/view internal/failpoint internal/journal internal/slots poller"},                                                                                                           // claims, runs, finishes, hands over and recovers one identity's jobs
+	{folder: "internal/pod", imports: "job internal/doctor internal/telemetry internal/work internal/engine internal/store internal/store/admin internal/store/outbox internal/store/view internal/store/upkeep internal/feed internal/schema internal/dburl internal/routine internal/fleet internal/slots scheduler internal/maintenance"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
+	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod internal/text"}, // parts of a Runner that only this module's packages need
+	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/text internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/routine internal/slots internal/pod poller scheduler", tests: "internal/store/outbox"},
 
-	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                                      // the only package that links the Prometheus client
+	{folder: "runner/metrics", imports: "runner internal/inside internal/telemetry"},                                       // the only package that links the Prometheus client
 	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                                         // the only package that links goose
 	{folder: "runner/env", imports: "internal/dburl internal/envvar internal/schema internal/store runner runner/migrate"}, // runner options and the pool, configured from the environment
 
@@ -97,31 +88,24 @@ var plan = []floor{
 
 	// entry points, which never import each other
 	{folder: "handlers", imports: "runner"},
-	{folder: "api/ui", imports: "job internal/text internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access"},           // the dashboard's pages
-	{folder: "api/internal/problem", imports: "job internal/store internal/store/admin"},                                                                                       // errors as responses
-	{folder: "api/internal/openapi", imports: "job internal/access"},                                                                                                           // the OpenAPI document
-	{folder: "api/internal/secrets", imports: "job internal/access internal/shape internal/text internal/store internal/store/admin internal/store/view api/internal/problem"}, // hides secrets from callers
-	{folder: "api", imports: "job internal/text api/internal/openapi api/internal/problem api/internal/secrets internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
+	{folder: "api/ui", imports: "job internal/text internal/failures internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access"}, // the dashboard's pages
+	{folder: "api/internal/response", imports: "job internal/access internal/text internal/store internal/store/admin internal/store/view"},                          // errors as responses, secrets hidden from callers
+	{folder: "api", imports: "job internal/text api/internal/response internal/doctor internal/failures runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/telemetry api/ui internal/inside", tests: "internal/store/outbox"},
 	{folder: "api/env", imports: "internal/envvar api"}, // API options from the environment
 	{folder: "remote/remotepb"},
-	{folder: "remote/internal/host", imports: "job internal/work internal/engine internal/pod internal/store internal/routine internal/slots internal/telemetry internal/wake", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
+	{folder: "remote/internal/host", imports: "job internal/work internal/engine internal/pod internal/store internal/routine internal/slots internal/telemetry internal/fleet", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
 	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/routine remote/internal/host remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/routine remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests that need both ends
 
-	// the command line, in packages that each encapsulate one concern of the commands
+	// the command line
 	{folder: "internal/cli/demokinds", imports: "job runner"}, // kinds for demos and tests
-	{folder: "internal/cli/exit", imports: "job internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
-	{folder: "internal/cli/env", imports: "api/env runner/env internal/dburl internal/envvar internal/cli/exit"},
-	{folder: "internal/cli/show", imports: "job internal/text internal/cli/exit"},
-	{folder: "internal/cli/client", imports: "api internal/text runner internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/inside"},
-	{folder: "internal/cli/server", imports: "api job runner remote/server internal/dburl internal/migrate internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/cli/env internal/cli/exit"},
-	{folder: "internal/cli/doctor", imports: "runner internal/dburl internal/doctor internal/text internal/schema internal/store internal/store/view internal/cli/client internal/cli/env internal/cli/exit internal/cli/show"},
-	{folder: "internal/cli/demo", imports: "handlers job runner internal/text internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
+	{folder: "internal/cli", imports: "api api/env job runner runner/env remote/server internal/dburl internal/doctor internal/envvar internal/inside internal/migrate internal/pgembed internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/text"}, // what commands share
+	{folder: "internal/cli/demo", imports: "handlers job runner internal/text internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli internal/inside"},
 
 	// top layer
-	{folder: "cmd/app", imports: "api internal/text job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/failures internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
-	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // embeds PostgreSQL
+	{folder: "cmd/app", imports: "api internal/text job runner remote/worker internal/cli internal/failures internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
+	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"},                                                                                         // embeds PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},
 }

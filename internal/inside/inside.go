@@ -8,8 +8,8 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/pod"
-	"github.com/trapeze-run/trapeze/internal/shape"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/text"
 )
 
 // Parts are a runner's internal parts.
@@ -23,7 +23,7 @@ type Parts struct {
 	Handles func(kind string) bool
 	// Secrets returns JSON pointers to a kind's secret arguments (see runner.Secrets), and the declared members of the arguments of a kind
 	// with secrets. The known result is false if the kind has no handler here, or if its argument type does not mark secrets.
-	Secrets func(kind string) (pointers []string, declared *shape.Shape, known bool)
+	Secrets func(kind string) (pointers []string, declared *text.Shape, known bool)
 	// Declare writes the program's declared schedules to the database, as Run does at startup.
 	Declare func(ctx context.Context) error
 }

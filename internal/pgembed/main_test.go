@@ -17,8 +17,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
-
-	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
 
 // TestMain runs the tests or, in a process that a test has started in order to kill it, acts as a server's owner.
@@ -27,7 +25,7 @@ func TestMain(m *testing.M) {
 		own(dir)
 		return
 	}
-	if err := memory.UseForTemporaryFiles(); err != nil {
+	if err := UseMemoryForTemporaryFiles(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/pgembed"
-	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
 // abandonedAfter is longer than go test lets a test process run.
@@ -66,7 +65,7 @@ func (s *source) database(t testing.TB, migrated bool) string {
 			t.Errorf("pgtest: %v", err)
 		}
 	})
-	return testdb.WithDatabase(s.url, name)
+	return WithDatabase(s.url, name)
 }
 
 func (s *source) create(ctx context.Context, migrated bool) (string, error) {
@@ -101,7 +100,7 @@ func (s *source) with(t testing.TB, options string) string {
 			t.Errorf("pgtest: %v", err)
 		}
 	})
-	return testdb.WithDatabase(s.url, name)
+	return WithDatabase(s.url, name)
 }
 
 // ready ensures that there is a server and, if needed, a template.
@@ -120,7 +119,7 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 		return nil
 	}
 	template := s.prefix + "_template"
-	if s.err = testdb.MakeTemplate(ctx, s.url, template); s.err != nil {
+	if s.err = MakeTemplate(ctx, s.url, template); s.err != nil {
 		return errors.Join(s.err, s.drop(ctx, template))
 	}
 	s.template = template
@@ -129,7 +128,7 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 
 // findServer connects to the server at DATABASE_URL if there is one, and otherwise to our own.
 func (s *source) findServer(ctx context.Context) error {
-	given, err := testdb.Given(ctx)
+	given, err := GivenServer(ctx)
 	if err != nil {
 		return err
 	}
@@ -173,9 +172,9 @@ func (s *source) sweep(ctx context.Context, age time.Duration) error {
 
 // ours finds the server shared by the whole test command, or starts one. Either way, the server contains a template.
 func (s *source) ours(ctx context.Context) error {
-	url := testdb.Server()
+	url := SharedServer()
 	if url == "" {
-		server, err := testdb.Start(ctx)
+		server, err := StartServer(ctx)
 		if err != nil {
 			return err
 		}
@@ -193,7 +192,7 @@ func (s *source) ours(ctx context.Context) error {
 	if version >= 150000 {
 		s.strategy = " STRATEGY file_copy"
 	}
-	s.template = testdb.Template
+	s.template = Template
 	return nil
 }
 
@@ -236,7 +235,7 @@ func (s *source) stop() error {
 	if s.server != nil {
 		return s.server.Stop()
 	}
-	if s.template == "" || s.template == testdb.Template {
+	if s.template == "" || s.template == Template {
 		return nil // the template belongs to the shared server
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -252,7 +251,7 @@ func Role(t testing.TB, url string) (name, as string) {
 	t.Helper()
 	name = "modest_" + strings.ToLower(rand.Text()[:12])
 	run := func(ctx context.Context, statements ...string) {
-		conn, err := testdb.Connect(ctx, url)
+		conn, err := Dial(ctx, url)
 		if err != nil {
 			t.Errorf("pgtest: %v", err)
 			return
@@ -266,7 +265,7 @@ func Role(t testing.TB, url string) (name, as string) {
 	}
 	run(t.Context(), "create role "+name)
 	t.Cleanup(func() { run(context.Background(), "drop owned by "+name, "drop role "+name) })
-	return name, testdb.WithParameter(url, "role="+name) // switches to the role in every session
+	return name, WithParameter(url, "role="+name) // switches to the role in every session
 }
 
 // Column returns the rows of a query that selects one text.

@@ -7,8 +7,8 @@
 //	}
 //
 // The package uses the server at DATABASE_URL if the user there is a superuser; it must be PostgreSQL 14 or newer. Otherwise it uses the
-// server that internal/testdb/with has started for all packages, if any, or starts one on first use and stops it on exit. pgtest never
-// touches databases that it did not create.
+// server that the command pgtest/with has started for all packages, if any (see [ServerVar]), or starts one on first use and stops it on
+// exit. pgtest never touches databases that it did not create.
 //
 // A database is a copy of a migrated template with 600 files. On a 2-core virtual machine, copying it takes 0.1 to 0.4 s on disk and 0.03 s
 // in memory. The servers that pgtest starts therefore keep their data in /dev/shm, or in the folder PGTEST_MEMORY, if there is enough space
@@ -29,18 +29,13 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgembed"
-	"github.com/trapeze-run/trapeze/internal/testdb"
-	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
-
-// Schema is the schema that contains Trapeze's tables in the migrated databases.
-const Schema = testdb.Schema
 
 // Main runs a package's tests, stops the server that they started, and exits. Temporary files are kept in memory if there is space. Without
 // Main, tests that request a database fail, because nothing would stop the server.
 func Main(m *testing.M) {
 	shared.mainCalled = true
-	if err := memory.UseForTemporaryFiles(); err != nil {
+	if err := pgembed.UseMemoryForTemporaryFiles(); err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)
 		os.Exit(1)
 	}
@@ -97,15 +92,12 @@ func URLWith(t testing.TB, options string) string {
 	return url
 }
 
-// WithParameter adds a parameter, such as pool_max_conns=2, to the connection string.
-func WithParameter(url, parameter string) string { return testdb.WithParameter(url, parameter) }
-
 // Server returns a separate server for tests that restart or kill it. Its database is empty (see Migrate). The server is stopped and
 // removed when the test ends. settings lists PostgreSQL parameters, each as a name followed by its value. The test is skipped if
 // DATABASE_URL is the only PostgreSQL available.
 func Server(t testing.TB, settings ...string) *pgembed.Server {
 	t.Helper()
-	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: memory.Dir(), Seed: testdb.Seed(), Settings: pairs(t, settings)})
+	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: pgembed.MemoryDir(), Seed: SharedSeed(), Settings: pairs(t, settings)})
 	if err != nil {
 		if onlyTheirs(err) {
 			t.Skipf("pgtest: this test needs a server that it can restart: %v", err)
@@ -142,7 +134,7 @@ func pairs(t testing.TB, settings []string) map[string]string {
 // partitions. AllDays must be called at most once per database.
 func AllDays(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), testdb.AllDaysSQL); err != nil {
+	if _, err := pool.Exec(t.Context(), AllDaysSQL); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
 }
@@ -164,7 +156,7 @@ func ExampleURL() (url string, drop func()) {
 	if err != nil {
 		panic(fmt.Sprintf("pgtest: %v", err))
 	}
-	return testdb.WithDatabase(shared.url, name), func() {
+	return WithDatabase(shared.url, name), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		if err := shared.drop(ctx, name); err != nil {

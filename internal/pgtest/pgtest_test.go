@@ -8,8 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
-
-	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -109,7 +107,7 @@ func TestAbandonedDatabasesAreDropped(t *testing.T) {
 	for _, name := range []string{"trapeze_test_1_abcdefgh_1", "trapeze_test_1_abcdefgh_2", "trapeze_test_1_abcdefgh_template", "trapeze_test_mine"} {
 		is.NoErr(s.exec(t.Context(), "create database "+name))
 	}
-	used := Connect(t, testdb.WithDatabase(s.url, "trapeze_test_1_abcdefgh_2"))
+	used := Connect(t, WithDatabase(s.url, "trapeze_test_1_abcdefgh_2"))
 	is.NoErr(used.Ping(t.Context()))
 	left := func(age time.Duration) (names []string) {
 		is.NoErr(s.sweep(t.Context(), age))

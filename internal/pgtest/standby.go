@@ -12,8 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/pgembed"
-	"github.com/trapeze-run/trapeze/internal/testdb"
-	"github.com/trapeze-run/trapeze/internal/testdb/memory"
 )
 
 // Node is a server in a group that consists of a primary and its standbys. It is removed when the test ends.
@@ -60,7 +58,7 @@ func startNode(t testing.TB, primary string, settings []string) *Node {
 			all[name] = value
 		}
 	}
-	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: memory.Dir(), Seed: testdb.Seed(), StandbyOf: primary, Settings: all})
+	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: pgembed.MemoryDir(), Seed: SharedSeed(), StandbyOf: primary, Settings: all})
 	if err != nil {
 		if onlyTheirs(err) {
 			t.Skipf("pgtest: this test needs servers that it can promote: %v", err)

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/doctor"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
-	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -18,7 +18,7 @@ type laneEngines struct {
 	mu    sync.Mutex
 	list  []job.LaneEngine
 	woken []func() // called after notifications
-	turns wake.Turns
+	turns fleet.Turns
 	serve []func(context.Context)
 }
 
@@ -85,7 +85,7 @@ func (e *laneEngines) run(ctx context.Context) {
 }
 
 // hear calls the functions registered with OnWake, at a limited rate.
-func (e *laneEngines) hear(u wake.Up) {
+func (e *laneEngines) hear(u fleet.Up) {
 	if e.listen() {
 		e.turns.Hear(u, true, e.wake)
 	}

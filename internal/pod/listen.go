@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wake"
 )
 
 // listener manages the pod's only direct connection, which receives notifications. Between notifications, maintenance may borrow the
@@ -248,7 +248,7 @@ func (p *Pod) notified(note *pgconn.Notification) {
 		p.requestHeartbeats()
 		return
 	}
-	up := wake.Parse(note.Payload, note.PID)
+	up := fleet.ParseUp(note.Payload, note.PID)
 	p.Feed.Wake()
 	p.Hear(up)
 	p.laneEngines.hear(up)
@@ -265,13 +265,13 @@ func (p *Pod) requestHeartbeats() {
 func (p *Pod) notifyOthers() {
 	p.sessions().Each((*engine.Engine).WakeForPeers)
 	p.laneEngines.wake()
-	p.notifyPods(wake.Up{})
+	p.notifyPods(fleet.Up{})
 }
 
 // notifyPods sends a wake-up to the other pods. In a program that only submits jobs and may exit at any time, notifyPods does not return
 // until the wake-up has been sent. Wake-ups in quick succession are merged, and [Pod.Run] and [Pod.Close] send any delayed wake-up before
 // they return.
-func (p *Pod) notifyPods(u wake.Up) {
+func (p *Pod) notifyPods(u fleet.Up) {
 	if p.NotificationsDisabled() {
 		return
 	}
@@ -283,7 +283,7 @@ func (p *Pod) notifyPods(u wake.Up) {
 }
 
 // sendWakeUp notifies the other pods. It does so in a separate transaction, because the commit of a notification takes a server-wide lock.
-func (p *Pod) sendWakeUp(u wake.Up) {
+func (p *Pod) sendWakeUp(u fleet.Up) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if err := p.Commands.NotifyNext(ctx, p.Commands.Pool(), u); err != nil {

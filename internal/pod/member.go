@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -60,7 +60,7 @@ func (m podMember) HistoryChanged() {
 
 func (m podMember) WakePeers() { m.p.notifyOthers() }
 
-func (m podMember) PassOn(u wake.Up) { m.p.notifyPods(u) }
+func (m podMember) PassOn(u fleet.Up) { m.p.notifyPods(u) }
 
 func (m podMember) Cancel(claim job.Lease, why job.Reason) {
 	if outbox.IsEngine(claim.Pod) {

@@ -6,9 +6,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/trapeze-run/trapeze/internal/ends"
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
 // Options configures a pod. See runner.Options.
@@ -22,7 +22,7 @@ type Options struct {
 	PassEvery                                                    time.Duration // approximate interval between two searches for orphaned claims
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	Lanes                                                        []admin.BootLane
-	OnEnd, OnRetry                                               ends.Hook
+	OnEnd, OnRetry                                               telemetry.Hook
 	TracerProvider                                               trace.TracerProvider
 	Logger                                                       *slog.Logger
 }

@@ -12,16 +12,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/trapeze-run/trapeze/internal/calendar"
-	"github.com/trapeze-run/trapeze/internal/ends"
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/feed"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/routine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/wake"
+	"github.com/trapeze-run/trapeze/scheduler"
 )
 
 // Pod is a process in the fleet. It has an engine, and goroutines that listen for notifications, fire schedules, maintain the tables, feed
@@ -34,13 +33,13 @@ type Pod struct {
 	Slow        *store.Store // for slow reads and maintenance, which must not hold up commands
 	Feed        *feed.Feed   // reads only while clients are streaming
 
-	Calendar    *calendar.Calendar
+	Calendar    *scheduler.Submitter
 	listener    listener
 	maintenance *maintenance.Maintenance
-	fleet       fleet
+	backlogs    backlogs
 	collecting  sync.Mutex
-	front, rest *wake.Sender // notify the front of the fleet and the rest (see package wake)
-	runs        atomic.Bool  // whether Run is running, and heartbeats are being sent
+	front, rest *fleet.Sender // notify the front of the fleet and the rest (see package wake)
+	runs        atomic.Bool   // whether Run is running, and heartbeats are being sent
 
 	pass  slowPass    // searches for orphaned claims
 	known knownClaims // counted for doctor
@@ -95,13 +94,13 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		return nil, err
 	}
 	log, metrics := slog.New(contextHandler{o.Logger.Handler()}), telemetry.New()
-	shared := engine.NewServices(pool, s.hot, s.commands, s.heartbeat, o.LeaseFor/4, log, metrics, o.TracerProvider, ends.Hooks{End: o.OnEnd, Retry: o.OnRetry})
+	shared := engine.NewServices(pool, s.hot, s.commands, s.heartbeat, o.LeaseFor/4, log, metrics, o.TracerProvider, telemetry.Hooks{End: o.OnEnd, Retry: o.OnRetry})
 	p := &Pod{
 		opts:        o,
 		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),
 		listener: listener{gone: errors.New("not open yet")}, pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
-	p.front, p.rest = wake.NewSender(wake.Interval, p.sendWakeUp), wake.NewSender(wake.RestInterval, p.sendWakeUp)
+	p.front, p.rest = fleet.NewSender(fleet.Interval, p.sendWakeUp), fleet.NewSender(fleet.RestInterval, p.sendWakeUp)
 	p.Engine = engine.New(shared, o.Options, podMember{p})
 	p.Calendar = newCalendar(p)
 	p.maintenance = newMaintenance(p)

@@ -9,21 +9,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/calendar"
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
-	"github.com/trapeze-run/trapeze/internal/tracing"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
 // newCalendar returns this pod's calendar, which submits the jobs of schedules through p.
-func newCalendar(p *Pod) *calendar.Calendar {
-	return calendar.New(calendar.Options{
+func newCalendar(p *Pod) *scheduler.Submitter {
+	return scheduler.NewSubmitter(scheduler.SubmitterOptions{
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
 		MinInterval: p.opts.MinScheduleInterval, AlarmWithin: max(alarmWithin, 3*p.opts.HeartbeatEvery),
 		Kinds: p.scheduledKinds, PodID: p.bootIfRegistered, Prepare: p.prepareScheduled,
@@ -53,7 +51,7 @@ func (p *Pod) bootIfRegistered() *string {
 }
 
 // prepareScheduled implements the Prepare option of a calendar. See [calendar.Options].
-func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs calendar.Jobs, refused, err error) {
+func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs scheduler.NewJobs, refused, err error) {
 	w, err := p.submissionOf(s)
 	if err != nil {
 		return nil, err, nil
@@ -69,9 +67,9 @@ func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (
 		rows := make([]store.NewJob, len(ids))
 		for i, id := range ids {
 			rows[i] = w.First(id, w.Lane)
-			rows[i].Trace = tracing.Traceparent(span)
+			rows[i].Trace = telemetry.Traceparent(span)
 		}
-		return rows, func(err error) { tracing.EndSubmission(span, ids[0], err) }
+		return rows, func(err error) { telemetry.EndSubmission(span, ids[0], err) }
 	}, nil, err
 }
 

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
-	"github.com/trapeze-run/trapeze/internal/instrument"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
 // Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. It first updates the gauges
 // of current state, and works even if the database does not respond.
-func (p *Pod) Measured(f func(at int, series instrument.Series)) {
+func (p *Pod) Measured(f func(at int, series telemetry.Series)) {
 	p.collecting.Lock() // another collection must not run between Reset and Set
 	defer p.collecting.Unlock()
 	p.observe(p.Metrics.LaneSlots)
@@ -22,7 +22,7 @@ func (p *Pod) Measured(f func(at int, series instrument.Series)) {
 	m.LaneWaiting.Reset()
 	m.LaneOldest.Reset()
 	m.Pods.Reset()
-	for _, b := range p.fleet.read(func(ctx context.Context) ([]view.Backlog, error) { return view.Backlogs(ctx, p.Commands) }) {
+	for _, b := range p.backlogs.read(func(ctx context.Context) ([]view.Backlog, error) { return view.Backlogs(ctx, p.Commands) }) {
 		m.LaneWaiting.WithLabelValues(b.Lane).Set(float64(b.Waiting))
 		m.LaneOldest.WithLabelValues(b.Lane).Set(b.OldestSeconds)
 		m.Pods.WithLabelValues().Set(float64(b.Pods))
@@ -38,8 +38,8 @@ const (
 	fleetWithin = time.Second
 )
 
-// fleet holds the latest reading of the fleet's waiting jobs. It is refreshed only when metrics are collected.
-type fleet struct {
+// backlogs holds the latest reading of the fleet's waiting jobs. It is refreshed only when metrics are collected.
+type backlogs struct {
 	mu     sync.Mutex
 	at     time.Time
 	latest []view.Backlog
@@ -47,7 +47,7 @@ type fleet struct {
 
 // read returns a reading that is at most fleetFor old. If the database does not respond, the reading is empty, and read does not query it
 // again until fleetFor has passed.
-func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.Backlog {
+func (f *backlogs) read(ask func(context.Context) ([]view.Backlog, error)) []view.Backlog {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.at.IsZero() && time.Since(f.at) < fleetFor {
@@ -61,7 +61,7 @@ func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.B
 }
 
 // observe sets the gauges of each lane's used slots and slot limit on this pod, including the pod's remote workers.
-func (p *Pod) observe(gauge *instrument.Vec[*instrument.Gauge]) {
+func (p *Pod) observe(gauge *telemetry.Vec[*telemetry.Gauge]) {
 	sum := map[string]slots.Use{}
 	p.Lanes.AddUse(sum)
 	p.sessions().Each(func(e *engine.Engine) { e.Lanes.AddUse(sum) })

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/wake"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -233,11 +233,11 @@ func (db *Database) RestChannel() string { return db.schema + "_wake_rest" }
 
 // Notify begins a new wake-up in the caller's transaction.
 func (db *Database) Notify(ctx context.Context, tx DB) error {
-	return db.NotifyNext(ctx, tx, wake.Up{})
+	return db.NotifyNext(ctx, tx, fleet.Up{})
 }
 
 // NotifyNext sends a wake-up in the caller's transaction. The zero value begins a new one.
-func (db *Database) NotifyNext(ctx context.Context, tx DB, u wake.Up) (err error) {
+func (db *Database) NotifyNext(ctx context.Context, tx DB, u fleet.Up) (err error) {
 	switch {
 	case u.Seed == "":
 		_, err = tx.Exec(ctx, notifySQL, db.Channel())

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/wake"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -95,7 +95,7 @@ type Beat struct {
 	Left       time.Duration // remaining time of the lease
 	NextFire   *time.Time    // when the next schedule of the requested kinds fires
 	History    string        // see [Store.History]
-	Place      wake.Place    // this pod's place among the open pods that handle the same kinds and are not draining
+	Place      fleet.Place   // this pod's place among the open pods that handle the same kinds and are not draining
 }
 
 // sweepDue is the condition for searching for a closed pod's jobs. The first search takes place immediately. Another follows each time that
@@ -211,7 +211,7 @@ func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 		return b, err
 	}
 	b.Left = time.Duration(left) * time.Millisecond
-	b.Place = wake.Place{Position: place[0], Pods: place[1]}
+	b.Place = fleet.Place{Position: place[0], Pods: place[1]}
 	for _, part := range []struct {
 		text string
 		into any

@@ -6,17 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/stats"
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
 const podA, podB = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 
 // counted returns a row for one minute in which n jobs waited for 1 ms to 3 ms and ran for the given time.
-func counted(at time.Time, podID, lane, kind string, state job.State, n int64, run time.Duration) stats.Row {
-	row := stats.Row{At: at.UTC().Truncate(time.Minute), Lane: lane, Kind: kind, State: state, PodID: &podID, Jobs: n, Wait: stats.Histogram{}, Run: stats.Histogram{}}
+func counted(at time.Time, podID, lane, kind string, state job.State, n int64, run time.Duration) telemetry.MinuteRow {
+	row := telemetry.MinuteRow{At: at.UTC().Truncate(time.Minute), Lane: lane, Kind: kind, State: state, PodID: &podID, Jobs: n, Wait: telemetry.TimeBuckets{}, Run: telemetry.TimeBuckets{}}
 	for i := range n {
 		row.Wait.Observe(time.Millisecond + time.Duration(i%3)*time.Millisecond)
 		row.Run.Observe(run)
@@ -24,7 +24,7 @@ func counted(at time.Time, podID, lane, kind string, state job.State, n int64, r
 	return row
 }
 
-func (w *world) addStats(rows ...stats.Row) {
+func (w *world) addStats(rows ...telemetry.MinuteRow) {
 	w.t.Helper()
 	w.is.Helper()
 	w.is.NoErr(upkeep.AddStats(w.ctx(), w.Store, rows))
@@ -102,7 +102,7 @@ func TestHourlyStats(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old := time.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour)
-	var rows []stats.Row
+	var rows []telemetry.MinuteRow
 	for minute := range 120 { // two hours
 		for _, podID := range []string{podA, podB} {
 			at := old.Add(time.Duration(minute) * time.Minute)
@@ -158,7 +158,7 @@ func TestOldNumbersAreDeleted(t *testing.T) {
 func TestStatsOfInfrequentKinds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var rows []stats.Row
+	var rows []telemetry.MinuteRow
 	for i := range 300 {
 		n := int64(1)
 		if i < 5 {
@@ -170,7 +170,7 @@ func TestStatsOfInfrequentKinds(t *testing.T) {
 	found := w.stats(time.Hour, view.ByKind)
 	w.is.Equal(found.Total.Finished, int64(305))
 	w.is.Equal(len(found.Of), 201)
-	w.is.Equal(found.Of[0].Name, stats.Other) // the list is sorted by number of jobs
+	w.is.Equal(found.Of[0].Name, telemetry.OtherKinds) // the list is sorted by number of jobs
 	w.is.Equal(found.Of[0].Finished, int64(100))
 	w.is.Equal(found.Of[1].Name, "kind000")
 }

@@ -134,6 +134,10 @@ func judge(call *ast.CallExpr, known map[string]string) (wrong []string) {
 			if last(k.X) != "telemetry" || known[k.Sel.Name] == "" {
 				wrong = append(wrong, "the key "+k.Sel.Name+" is not of internal/telemetry/keys.go")
 			}
+		case *ast.Ident: // a constant, in package telemetry itself
+			if known[k.Name] == "" {
+				wrong = append(wrong, "the key "+k.Name+" is not of internal/telemetry/keys.go")
+			}
 		default:
 			wrong = append(wrong, "a key of "+method+" is neither a constant of internal/telemetry nor a literal")
 		}

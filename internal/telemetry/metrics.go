@@ -1,58 +1,65 @@
-// Package telemetry defines a pod's metrics, with their names and labels, and the attribute keys used in its logs. [Damped] keeps a log
-// from being flooded with the same warning while the cause persists.
+// Package telemetry is all that a pod tells about its work:
+//
+//	metrics.go     the pod's metrics, with their names and labels; instrument.go has counters, gauges and histograms
+//	reporter.go    each finished job, counted once after its commit and passed to the host's hooks
+//	minutes.go     finished jobs by minute, lane, kind and state, which the pod writes to the database once a minute
+//	tracing.go     the spans of submissions and runs
+//	keys.go        the attribute keys of logs; damped.go limits how often a log repeats the same warning
+//
+// Instruments do not depend on a monitoring system, so a program that exports no metrics links no exporter. Package runner/metrics converts
+// a [Set] for Prometheus. Without a tracer provider, a [Tracer] creates, stores and allocates nothing. Only the caller of a [Reporter] knows
+// which jobs this process has finished: it calls [Reporter.Report], [Reporter.ReportRun] or [Reporter.ReportAll] after its commit.
 package telemetry
-
-import "github.com/trapeze-run/trapeze/internal/instrument"
 
 // Metrics holds a pod's metrics, all of which are also in Set.
 type Metrics struct {
-	Enqueued        *instrument.Counter
-	Claims          *instrument.Counter
-	Finished        *instrument.Vec[*instrument.Counter] // error_class (empty unless the job failed), kind, outcome
-	Handoffs        *instrument.Vec[*instrument.Counter] // path: fast, poll
-	HandoffSeconds  *instrument.Histogram
-	Recovered       *instrument.Vec[*instrument.Counter] // reason
-	RecoverySeconds *instrument.Histogram
-	Occurrences     *instrument.Vec[*instrument.Counter] // outcome
-	FireLateness    *instrument.Histogram
-	StaleWrites     *instrument.Counter
-	LeasesLost      *instrument.Counter
-	HistoryChanges  *instrument.Counter
-	Drift           *instrument.Counter
-	Stuck           *instrument.Gauge
-	RunSeconds      *instrument.Vec[*instrument.Histogram] // kind
-	WaitSeconds     *instrument.Vec[*instrument.Histogram] // lane
-	DBErrors        *instrument.Vec[*instrument.Counter]   // sqlstate_class
-	Leader          *instrument.Gauge
-	Tasks           *instrument.Vec[*instrument.Counter]   // task
-	TaskErrors      *instrument.Vec[*instrument.Counter]   // task
-	TaskSeconds     *instrument.Vec[*instrument.Histogram] // task
-	TaskDone        *instrument.Vec[*instrument.Gauge]     // task
-	Listening       *instrument.Gauge
-	Notifications   *instrument.Counter
-	LaneSlots       *instrument.Vec[*instrument.Gauge] // lane, state
-	RemoteWorkers   *instrument.Gauge
-	RemoteStreams   *instrument.Counter
-	RemoteSent      *instrument.Counter
-	RemoteReturned  *instrument.Vec[*instrument.Counter] // reason
-	RemoteReports   *instrument.Vec[*instrument.Counter] // status
-	StreamClients   *instrument.Gauge
-	StreamsDropped  *instrument.Counter
-	FeedLag         *instrument.Gauge
+	Enqueued        *Counter
+	Claims          *Counter
+	Finished        *Vec[*Counter] // error_class (empty unless the job failed), kind, outcome
+	Handoffs        *Vec[*Counter] // path: fast, poll
+	HandoffSeconds  *Histogram
+	Recovered       *Vec[*Counter] // reason
+	RecoverySeconds *Histogram
+	Occurrences     *Vec[*Counter] // outcome
+	FireLateness    *Histogram
+	StaleWrites     *Counter
+	LeasesLost      *Counter
+	HistoryChanges  *Counter
+	Drift           *Counter
+	Stuck           *Gauge
+	RunSeconds      *Vec[*Histogram] // kind
+	WaitSeconds     *Vec[*Histogram] // lane
+	DBErrors        *Vec[*Counter]   // sqlstate_class
+	Leader          *Gauge
+	Tasks           *Vec[*Counter]   // task
+	TaskErrors      *Vec[*Counter]   // task
+	TaskSeconds     *Vec[*Histogram] // task
+	TaskDone        *Vec[*Gauge]     // task
+	Listening       *Gauge
+	Notifications   *Counter
+	LaneSlots       *Vec[*Gauge] // lane, state
+	RemoteWorkers   *Gauge
+	RemoteStreams   *Counter
+	RemoteSent      *Counter
+	RemoteReturned  *Vec[*Counter] // reason
+	RemoteReports   *Vec[*Counter] // status
+	StreamClients   *Gauge
+	StreamsDropped  *Counter
+	FeedLag         *Gauge
 
 	// The state of the whole fleet, which is read from the database and is the same on every pod. While the database does not respond,
 	// these metrics have no values.
-	LaneWaiting *instrument.Vec[*instrument.Gauge] // lane
-	LaneOldest  *instrument.Vec[*instrument.Gauge] // lane
-	Pods        *instrument.Vec[*instrument.Gauge] // no label
+	LaneWaiting *Vec[*Gauge] // lane
+	LaneOldest  *Vec[*Gauge] // lane
+	Pods        *Vec[*Gauge] // no label
 
-	Set instrument.Set
+	Set Set
 }
 
 // New returns a pod's metrics, without registering them with an exporter.
 func New() *Metrics {
 	m := &Metrics{}
-	short, long := instrument.Exponential(0.0001, 2.5, 14), instrument.Exponential(0.001, 4, 12)
+	short, long := Exponential(0.0001, 2.5, 14), Exponential(0.001, 4, 12)
 	m.Enqueued = m.Set.Counter("trapeze_jobs_enqueued_total", "Jobs submitted by this pod.")
 	m.Claims = m.Set.Counter("trapeze_claims_total", "Jobs claimed by this pod's poller.")
 	m.Finished = m.Set.Counters("trapeze_jobs_finished_total", "Jobs ended by this pod, for any reason.", ErrorClass, Kind, "outcome")

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/trapeze-run/trapeze/internal/inside"
-	"github.com/trapeze-run/trapeze/internal/instrument"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -19,12 +19,12 @@ func Collector(r *runner.Runner) prometheus.Collector {
 }
 
 type collector struct {
-	types     []instrument.Type                            // of each metric
-	described []*prometheus.Desc                           // of each metric
-	each      func(func(at int, series instrument.Series)) // calls its argument for every series; at is the index of its metric
+	types     []telemetry.Type                            // of each metric
+	described []*prometheus.Desc                          // of each metric
+	each      func(func(at int, series telemetry.Series)) // calls its argument for every series; at is the index of its metric
 }
 
-func newCollector(metrics []instrument.Metric, each func(func(at int, series instrument.Series))) collector {
+func newCollector(metrics []telemetry.Metric, each func(func(at int, series telemetry.Series))) collector {
 	c := collector{each: each}
 	for _, m := range metrics {
 		c.types = append(c.types, m.Type)
@@ -40,13 +40,13 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	c.each(func(at int, s instrument.Series) {
+	c.each(func(at int, s telemetry.Series) {
 		var m prometheus.Metric
 		var err error
 		switch about := c.described[at]; c.types[at] {
-		case instrument.HistogramType:
+		case telemetry.HistogramType:
 			m, err = prometheus.NewConstHistogramWithCreatedTimestamp(about, s.Count, s.Value, s.AtMost, s.Since, s.Labels...)
-		case instrument.CounterType:
+		case telemetry.CounterType:
 			m, err = prometheus.NewConstMetricWithCreatedTimestamp(about, prometheus.CounterValue, s.Value, s.Since, s.Labels...)
 		default:
 			m, err = prometheus.NewConstMetric(about, prometheus.GaugeValue, s.Value, s.Labels...)

@@ -10,16 +10,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/trapeze-run/trapeze/internal/instrument"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
 // For the same events, Trapeze's metrics must yield exactly the same values as the Prometheus client library's.
 func TestMetricsMatchPrometheusClient(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	var set instrument.Set
+	var set telemetry.Set
 	own := prometheus.NewRegistry()
-	bounds := instrument.Exponential(0.001, 4, 12)
+	bounds := telemetry.Exponential(0.001, 4, 12)
 	is.Equal(bounds, prometheus.ExponentialBuckets(0.001, 4, 12))
 
 	jobs, its := set.Counters("jobs_total", "Jobs, by kind.", "kind", "outcome"), prometheus.NewCounterVec(prometheus.CounterOpts{Name: "jobs_total", Help: "Jobs, by kind."}, []string{"kind", "outcome"})
@@ -67,7 +67,7 @@ func text(registry *prometheus.Registry) string {
 func TestConcurrentMetricUpdates(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	var set instrument.Set
+	var set telemetry.Set
 	counts, runs := set.Counters("c", "", "kind"), set.Histogram("h", "", []float64{1, 2})
 	var all sync.WaitGroup
 	for range 8 {
@@ -75,7 +75,7 @@ func TestConcurrentMetricUpdates(t *testing.T) {
 			for range 1000 {
 				counts.WithLabelValues("k").Inc()
 				runs.Observe(1.5)
-				set.Each(func(at int, s instrument.Series) {
+				set.Each(func(at int, s telemetry.Series) {
 					if at == 1 && (s.AtMost[2] != s.Count || s.Value != 1.5*float64(s.Count)) {
 						t.Errorf("a histogram that is read while it changes says %+v", s)
 					}
@@ -84,7 +84,7 @@ func TestConcurrentMetricUpdates(t *testing.T) {
 		})
 	}
 	all.Wait()
-	set.Each(func(at int, s instrument.Series) {
+	set.Each(func(at int, s telemetry.Series) {
 		if at == 0 {
 			is.Equal(s.Value, 8000.0)
 		} else {

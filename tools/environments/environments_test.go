@@ -14,7 +14,6 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
-	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
 // environment is one line of the table. In its statements, @db, @role and @schema stand for the environment's own.
@@ -244,7 +243,7 @@ func (e environment) run(t *testing.T, server *pgembed.Server, name string) {
 	}
 	podtest.Exec(t, cluster, text.Replace("create role @role login password 'secret'"))
 	podtest.Exec(t, cluster, text.Replace("create database @db template template0 owner @role "+e.create))
-	w.admin = pgtest.Connect(t, testdb.WithDatabase(server.URL(), name))
+	w.admin = pgtest.Connect(t, pgtest.WithDatabase(server.URL(), name))
 	run := func(statements string) {
 		t.Helper()
 		if _, err := w.admin.Exec(t.Context(), text.Replace(statements), pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -261,7 +260,7 @@ func (e environment) run(t *testing.T, server *pgembed.Server, name string) {
 
 	direct := fmt.Sprintf("postgres://%s:secret@127.0.0.1:%d/%[1]s?sslmode=disable", name, server.Port())
 	if e.url != "" {
-		direct = testdb.WithParameter(direct, e.url)
+		direct = pgtest.WithParameter(direct, e.url)
 	}
 	w.host = pgtest.Connect(t, direct)
 	switch err := w.migrate(); {
@@ -283,13 +282,13 @@ func (e environment) run(t *testing.T, server *pgembed.Server, name string) {
 		if !e.hidden {
 			w.config.Direct = direct
 		}
-		w.config.URL = testdb.WithParameter(pgtest.PoolerInMode(t, direct, e.mode(), e.pooler, e.lines), "default_query_exec_mode=exec")
+		w.config.URL = pgtest.WithParameter(pgtest.PoolerInMode(t, direct, e.mode(), e.pooler, e.lines), "default_query_exec_mode=exec")
 	}
 	size := 4
 	if e.pool > 0 {
 		size = e.pool
 	}
-	w.config.URL = testdb.WithParameter(w.config.URL, fmt.Sprint("pool_max_conns=", size))
+	w.config.URL = pgtest.WithParameter(w.config.URL, fmt.Sprint("pool_max_conns=", size))
 	if e.starts != "" {
 		w.failToStart(e.starts)
 		return

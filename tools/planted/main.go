@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/trapeze-run/trapeze/internal/testdb"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/tools/torture/overlay"
 )
 
@@ -26,9 +26,9 @@ func main() {
 	tags := flag.String("tags", "", "further build tags for the tests")
 	timeout := flag.Duration("timeout", 15*time.Minute, "limit for the tests of one package")
 	flag.Parse()
-	// A server started by internal/testdb/with was migrated without the bug, so a bug in a migration would have no effect. Without such a
+	// A server started by internal/pgtest/with was migrated without the bug, so a bug in a migration would have no effect. Without such a
 	// server, each test process starts a new one.
-	_ = os.Unsetenv(testdb.ServerVar)
+	_ = os.Unsetenv(pgtest.ServerVar)
 	if err := run(flag.Args(), *only, *tags, *timeout, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "planted:", err)
 		os.Exit(1)

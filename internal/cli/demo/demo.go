@@ -3,11 +3,7 @@
 package demo
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
-	"github.com/trapeze-run/trapeze/internal/cli/env"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"context"
 	"encoding/json"
@@ -47,20 +43,20 @@ and leaves no process running. With DATABASE_URL, --keep keeps the schemas.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("server") {
-				return exit.Usage("demo starts its own pods: omit --server")
+				return cli.Usage("demo starts its own pods: omit --server")
 			}
-			config, err := env.Load()
+			config, err := cli.Load()
 			if err != nil {
 				return err
 			}
-			config.Options.Version = env.Version(c)
+			config.Options.Version = cli.ProgramVersion(c)
 			d.config, d.log = config, demoLogger(config)
 			d.screen = newScreen(c.OutOrStdout())
-			if show.WantsJSON(c) {
+			if cli.WantsJSON(c) {
 				d.screen = newScreen(io.Discard)
 			}
-			d.print = func(v any) error { return show.JSON(c, v) }
-			d.json = show.WantsJSON(c)
+			d.print = func(v any) error { return cli.JSON(c, v) }
+			d.json = cli.WantsJSON(c)
 			return d.run(c.Context())
 		},
 	}
@@ -122,7 +118,7 @@ func (d *demo) run(parent context.Context) (err error) {
 			err = errors.Join(err, strike)
 		}
 		if ctx.Err() != nil && parent.Err() == nil && err != nil {
-			err = exit.Refused("interrupted: all pods of the demo have been stopped")
+			err = cli.Refused("interrupted: all pods of the demo have been stopped")
 		}
 	}()
 	what := "20,000 real flights"
@@ -194,5 +190,5 @@ func readablePath(path string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", exit.Usage("--file: %w: give the path of a CSV file with the columns flown_at, origin, destination, distance_miles", err)
+	return "", cli.Usage("--file: %w: give the path of a CSV file with the columns flown_at, origin, destination, distance_miles", err)
 }

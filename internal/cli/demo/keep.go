@@ -1,7 +1,7 @@
 package demo
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"context"
 	"net"
@@ -30,7 +30,7 @@ func (d *demo) stay(ctx context.Context) error {
 		return err
 	}
 	context.AfterFunc(ctx, r.HandBackNow)
-	if err := server.Run(ctx, r, d.config, d.log, d.printReady); err != nil {
+	if err := cli.Serve(ctx, r, d.config, d.log, d.printReady); err != nil {
 		return err
 	}
 	d.say("Stopped.")
@@ -38,7 +38,7 @@ func (d *demo) stay(ctx context.Context) error {
 }
 
 // printReady prints the URLs to open.
-func (d *demo) printReady(line server.ReadyLine) error {
+func (d *demo) printReady(line cli.ReadyLine) error {
 	if d.json {
 		return d.print(line)
 	}

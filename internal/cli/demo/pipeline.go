@@ -6,8 +6,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/handlers"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/view"
@@ -177,11 +176,11 @@ func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 	if last.Kind == fanOutKind && last.Reason != nil && *last.Reason == job.ReasonChildrenFailed {
 		for b, err := range r.Branches(ctx, last.ID) {
 			if err == nil && b.State != job.Succeeded {
-				return exit.Refused("%s %s: %s, the first is %s: %s", last.Kind, last.State, show.Text(last.Error), b.Subject, b.Error)
+				return cli.Refused("%s %s: %s, the first is %s: %s", last.Kind, last.State, cli.Text(last.Error), b.Subject, b.Error)
 			}
 		}
 	}
-	return exit.Refused("%s %s: %s", last.Kind, last.State, show.Text(last.Error))
+	return cli.Refused("%s %s: %s", last.Kind, last.State, cli.Text(last.Error))
 }
 
 // unitOf returns the unit of progress for a kind.

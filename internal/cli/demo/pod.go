@@ -1,9 +1,7 @@
 package demo
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/env"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"bufio"
 	"context"
@@ -41,11 +39,11 @@ func newDemoPodCommand() *cobra.Command {
 			in := bufio.NewReader(c.InOrStdin())
 			line, err := in.ReadBytes('\n')
 			if err != nil {
-				return exit.Usage("only the demo command starts a demo pod: want its settings as the first line on stdin")
+				return cli.Usage("only the demo command starts a demo pod: want its settings as the first line on stdin")
 			}
 			var p podSettings
 			if err := json.Unmarshal(line, &p); err != nil {
-				return exit.Usage("settings of a demo pod: %w", err)
+				return cli.Usage("settings of a demo pod: %w", err)
 			}
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM)
 			defer stop()
@@ -53,7 +51,7 @@ func newDemoPodCommand() *cobra.Command {
 				_, _ = io.Copy(io.Discard, in)
 				stop()
 				time.Sleep(leaveWithin)
-				os.Exit(exit.CodeUnavailable) // the database is gone too, so there is nothing to wait for
+				os.Exit(cli.CodeUnavailable) // the database is gone too, so there is nothing to wait for
 			}()
 			return p.run(ctx)
 		},
@@ -62,7 +60,7 @@ func newDemoPodCommand() *cobra.Command {
 
 // run runs jobs until ctx is done.
 func (p podSettings) run(ctx context.Context) error {
-	c, err := env.Load() // the environment is the same as the demo's
+	c, err := cli.Load() // the environment is the same as the demo's
 	if err != nil {
 		return err
 	}

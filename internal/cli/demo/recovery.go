@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/handlers"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -106,7 +105,7 @@ func (n *recoveryRun) startPods(ctx context.Context) error {
 		}
 		for _, p := range n.pods {
 			if !p.alive() {
-				return exit.Unavailable("%s ended before it was ready: see its output above", p.name)
+				return cli.Unavailable("%s ended before it was ready: see its output above", p.name)
 			}
 		}
 		if up(n.pods[0]) && up(n.pods[1]) {
@@ -153,7 +152,7 @@ func (n *recoveryRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 		}
 		for _, p := range n.pods {
 			if p != n.victim && !p.alive() {
-				return nil, exit.Unavailable("%s ended unexpectedly: see its output above", p.name)
+				return nil, cli.Unavailable("%s ended unexpectedly: see its output above", p.name)
 			}
 		}
 		if err := sleep(ctx, pollInterval); err != nil {
@@ -239,7 +238,7 @@ func (n *recoveryRun) extend(ctx context.Context, steps []job.Job) error {
 }
 
 func (n *recoveryRun) printEvent(e job.Event, j job.Job) {
-	pod := show.Text(e.Pod)
+	pod := cli.Text(e.Pod)
 	switch {
 	case e.Event == "job.waiting":
 		n.line(e.At, "%s fans out into one recalculation per airport", pod)
@@ -290,7 +289,7 @@ func (n *recoveryRun) compare(ctx context.Context, steps []job.Job) error {
 		return err
 	}
 	if ingested.Rows != n.report.Rows || total.KgCO2e != n.report.Total || !reflect.DeepEqual(totals, n.totals) {
-		return exit.Refused("the result is %s kg from %d rows with the takeover, and %s kg from %d without it: this is a bug, please report it",
+		return cli.Refused("the result is %s kg from %d rows with the takeover, and %s kg from %d without it: this is a bug, please report it",
 			total.KgCO2e, ingested.Rows, n.report.Total, n.report.Rows)
 	}
 	n.say("The result: %s kg CO2e from %s flights.", commas(total.KgCO2e.String()), thousands(total.Flights))

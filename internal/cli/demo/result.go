@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/handlers"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 	"github.com/trapeze-run/trapeze/internal/text"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -44,7 +44,7 @@ func (d *demo) printResult(first job.Job, took time.Duration) {
 	d.say("The %d largest of %s departure airports:", len(most), thousands(d.report.Units))
 	d.say("")
 	for _, u := range most {
-		name := show.Text(u.Name)
+		name := cli.Text(u.Name)
 		if name == "" {
 			name = "(not in the list of airports)"
 		}

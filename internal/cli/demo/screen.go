@@ -1,7 +1,7 @@
 package demo
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"fmt"
 	"io"
@@ -22,7 +22,7 @@ type screen struct {
 }
 
 func newScreen(out io.Writer) *screen {
-	return &screen{out: out, live: show.IsTerminal(out)}
+	return &screen{out: out, live: cli.IsTerminal(out)}
 }
 
 // say prints a line, above any bars.

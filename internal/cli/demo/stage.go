@@ -1,7 +1,7 @@
 package demo
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli"
 
 	"context"
 	"crypto/rand"
@@ -24,7 +24,7 @@ import (
 // stage is the database that a demo uses: either a separate server, or separate schemas in the database given by DATABASE_URL. The demo
 // never touches an existing schema, not even the one in TRAPEZE_SCHEMA.
 type stage struct {
-	config      env.Settings // DatabaseURL and Schema refer to the stage
+	config      cli.Settings // DatabaseURL and Schema refer to the stage
 	log         *slog.Logger
 	keepSchemas bool // whether to keep the schemas after the demo
 	co2         string
@@ -34,7 +34,7 @@ type stage struct {
 
 // demoLogger returns a logger that discards everything unless TRAPEZE_LOG is set, because the screen already shows all important
 // information.
-func demoLogger(c env.Settings) *slog.Logger {
+func demoLogger(c cli.Settings) *slog.Logger {
 	if os.Getenv("TRAPEZE_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
 	}

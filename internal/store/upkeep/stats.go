@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/trapeze-run/trapeze/internal/stats"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -50,7 +50,7 @@ select count(*) from gone`
 )
 
 // AddStats adds a pod's rows. Callers can retry it after an error, because each row is added only once.
-func AddStats(ctx context.Context, s *store.Store, rows []stats.Row) error {
+func AddStats(ctx context.Context, s *store.Store, rows []telemetry.MinuteRow) error {
 	for part := range slices.Chunk(rows, 1000) {
 		raw, err := json.Marshal(part)
 		if err == nil {
@@ -71,9 +71,9 @@ func SumStats(ctx context.Context, s *store.Store, age time.Duration, pace Pace)
 		if err := pace(ctx); err != nil {
 			return total, err
 		}
-		var old []stats.Row
+		var old []telemetry.MinuteRow
 		err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
-			if old, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[stats.Row], takeOldStatsSQL, age.Milliseconds(), limit); err != nil || len(old) == 0 {
+			if old, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[telemetry.MinuteRow], takeOldStatsSQL, age.Milliseconds(), limit); err != nil || len(old) == 0 {
 				return err
 			}
 			raw, err := json.Marshal(hours(old))
@@ -92,13 +92,13 @@ func SumStats(ctx context.Context, s *store.Store, age time.Duration, pace Pace)
 }
 
 // hours aggregates rows by hour.
-func hours(rows []stats.Row) (list []*stats.Row) {
+func hours(rows []telemetry.MinuteRow) (list []*telemetry.MinuteRow) {
 	type key struct {
 		at         time.Time
 		lane, kind string
 		state      job.State
 	}
-	for k, sum := range stats.Sum(rows, func(r stats.Row) key { return key{r.At.UTC().Truncate(time.Hour), r.Lane, r.Kind, r.State} }) {
+	for k, sum := range telemetry.SumRows(rows, func(r telemetry.MinuteRow) key { return key{r.At.UTC().Truncate(time.Hour), r.Lane, r.Kind, r.State} }) {
 		sum.At = k.at
 		list = append(list, sum)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/trapeze-run/trapeze/internal/stats"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -65,7 +65,7 @@ const statsRead = 100_000
 // StatsRows holds the rows of a period. [StatsRows.By] aggregates them.
 type StatsRows struct {
 	in   job.Stats // the period
-	rows []stats.Row
+	rows []telemetry.MinuteRow
 }
 
 // ReadStats reads the statistics of jobs that ended in a period, from all pods.
@@ -91,10 +91,10 @@ func ReadStats(ctx context.Context, s *store.Store, f StatsFilter) (StatsRows, e
 }
 
 // scanStats scans a row. pgx decodes a FlatArray without reflection, which makes reading several times faster.
-func scanStats(row pgx.CollectableRow) (r stats.Row, err error) {
+func scanStats(row pgx.CollectableRow) (r telemetry.MinuteRow, err error) {
 	var wait, run pgtype.FlatArray[int64]
 	err = row.Scan(&r.At, &r.Lane, &r.Kind, &r.State, &r.Jobs, &wait, &run)
-	r.Wait, r.Run = stats.Histogram(wait), stats.Histogram(run)
+	r.Wait, r.Run = telemetry.TimeBuckets(wait), telemetry.TimeBuckets(run)
 	return r, err
 }
 
@@ -103,7 +103,7 @@ const mostGroups = 200
 
 // By aggregates the rows, in total and for each lane or kind. All but the 200 with the most jobs are combined as "(other)".
 func (r StatsRows) By(by StatsBy) job.Stats {
-	nameOf := func(row stats.Row) string {
+	nameOf := func(row telemetry.MinuteRow) string {
 		if by == ByLane {
 			return row.Lane
 		}
@@ -119,14 +119,14 @@ func (r StatsRows) By(by StatsBy) job.Stats {
 		switch {
 		case i < mostGroups:
 			groups[name] = newGroup(name, r.in)
-		case i == mostGroups && groups[stats.Other] == nil:
-			groups[stats.Other] = newGroup(stats.Other, r.in)
+		case i == mostGroups && groups[telemetry.OtherKinds] == nil:
+			groups[telemetry.OtherKinds] = newGroup(telemetry.OtherKinds, r.in)
 		}
 	}
 	for _, row := range r.rows {
 		one := groups[nameOf(row)]
 		if one == nil {
-			one = groups[stats.Other]
+			one = groups[telemetry.OtherKinds]
 		}
 		one.add(row, r.in)
 		total.add(row, r.in)
@@ -144,19 +144,19 @@ func (r StatsRows) By(by StatsBy) job.Stats {
 // group accumulates the rows for one lane, one kind or the total.
 type group struct {
 	job.StatsOf
-	waits, runs []stats.Histogram // by interval
+	waits, runs []telemetry.TimeBuckets // by interval
 }
 
 func newGroup(name string, in job.Stats) *group {
 	n := int(in.At.Sub(in.Since)/in.Every.Duration()) + 1
-	g := &group{StatsOf: job.StatsOf{Name: name, Intervals: make([]job.StatsInterval, n)}, waits: make([]stats.Histogram, n), runs: make([]stats.Histogram, n)}
+	g := &group{StatsOf: job.StatsOf{Name: name, Intervals: make([]job.StatsInterval, n)}, waits: make([]telemetry.TimeBuckets, n), runs: make([]telemetry.TimeBuckets, n)}
 	for i := range g.Intervals {
 		g.Intervals[i].At = in.Since.Add(time.Duration(i) * in.Every.Duration())
 	}
 	return g
 }
 
-func (g *group) add(row stats.Row, in job.Stats) {
+func (g *group) add(row telemetry.MinuteRow, in job.Stats) {
 	i := int(row.At.Sub(in.Since) / in.Every.Duration())
 	g.waits[i].Add(row.Wait)
 	g.runs[i].Add(row.Run)
@@ -175,7 +175,7 @@ func (g *group) add(row stats.Row, in job.Stats) {
 
 // result returns the statistics with quantiles. If each is true, every interval also includes quantiles.
 func (g *group) result(each bool) job.StatsOf {
-	var wait, run stats.Histogram
+	var wait, run telemetry.TimeBuckets
 	for i := range g.Intervals {
 		wait.Add(g.waits[i])
 		run.Add(g.runs[i])
@@ -188,7 +188,7 @@ func (g *group) result(each bool) job.StatsOf {
 	return g.StatsOf
 }
 
-func quantile(h stats.Histogram, share float64) *job.Seconds {
+func quantile(h telemetry.TimeBuckets, share float64) *job.Seconds {
 	d, known := h.Quantile(share)
 	if !known {
 		return nil

@@ -15,10 +15,10 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/failpoint"
+	"github.com/trapeze-run/trapeze/internal/fleet"
 	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/outbox"
-	"github.com/trapeze-run/trapeze/internal/wake"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/temporal/internal/interpreter"
 	"github.com/trapeze-run/trapeze/temporal/internal/steps"
@@ -202,7 +202,7 @@ func (m member) WakePeers() {
 	m.s.pod.WakePeers()
 }
 
-func (member) PassOn(wake.Up) {}
+func (member) PassOn(fleet.Up) {}
 
 func (m member) Cancel(claim job.Lease, why job.Reason) { m.s.pod.Member.Cancel(claim, why) }
 

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package pgembed
+
+// Dir returns an empty string, because this system has no in-memory file system that is always available.
+func MemoryDir() string { return "" }
+
+// UseForTemporaryFiles does nothing.
+func UseMemoryForTemporaryFiles() error { return nil }
