@@ -1,89 +1,118 @@
 package model
 
 import (
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/matryer/is"
 )
 
 // one is a job of the first subject.
 var one = Job{Subject: 1}
 
-// scenarios lists what the short run explores. In the scenarios without the net, nothing fails: the fast path alone must suffice.
+// scenarios lists what the short run explores. In the scenarios without the net, nothing crashes: the fast path alone must suffice.
 var scenarios = []Scenario{
-	{Name: "three jobs of one subject", Jobs: []Job{one, one, one}},
-	{Name: "two subjects in batches", Jobs: []Job{one, {Subject: 2}, one}, Batch: true},
-	{Name: "a caller's transaction", Jobs: []Job{one, {Subject: 1, InTx: true}, {Subject: 2, InTx: true}}},
-	{Name: "a next step of the subject", Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 1, Step: true}, {Subject: 1, Priority: 1}}},
-	{Name: "a next step of another subject", Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 2, Step: true}, {Subject: 2}}},
+	{Name: "one subject", Jobs: []Job{one, one, one}},
+	{Name: "two subjects", Jobs: []Job{one, {Subject: 2}, one}, Batch: true},
+	{Name: "caller's transaction", Jobs: []Job{one, {Subject: 1, InTx: true}, {Subject: 2, InTx: true}}},
+	{Name: "next step of the subject", Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 1, Step: true}, {Subject: 1, Priority: 1}}},
+	{Name: "next step of another subject", Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 2, Step: true}, {Subject: 2}}},
 	{Name: "crossing hand-offs", Jobs: []Job{{Subject: 1, Next: 2}, {Subject: 2, Next: 3}, {Subject: 2, Step: true}, {Subject: 1, Step: true}}, Batch: true},
-	{Name: "a hand-off against a batch", Jobs: []Job{{Subject: 2, Next: 1}, {Subject: 1, Step: true}, one, {Subject: 2}}, Batch: true},
-	{Name: "a next step in a closed lane", Closed: true, Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 1, Step: true, Lane: 1, Priority: 1}, one}},
-	{Name: "a job of a closed lane", Closed: true, Commands: []Op{Lane}, Ops: 1, Jobs: []Job{{Subject: 1, Lane: 1}, one}},
-	{Name: "times, approvals and retries", Jobs: []Job{{Subject: 1, Wait: scheduled}, {Subject: 1, Wait: approval}, {Subject: 1, Retries: true}}},
+	{Name: "hand-off against a batch", Jobs: []Job{{Subject: 2, InTx: true, Next: 1}, {Subject: 1, Step: true}, one, {Subject: 2}}, Batch: true},
+	{Name: "next step in a closed lane", Closed: true, Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 1, Step: true, Lane: 1, Priority: 1}, one}},
+	{Name: "opening lane", Closed: true, Commands: []Op{Lane}, Ops: 1, Jobs: []Job{{Subject: 1, Lane: 1}, one}},
+	{Name: "time, approval, retry", Jobs: []Job{{Subject: 1, Wait: scheduled}, {Subject: 1, Wait: approval}, {Subject: 1, Retries: true}}},
 	{Name: "cancel", Jobs: []Job{one, one, one}, Commands: []Op{Cancel}, Ops: 1},
 	{Name: "priority", Jobs: []Job{one, one, one}, Commands: []Op{Priority}, Ops: 1},
 	{Name: "commands", Jobs: []Job{one, {Subject: 1, Wait: scheduled}}, Commands: []Op{Cancel, Priority, HandBack, Again, Prune}, Ops: 2},
-	{Name: "a move", Closed: true, Jobs: []Job{{Subject: 1, Lane: 1}, one}, Commands: []Op{Move}, Ops: 1},
+	{Name: "move", Closed: true, Jobs: []Job{{Subject: 1, Lane: 1}, one}, Commands: []Op{Move}, Ops: 1},
+	{Name: "lost replies without the net", Jobs: []Job{one, {Subject: 1, InTx: true}, {Subject: 2}}, Faults: []Fault{LostReply, Abort}, Most: 1},
+	{Name: "lost reply of a step", Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 2, Step: true}, {Subject: 2}}, Faults: []Fault{LostReply, Abort}, Most: 1},
 
-	{Name: "a closing lane", Jobs: []Job{{Subject: 1, Lane: 1}, one}, Commands: []Op{Lane, Move, Priority}, Ops: 2, Net: true},
+	{Name: "closing lane", Jobs: []Job{{Subject: 1, Lane: 1}, one}, Commands: []Op{Lane, Move, Priority}, Ops: 2, Net: true},
+	{Name: "more urgent job", Jobs: []Job{one, {Subject: 1, Priority: 1}, one}, Net: true},
 	{Name: "faults", Jobs: []Job{one, one}, Faults: []Fault{Crash, Lapse, LostReply, Abort}, Most: 2, Net: true},
 	{Name: "faults in a pipeline", Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 2, Step: true}, {Subject: 2}}, Faults: []Fault{Crash, Lapse, LostReply}, Most: 1, Net: true},
 	{Name: "faults and commands", Jobs: []Job{one, one}, Commands: []Op{Cancel, Priority, HandBack, Again, Prune}, Ops: 1, Faults: []Fault{Crash, Lapse, LostReply}, Most: 1, Net: true},
-	{Name: "faults in a caller's transaction", Jobs: []Job{one, {Subject: 1, InTx: true}}, Faults: []Fault{Crash, LostReply, Abort}, Most: 2, Net: true},
+	{Name: "faults of a caller", Jobs: []Job{one, {Subject: 1, InTx: true}}, Faults: []Fault{Crash, LostReply, Abort}, Most: 2, Net: true},
 	{Name: "faults of times and retries", Jobs: []Job{{Subject: 1, Wait: scheduled}, {Subject: 1, Retries: true}}, Faults: []Fault{Crash, LostReply, Abort}, Most: 1, Net: true},
+
+	{Name: "net alone", Slow: true, Net: true, Jobs: []Job{one, {Subject: 1, InTx: true}, {Subject: 1, Retries: true}}},
+	{Name: "net alone with steps", Slow: true, Net: true, Jobs: []Job{{Subject: 1, Next: 2}, {Subject: 2, Next: 3}, {Subject: 2, Step: true}, {Subject: 1, Step: true}}, Batch: true},
+	{Name: "net alone with commands", Slow: true, Net: true, Jobs: []Job{one, {Subject: 1, Lane: 1}}, Commands: []Op{Lane, Move, Cancel, Priority}, Ops: 1,
+		Faults: []Fault{Crash, LostReply}, Most: 1},
 }
 
-func TestScenarios(t *testing.T) {
-	states, transitions := 0, 0
+func explore(t *testing.T, m Scenario, limit int) Result {
+	t.Helper()
+	start := time.Now()
+	r, err := m.Explore(limit)
+	t.Logf("%-28s %8d states %8d transitions %5.1f s", m.Name, r.States, r.Transitions, time.Since(start).Seconds())
+	is.New(t).NoErr(err)
+	return r
+}
+
+func TestScenariosKeepInvariants(t *testing.T) {
+	total := Result{}
 	for _, m := range scenarios {
-		start := time.Now()
-		r, err := m.Explore(3_000_000)
-		t.Logf("%-32s %8d states %8d transitions %5.1fs %v", m.Name, r.States, r.Transitions, time.Since(start).Seconds(), err)
+		r := explore(t, m, 3_000_000)
 		if r.Error != "" {
 			t.Errorf("%s: %s", m.Name, r.Error)
 		}
-		states, transitions = states+r.States, transitions+r.Transitions
+		total.States, total.Transitions = total.States+r.States, total.Transitions+r.Transitions
 	}
-	t.Logf("%d states, %d transitions", states, transitions)
+	t.Logf("%d states, %d transitions", total.States, total.Transitions)
 }
 
-// Each planted error is found in a scenario.
-func TestPlantedErrors(t *testing.T) {
+// A planted error is found in the scenario with the given name, and the message contains the given text.
+func TestPlantedErrorsAreFound(t *testing.T) {
+	const waits, guards, lost = "waits for ever", "I-b, I-c", "I-d"
 	for _, c := range []struct {
-		planted Error
-		name    string
+		name     string
+		planted  Error
+		forgets  Op
+		scenario string
+		message  string
 	}{
-		{ForgottenAdmission, "ForgottenAdmission"},
-		{NoGuard, "NoGuard"},
-		{DeleteFirst, "DeleteFirst"},
-		{NoSecondLook, "NoSecondLook"},
-		{NoLookAfterParking, "NoLookAfterParking"},
-		{NoLookAfterConflict, "NoLookAfterConflict"},
-		{NoLookAfterChange, "NoLookAfterChange"},
-		{NoLookAfterOpen, "NoLookAfterOpen"},
-		{NoLookAfterUnknown, "NoLookAfterUnknown"},
-		{CallerTakesGuard, "CallerTakesGuard"},
-		{ReleaseFirst, "ReleaseFirst"},
-		{BlindInsert, "BlindInsert"},
-		{ReleaseFirst|BlindInsert, "ReleaseFirst+BlindInsert"},
-		{StuckStep, "StuckStep"},
-		{MoveLosesReason, "MoveLosesReason"},
-		{CancelKeepsGuard, "CancelKeepsGuard"},
-		{NoSwap, "NoSwap"},
+		{"an end that neither hands over nor looks", ForgottenAdmission, None, "one subject", waits},
+		{"an admission without the guard", NoGuard, None, "one subject", guards},
+		{"an admission that deletes first", DeleteFirst, None, "one subject", lost},
+		{"an end without the second look", NoSecondLook, None, "one subject", waits},
+		{"a submission without the second look", 0, Submit, "one subject", waits},
+		{"a look that got no guard and does not look again", 0, Look, "one subject", waits},
+		{"a commit of a caller without NOTIFY", 0, SubmitTx, "caller's transaction", waits},
+		{"a next step that parks without the second look", 0, End, "next step of another subject", waits},
+		{"a promotion without the second look", 0, Promote, "time, approval, retry", waits},
+		{"an approval without the second look", 0, Approve, "time, approval, retry", waits},
+		{"a cancellation without the second look", 0, Cancel, "cancel", waits},
+		{"a priority without the second look", 0, Priority, "priority", waits},
+		{"a move without the second look", 0, Move, "move", waits},
+		{"an opened lane without the look", 0, Lane, "opening lane", waits},
+		{"a retry of an operator without the second look", 0, Again, "commands", waits},
+		{"a lost reply without the second look", NoLookAfterUnknown, None, "lost replies without the net", waits},
+		{"a caller that takes the guard", CallerTakesGuard, None, "caller's transaction", "caller's transaction"},
+		{"guards not in key order", ReleaseFirst, None, "hand-off against a batch", "deadlock"},
+		{"crossing inserts", ReleaseFirst | BlindInsert, None, "crossing hand-offs", "deadlock"},
+		{"a next step that cannot start", StuckStep, None, "next step in a closed lane", waits},
+		{"a move that loses the reason", MoveLosesReason, None, "move", guards},
+		{"a cancellation that keeps the guard", CancelKeepsGuard, None, "cancel", guards},
+		{"a closed lane that keeps the guard", NoSwap, None, "closing lane", waits},
 	} {
-		found := 0
-		for _, m := range scenarios {
-			m.Planted = c.planted
-			r, err := m.Explore(3_000_000)
-			if r.Error != "" {
-				found++
-				if found == 1 {
-				t.Log(c.name, m.Name, r.States, err, "\n"+r.Error)
-				}else {t.Log(c.name, m.Name, r.States, err) }
+		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			for _, m := range scenarios {
+				if m.Name != c.scenario {
+					continue
+				}
+				m.Planted, m.Forgets = c.planted, c.forgets
+				r := explore(t, m, 3_000_000)
+				t.Log(r.Error)
+				if !strings.Contains(r.Error, c.message) {
+					t.Errorf("the error was not found, or another one: %q", r.Error)
+				}
+				return
 			}
-		}
-		if found == 0 {
-			t.Error(c.name)
-		}
+			t.Errorf("unknown scenario %q", c.scenario)
+		})
 	}
 }

@@ -339,6 +339,9 @@ func (m *Scenario) commit(s *State, i int, lost bool) {
 			s.exists |= bit(j)
 		}
 	}
+	if m.Slow || m.Forgets != None && m.Forgets == t.p.op {
+		t.p.after = 0
+	}
 	if i == caller {
 		s.told |= t.p.after // the NOTIFY is part of the commit
 		t.p.after = 0
@@ -370,6 +373,9 @@ func (m *Scenario) rolledBack(s *State, i int) {
 	s.rollback(i)
 	if looks {
 		s.proc[i].look |= jobs // it is sent again
+		if m.Slow {
+			s.proc[i].look = 0
+		}
 	}
 }
 
@@ -397,7 +403,7 @@ func (m *Scenario) readBack(s *State, i int) {
 		about = 1<<maxSubjects - 1
 	}
 	m.learn(s, i, p.jobs)
-	if !m.planted(NoLookAfterUnknown) {
+	if !m.planted(NoLookAfterUnknown) && !m.Slow {
 		p.look |= about
 	}
 	s.finish(i)

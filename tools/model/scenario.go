@@ -13,7 +13,9 @@ type Scenario struct {
 	Faults   []Fault
 	Most     uint8 // the number of faults
 	Net      bool  // the poller's look and swap
+	Slow     bool  // the fast path is off: no end hands its guard to a parked job, and no process looks again
 	Planted  Error
+	Forgets  Op // a planted error: the statement after whose commit the process does not look again
 }
 
 // Job is a job of a scenario. The zero value is a job without a subject, which the client submits to the lane that is always open.
@@ -46,22 +48,18 @@ type Error uint32
 
 // The planted errors.
 const (
-	ForgottenAdmission  Error = 1 << iota // an end neither hands the guard over nor looks again
-	NoGuard                               // a look admits a job without its guard
-	DeleteFirst                           // a look deletes the parked row before it knows whether it got the guard
-	NoSecondLook                          // an end that found no heir does not look again
-	NoLookAfterParking                    // a submission, promotion or step that parks does not look again
-	NoLookAfterConflict                   // a look that got no guard for a row that it locked does not look again
-	NoLookAfterChange                     // a change of the priority or lane does not look again
-	NoLookAfterOpen                       // who opens a lane does not look at its subjects
-	NoLookAfterUnknown                    // a process that lost a reply does not look again
-	CallerTakesGuard                      // a submission in the caller's transaction inserts the guard
-	ReleaseFirst                          // an end writes its own guards before it inserts those of next steps
-	BlindInsert                           // an end inserts a guard that its snapshot shows as taken
-	StuckStep                             // a next step in a closed lane gets the guard
-	MoveLosesReason                       // a move makes a parked job pending
-	CancelKeepsGuard                      // a cancelled pending job keeps the guard
-	NoSwap                                // a pending job in a closed lane keeps the guard
+	ForgottenAdmission Error = 1 << iota // an end neither hands the guard over nor looks again
+	NoGuard                              // a look admits a job without its guard
+	DeleteFirst                          // a look deletes the parked row before it knows whether it got the guard
+	NoSecondLook                         // an end that found no heir does not look again
+	NoLookAfterUnknown                   // a process that lost a reply does not look again
+	CallerTakesGuard                     // a submission in the caller's transaction inserts the guard
+	ReleaseFirst                         // an end writes its own guards before it inserts those of next steps
+	BlindInsert                          // an end inserts a guard that its snapshot shows as taken
+	StuckStep                            // a next step in a closed lane gets the guard
+	MoveLosesReason                      // a move makes a parked job pending
+	CancelKeepsGuard                     // a cancelled pending job keeps the guard
+	NoSwap                               // a pending job in a closed lane keeps the guard
 )
 
 func (m *Scenario) planted(e Error) bool { return m.Planted&e != 0 }

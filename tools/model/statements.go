@@ -61,7 +61,7 @@ func (t tx) place(j int, c cell) {
 		t.put(live(j), c.as(pending))
 	default:
 		t.put(parked(j), c.as(subject))
-		if (!has(t.p.free, s) || t.p.heir[s] == 0) && !t.m.planted(NoLookAfterParking) {
+		if !has(t.p.free, s) || t.p.heir[s] == 0 {
 			t.p.after |= bit(s) // rule 3
 		}
 	}
@@ -98,7 +98,7 @@ func (t tx) release(j, next int) {
 	}
 	t.p.free |= bit(s)
 	heir := -1
-	if !t.m.planted(ForgottenAdmission) {
+	if !t.m.planted(ForgottenAdmission) && !t.m.Slow {
 		heir = t.pick(s)
 	}
 	if next >= 0 && t.m.subject(next) == s && t.m.Jobs[next].Wait == 0 && (t.open(t.m.first(next)) || t.m.planted(StuckStep)) &&
@@ -293,7 +293,7 @@ func writeLook(t tx) {
 			t.admit(j)
 		case t.m.planted(DeleteFirst):
 			t.put(parked(j), 0)
-		case !t.m.planted(NoLookAfterConflict):
+		default:
 			t.p.after |= bit(s) // rule 3
 		}
 	}
@@ -417,7 +417,7 @@ func writeWaiting(t tx) {
 			continue
 		}
 		t.put(parked(j), c)
-		if s := t.m.subject(j); c.kind() == subject && !t.m.planted(NoLookAfterChange) {
+		if s := t.m.subject(j); c.kind() == subject {
 			t.p.after |= bit(s) // rule 3
 		}
 	}
@@ -435,7 +435,7 @@ func lockLane(t tx) verdict {
 
 func writeLane(t tx) {
 	t.put(laneRow, t.s.rows[laneRow]^laneOpen^laneClosed)
-	if t.s.rows[laneRow] == laneClosed && !t.m.planted(NoLookAfterOpen) {
+	if t.s.rows[laneRow] == laneClosed {
 		t.p.after = 1<<maxSubjects - 1
 	}
 }
