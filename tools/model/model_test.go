@@ -30,7 +30,9 @@ var scenarios = []Scenario{
 	{Name: "lost replies without the net", Jobs: []Job{one, {Subject: 1, InTx: true}, {Subject: 2}}, Faults: []Fault{LostReply, Abort}, Most: 1},
 	{Name: "lost reply of a step", Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 2, Step: true}, {Subject: 2}}, Faults: []Fault{LostReply, Abort}, Most: 1},
 
-	{Name: "closing lane", Jobs: []Job{{Subject: 1, Lane: 1}, one}, Commands: []Op{Lane, Move, Priority}, Ops: 2, Net: true},
+	{Name: "closing lane", Jobs: []Job{{Subject: 1, Lane: 1}, one}, Commands: []Op{Lane, Move, HandBack}, Ops: 2},
+	{Name: "moves between lanes", Closed: true, Jobs: []Job{{Subject: 1, Lane: 1}, one, one}, Commands: []Op{Move}, Ops: 1, Net: true},
+	{Name: "a lane and a crash", Jobs: []Job{{Subject: 1, Lane: 1}, one}, Commands: []Op{Lane, Priority}, Ops: 1, Faults: []Fault{Crash, LostReply}, Most: 1, Net: true},
 	{Name: "more urgent job", Jobs: []Job{one, {Subject: 1, Priority: 1}, one}, Net: true},
 	{Name: "faults", Jobs: []Job{one, one}, Faults: []Fault{Crash, Lapse, LostReply, Abort}, Most: 2, Net: true},
 	{Name: "faults in a pipeline", Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 2, Step: true}, {Subject: 2}}, Faults: []Fault{Crash, Lapse, LostReply}, Most: 1, Net: true},
@@ -65,6 +67,16 @@ func TestScenariosKeepInvariants(t *testing.T) {
 	t.Logf("%d states, %d transitions", total.States, total.Transitions)
 }
 
+func TestCrashNeedsTheNet(t *testing.T) {
+	is := is.New(t)
+	m := Scenario{Name: "crash without the net", Jobs: []Job{one, {Subject: 1, InTx: true}}, Faults: []Fault{Crash}, Most: 1}
+	r := explore(t, m, 3_000_000)
+	is.True(strings.Contains(r.Error, "waits for ever"))
+	m.Net = true
+	r = explore(t, m, 3_000_000)
+	is.Equal(r.Error, "")
+}
+
 // A planted error is found in the scenario with the given name, and the message contains the given text.
 func TestPlantedErrorsAreFound(t *testing.T) {
 	const waits, guards, lost = "waits for ever", "I-b, I-c", "I-d"
@@ -88,13 +100,14 @@ func TestPlantedErrorsAreFound(t *testing.T) {
 		{"a cancellation without the second look", 0, Cancel, "cancel", waits},
 		{"a priority without the second look", 0, Priority, "priority", waits},
 		{"a move without the second look", 0, Move, "move", waits},
-		{"an opened lane without the look", 0, Lane, "opening lane", waits},
+		{"a closed lane without the look", 0, Lane, "closing lane", waits},
+		{"a hand-back without the look", 0, HandBack, "closing lane", waits},
 		{"a retry of an operator without the second look", 0, Again, "commands", waits},
 		{"a lost reply without the second look", NoLookAfterUnknown, None, "lost replies without the net", waits},
 		{"a caller that takes the guard", CallerTakesGuard, None, "caller's transaction", "caller's transaction"},
 		{"guards not in key order", ReleaseFirst, None, "hand-off against a batch", "deadlock"},
 		{"crossing inserts", ReleaseFirst | BlindInsert, None, "crossing hand-offs", "deadlock"},
-		{"a next step that cannot start", StuckStep, None, "next step in a closed lane", waits},
+		{"an end whose heir cannot start", ClosedHeir, None, "next step in a closed lane", waits},
 		{"a move that loses the reason", MoveLosesReason, None, "move", guards},
 		{"a cancellation that keeps the guard", CancelKeepsGuard, None, "cancel", guards},
 		{"a closed lane that keeps the guard", NoSwap, None, "closing lane", waits},

@@ -31,7 +31,7 @@ func (m *Scenario) stepName(t step) string {
 		name += faultNames[t.verb-fails] + ": "
 	}
 	name += opNames[t.op]
-	if t.op == Look || t.op == Swap {
+	if t.op == Look {
 		name += fmt.Sprintf(" (subjects %b)", t.jobs)
 	} else if t.jobs != 0 {
 		var names []string
@@ -228,30 +228,19 @@ func (m *Scenario) net(from *State, begin func(Op, uint8, bool)) {
 	if found := m.finds(from, 1<<maxSubjects-1, true); found != 0 {
 		begin(Look, found, true)
 	}
-	for s := range maxSubjects {
-		h := int(from.rows[guard(s)]) - 1
-		if h < 0 || from.rows[live(h)].kind() != pending || from.lock[live(h)] != 0 || m.planted(NoSwap) {
-			continue
-		}
-		holder := from.rows[live(h)]
-		for k := range m.Jobs {
-			c := from.rows[parked(k)]
-			open := c.lane() == 0 || from.rows[laneRow] == laneOpen
-			holderOpen := holder.lane() == 0 || from.rows[laneRow] == laneOpen
-			if m.subject(k) == s && c.kind() == subject && open && from.lock[parked(k)] == 0 && swaps(holder, c, holderOpen) {
-				begin(Swap, bit(s), true)
-				break
-			}
-		}
-	}
 }
 
-// finds returns those of the subjects whose guard is free and that have a parked job in an open lane, unlocked if so wanted.
+// finds returns those of the subjects at which a look would find something to do and, if so wanted, no locked row.
 func (m *Scenario) finds(from *State, among uint8, unlocked bool) (found uint8) {
-	for j := range m.Jobs {
-		c := from.rows[parked(j)]
-		if s := m.subject(j); c.kind() == subject && has(among, s) && from.rows[guard(s)] == 0 &&
-			(c.lane() == 0 || from.rows[laneRow] == laneOpen) && !(unlocked && (from.lock[parked(j)] != 0 || from.lock[guard(s)] != 0)) {
+	t := tx{m: m, s: from, p: &process{snap: from.rows}}
+	for k := range m.Jobs {
+		s := m.subject(k)
+		if from.rows[parked(k)].kind() != subject || !has(among, s) || unlocked && (from.lock[parked(k)] != 0 || from.lock[guard(s)] != 0) {
+			continue
+		}
+		h := int(from.rows[guard(s)]) - 1
+		if h < 0 || !m.planted(NoSwap) && from.rows[live(h)].kind() == pending && t.swaps(from.rows[live(h)], from.rows[parked(k)]) &&
+			!(unlocked && from.lock[live(h)] != 0) {
 			found |= bit(s)
 		}
 	}
@@ -358,7 +347,7 @@ func (m *Scenario) commit(s *State, i int, lost bool) {
 // learn updates the claims that a pod knows, after a statement about the given jobs.
 func (m *Scenario) learn(s *State, i int, jobs uint8) {
 	for j := range m.Jobs {
-		if i >= podA && has(jobs, j) && s.proc[i].op != Look && s.proc[i].op != Swap {
+		if i >= podA && has(jobs, j) && s.proc[i].op != Look {
 			s.proc[i].known[j] = 0
 			if c := s.rows[live(j)]; c.running() && c.owner() == i {
 				s.proc[i].known[j] = uint8(c.fence())
@@ -388,7 +377,7 @@ func (m *Scenario) readBack(s *State, i int) {
 		return
 	}
 	about := p.jobs
-	if p.op != Look && p.op != Swap {
+	if p.op != Look {
 		about = 0
 		for j, job := range m.Jobs {
 			if has(p.jobs, j) {

@@ -12,7 +12,7 @@ type Scenario struct {
 	Ops      uint8 // the number of commands
 	Faults   []Fault
 	Most     uint8 // the number of faults
-	Net      bool  // the poller's look and swap
+	Net      bool  // the poller's look
 	Slow     bool  // the fast path is off: no end hands its guard to a parked job, and no process looks again
 	Planted  Error
 	Forgets  Op // a planted error: the statement after whose commit the process does not look again
@@ -56,7 +56,7 @@ const (
 	CallerTakesGuard                     // a submission in the caller's transaction inserts the guard
 	ReleaseFirst                         // an end writes its own guards before it inserts those of next steps
 	BlindInsert                          // an end inserts a guard that its snapshot shows as taken
-	StuckStep                            // a next step in a closed lane gets the guard
+	ClosedHeir                           // an end that gives the guard to a job of a closed lane does not look again
 	MoveLosesReason                      // a move makes a parked job pending
 	CancelKeepsGuard                     // a cancelled pending job keeps the guard
 	NoSwap                               // a pending job in a closed lane keeps the guard

@@ -131,11 +131,10 @@ const (
 	HandBack
 	Again
 	Prune
-	Swap
 )
 
 var opNames = [...]string{"nothing", "submit", "submit in its transaction", "claim", "end", "look", "promote", "approve", "cancel", "priority", "move",
-	"open or close the lane", "recover", "hand back", "retry", "prune", "swap"}
+	"open or close the lane", "recover", "hand back", "retry", "prune"}
 
 // tx is the view that a statement has of the state.
 type tx struct {
