@@ -59,6 +59,7 @@ const (
 	ClosedHeir                           // an end that gives the guard to a job of a closed lane does not look again
 	MoveLosesReason                      // a move makes a parked job pending
 	CancelKeepsGuard                     // a cancelled pending job keeps the guard
+	SilentLock                           // a promotion updates the row of a job that stays parked in place
 	NoSwap                               // a pending job in a closed lane keeps the guard
 )
 

@@ -345,7 +345,8 @@ func writeLook(t tx) {
 }
 
 // promote and approve: lock a parked job whose time or approval has come (promote: SKIP LOCKED) and insert its guard. It moves to live, or
-// stays parked with the reason subject.
+// is parked with the reason subject. That row replaces the old one: if it were updated in place, a late promotion would lock it, find that its
+// condition no longer holds, and not know that it keeps the lock, because of which an end and the look after it pass the row over.
 
 func lockDue(t tx) verdict {
 	for j := range t.m.Jobs {
@@ -358,11 +359,7 @@ func lockDue(t tx) verdict {
 			}
 			return wait
 		}
-		switch t.latest(parked(j)).kind() {
-		case 0:
-			return nothing
-		case subject: // another process was faster
-			t.p.after |= bit(t.m.subject(j))
+		if k := t.latest(parked(j)).kind(); k == 0 || k == subject {
 			return nothing
 		}
 		t.p.locked |= bit(j)
@@ -377,6 +374,9 @@ func writeDue(t tx) {
 			c := t.s.rows[parked(j)]
 			t.put(parked(j), 0)
 			t.place(j, c)
+			if !t.m.planted(SilentLock) {
+				t.s.wrote[parked(j)] = 2
+			}
 		}
 	}
 }
