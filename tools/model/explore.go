@@ -29,7 +29,7 @@ type explorer struct {
 // no limit.
 //
 // It checks two properties of the graph of the transitions that are neither commands nor faults. A state without such a transition is
-// settled: every job has ended that may run. And the graph has no cycle. Together, these say that every job ends from every reachable state.
+// settled: every job has ended that may run. And the graph has no cycle. It follows that every job ends from every reachable state.
 func (m *Scenario) Explore(limit int) (Result, error) {
 	e := &explorer{Scenario: m, seed: maphash.MakeSeed(), seen: map[uint64]uint32{}}
 	first := m.initial()
@@ -104,7 +104,7 @@ func (e *explorer) expand(s *State, id int, transitions *int) (why string) {
 	return ""
 }
 
-// trace describes the shortest way to a state, and what the processes would do next.
+// trace describes the shortest path to a state.
 func (e *explorer) trace(id int) string {
 	var path []uint32
 	for n := uint32(id); n != 0; n = e.parent[n] {

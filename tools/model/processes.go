@@ -31,7 +31,7 @@ func (m *Scenario) stepName(t step) string {
 		name += faultNames[t.verb-fails] + ": "
 	}
 	name += opNames[t.op]
-	if t.op == Look {
+	if t.op == Admit {
 		name += fmt.Sprintf(" (subjects %b)", t.jobs)
 	} else if t.jobs != 0 {
 		var names []string
@@ -115,14 +115,14 @@ func (m *Scenario) choose(from *State, i int, visit func(step, *State)) {
 		visit(step{i, begins, op, jobs, progress}, &to)
 	}
 	p := &from.proc[i]
-	if p.look != 0 {
+	if p.owed != 0 {
 		to := *from
 		q := &to.proc[i]
-		q.look = 0
-		if found := m.finds(from, p.look, false); found != 0 {
-			q.op, q.jobs, q.pc, q.snap = Look, found, locking, to.rows
+		q.owed = 0
+		if found := m.finds(from, p.owed, false); found != 0 {
+			q.op, q.jobs, q.pc, q.snap = Admit, found, locking, to.rows
 		}
-		visit(step{i, begins, Look, p.look, true}, &to)
+		visit(step{i, begins, Admit, p.owed, true}, &to)
 		return
 	}
 	switch i {
@@ -199,8 +199,8 @@ func (m *Scenario) poll(from *State, i int, begin func(Op, uint8, bool), visit f
 	}
 	if from.told != 0 {
 		to := *from
-		to.proc[i].look, to.told = from.told, 0
-		visit(step{i, hears, Look, from.told, true}, &to)
+		to.proc[i].owed, to.told = from.told, 0
+		visit(step{i, hears, Admit, from.told, true}, &to)
 	}
 	claims, recovers := false, false
 	for j := range m.Jobs {
@@ -226,11 +226,11 @@ func (m *Scenario) poll(from *State, i int, begin func(Op, uint8, bool), visit f
 // net begins the statements of the safety net.
 func (m *Scenario) net(from *State, begin func(Op, uint8, bool)) {
 	if found := m.finds(from, 1<<maxSubjects-1, true); found != 0 {
-		begin(Look, found, true)
+		begin(Admit, found, true)
 	}
 }
 
-// finds returns those of the subjects at which a look would find something to do and, if so wanted, no locked row.
+// finds returns those of the subjects for which an admission would find something to do and, with unlocked, no locked row.
 func (m *Scenario) finds(from *State, among uint8, unlocked bool) (found uint8) {
 	t := tx{m: m, s: from, p: &process{snap: from.rows}}
 	for k := range m.Jobs {
@@ -336,10 +336,10 @@ func (m *Scenario) commit(s *State, i int, lost bool) {
 		t.p.after = 0
 	}
 	if lost {
-		*t.p = process{op: t.p.op, jobs: t.p.jobs, pc: unknown, look: t.p.look, known: t.p.known, gone: t.p.gone}
+		*t.p = process{op: t.p.op, jobs: t.p.jobs, pc: unknown, owed: t.p.owed, known: t.p.known, gone: t.p.gone}
 		return
 	}
-	t.p.look |= t.p.after
+	t.p.owed |= t.p.after
 	m.learn(s, i, t.p.jobs)
 	s.finish(i)
 }
@@ -347,7 +347,7 @@ func (m *Scenario) commit(s *State, i int, lost bool) {
 // learn updates the claims that a pod knows, after a statement about the given jobs.
 func (m *Scenario) learn(s *State, i int, jobs uint8) {
 	for j := range m.Jobs {
-		if i >= podA && has(jobs, j) && s.proc[i].op != Look {
+		if i >= podA && has(jobs, j) && s.proc[i].op != Admit {
 			s.proc[i].known[j] = 0
 			if c := s.rows[live(j)]; c.running() && c.owner() == i {
 				s.proc[i].known[j] = uint8(c.fence())
@@ -357,19 +357,19 @@ func (m *Scenario) learn(s *State, i int, jobs uint8) {
 }
 
 func (m *Scenario) rolledBack(s *State, i int) {
-	looks := s.proc[i].op == Look
+	admits := s.proc[i].op == Admit
 	jobs := s.proc[i].jobs
 	s.rollback(i)
-	if looks {
-		s.proc[i].look |= jobs // it is sent again
+	if admits {
+		s.proc[i].owed |= jobs // it is sent again
 		if m.Slow {
-			s.proc[i].look = 0
+			s.proc[i].owed = 0
 		}
 	}
 }
 
-// readBack learns what became of a statement whose reply was lost: which claims the pod holds. It cannot learn whether the statement found an
-// heir, and so the process looks at all subjects of the statement.
+// readBack reads the outcome of a statement whose reply was lost: the claims that the pod holds. It cannot read whether the statement found an
+// heir, so the process owes an admission to all subjects of the statement.
 func (m *Scenario) readBack(s *State, i int) {
 	p := &s.proc[i]
 	if i == caller { // the NOTIFY was part of the commit
@@ -377,7 +377,7 @@ func (m *Scenario) readBack(s *State, i int) {
 		return
 	}
 	about := p.jobs
-	if p.op != Look {
+	if p.op != Admit {
 		about = 0
 		for j, job := range m.Jobs {
 			if has(p.jobs, j) {
@@ -392,8 +392,8 @@ func (m *Scenario) readBack(s *State, i int) {
 		about = 1<<maxSubjects - 1
 	}
 	m.learn(s, i, p.jobs)
-	if !m.planted(NoLookAfterUnknown) && !m.Slow {
-		p.look |= about
+	if !m.planted(NoAdmissionAfterUnknown) && !m.Slow {
+		p.owed |= about
 	}
 	s.finish(i)
 }

@@ -12,10 +12,10 @@ type Scenario struct {
 	Ops      uint8 // the number of commands
 	Faults   []Fault
 	Most     uint8 // the number of faults
-	Net      bool  // the poller's look
-	Slow     bool  // the fast path is off: no end hands its guard to a parked job, and no process looks again
+	Net      bool  // the poller admits
+	Slow     bool  // the fast path is off: no end hands its guard to a parked job, and no admission follows a commit
 	Planted  Error
-	Forgets  Op // a planted error: the statement after whose commit the process does not look again
+	Forgets  Op // a planted error: the statement that no admission follows
 }
 
 // Job is a job of a scenario. The zero value is a job without a subject, which the client submits to the lane that is always open.
@@ -48,19 +48,19 @@ type Error uint32
 
 // The planted errors.
 const (
-	ForgottenAdmission Error = 1 << iota // an end neither hands the guard over nor looks again
-	NoGuard                              // a look admits a job without its guard
-	DeleteFirst                          // a look deletes the parked row before it knows whether it got the guard
-	NoSecondLook                         // an end that found no heir does not look again
-	NoLookAfterUnknown                   // a process that lost a reply does not look again
-	CallerTakesGuard                     // a submission in the caller's transaction inserts the guard
-	ReleaseFirst                         // an end writes its own guards before it inserts those of next steps
-	BlindInsert                          // an end inserts a guard that its snapshot shows as taken
-	ClosedHeir                           // an end that gives the guard to a job of a closed lane does not look again
-	MoveLosesReason                      // a move makes a parked job pending
-	CancelKeepsGuard                     // a cancelled pending job keeps the guard
-	SilentLock                           // a promotion updates the row of a job that stays parked in place
-	NoSwap                               // a pending job in a closed lane keeps the guard
+	ForgottenAdmission      Error = 1 << iota // an end neither hands the guard over nor is followed by an admission
+	NoGuard                                   // a job is admitted without its guard
+	DeleteFirst                               // an admission deletes the parked row even if it did not insert the guard
+	NoSecondAdmission                         // no admission follows an end that found no heir
+	NoAdmissionAfterUnknown                   // no admission follows a lost reply
+	CallerTakesGuard                          // a submission in the caller's transaction inserts the guard
+	ReleaseFirst                              // an end writes its own guards before it inserts those of next steps
+	BlindInsert                               // an end inserts a guard that its snapshot shows as taken
+	ClosedHeir                                // no admission follows an end that gives the guard to a job of a closed lane
+	MoveLosesReason                           // a move makes a parked job pending
+	CancelKeepsGuard                          // a cancelled pending job keeps the guard
+	SilentLock                                // a promotion updates the row of a job that stays parked in place
+	NoSwap                                    // a pending job in a closed lane keeps the guard
 )
 
 func (m *Scenario) planted(e Error) bool { return m.Planted&e != 0 }

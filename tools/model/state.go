@@ -93,10 +93,10 @@ type process struct {
 	got    uint8              // the subjects whose guard it has inserted
 	heir   [maxSubjects]uint8 // per subject that it releases, the job + 1 that receives the guard
 	free   uint8              // the subjects that it releases
-	after  uint8              // the subjects at which it looks again after its commit
+	after  uint8              // the subjects that must be admitted after its commit
 	snap   [rowCount]cell     // the statement's snapshot
 
-	look  uint8          // the subjects at which the process still has to look
+	owed  uint8          // the subjects for which the process owes an admission
 	known [maxJobs]uint8 // fences of the claims that the pod knows
 	gone  uint8          // 1: the pod's row was closed; 2: the pod has also crashed
 }
@@ -120,7 +120,7 @@ const (
 	SubmitTx
 	Claim
 	End
-	Look
+	Admit
 	Promote
 	Approve
 	Cancel
@@ -133,7 +133,7 @@ const (
 	Prune
 )
 
-var opNames = [...]string{"nothing", "submit", "submit in its transaction", "claim", "end", "look", "promote", "approve", "cancel", "priority", "move",
+var opNames = [...]string{"nothing", "submit", "submit in its transaction", "claim", "end", "admit", "promote", "approve", "cancel", "priority", "move",
 	"open or close the lane", "recover", "hand back", "retry", "prune"}
 
 // tx is the view that a statement has of the state.
@@ -185,7 +185,7 @@ func (s *State) rollback(i int) {
 
 // finish forgets a transaction, but nothing that its process knows.
 func (s *State) finish(i int) {
-	s.proc[i] = process{look: s.proc[i].look, known: s.proc[i].known, gone: s.proc[i].gone}
+	s.proc[i] = process{owed: s.proc[i].owed, known: s.proc[i].known, gone: s.proc[i].gone}
 	s.stale[i] = 0
 }
 

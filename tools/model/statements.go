@@ -21,7 +21,7 @@ var statements = [...]statement{
 	SubmitTx: {lockSubmit, writeSubmit},
 	Claim:    {lockClaim, writeClaim},
 	End:      {lockEnd, writeEnd},
-	Look:     {lockLook, writeLook},
+	Admit:    {lockAdmit, writeAdmit},
 	Promote:  {lockDue, writeDue},
 	Approve:  {lockDue, writeDue},
 	Cancel:   {lockCancel, writeEnd},
@@ -96,7 +96,7 @@ func (t tx) pick(s int) int {
 }
 
 // release gives up the guard of a job that leaves live: to the first parked job of its subject or, if that does not go before it, to the
-// job's next step. If there is neither, the guard is deleted, and the process looks again after the commit.
+// job's next step. If there is neither, the guard is deleted, and an admission follows the commit.
 func (t tx) release(j, next int) {
 	s := t.m.subject(j)
 	if s < 0 {
@@ -150,7 +150,7 @@ func (t tx) insert(j int) {
 }
 
 // claim: lock the most urgent pending job in an open lane, SKIP LOCKED, and make it running. The guard does not change. If the job was moved
-// after the snapshot, the claim keeps a lock that it cannot report, and a look skips the row. This is the one race that is left to the net.
+// after the snapshot, the claim keeps a lock that it cannot report, and an admission skips the row. This is the one race that is left to the net.
 
 func lockClaim(t tx) verdict {
 	best := -1
@@ -265,26 +265,26 @@ func writeEnd(t tx) {
 			heir = t.m.first(n)
 		default:
 			heir = t.s.rows[parked(h)]
-			t.admit(h)
+			t.enter(h)
 		}
-		if h < 0 && !t.m.planted(ForgottenAdmission|NoSecondLook) || h >= 0 && !t.open(heir) && !t.m.planted(ClosedHeir) {
+		if h < 0 && !t.m.planted(ForgottenAdmission|NoSecondAdmission) || h >= 0 && !t.open(heir) && !t.m.planted(ClosedHeir) {
 			t.p.after |= bit(s) // rule 3
 		}
 	}
 }
 
-// admit moves a parked job, whose row is locked and whose guard is taken, to live.
-func (t tx) admit(j int) {
+// enter moves a parked job, whose row is locked and whose guard is taken, to live.
+func (t tx) enter(j int) {
 	c := t.s.rows[parked(j)]
 	t.put(parked(j), 0)
 	t.put(live(j), c.as(pending))
 }
 
-// look, for a set of subjects. If the guard is free in the snapshot: lock the first parked job, SKIP LOCKED, insert the guard, and admit the job
+// admit, for a set of subjects. If the guard is free in the snapshot: lock the first parked job, SKIP LOCKED, insert the guard, and admit the job
 // only if the guard was inserted. If a pending job holds the guard: lock that job, SKIP LOCKED, then the first parked job, SKIP LOCKED. If the
-// parked job's lane is open and it goes before the holder, they change places. A job that was locked and stays parked is looked at again.
+// parked job's lane is open and it goes before the holder, they change places. Another admission follows if a locked job stays parked.
 
-func lockLook(t tx) verdict {
+func lockAdmit(t tx) verdict {
 	for s := range maxSubjects {
 		if !has(t.p.jobs, s) {
 			continue
@@ -322,7 +322,7 @@ func lockLook(t tx) verdict {
 // swaps reports whether a parked job takes the guard from a pending one.
 func (t tx) swaps(holder, k cell) bool { return t.open(k) && t.before(k, holder) }
 
-func writeLook(t tx) {
+func writeAdmit(t tx) {
 	for k := range t.m.Jobs {
 		if !has(t.p.locked, k) {
 			continue
@@ -333,9 +333,9 @@ func writeLook(t tx) {
 			t.put(parked(h), t.s.rows[live(h)].as(subject))
 			t.put(live(h), 0)
 			t.put(guard(s), cell(k+1))
-			t.admit(k)
+			t.enter(k)
 		case has(t.p.got, s) || t.m.planted(NoGuard):
-			t.admit(k)
+			t.enter(k)
 		case t.m.planted(DeleteFirst):
 			t.put(parked(k), 0)
 		default:
@@ -346,7 +346,7 @@ func writeLook(t tx) {
 
 // promote and approve: lock a parked job whose time or approval has come (promote: SKIP LOCKED) and insert its guard. It moves to live, or
 // is parked with the reason subject. That row replaces the old one: if it were updated in place, a late promotion would lock it, find that its
-// condition no longer holds, and not know that it keeps the lock, because of which an end and the look after it pass the row over.
+// condition no longer holds, and not know that it keeps the lock, so that an end and the admission after it would skip the row.
 
 func lockDue(t tx) verdict {
 	for j := range t.m.Jobs {
@@ -468,7 +468,7 @@ func writeWaiting(t tx) {
 	}
 }
 
-// open or close the lane. The process that closed it looks at its subjects.
+// open or close the lane. An admission of its subjects follows its closing.
 
 func lockLane(t tx) verdict {
 	if t.busy(laneRow) {
