@@ -30,12 +30,10 @@
 // job's row in live is locked. Only the inserts wait. Operators' statements and a hand-back also wait for the row of a job, and hold nothing
 // else meanwhile. A statement must know each parked row that it has locked. It therefore locks rows by id and checks them afterwards.
 //
-// Rule 3. After its commit, a process runs admit, with a new snapshot, for each subject of which its transaction
-//   - parked a job with the reason subject, unless it gave the guard to a job in an open lane;
-//   - released the guard and found no heir, or gave the guard to a job in a closed lane;
-//   - locked a job that stays parked with the reason subject (an admission without a guard, priority, move);
-//   - changed the row of the pending holder, or made the holder pending again (priority, move, hand back, recover);
-//   - closed a lane with a pending holder.
+// Rule 3. When its transaction has ended, a process runs admit, with a new snapshot, for each subject of which the transaction
+//   - parked a job with the reason subject, unless it gave the subject's guard to another job;
+//   - released the guard and found no heir;
+//   - locked a job that stays parked with the reason subject: priority, move, an admission whose guard was taken, a rollback.
 //
 // It also does so after a lost reply, for all subjects of the statement: it cannot read back whether the statement found an heir. A caller's
 // commit carries a NOTIFY with the subject, and the pod that receives it runs admit.
@@ -70,15 +68,16 @@
 //
 // # Results
 //
-// Without the net, every job ends in all scenarios without a crash, even if replies are lost. With the net, every job ends after crashes at any
-// step. With the net alone, without heirs and without rule 3, every job ends too. One race is left to the net: a claim locks a row that was
-// moved to a closed lane after the claim's snapshot, cannot report that lock, and the admission after the move skips the row.
+// Without the net, as long as no pod crashes, a parked job never waits for ever while its guard is free, even if replies are lost. With the net,
+// every job ends after crashes at any step. With the net alone, without heirs and without rule 3, every job ends too.
+//
+// Only the net is certain to take the guard from a pending job. An admission after a submission usually does so at once, but skips a row that a
+// claim or an operator has locked, and a lane can close at any time.
 //
 // These parts of the protocol come from traces of the model:
 //   - An admission that did not get the guard must be repeated. Meanwhile, an end and the admission after it may have skipped the row.
-//   - A change of the priority, and a second promotion of the same job, hide a parked row in the same way.
+//   - A change of the priority, a move, a rollback, and a second promotion of the same job hide a parked row in the same way.
 //   - An end inserts the guards of next steps before it writes its own guards. Otherwise it can deadlock with a batch of submissions.
-//   - An end that gives the guard to a job in a closed lane must be followed by an admission, because a job in an open lane may just have parked.
 //   - A job in a closed lane takes a free guard. If it parked instead, all such jobs would have to be found when the lane opens.
 //
 // The bound is two subjects, three jobs (four for hand-offs), two commands and two faults; the scenarios in the tests list the combinations.

@@ -16,13 +16,12 @@ type Result struct {
 // explorer visits all reachable states in breadth-first order.
 type explorer struct {
 	*Scenario
-	seed    maphash.Seed
-	seen    map[uint64]uint32
-	queue   []State
-	parent  []uint32
-	edges   []uint32 // the progress transitions of all states, one after the other
-	from    []uint32 // the first of each state's edges
-	visited int
+	seed   maphash.Seed
+	seen   map[uint64]uint32
+	queue  []State // the states to visit in the next level
+	parent []uint32
+	edges  []uint32 // the progress transitions of all states, one after the other
+	from   []uint32 // the first of each state's edges
 }
 
 // Explore visits all states that the scenario can reach, and checks the invariants in each of them. At most limit states are visited; 0 sets
@@ -35,16 +34,19 @@ func (m *Scenario) Explore(limit int) (Result, error) {
 	first := m.initial()
 	e.add(&first, 0)
 	result := Result{}
-	for head := 0; len(e.queue) > 0; head++ {
-		if limit > 0 && len(e.parent) > limit {
-			return Result{}, fmt.Errorf("scenario %q has more than %d states", m.Name, limit)
-		}
-		s := e.queue[0]
-		e.queue = e.queue[1:]
-		e.from = append(e.from, uint32(len(e.edges)))
-		if why := e.expand(&s, head, &result.Transitions); why != "" {
-			result.States, result.Error = len(e.parent), why+"\n"+e.trace(head)
-			return result, nil
+	var level []State
+	for head := 0; len(e.queue) > 0; {
+		level, e.queue = e.queue, level[:0]
+		for i := range level {
+			if limit > 0 && len(e.parent) > limit {
+				return Result{}, fmt.Errorf("scenario %q has more than %d states", m.Name, limit)
+			}
+			e.from = append(e.from, uint32(len(e.edges)))
+			if why := e.expand(&level[i], head, &result.Transitions); why != "" {
+				result.States, result.Error = len(e.parent), why+"\n"+e.trace(head)
+				return result, nil
+			}
+			head++
 		}
 	}
 	e.from = append(e.from, uint32(len(e.edges)))

@@ -16,6 +16,9 @@ func TestLargerScenariosKeepInvariants(t *testing.T) {
 		{Name: "times and a caller, faults", Jobs: []Job{{Subject: 1, InTx: true}, {Subject: 1, Wait: scheduled}, {Subject: 1, Retries: true}}, Faults: faults, Most: 1, Net: true},
 		{Name: "crossing hand-offs, faults", Batch: true, Faults: faults, Most: 2, Net: true,
 			Jobs: []Job{{Subject: 1, Next: 2}, {Subject: 2, Next: 3}, {Subject: 2, Step: true}, {Subject: 1, Step: true}}},
+		{Name: "lane and a retry, no net", Jobs: []Job{{Subject: 1, Lane: 1, Retries: true}, one, {Subject: 1, Lane: 1}}, Commands: []Op{Lane}, Ops: 1},
+		{Name: "lane and a step, no net", Commands: []Op{Lane}, Ops: 2,
+			Jobs: []Job{{Subject: 1, Next: 1}, {Subject: 2, Step: true, Lane: 1}, {Subject: 2, InTx: true}, {Subject: 2}}},
 		{Name: "four jobs of one subject", Jobs: []Job{one, one, one, {Subject: 1, InTx: true}}},
 	} {
 		if r := explore(t, m, 12_000_000); r.Error != "" {

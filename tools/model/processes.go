@@ -356,16 +356,32 @@ func (m *Scenario) learn(s *State, i int, jobs uint8) {
 	}
 }
 
+// rolledBack rolls a transaction back. While it was open, it may have hidden a parked row from an end.
 func (m *Scenario) rolledBack(s *State, i int) {
-	admits := s.proc[i].op == Admit
-	jobs := s.proc[i].jobs
+	about := m.about(&s.proc[i])
 	s.rollback(i)
-	if admits {
-		s.proc[i].owed |= jobs // it is sent again
-		if m.Slow {
-			s.proc[i].owed = 0
+	if i != caller && !m.Slow {
+		s.proc[i].owed |= about
+	}
+}
+
+// about returns the subjects of a process's statement.
+func (m *Scenario) about(p *process) (subjects uint8) {
+	switch p.op {
+	case Admit:
+		return p.jobs
+	case Recover:
+		return 1<<maxSubjects - 1
+	}
+	for j, job := range m.Jobs {
+		if has(p.jobs, j) {
+			subjects |= 1 << job.Subject >> 1
+			if job.Next > 0 {
+				subjects |= 1 << m.Jobs[job.Next].Subject >> 1
+			}
 		}
 	}
+	return subjects
 }
 
 // readBack reads the outcome of a statement whose reply was lost: the claims that the pod holds. It cannot read whether the statement found an
@@ -376,24 +392,9 @@ func (m *Scenario) readBack(s *State, i int) {
 		s.finish(i)
 		return
 	}
-	about := p.jobs
-	if p.op != Admit {
-		about = 0
-		for j, job := range m.Jobs {
-			if has(p.jobs, j) {
-				about |= 1 << job.Subject >> 1
-				if job.Next > 0 {
-					about |= 1 << m.Jobs[job.Next].Subject >> 1
-				}
-			}
-		}
-	}
-	if p.op == Lane || p.op == Recover {
-		about = 1<<maxSubjects - 1
-	}
 	m.learn(s, i, p.jobs)
 	if !m.planted(NoAdmissionAfterUnknown) && !m.Slow {
-		p.owed |= about
+		p.owed |= m.about(p)
 	}
 	s.finish(i)
 }

@@ -149,8 +149,7 @@ func (t tx) insert(j int) {
 	t.place(j, t.m.first(j))
 }
 
-// claim: lock the most urgent pending job in an open lane, SKIP LOCKED, and make it running. The guard does not change. If the job was moved
-// after the snapshot, the claim keeps a lock that it cannot report, and an admission skips the row. This is the one race that is left to the net.
+// claim: lock the most urgent pending job in an open lane, SKIP LOCKED, and make it running. The guard does not change.
 
 func lockClaim(t tx) verdict {
 	best := -1
@@ -239,9 +238,6 @@ func writeEnd(t tx) {
 			continue
 		case t.p.op == Recover && !recoveredEnds(c):
 			t.put(live(j), c.as(pending)) // it keeps its guard
-			if s := t.m.subject(j); s >= 0 {
-				t.p.after |= bit(s) // rule 3
-			}
 			continue
 		case t.retries(j):
 			t.put(parked(j), c.as(retrying))
@@ -257,17 +253,9 @@ func writeEnd(t tx) {
 			continue
 		}
 		t.put(guard(s), cell(t.p.heir[s]))
-		h := int(t.p.heir[s]) - 1
-		heir := cell(0)
-		switch {
-		case h < 0:
-		case h == n:
-			heir = t.m.first(n)
-		default:
-			heir = t.s.rows[parked(h)]
+		if h := int(t.p.heir[s]) - 1; h >= 0 && h != n {
 			t.enter(h)
-		}
-		if h < 0 && !t.m.planted(ForgottenAdmission|NoSecondAdmission) || h >= 0 && !t.open(heir) && !t.m.planted(ClosedHeir) {
+		} else if h < 0 && !t.m.planted(ForgottenAdmission|NoSecondAdmission) {
 			t.p.after |= bit(s) // rule 3
 		}
 	}
@@ -282,7 +270,8 @@ func (t tx) enter(j int) {
 
 // admit, for a set of subjects. If the guard is free in the snapshot: lock the first parked job, SKIP LOCKED, insert the guard, and admit the job
 // only if the guard was inserted. If a pending job holds the guard: lock that job, SKIP LOCKED, then the first parked job, SKIP LOCKED. If the
-// parked job's lane is open and it goes before the holder, they change places. Another admission follows if a locked job stays parked.
+// parked job's lane is open and it goes before the holder, they change places. Another admission follows if a job stays parked
+// because its guard was not inserted.
 
 func lockAdmit(t tx) verdict {
 	for s := range maxSubjects {
@@ -303,11 +292,9 @@ func lockAdmit(t tx) verdict {
 		case h < 0:
 			t.p.locked |= bit(k)
 			t.p.want[s] = uint8(k + 1)
-		case t.swaps(holder, t.s.rows[parked(k)]):
+		case t.swaps(holder, t.s.rows[parked(k)]): // otherwise k stays parked; the holder cannot leave live before k is unlocked
 			t.p.locked |= bit(k)
 			t.p.heir[s] = uint8(k + 1)
-		default:
-			t.p.after |= bit(s) // rule 3
 		}
 	}
 	if t.p.locked == 0 {
@@ -448,9 +435,6 @@ func writeWaiting(t tx) {
 		if t.p.op == Priority {
 			change = 1 << 7
 		}
-		if s := t.m.subject(j); s >= 0 && (t.s.rows[live(j)] != 0 || t.s.rows[parked(j)].kind() == subject) {
-			t.p.after |= bit(s) // rule 3
-		}
 		if c := t.s.rows[live(j)]; c != 0 {
 			t.put(live(j), c^change)
 			if t.p.op == Priority {
@@ -465,10 +449,13 @@ func writeWaiting(t tx) {
 			continue
 		}
 		t.put(parked(j), c)
+		if c.kind() == subject {
+			t.p.after |= bit(t.m.subject(j)) // rule 3
+		}
 	}
 }
 
-// open or close the lane. An admission of its subjects follows its closing.
+// open or close the lane.
 
 func lockLane(t tx) verdict {
 	if t.busy(laneRow) {
@@ -480,9 +467,6 @@ func lockLane(t tx) verdict {
 
 func writeLane(t tx) {
 	t.put(laneRow, t.s.rows[laneRow]^laneOpen^laneClosed)
-	if t.s.rows[laneRow] == laneOpen {
-		t.p.after = 1<<maxSubjects - 1 // rule 3
-	}
 }
 
 // recover: the jobs of a closed pod become pending and keep their guards. A job with a cancel request, or with too many crashes, ends.
@@ -529,9 +513,6 @@ func writeHandBack(t tx) {
 	for j := range t.m.Jobs {
 		if has(t.p.locked, j) {
 			t.put(live(j), t.s.rows[live(j)].as(pending))
-			if s := t.m.subject(j); s >= 0 {
-				t.p.after |= bit(s) // rule 3
-			}
 		}
 	}
 }
