@@ -86,11 +86,11 @@ func TestPlantedErrorsAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		planted  Error
-		forgets  Op
+		omits    Op
 		scenario string
 		message  string
 	}{
-		{"an end that neither hands over nor admits", ForgottenAdmission, None, "one subject", waits},
+		{"an end that neither hands over nor admits", OmittedAdmission, None, "one subject", waits},
 		{"an admission without the guard", NoGuard, None, "one subject", guards},
 		{"an admission that deletes first", DeleteFirst, None, "one subject", lost},
 		{"an end without the admission after it", NoSecondAdmission, None, "one subject", waits},
@@ -118,7 +118,7 @@ func TestPlantedErrorsAreFound(t *testing.T) {
 				if m.Name != c.scenario {
 					continue
 				}
-				m.Planted, m.Forgets = c.planted, c.forgets
+				m.Planted, m.Omits = c.planted, c.omits
 				r := explore(t, m, 3_000_000)
 				t.Log(r.Error)
 				if !strings.Contains(r.Error, c.message) {

@@ -328,7 +328,7 @@ func (m *Scenario) commit(s *State, i int, lost bool) {
 			s.exists |= bit(j)
 		}
 	}
-	if m.Slow || m.Forgets != None && m.Forgets == t.p.op {
+	if m.Slow || m.Omits != None && m.Omits == t.p.op {
 		t.p.after = 0
 	}
 	if i == caller {

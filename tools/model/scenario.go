@@ -15,7 +15,7 @@ type Scenario struct {
 	Net      bool  // the poller admits
 	Slow     bool  // the fast path is off: no end hands its guard to a parked job, and no admission follows a commit
 	Planted  Error
-	Forgets  Op // a planted error: the statement that no admission follows
+	Omits    Op // a planted error: the statement that no admission follows
 }
 
 // Job is a job of a scenario. The zero value is a job without a subject, which the client submits to the lane that is always open.
@@ -48,7 +48,7 @@ type Error uint32
 
 // The planted errors.
 const (
-	ForgottenAdmission      Error = 1 << iota // an end neither hands the guard over nor is followed by an admission
+	OmittedAdmission        Error = 1 << iota // an end neither hands the guard over nor is followed by an admission
 	NoGuard                                   // a job is admitted without its guard
 	DeleteFirst                               // an admission deletes the parked row even if it did not insert the guard
 	NoSecondAdmission                         // no admission follows an end that found no heir

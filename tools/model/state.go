@@ -183,7 +183,7 @@ func (s *State) rollback(i int) {
 	s.finish(i)
 }
 
-// finish forgets a transaction, but nothing that its process knows.
+// finish omits a transaction, but nothing that its process knows.
 func (s *State) finish(i int) {
 	s.proc[i] = process{owed: s.proc[i].owed, known: s.proc[i].known, gone: s.proc[i].gone}
 	s.stale[i] = 0

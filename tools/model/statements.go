@@ -104,7 +104,7 @@ func (t tx) release(j, next int) {
 	}
 	t.p.free |= bit(s)
 	heir := -1
-	if !t.m.planted(ForgottenAdmission) && !t.m.Slow {
+	if !t.m.planted(OmittedAdmission) && !t.m.Slow {
 		heir = t.pick(s)
 	}
 	if next >= 0 && t.m.subject(next) == s && t.m.Jobs[next].Wait == 0 &&
@@ -209,12 +209,12 @@ func lockEnd(t tx) verdict {
 // retries reports whether the job's handler wants a retry: it does in the job's first attempt.
 func (t tx) retries(j int) bool {
 	c := t.s.rows[live(j)]
-	return t.p.op == End && t.m.Jobs[j].Retries && c.fence() == 1 && c.kind() < runningA+cancelled
+	return t.p.op == End && t.m.Jobs[j].Retries && c.fence() == 1 && !c.requested()
 }
 
 // next returns the step that follows a job, or -1.
 func (t tx) next(j int) int {
-	if n := t.m.Jobs[j].Next; t.p.op == End && n > 0 && !has(t.s.exists, n) && !t.retries(j) && t.s.rows[live(j)].kind() < runningA+cancelled {
+	if n := t.m.Jobs[j].Next; t.p.op == End && n > 0 && !has(t.s.exists, n) && !t.retries(j) && !t.s.rows[live(j)].requested() {
 		return n
 	}
 	return -1
@@ -255,7 +255,7 @@ func writeEnd(t tx) {
 		t.put(guard(s), cell(t.p.heir[s]))
 		if h := int(t.p.heir[s]) - 1; h >= 0 && h != n {
 			t.enter(h)
-		} else if h < 0 && !t.m.planted(ForgottenAdmission|NoSecondAdmission) {
+		} else if h < 0 && !t.m.planted(OmittedAdmission|NoSecondAdmission) {
 			t.p.after |= bit(s) // rule 3
 		}
 	}
@@ -380,7 +380,7 @@ func lockCancel(t tx) verdict {
 			return v
 		}
 		c := t.s.rows[r]
-		if r == live(j) && c.kind() >= runningA+cancelled {
+		if r == live(j) && c.requested() {
 			return nothing
 		}
 		t.p.locked = bit(j)
@@ -471,7 +471,7 @@ func writeLane(t tx) {
 
 // recover: the jobs of a closed pod become pending and keep their guards. A job with a cancel request, or with too many crashes, ends.
 
-func recoveredEnds(c cell) bool { return c.kind() >= runningA+cancelled || c.fence() >= 2 }
+func recoveredEnds(c cell) bool { return c.requested() || c.fence() >= 2 }
 
 func lockRecover(t tx) verdict {
 	for j := range t.m.Jobs {
