@@ -15,7 +15,8 @@
 // A state consists of the rows of up to four jobs, the guards of two subjects and the state of a lane; of row locks and uncommitted writes; and
 // of a client, a caller with its own transaction, an operator and two pods. A statement takes three or more steps, and other processes may act
 // between them: it takes its snapshot; it locks rows, inserts guards one by one, and writes; it commits. As in PostgreSQL's READ COMMITTED, a
-// locked row is read in its latest version. An insert with ON CONFLICT DO NOTHING waits for a transaction that has written the same key.
+// locked row is read in its latest version. An insert with ON CONFLICT DO NOTHING waits for a transaction that has written the same
+// key. The tests of this package check these rules of PostgreSQL on a server.
 //
 // # The protocol
 //
@@ -28,7 +29,8 @@
 //
 // Rule 2. Locks are taken in this order: rows of live; rows of parked; inserts of guards, in the order of (kind, subject); writes to guards whose
 // job's row in live is locked. Only the inserts wait. Operators' statements and a hand-back also wait for the row of a job, and hold nothing
-// else meanwhile. A statement must know each parked row that it has locked. It therefore locks rows by id and checks them afterwards.
+// else meanwhile. A statement whose condition a concurrent update has made false keeps the lock on the row, and does not return the row. So a change
+// of the reason replaces the row in parked, and move, which updates rows in place, counts all rows of its page as locked.
 //
 // Rule 3. When its transaction has ended, a process runs admit, with a new snapshot, for each subject of which the transaction
 //   - parked a job with the reason subject, unless it gave the subject's guard to another job;
@@ -53,7 +55,7 @@
 //	            Guard of a pending job: lock that row, SKIP LOCKED; lock the heir, SKIP LOCKED. If the heir's lane is open and the heir
 //	            comes before the holder by rule 4, the guard gets the heir's id, and the two jobs change places.
 //	promote     lock the due row, SKIP LOCKED; insert the guard; delete the row, and insert it into live, or again into parked with the
-//	            reason subject. After an update in place, a late promotion would hold a lock on the row without knowing it.
+//	            reason subject (rule 2).
 //	approve     as promote, for one row, for whose lock it waits.
 //	cancel      lock the row in live or parked, and start again if it has moved. Parked: end it. Pending: as end, with an heir. Running: set
 //	            the request; the guard stays.
