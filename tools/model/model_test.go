@@ -11,7 +11,7 @@ import (
 // one is a job of the first subject.
 var one = Job{Subject: 1}
 
-// scenarios lists what the short run explores. In the scenarios without the net, nothing crashes: the fast path alone must suffice.
+// scenarios lists the scenarios of the short run. In the scenarios without the net, nothing crashes: the fast path alone must suffice.
 var scenarios = []Scenario{
 	{Name: "one subject", Jobs: []Job{one, one, one}},
 	{Name: "two subjects", Jobs: []Job{one, {Subject: 2}, one}, Batch: true},
